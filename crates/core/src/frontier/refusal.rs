@@ -1,0 +1,55 @@
+//! Refusals are values: each names the thing and the remedy, and the doors map them to their codes.
+
+/// Why a request was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The reservation is over, was never granted, or belongs to another store.
+    #[error("the reservation token is not current: it was released, has expired, or was never granted; reserve again")]
+    NotCurrent,
+    /// No such host.
+    #[error("host '{0}' is not known; add a URL of it or PUT it first")]
+    UnknownHost(String),
+    /// No such group.
+    #[error("group '{0}' is not known; PUT it with its hosts first")]
+    UnknownGroup(String),
+    /// No such crawl.
+    #[error("crawl '{0}' is not known; add a URL to it or PUT it first")]
+    UnknownCrawl(String),
+    /// No such queue.
+    #[error("host '{host}' has no queue of crawl '{crawl}'")]
+    UnknownQueue {
+        /// The host.
+        host: String,
+        /// The crawl.
+        crawl: String,
+    },
+    /// The host belongs to another alias.
+    #[error("host '{host}' belongs to alias '{alias}'; take it out of there first")]
+    HostTaken {
+        /// The host.
+        host: String,
+        /// The alias that has it.
+        alias: String,
+    },
+    /// A limit was passed.
+    #[error("{0}")]
+    OverLimit(String),
+    /// A result names a URL that is not in the reservation.
+    #[error("result for '{0}', which is not in this reservation; send results for its own URLs only")]
+    ForeignResult(String),
+    /// The cursor of a listing cannot be read.
+    #[error("the 'after' cursor is not one that this server gave out; start again without it")]
+    BadCursor,
+    /// Too much is waiting.
+    #[error("too many requests are waiting; try again in a moment")]
+    Overloaded,
+    /// The store cannot be reached or the server is stopping; nothing was changed.
+    #[error("unavailable, try again: {0}")]
+    Unavailable(String),
+    /// The store did not say whether the change was made.
+    #[error("the outcome is unknown, look and try again: {0}")]
+    OutcomeUnknown(String),
+    /// The store is damaged.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+}

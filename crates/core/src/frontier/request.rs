@@ -1,0 +1,192 @@
+//! What the frontier can be asked: plain values, parsed at the door.
+
+use std::sync::Arc;
+
+use crate::ids::Token;
+use crate::metadata::Metadata;
+use crate::names::{CrawlName, HostName};
+use crate::time::{Millis, Time};
+
+/// Priority of URLs that name none; 9 goes first, 0 last.
+pub const PRIORITY_DEFAULT: u8 = 5;
+/// The highest priority.
+pub const PRIORITY_MAX: u8 = 9;
+
+/// A URL to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// The URL's text.
+    pub url: Box<str>,
+    /// Its host or queue key.
+    pub host: HostName,
+    /// Its crawl.
+    pub crawl: CrawlName,
+    /// New, or an update of a known one.
+    pub kind: PutKind,
+    /// What the client keeps with it.
+    pub metadata: Metadata,
+}
+
+/// Whether a URL is new or known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutKind {
+    /// Stored if it is unknown, else nothing changes.
+    Discovered {
+        /// Due at this time; now, if none or past.
+        at: Option<Time>,
+        /// 0 to 9, 9 first.
+        priority: u8,
+        /// Links from the seed.
+        depth: u32,
+    },
+    /// Stored or updated; ends any hold.
+    Known {
+        /// Due at this time; never again, if none.
+        due: Option<Time>,
+    },
+}
+
+/// What became of a put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// It was unknown and is stored.
+    Added,
+    /// It was known and is updated.
+    Updated,
+    /// It was known and stays as it was.
+    Known,
+    /// It is refused for good, and why.
+    Rejected(Box<str>),
+    /// It could not be stored now; try again.
+    Failed(Box<str>),
+}
+
+/// Asks for groups to visit, exclusively, each with a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// Who asks.
+    pub holder: Arc<str>,
+    /// At most this many groups.
+    pub groups: usize,
+    /// At most this many URLs of each; 0 reserves the host alone.
+    pub urls: usize,
+    /// Only of this crawl.
+    pub crawl: Option<CrawlName>,
+    /// How long the reservation holds.
+    pub lease: Millis,
+    /// How long to wait for a group to become ready.
+    pub wait: Millis,
+}
+
+/// A lease on a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The secret that renews and releases it.
+    pub token: Token,
+    /// The group: its alias, or the host's own name.
+    pub group: HostName,
+    /// The host to visit.
+    pub host: HostName,
+    /// Who holds it.
+    pub holder: Arc<str>,
+    /// When it was granted.
+    pub granted_at: Time,
+    /// When it ends.
+    pub expires_at: Time,
+    /// The delay to keep between two requests.
+    pub delay: Millis,
+    /// The URLs to fetch.
+    pub urls: Vec<UrlToFetch>,
+}
+
+/// A URL that was handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlToFetch {
+    /// The URL's text.
+    pub url: Box<str>,
+    /// Its host or queue key.
+    pub host: HostName,
+    /// Its crawl.
+    pub crawl: CrawlName,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Links from the seed.
+    pub depth: u32,
+    /// Earlier attempts that did not end in a result.
+    pub attempts: u32,
+    /// What the client keeps with it.
+    pub metadata: Metadata,
+}
+
+/// How a visit to a URL ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was fetched.
+    Fetched,
+    /// It is to be tried again.
+    Retry,
+    /// It does not exist any more.
+    Gone,
+    /// It cannot be fetched.
+    Failed,
+}
+
+/// The result of one URL of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlResult {
+    /// The URL, as it was handed out.
+    pub url: Box<str>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The HTTP status.
+    pub status: Option<u16>,
+    /// How long the fetch took.
+    pub duration: Option<Millis>,
+    /// How much was fetched.
+    pub bytes: Option<u64>,
+    /// What robots.txt asks for.
+    pub crawl_delay: Option<Millis>,
+    /// What the server asked for.
+    pub retry_after: Option<Millis>,
+    /// When to visit again.
+    pub next_at: Option<Time>,
+    /// Whether the content had changed since the last visit, if the worker knows.
+    pub changed: Option<bool>,
+}
+
+/// Ends a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Which.
+    pub token: Token,
+    /// What became of its URLs; those not named go back untouched.
+    pub results: Vec<UrlResult>,
+    /// Puts the host itself back into the queue at this time.
+    pub ready_at: Option<Time>,
+}
+
+/// The answer to a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The group.
+    pub group: HostName,
+    /// When it may be visited again.
+    pub ready_at: Time,
+}
+
+/// Asks for URLs in the paced form: each URL is held for a time, the group's delay starts at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandOut {
+    /// Only this queue's.
+    pub host: Option<HostName>,
+    /// Only of this crawl.
+    pub crawl: Option<CrawlName>,
+    /// At most this many queues.
+    pub queues: usize,
+    /// At most this many URLs of each; a queue with as many on hold is passed over.
+    pub urls: usize,
+    /// Whether `urls` also caps what is on hold.
+    pub cap_held: bool,
+    /// How long each URL is held.
+    pub hold: Millis,
+}

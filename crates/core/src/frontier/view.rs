@@ -1,0 +1,329 @@
+//! What the frontier tells about itself: states with reasons, counts, pages of listings.
+
+use std::sync::Arc;
+
+use crate::ids::Token;
+use crate::metadata::Metadata;
+use crate::names::{CrawlName, HostName};
+use crate::settings::{CrawlSettings, PaceSettings};
+use crate::time::{Millis, Time};
+
+/// The state of a group (and of a host in it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// May be reserved now.
+    Ready,
+    /// Must wait for its delay or its next due URL.
+    Waiting,
+    /// Reserved.
+    Busy,
+    /// Barred until a time.
+    Blocked,
+    /// Held by an operator.
+    Paused,
+    /// Holds no URL that will ever be due.
+    Idle,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Ready, Self::Waiting, Self::Busy, Self::Blocked, Self::Paused, Self::Idle];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Waiting => "waiting",
+            Self::Busy => "busy",
+            Self::Blocked => "blocked",
+            Self::Paused => "paused",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// The state that a word names.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.as_str() == word)
+    }
+}
+
+/// URLs by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Waiting for their turn.
+    pub queued: u64,
+    /// Handed out, in either form.
+    pub reserved: u64,
+    /// Fetched for good.
+    pub fetched: u64,
+    /// Gone.
+    pub gone: u64,
+    /// Set aside.
+    pub failed: u64,
+}
+
+impl Counts {
+    /// Will be served again: queued or handed out.
+    #[must_use]
+    pub const fn scheduled(&self) -> u64 {
+        self.queued + self.reserved
+    }
+
+    /// Never served again.
+    #[must_use]
+    pub const fn completed(&self) -> u64 {
+        self.fetched + self.gone + self.failed
+    }
+
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.scheduled() + self.completed()
+    }
+
+    /// Adds another's counts.
+    pub const fn add(&mut self, other: &Self) {
+        self.queued += other.queued;
+        self.reserved += other.reserved;
+        self.fetched += other.fetched;
+        self.gone += other.gone;
+        self.failed += other.failed;
+    }
+}
+
+/// A state with its reason and the time it will change, if that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The state.
+    pub state: State,
+    /// Why, in a sentence; never empty.
+    pub reason: String,
+    /// When it may be visited next, if time alone decides.
+    pub ready_at: Option<Time>,
+}
+
+/// The queue of one crawl at one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    /// The crawl.
+    pub crawl: CrawlName,
+    /// Its URLs.
+    pub counts: Counts,
+    /// When its next URL is due.
+    pub next_due: Option<Time>,
+    /// Pages after which no more are handed out.
+    pub limit: Option<u64>,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostView {
+    /// Its name.
+    pub host: HostName,
+    /// Its group: an alias, or its own name.
+    pub group: HostName,
+    /// Whether the group is an alias.
+    pub aliased: bool,
+    /// How it stands.
+    pub standing: Standing,
+    /// Its URLs.
+    pub counts: Counts,
+    /// Its queues.
+    pub queues: Vec<QueueView>,
+    /// What is set on it.
+    pub settings: PaceSettings,
+    /// The delay in force for its group.
+    pub delay: Millis,
+    /// The end of the last visit to its group.
+    pub last_visit_at: Option<Time>,
+    /// When the host itself is queued, without URLs.
+    pub queued_at: Option<Time>,
+}
+
+/// A live reservation, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationView {
+    /// Its token.
+    pub token: Token,
+    /// Its group.
+    pub group: HostName,
+    /// The host to visit.
+    pub host: HostName,
+    /// Who holds it.
+    pub holder: Arc<str>,
+    /// When it was granted.
+    pub granted_at: Time,
+    /// When it ends.
+    pub expires_at: Time,
+    /// How many URLs it carries.
+    pub urls: usize,
+}
+
+/// A group: an alias with its hosts, or one host alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Its name.
+    pub group: HostName,
+    /// Whether it is an alias.
+    pub aliased: bool,
+    /// Its hosts.
+    pub hosts: Vec<HostName>,
+    /// How it stands.
+    pub standing: Standing,
+    /// Its URLs.
+    pub counts: Counts,
+    /// What is set on it.
+    pub settings: PaceSettings,
+    /// The delay in force.
+    pub delay: Millis,
+    /// The end of the last visit.
+    pub last_visit_at: Option<Time>,
+}
+
+/// A crawl.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrawlView {
+    /// Its name.
+    pub crawl: CrawlName,
+    /// What is set on it.
+    pub settings: CrawlSettings,
+    /// Its URLs.
+    pub counts: Counts,
+    /// Its queues, empty ones too.
+    pub queues: u64,
+    /// Its queues that hold scheduled URLs.
+    pub active_queues: u64,
+}
+
+/// The state of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UrlState {
+    /// Waiting for its turn.
+    Queued,
+    /// Handed out, in either form.
+    Reserved,
+    /// Fetched for good.
+    Fetched,
+    /// Gone.
+    Gone,
+    /// Set aside.
+    Failed,
+}
+
+impl UrlState {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Reserved => "reserved",
+            Self::Fetched => "fetched",
+            Self::Gone => "gone",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The state that a word names.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Queued, Self::Reserved, Self::Fetched, Self::Gone, Self::Failed].into_iter().find(|s| s.as_str() == word)
+    }
+}
+
+/// The last result of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastVisit {
+    /// When it was reported.
+    pub at: Time,
+    /// The HTTP status, if it was reported.
+    pub status: Option<u16>,
+    /// Why it was set aside, if it was for its attempts.
+    pub exhausted: bool,
+}
+
+/// A URL with all that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlView {
+    /// The URL's text.
+    pub url: Box<str>,
+    /// Its host or queue key.
+    pub host: HostName,
+    /// Its crawl.
+    pub crawl: CrawlName,
+    /// Its state.
+    pub state: UrlState,
+    /// When it is due, while it is queued or handed out.
+    pub due_at: Option<Time>,
+    /// When its reservation or hold ends.
+    pub held_until: Option<Time>,
+    /// When it was first stored.
+    pub created_at: Time,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Links from the seed.
+    pub depth: u32,
+    /// Attempts that did not end in a result.
+    pub attempts: u32,
+    /// Its last result.
+    pub last: Option<LastVisit>,
+    /// What the client keeps with it.
+    pub metadata: Metadata,
+}
+
+/// Which URLs to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UrlFilter {
+    /// Only of this crawl.
+    pub crawl: Option<CrawlName>,
+    /// Only of this host.
+    pub host: Option<HostName>,
+    /// Only in this state.
+    pub state: Option<UrlState>,
+    /// Only with this text in the URL.
+    pub contains: Option<Box<str>>,
+    /// Whether upper and lower case are one in `contains`.
+    pub ignore_case: bool,
+}
+
+/// Which hosts or groups to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostFilter {
+    /// Only in this state.
+    pub state: Option<State>,
+    /// Only with a queue of this crawl.
+    pub crawl: Option<CrawlName>,
+}
+
+/// One page of a listing, and where the next one starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The rows.
+    pub items: Vec<T>,
+    /// Opaque: give it back for the next page; none at the end.
+    pub next: Option<String>,
+}
+
+/// Totals, kept up to date so that asking costs the same at any size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Hosts.
+    pub hosts: u64,
+    /// Aliases.
+    pub aliases: u64,
+    /// Crawls.
+    pub crawls: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Live reservations.
+    pub reservations: u64,
+    /// URLs on hold in the paced form.
+    pub holds: u64,
+    /// (group, crawl) pairs that may be visited now.
+    pub ready: u64,
+    /// (group, crawl) pairs that wait for a time.
+    pub waiting: u64,
+    /// URLs by state.
+    pub urls: Counts,
+}

@@ -1,0 +1,162 @@
+//! Numbers that name things inside the house. Strings become ids at the door and stay ids.
+
+/// One slice of the groups, with a single writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u16);
+
+/// The number of a shard's owner; grows with every change of owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// A host for ever: the shard it was born in (16 bits) and that shard's durable counter (48 bits).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u64);
+
+/// A queue for ever: its host and a number within the host that is never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId {
+    /// The host that the queue belongs to.
+    pub host: HostId,
+    /// Its number within the host.
+    pub no: u16,
+}
+
+/// An alias for ever: the shard and that shard's durable counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u64);
+
+/// A crawl within one shard. Each shard numbers the crawls it has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CrawlNo(pub u32);
+
+impl CrawlNo {
+    /// Stands for a host that is queued by time alone, without URLs.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
+impl HostId {
+    const COUNTER_BITS: u32 = 48;
+
+    /// The id of the host that `shard` counted as `counter`.
+    #[must_use]
+    pub const fn new(shard: ShardId, counter: u64) -> Self {
+        Self(((shard.0 as u64) << Self::COUNTER_BITS) | (counter & ((1 << Self::COUNTER_BITS) - 1)))
+    }
+
+    /// The shard that the host was born in.
+    #[must_use]
+    pub const fn birth(self) -> ShardId {
+        ShardId((self.0 >> Self::COUNTER_BITS) as u16)
+    }
+
+    /// The number that its birth shard gave it.
+    #[must_use]
+    pub const fn counter(self) -> u64 {
+        self.0 & ((1 << Self::COUNTER_BITS) - 1)
+    }
+}
+
+/// The secret of one reservation: the shard that granted it and random bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub [u8; 16]);
+
+/// The token's text is not one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a reservation token has 22 characters of A-Z, a-z, 0-9, _ and -")]
+pub struct BadToken;
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+impl Token {
+    /// A token of `shard` from random bits that the caller brings.
+    #[must_use]
+    pub const fn new(shard: ShardId, entropy: u128) -> Self {
+        let mut bytes = entropy.to_be_bytes();
+        let [high, low] = shard.0.to_be_bytes();
+        bytes[0] = high;
+        bytes[1] = low;
+        Self(bytes)
+    }
+
+    /// The shard that granted it.
+    #[must_use]
+    pub const fn shard(&self) -> ShardId {
+        ShardId(u16::from_be_bytes([self.0[0], self.0[1]]))
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// If the text is not 22 characters of the URL-safe alphabet.
+    pub fn parse(text: &str) -> Result<Self, BadToken> {
+        let text = text.as_bytes();
+        if text.len() != 22 {
+            return Err(BadToken);
+        }
+        let mut value: u128 = 0;
+        let mut last = 0;
+        for byte in text {
+            let digit = ALPHABET.iter().position(|a| a == byte).ok_or(BadToken)?;
+            last = digit;
+            // The first 21 digits fill 126 bits; the last carries the two that remain.
+            value = (value << 6) | digit as u128;
+        }
+        if last & 0b1111 != 0 {
+            return Err(BadToken);
+        }
+        // 132 bits were shifted through 128: the four high ones fell out of the first digit's place.
+        Self::from_shifted(text, value)
+    }
+
+    fn from_shifted(text: &[u8], value: u128) -> Result<Self, BadToken> {
+        let first = text.first().and_then(|b| ALPHABET.iter().position(|a| a == b)).ok_or(BadToken)?;
+        let value = (value >> 4) | ((first as u128) << 122);
+        Ok(Self(value.to_be_bytes()))
+    }
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = u128::from_be_bytes(self.0);
+        let mut text = [0u8; 22];
+        for (i, place) in text.iter_mut().enumerate() {
+            let digit = if i < 21 { (value >> (122 - 6 * i)) & 63 } else { (value & 3) << 4 };
+            *place = ALPHABET.get(digit as usize).copied().unwrap_or(b'A');
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// A token is a secret: logs show only its first characters.
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Token({:.6}…)", self.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn a_token_reads_back_from_its_text(shard: u16, entropy: u128) {
+            let token = Token::new(ShardId(shard), entropy);
+            proptest::prop_assert_eq!(Token::parse(&token.to_string()), Ok(token));
+            proptest::prop_assert_eq!(token.shard(), ShardId(shard));
+        }
+    }
+
+    #[test]
+    fn a_text_with_stray_bits_or_signs_is_no_token() {
+        for bad in ["", "abc", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAA!A", "AAAAAAAAAAAAAAAAAAAAAAA"] {
+            assert_eq!(Token::parse(bad), Err(BadToken), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_host_id_keeps_its_birth_shard() {
+        let id = HostId::new(ShardId(513), 77);
+        assert_eq!((id.birth(), id.counter()), (ShardId(513), 77));
+    }
+}

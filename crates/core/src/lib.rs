@@ -1,0 +1,14 @@
+//! Decides: command + facts + now → decision, all plain comparable values.
+//!
+//! This crate must not know of clocks, randomness, threads, async or I/O: `now` and random bits are arguments.
+//! It depends on nothing else of this house.
+
+pub mod frontier;
+pub mod ids;
+pub mod limits;
+pub mod metadata;
+pub mod names;
+pub mod page;
+pub mod settings;
+pub mod time;
+pub mod wire;

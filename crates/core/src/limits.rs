@@ -1,0 +1,96 @@
+//! Every bound of the house, in one place: past each the caller gets a clear refusal.
+
+use crate::time::Millis;
+
+/// Longest URL that is kept, in bytes.
+pub const URL_BYTES_MAX: usize = 8_192;
+/// Longest host name or queue key, in UTF-16 units (the measure of the URLFrontier protocol).
+pub const KEY_UNITS_MAX: usize = 255;
+/// Longest crawl name, in bytes.
+pub const CRAWL_BYTES_MAX: usize = 255;
+/// Longest alias, in bytes.
+pub const ALIAS_BYTES_MAX: usize = 128;
+/// Longest name of a holder, in bytes.
+pub const HOLDER_BYTES_MAX: usize = 256;
+/// Metadata of one URL, in bytes, keys and values together.
+pub const METADATA_BYTES_MAX: usize = 64 * 1024;
+/// URLs in one JSON body or one batch message.
+pub const BATCH_URLS_MAX: usize = 10_000;
+/// One line of an NDJSON body, in bytes.
+pub const LINE_BYTES_MAX: usize = 256 * 1024;
+/// A JSON body that is not streamed, in bytes.
+pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// One gRPC message, in bytes (what stock clients and servers allow).
+pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Items of one PutURLs stream that wait for their acknowledgement.
+pub const PUT_IN_FLIGHT_MAX: usize = 1_024;
+/// Batches of one PutDiscovered stream that wait for their acknowledgement.
+pub const PUT_BATCHES_IN_FLIGHT_MAX: usize = 16;
+/// Hosts of one alias.
+pub const GROUP_HOSTS_MAX: usize = 10_000;
+/// Queues (crawls) of one host.
+pub const HOST_QUEUES_MAX: usize = 10_000;
+/// Groups that one reservation call may ask for.
+pub const RESERVE_GROUPS_MAX: usize = 1_000;
+/// URLs of one reservation.
+pub const RESERVE_URLS_MAX: usize = 1_000;
+/// Queues that one hand-out (GetURLs) visits, also when it asks for no limit.
+pub const HAND_OUT_QUEUES_MAX: usize = 10_000;
+/// URLs per queue of one hand-out, also when it asks for no limit.
+pub const HAND_OUT_URLS_MAX: usize = 1_000;
+/// URLs of one hand-out over all its queues.
+pub const HAND_OUT_TOTAL_MAX: usize = 10_000;
+/// Shortest lease.
+pub const LEASE_MS_MIN: u64 = 100;
+/// Longest lease.
+pub const LEASE_MS_MAX: u64 = 3_600_000;
+/// Lease where the caller names none.
+pub const LEASE_MS_DEFAULT: u64 = 60_000;
+/// Longest long poll.
+pub const WAIT_MS_MAX: u64 = 60_000;
+/// Hold of the paced form where the caller names none.
+pub const HOLD_DEFAULT: Millis = Millis(30_000);
+/// Delay where group, host and visiting crawl set none.
+pub const DELAY_DEFAULT: Millis = Millis(1_000);
+/// Largest delay that may be set.
+pub const DELAY_MAX: Millis = Millis(1 << 42);
+/// Upper bound of `factor × duration` where none is set.
+pub const DELAY_FACTOR_MAX_DEFAULT: Millis = Millis(60_000);
+/// A robots Crawl-delay counts up to this.
+pub const CRAWL_DELAY_MAX: Millis = Millis(300_000);
+/// A Retry-After counts up to this.
+pub const RETRY_AFTER_MAX: Millis = Millis(86_400_000);
+/// First back-off of a group after a 429 or 503 without Retry-After.
+pub const BACKOFF_BASE: Millis = Millis(60_000);
+/// Longest back-off.
+pub const BACKOFF_MAX: Millis = Millis(86_400_000);
+/// A back-off is forgiven after this quiet time.
+pub const BACKOFF_QUIET: Millis = Millis(1_800_000);
+/// First wait of a URL whose outcome was `retry` without a time.
+pub const RETRY_BASE: Millis = Millis(60_000);
+/// Longest wait of a URL whose outcome was `retry` without a time.
+pub const RETRY_MAX: Millis = Millis(86_400_000);
+/// Attempts after which a URL is set aside as failed, where the crawl sets none.
+pub const ATTEMPTS_MAX_DEFAULT: u32 = 20;
+/// Reservations of one group at once.
+pub const PARALLEL_MAX: u32 = 1_000;
+/// Largest weight of a crawl.
+pub const WEIGHT_MAX: u32 = 1_000;
+/// Rows that one slice of a sweep, deletion or purge touches.
+pub const SLICE_ROWS: usize = 1_000;
+/// Rows of one page of a listing.
+pub const PAGE_MAX: usize = 1_000;
+/// Rows of a page where the caller names none.
+pub const PAGE_DEFAULT: usize = 100;
+/// Results of one release.
+pub const RESULTS_MAX: usize = 1_000;
+/// URLs found by one release.
+pub const FOUND_MAX: usize = 10_000;
+/// Commands that one shard decides before it commits.
+pub const SHARD_BATCH_MAX: usize = 1_024;
+/// Commands that wait for one shard.
+pub const SHARD_QUEUE_MAX: usize = 4_096;
+/// Commits of one shard that may be under way at once.
+pub const COMMITS_IN_FLIGHT_MAX: usize = 4;
+/// Heads of a queue's lane that are read ahead and kept in memory.
+pub const READ_AHEAD: usize = 8;

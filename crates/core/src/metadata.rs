@@ -1,0 +1,91 @@
+//! What a client keeps with a URL: names, each with values, in an opaque compact form that the core carries along.
+
+use crate::limits;
+use crate::wire::{Reader, Writer};
+
+/// Metadata of one URL in its encoded form.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Metadata(Box<[u8]>);
+
+/// The metadata is over its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("metadata has {found} bytes; the limit is {} bytes", limits::METADATA_BYTES_MAX)]
+pub struct TooLarge {
+    /// How large it is.
+    pub found: usize,
+}
+
+impl Metadata {
+    /// Builds metadata from names with their values.
+    ///
+    /// # Errors
+    /// If it is over its limit.
+    pub fn new<'a, V>(entries: impl IntoIterator<Item = (&'a str, V)>) -> Result<Self, TooLarge>
+    where
+        V: ExactSizeIterator<Item = &'a str>,
+    {
+        let mut out = Writer::default();
+        for (name, values) in entries {
+            out.text(name);
+            out.number(values.len() as u64);
+            for value in values {
+                out.text(value);
+            }
+        }
+        Self::from_bytes(out.into())
+    }
+
+    /// Takes the encoded form; what cannot be read of it is not there.
+    ///
+    /// # Errors
+    /// If it is over its limit.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TooLarge> {
+        if bytes.len() > limits::METADATA_BYTES_MAX {
+            return Err(TooLarge { found: bytes.len() });
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// The encoded form.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names with their values, in the order given.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut input = Reader::new(&self.0);
+        let mut entries = Vec::new();
+        while !input.is_empty() {
+            let Ok(name) = input.text() else { break };
+            let Ok(count) = input.number() else { break };
+            let values = (0..count).map_while(|_| input.text().ok()).collect();
+            entries.push((name, values));
+        }
+        entries
+    }
+}
+
+impl std::fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.entries()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_read_back() {
+        let made = Metadata::new([("a", ["1", "2"].iter().copied()), ("b", ["", "x"].iter().copied())]);
+        assert_eq!(made.map(|m| format!("{m:?}")), Ok(r#"{"a": ["1", "2"], "b": ["", "x"]}"#.to_owned()));
+    }
+}

@@ -1,0 +1,182 @@
+//! Names as people write them, parsed once at the door: hosts, aliases, crawls.
+
+use crate::limits;
+
+/// A normalised host name, or a queue key that a client gave.
+pub type HostName = std::sync::Arc<str>;
+/// The name of a crawl.
+pub type CrawlName = std::sync::Arc<str>;
+/// The name of a group of several hosts.
+pub type Alias = std::sync::Arc<str>;
+
+/// The crawl of those who name none.
+pub const DEFAULT_CRAWL: &str = "DEFAULT";
+
+/// A name that cannot be taken, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    /// It is empty.
+    #[error("a {0} must not be empty")]
+    Empty(&'static str),
+    /// It is too long.
+    #[error("a {what} may have at most {max} {unit}, this one has {found}")]
+    TooLong {
+        /// What kind of name.
+        what: &'static str,
+        /// The limit.
+        max: usize,
+        /// What the limit counts.
+        unit: &'static str,
+        /// How long it is.
+        found: usize,
+    },
+    /// It has control characters.
+    #[error("a {0} must not contain control characters")]
+    Control(&'static str),
+    /// It is no host name.
+    #[error("'{0}' is not a host name or IP address")]
+    NotAHost(String),
+    /// It is no alias.
+    #[error("'{0}' is not an alias: use one word of letters, digits, '_' and '-' that is not a host name")]
+    NotAnAlias(String),
+}
+
+/// A host name in its one form: lower case, no trailing dot, IDNA, no port; or an IP address.
+///
+/// # Errors
+/// If the text is neither.
+pub fn host(text: &str) -> Result<HostName, BadName> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(BadName::Empty("host name"));
+    }
+    check_key(text)?;
+    let bad = || BadName::NotAHost(text.chars().take(80).collect());
+    let bare = text.strip_suffix('.').unwrap_or(text);
+    let parsed = if bare.contains(':') && !bare.starts_with('[') {
+        url::Host::parse(&format!("[{bare}]"))
+    } else {
+        url::Host::parse(bare)
+    }
+    .map_err(|_| bad())?;
+    if let url::Host::Domain(name) = &parsed
+        && name.is_empty()
+    {
+        return Err(bad());
+    }
+    Ok(match parsed {
+        url::Host::Ipv6(ip) => format!("[{ip}]").into(),
+        other => other.to_string().into(),
+    })
+}
+
+/// The name under which a host is asked for: its normalised form, else the text itself if it can be a queue key.
+///
+/// # Errors
+/// If it can be neither.
+pub fn host_or_key(text: &str) -> Result<HostName, BadName> {
+    match host(text) {
+        Ok(name) => Ok(name),
+        Err(BadName::NotAHost(_)) => {
+            check_key(text)?;
+            Ok(text.into())
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// Whether a text can be the key of a queue.
+///
+/// # Errors
+/// If it is empty, too long or has control characters.
+pub fn check_key(text: &str) -> Result<(), BadName> {
+    if text.is_empty() {
+        return Err(BadName::Empty("host or queue key"));
+    }
+    if text.len() > limits::KEY_UNITS_MAX {
+        let found = text.encode_utf16().count();
+        if found > limits::KEY_UNITS_MAX {
+            let max = limits::KEY_UNITS_MAX;
+            return Err(BadName::TooLong { what: "host or queue key", max, unit: "characters", found });
+        }
+    }
+    if text.chars().any(char::is_control) {
+        return Err(BadName::Control("host or queue key"));
+    }
+    Ok(())
+}
+
+/// An alias: one word of letters, digits, `_` and `-`, without a dot, so that it is never a host name of the web.
+///
+/// # Errors
+/// If the text is not such a word.
+pub fn alias(text: &str) -> Result<Alias, BadName> {
+    if text.is_empty() {
+        return Err(BadName::Empty("alias"));
+    }
+    if text.len() > limits::ALIAS_BYTES_MAX {
+        let (max, found) = (limits::ALIAS_BYTES_MAX, text.len());
+        return Err(BadName::TooLong { what: "alias", max, unit: "bytes", found });
+    }
+    if text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+        Ok(text.into())
+    } else {
+        Err(BadName::NotAnAlias(text.chars().take(80).collect()))
+    }
+}
+
+/// A crawl's name, as sent; blank means [`DEFAULT_CRAWL`].
+///
+/// # Errors
+/// If it is too long or has control characters.
+pub fn crawl(text: &str) -> Result<CrawlName, BadName> {
+    if text.trim().is_empty() {
+        return Ok(DEFAULT_CRAWL.into());
+    }
+    if text.len() > limits::CRAWL_BYTES_MAX {
+        let (max, found) = (limits::CRAWL_BYTES_MAX, text.len());
+        return Err(BadName::TooLong { what: "crawl name", max, unit: "bytes", found });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(BadName::Control("crawl name"));
+    }
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_have_one_form() {
+        for (text, want) in [
+            ("Example.COM", "example.com"),
+            ("example.com.", "example.com"),
+            ("bücher.example", "xn--bcher-kva.example"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("2001:DB8::1", "[2001:db8::1]"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("localhost", "localhost"),
+        ] {
+            assert_eq!(host(text).as_deref(), Ok(want), "{text}");
+        }
+        for text in ["", "a b", "a/b", "ex ample", "http://x", "a:80x"] {
+            assert!(host(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_alias_is_one_word_and_never_a_host_name() {
+        assert!(alias("kommune_no-1").is_ok());
+        for text in ["", "kommune.no", "a b", "ø", "a/b"] {
+            assert!(alias(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_blank_crawl_is_the_default_one() {
+        assert_eq!(crawl("  ").as_deref(), Ok("DEFAULT"));
+        assert_eq!(crawl(" x").as_deref(), Ok(" x"));
+        assert!(crawl("a\nb").is_err());
+    }
+}

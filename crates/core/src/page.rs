@@ -1,0 +1,179 @@
+//! A URL at the door: what is taken, what is refused and why, and the host it belongs to.
+
+use crate::limits;
+use crate::names::{self, BadName, HostName};
+
+/// A URL that cannot be taken, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadUrl {
+    /// There is no text.
+    #[error("the URL is empty")]
+    Empty,
+    /// It is longer than the limit.
+    #[error("the URL has {found} bytes; the limit is {} bytes", limits::URL_BYTES_MAX)]
+    TooLong {
+        /// How long it is.
+        found: usize,
+    },
+    /// It has control characters.
+    #[error("the URL contains a control character (code {0}); percent-encode it")]
+    Control(u32),
+    /// It cannot be parsed.
+    #[error("'{text}' is not a URL: {cause}")]
+    NotAUrl {
+        /// Its beginning.
+        text: String,
+        /// What the parser says.
+        cause: String,
+    },
+    /// Its scheme is not one that is crawled.
+    #[error("scheme '{0}' is not crawled; use http, https or ftp")]
+    Scheme(String),
+    /// It names no host.
+    #[error("the URL has no host")]
+    NoHost,
+    /// Its host or key cannot be taken.
+    #[error(transparent)]
+    Key(#[from] BadName),
+}
+
+/// A URL with the host that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The URL's text.
+    pub url: String,
+    /// The host (or queue key).
+    pub host: HostName,
+}
+
+/// Reads a URL strictly: parsed, normalised, without fragment. `key` replaces the host as queue key.
+///
+/// # Errors
+/// If it is not a URL that can be crawled.
+pub fn parse(text: &str, key: Option<&str>) -> Result<Page, BadUrl> {
+    let text = text.trim_matches(' ');
+    check_text(text)?;
+    if text.is_empty() {
+        return Err(BadUrl::Empty);
+    }
+    let mut url = url::Url::parse(text)
+        .map_err(|cause| BadUrl::NotAUrl { text: text.chars().take(80).collect(), cause: cause.to_string() })?;
+    if !matches!(url.scheme(), "http" | "https" | "ftp") {
+        return Err(BadUrl::Scheme(url.scheme().to_owned()));
+    }
+    url.set_fragment(None);
+    let host = match key.filter(|k| !k.is_empty()) {
+        Some(key) => names::host_or_key(key)?,
+        None => names::host(url.host_str().ok_or(BadUrl::NoHost)?)?,
+    };
+    let url = String::from(url);
+    if url.len() > limits::URL_BYTES_MAX {
+        return Err(BadUrl::TooLong { found: url.len() });
+    }
+    Ok(Page { url, host })
+}
+
+/// Reads a URL as URLFrontier does: the text stays as sent, and the key, if none is given, is the parsed host in
+/// lower case, else whatever stands where a host would.
+///
+/// # Errors
+/// If there is no key to be had, or the text or the key is over its limit.
+pub fn parse_loosely(url: &str, key: &str) -> Result<HostName, BadUrl> {
+    check_text(url)?;
+    if !key.is_empty() {
+        names::check_key(key)?;
+        return Ok(key.into());
+    }
+    let derived = plain_host(url).map_or_else(
+        || {
+            let parsed = url::Url::parse(url).ok();
+            let host = parsed.as_ref().and_then(url::Url::host_str).filter(|h| !h.is_empty());
+            host.map_or_else(|| textual_key(url).to_owned(), str::to_lowercase)
+        },
+        str::to_owned,
+    );
+    if derived.is_empty() {
+        return Err(BadUrl::NoHost);
+    }
+    names::check_key(&derived)?;
+    Ok(derived.into())
+}
+
+fn check_text(text: &str) -> Result<(), BadUrl> {
+    if text.len() > limits::URL_BYTES_MAX {
+        return Err(BadUrl::TooLong { found: text.len() });
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => Err(BadUrl::Control(c as u32)),
+        None => Ok(()),
+    }
+}
+
+/// The host of a URL that is already in its normal form; spares most URLs the whole parser.
+fn plain_host(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
+    let end = rest.find(['/', '?', '#', ':']).unwrap_or(rest.len());
+    let host = rest.get(..end)?;
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.' || b == b'_';
+    // A port or a path must follow: "user:password@" has a letter or an @ somewhere before the next slash.
+    let tail = rest.get(end..)?;
+    let authority_ends = tail.find(['/', '?', '#']).unwrap_or(tail.len());
+    let port = tail.get(..authority_ends)?;
+    let port_is_plain = port.is_empty() || port.bytes().skip(1).all(|b| b.is_ascii_digit());
+    let ends_in_digit = host.bytes().next_back().is_some_and(|b| b.is_ascii_digit());
+    (!host.is_empty() && !ends_in_digit && port_is_plain && !host.ends_with('.') && host.bytes().all(plain))
+        .then_some(host)
+}
+
+fn textual_key(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split([':', '/', '?', '&']).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_reading_normalises() {
+        let page = parse("HTTP://ExAmple.COM:80/a b#frag", None).map(|p| (p.url, p.host.to_string()));
+        assert_eq!(page, Ok(("http://example.com/a%20b".to_owned(), "example.com".to_owned())));
+        assert_eq!(parse("http://e.com/", Some("KEY one")).map(|p| p.host.to_string()), Ok("KEY one".to_owned()));
+    }
+
+    #[test]
+    fn strict_reading_refuses_with_a_reason() {
+        let long = format!("http://e.com/{}", "a".repeat(limits::URL_BYTES_MAX));
+        for (text, want) in [
+            ("", "empty"),
+            ("nonsense", "not a URL"),
+            ("mailto:a@b", "scheme 'mailto'"),
+            ("http://e.com/\u{1}", "control character"),
+            (long.as_str(), "limit is 8192 bytes"),
+            ("http://", "not a URL"),
+        ] {
+            let error = parse(text, None).expect_err(text).to_string();
+            assert!(error.contains(want), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn loose_reading_derives_the_key() {
+        for (url, want) in [
+            ("http://gac.icann.org?x=1", "gac.icann.org"),
+            ("https://h.com:8443/x", "h.com"),
+            ("http://c.org#t", "c.org"),
+            ("http://user:pw@h/", "h"),
+            ("http://[2001:db8::1]/", "[2001:db8::1]"),
+            ("HTTP://ExAmple.COM/", "example.com"),
+            ("mailto:a@b", "mailto"),
+            ("foo", "foo"),
+            ("http://10.1/", "10.0.0.1"),
+        ] {
+            assert_eq!(parse_loosely(url, "").as_deref(), Ok(want), "{url}");
+        }
+        assert!(parse_loosely("", "").is_err());
+        assert_eq!(parse_loosely("", "k").as_deref(), Ok("k"));
+        assert!(parse_loosely("http://a/", &"k".repeat(256)).is_err());
+    }
+}

@@ -1,0 +1,201 @@
+//! What operators set on hosts, groups and crawls. Everything is optional; what is absent falls back as DESIGN says.
+
+use crate::limits;
+use crate::time::{Millis, Time};
+
+/// A change to one setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    /// Leave it as it is.
+    #[default]
+    Keep,
+    /// Forget it.
+    Clear,
+    /// Set it.
+    Set(T),
+}
+
+impl<T: Copy> Change<T> {
+    /// Applies the change to a place.
+    pub fn apply(self, place: &mut Option<T>) {
+        match self {
+            Self::Keep => {}
+            Self::Clear => *place = None,
+            Self::Set(value) => *place = Some(value),
+        }
+    }
+}
+
+/// How a host or a group is to be visited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaceSettings {
+    /// Time between two visits.
+    pub delay: Option<Millis>,
+    /// Delay as a multiple of the last visit's duration, in thousandths.
+    pub factor_milli: Option<u32>,
+    /// Least delay that the factor gives.
+    pub delay_min: Option<Millis>,
+    /// Largest delay that the factor gives.
+    pub delay_max: Option<Millis>,
+    /// Barred until this time.
+    pub blocked_until: Option<Time>,
+    /// Held by an operator.
+    pub paused: Option<bool>,
+    /// Pages after which no more are handed out (of each crawl).
+    pub limit: Option<u64>,
+    /// Visits at once (groups only; 1 where unset).
+    pub parallel: Option<u32>,
+}
+
+impl PaceSettings {
+    /// Whether nothing is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Changes to [`PaceSettings`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaceChanges {
+    /// See [`PaceSettings::delay`].
+    pub delay: Change<Millis>,
+    /// See [`PaceSettings::factor_milli`].
+    pub factor_milli: Change<u32>,
+    /// See [`PaceSettings::delay_min`].
+    pub delay_min: Change<Millis>,
+    /// See [`PaceSettings::delay_max`].
+    pub delay_max: Change<Millis>,
+    /// See [`PaceSettings::blocked_until`].
+    pub blocked_until: Change<Time>,
+    /// See [`PaceSettings::paused`].
+    pub paused: Change<bool>,
+    /// See [`PaceSettings::limit`].
+    pub limit: Change<u64>,
+    /// See [`PaceSettings::parallel`].
+    pub parallel: Change<u32>,
+}
+
+impl PaceChanges {
+    /// Applies the changes.
+    pub fn apply(&self, settings: &mut PaceSettings) {
+        self.delay.apply(&mut settings.delay);
+        self.factor_milli.apply(&mut settings.factor_milli);
+        self.delay_min.apply(&mut settings.delay_min);
+        self.delay_max.apply(&mut settings.delay_max);
+        self.blocked_until.apply(&mut settings.blocked_until);
+        self.paused.apply(&mut settings.paused);
+        self.limit.apply(&mut settings.limit);
+        self.parallel.apply(&mut settings.parallel);
+    }
+}
+
+/// When a fetched URL is to be visited again, where the worker does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Revisit {
+    /// Never.
+    #[default]
+    Never,
+    /// After a fixed time.
+    Fixed(Millis),
+    /// Sooner if it had changed, later if not, between two bounds.
+    Adaptive {
+        /// Shortest time.
+        min: Millis,
+        /// Longest time.
+        max: Millis,
+    },
+}
+
+/// Bounds of a crawl.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrawlLimits {
+    /// URLs of one host.
+    pub urls_per_host: Option<u64>,
+    /// Pages fetched of one host.
+    pub pages_per_host: Option<u64>,
+    /// URLs of the whole crawl.
+    pub urls: Option<u64>,
+    /// Pages fetched in the whole crawl.
+    pub pages: Option<u64>,
+    /// Greatest depth that is taken.
+    pub depth: Option<u32>,
+    /// Attempts after which a URL is set aside.
+    pub attempts: Option<u32>,
+}
+
+/// How a crawl is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrawlSettings {
+    /// Its share against other crawls of a group.
+    pub weight: u32,
+    /// Held by an operator.
+    pub paused: bool,
+    /// Delay where neither group nor host sets one.
+    pub delay: Option<Millis>,
+    /// Its bounds.
+    pub limits: CrawlLimits,
+    /// When pages are visited again.
+    pub revisit: Revisit,
+}
+
+impl Default for CrawlSettings {
+    fn default() -> Self {
+        Self { weight: 1, paused: false, delay: None, limits: CrawlLimits::default(), revisit: Revisit::Never }
+    }
+}
+
+impl CrawlSettings {
+    /// Attempts after which a URL is set aside as failed.
+    #[must_use]
+    pub fn attempts_max(&self) -> u32 {
+        self.limits.attempts.unwrap_or(limits::ATTEMPTS_MAX_DEFAULT)
+    }
+}
+
+/// Changes to [`CrawlSettings`]. The limits change one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrawlChanges {
+    /// See [`CrawlSettings::weight`]; cleared it is 1.
+    pub weight: Change<u32>,
+    /// See [`CrawlSettings::paused`]; cleared it is false.
+    pub paused: Change<bool>,
+    /// See [`CrawlSettings::delay`].
+    pub delay: Change<Millis>,
+    /// See [`CrawlSettings::revisit`]; cleared it is never.
+    pub revisit: Change<Revisit>,
+    /// See [`CrawlLimits::urls_per_host`].
+    pub urls_per_host: Change<u64>,
+    /// See [`CrawlLimits::pages_per_host`].
+    pub pages_per_host: Change<u64>,
+    /// See [`CrawlLimits::urls`].
+    pub urls: Change<u64>,
+    /// See [`CrawlLimits::pages`].
+    pub pages: Change<u64>,
+    /// See [`CrawlLimits::depth`].
+    pub depth: Change<u32>,
+    /// See [`CrawlLimits::attempts`].
+    pub attempts: Change<u32>,
+}
+
+impl CrawlChanges {
+    /// Applies the changes.
+    pub fn apply(&self, settings: &mut CrawlSettings) {
+        let mut weight = Some(settings.weight);
+        self.weight.apply(&mut weight);
+        settings.weight = weight.unwrap_or(1);
+        let mut paused = Some(settings.paused);
+        self.paused.apply(&mut paused);
+        settings.paused = paused.unwrap_or(false);
+        self.delay.apply(&mut settings.delay);
+        let mut revisit = Some(settings.revisit);
+        self.revisit.apply(&mut revisit);
+        settings.revisit = revisit.unwrap_or_default();
+        self.urls_per_host.apply(&mut settings.limits.urls_per_host);
+        self.pages_per_host.apply(&mut settings.limits.pages_per_host);
+        self.urls.apply(&mut settings.limits.urls);
+        self.pages.apply(&mut settings.limits.pages);
+        self.depth.apply(&mut settings.limits.depth);
+        self.attempts.apply(&mut settings.limits.attempts);
+    }
+}

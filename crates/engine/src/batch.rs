@@ -1,0 +1,59 @@
+//! What goes to an engine: keys, values, scans, and batches with their fences.
+
+use wayleave_core::ids::{Epoch, ShardId};
+
+/// An ordered key. The first two bytes are the shard that the row belongs to, the third is the row's kind.
+pub type Key = Vec<u8>;
+/// A value.
+pub type Value = Vec<u8>;
+
+/// A row as it lies in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its key.
+    pub key: Key,
+    /// Its value.
+    pub value: Value,
+}
+
+/// A change to one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The row's key.
+    pub key: Key,
+    /// The new value; none deletes the row.
+    pub value: Option<Value>,
+}
+
+/// Rows in key order: from `from` (included) up to `to` (left out), at most `limit` of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// The first key.
+    pub from: Key,
+    /// The end, itself left out.
+    pub to: Key,
+    /// At most this many rows.
+    pub limit: usize,
+}
+
+/// A batch counts only if `shard` is still owned under `epoch` and its last commit was `seq - 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// The shard.
+    pub shard: ShardId,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// The number of this commit.
+    pub seq: u64,
+}
+
+/// Writes that become durable together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// All must hold.
+    pub fences: Vec<Fence>,
+    /// Rows that must have these values (none: must be absent), else the batch is a conflict.
+    pub expects: Vec<(Key, Option<Value>)>,
+    /// The changes. If a key comes twice the later one counts.
+    pub writes: Vec<Write>,
+}

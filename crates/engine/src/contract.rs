@@ -1,0 +1,33 @@
+//! The engine contract. Two promises make pipelining possible: a batch is visible to reads as soon as
+//! [`Engine::commit`] has returned, and it is durable (with every batch before it) once its [`Commit`] resolves.
+
+use futures::future::BoxFuture;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Time;
+
+use crate::{Batch, Error, Key, Row, Scan, Value};
+
+/// An answer that may take a while.
+pub type Pending<'a, T> = BoxFuture<'a, Result<T, Error>>;
+/// Resolves once a batch is durable.
+pub type Commit = BoxFuture<'static, Result<(), Error>>;
+
+/// An ordered, durable store.
+pub trait Engine: Send + Sync + 'static {
+    /// The store's time: never goes back, not even over a restart, and is not moved by steps of the wall clock.
+    fn now(&self) -> Time;
+
+    /// Makes the caller the owner of a shard: its epoch grows by one, durably, and every older owner is fenced out.
+    /// Returns the new epoch and the number of the shard's last commit.
+    fn own(&self, shard: ShardId) -> Pending<'_, (Epoch, u64)>;
+
+    /// The values of `keys`, in their order. Callers sort keys first: stores read neighbours cheaply.
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>>;
+
+    /// The rows of each scan, in its order.
+    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>>;
+
+    /// Applies a batch. When this returns, reads see it (or it has been refused); when the answer resolves it is
+    /// durable. Refusals (fenced, conflict, unavailable) leave nothing behind.
+    fn commit(&self, batch: Batch) -> Commit;
+}

@@ -1,0 +1,12 @@
+//! Keeps: the engine contract in our own words, the rows and their codecs, the memory engine that is the reference,
+//! and the conformance suite that every engine must pass.
+//!
+//! This crate must not know of any particular store, nor of shards, servers or requests.
+
+pub mod batch;
+pub mod contract;
+pub mod error;
+
+pub use batch::{Batch, Fence, Key, Row, Scan, Value, Write};
+pub use contract::{Commit, Engine, Pending};
+pub use error::Error;
