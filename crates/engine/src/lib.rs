@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod contract;
 pub mod error;
+pub mod rows;
 
 pub use batch::{Batch, Fence, Key, Row, Scan, Value, Write};
 pub use contract::{Commit, Engine, Pending};
