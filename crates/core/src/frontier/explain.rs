@@ -239,6 +239,40 @@ impl State {
         views
     }
 
+    /// The names of all crawls.
+    #[must_use]
+    pub fn crawl_names(&self) -> Vec<crate::names::CrawlName> {
+        self.crawls.values().map(|crawl| crawl.name.clone()).collect()
+    }
+
+    /// Names of the queues of a crawl, after the first `skip` that match, at most `most`; and how many were passed over.
+    #[must_use]
+    pub fn queue_names_of(
+        &self,
+        crawl: &str,
+        skip: usize,
+        most: usize,
+        inactive: bool,
+        now: Time,
+    ) -> (Vec<crate::names::HostName>, usize) {
+        let Some(no) = self.crawl_no(crawl) else { return (Vec::new(), 0) };
+        let (mut names, mut passed) = (Vec::new(), 0);
+        for (_, host) in self.hosts.iter_from(0) {
+            let Some(queue) = host.queues.iter().find(|q| q.crawl == no) else { continue };
+            if !inactive && (queue.counts().scheduled() == 0 || host.blocked_until() > now) {
+                continue;
+            }
+            if passed < skip {
+                passed += 1;
+            } else if names.len() < most {
+                names.push(host.name.clone());
+            } else {
+                break;
+            }
+        }
+        (names, passed)
+    }
+
     /// Totals.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -23,6 +23,7 @@ mod set;
 mod slab;
 mod state;
 pub mod url_key;
+mod url_view;
 pub mod view;
 pub mod visit;
 
