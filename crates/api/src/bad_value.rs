@@ -37,13 +37,29 @@ pub(crate) fn between<T: PartialOrd + Display>(field: &str, value: T, least: T, 
     Ok(value)
 }
 
+/// A list that is longer than one request may carry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: has {found} entries; the limit is {limit}: send several requests")]
+pub struct TooMany {
+    /// The list, as it is written in the body.
+    pub field: &'static str,
+    /// How many entries it has.
+    pub found: usize,
+    /// How many it may have.
+    pub limit: usize,
+}
+
+impl From<TooMany> for BadValue {
+    fn from(many: TooMany) -> Self {
+        let TooMany { field, found, limit } = many;
+        Self::new(field, format!("has {found} entries; the limit is {limit}"))
+    }
+}
+
 /// Takes a list of at most so many entries.
 ///
 /// # Errors
 /// If it is longer.
-pub(crate) fn at_most(field: &str, found: usize, most: usize) -> Result<(), BadValue> {
-    if found > most {
-        return Err(BadValue::new(field, format!("has {found} entries; the limit is {most}: send several requests")));
-    }
-    Ok(())
+pub(crate) const fn at_most(field: &'static str, found: usize, limit: usize) -> Result<(), TooMany> {
+    if found > limit { Err(TooMany { field, found, limit }) } else { Ok(()) }
 }

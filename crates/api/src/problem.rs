@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use wayleave_core::frontier::refusal::Refusal;
 
 use crate::BadValue;
+use crate::bad_value::TooMany;
 
 /// The content type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
@@ -159,6 +160,12 @@ impl std::error::Error for Problem {}
 impl From<BadValue> for Problem {
     fn from(bad: BadValue) -> Self {
         Self::new(Code::BadValue, &bad).with("field", bad.field)
+    }
+}
+
+impl From<TooMany> for Problem {
+    fn from(many: TooMany) -> Self {
+        Self::new(Code::BatchTooLarge, &many).with("field", many.field).with("limit", many.limit)
     }
 }
 

@@ -7,7 +7,7 @@ use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
 use crate::Timestamp;
-use crate::bad_value::{BadValue, at_most, between};
+use crate::bad_value::{BadValue, TooMany, at_most, between};
 use crate::metadata::Metadata;
 use crate::urls::{AddUrlsResponse, UrlToAdd};
 
@@ -280,7 +280,7 @@ impl ReleaseReservationRequest {
     ///
     /// # Errors
     /// If there are; the message names the limit.
-    pub fn check_size(&self) -> Result<(), BadValue> {
+    pub fn check_size(&self) -> Result<(), TooMany> {
         at_most("results", self.results.len(), limits::RESULTS_MAX)?;
         at_most("found", self.results.iter().map(|r| r.found.len()).sum(), limits::FOUND_MAX)
     }

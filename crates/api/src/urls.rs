@@ -8,7 +8,7 @@ use wayleave_core::names::{self, CrawlName};
 use wayleave_core::{limits, page};
 
 use crate::Timestamp;
-use crate::bad_value::{BadValue, at_most, between};
+use crate::bad_value::{BadValue, TooMany, at_most, between};
 use crate::metadata::Metadata;
 
 /// A URL to be added.
@@ -76,7 +76,7 @@ impl AddUrlsRequest {
     ///
     /// # Errors
     /// If there are; the message names the limit.
-    pub fn check_size(&self) -> Result<(), BadValue> {
+    pub fn check_size(&self) -> Result<(), TooMany> {
         at_most("urls", self.urls.len(), limits::BATCH_URLS_MAX)
     }
 }
