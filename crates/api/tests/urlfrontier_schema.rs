@@ -1,5 +1,7 @@
 //! The schema is an interface: names, numbers and types must stay as existing crawlers have them.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic")]
+
 use prost::Message;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
