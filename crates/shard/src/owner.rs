@@ -245,11 +245,12 @@ impl Owner {
         if !self.pulse.bounded.load(Ordering::Relaxed) {
             return;
         }
+        let now = self.engine.now();
         for crawl in self.state.crawl_views() {
             let bounded = crawl.settings.limits.urls.is_some() || crawl.settings.limits.pages.is_some();
             if bounded {
                 let others = self.pulse.share(&crawl.crawl, self.shard.0.into(), crawl.counts);
-                self.state.set_elsewhere(&crawl.crawl, others);
+                self.state.set_elsewhere(&crawl.crawl, others, now);
             }
         }
     }
