@@ -67,6 +67,7 @@ enum End {
 pub(crate) async fn run(post: Post, mut inbox: mpsc::Receiver<Message>) {
     loop {
         let opened = tokio::select! {
+            biased;
             opened = open::open(&*post.engine, post.shard, &post.config) => opened,
             () = refuse_while_closed(&mut inbox, &post) => return,
         };

@@ -1,8 +1,8 @@
 //! The handle, continued: changing hosts, groups, crawls and queues.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use hashbrown::HashMap;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{CrawlView, GroupView, HostView};
 use wayleave_core::ids::{QueueId, ShardId};
@@ -214,8 +214,9 @@ impl Frontier {
     }
 }
 
-fn by_home(hosts: Vec<HostName>, shards: u16) -> HashMap<ShardId, Vec<HostName>> {
-    let mut homes: HashMap<ShardId, Vec<HostName>> = HashMap::new();
+/// Hosts by their homes, in one order, so that the same request always moves them in the same way.
+fn by_home(hosts: Vec<HostName>, shards: u16) -> BTreeMap<ShardId, Vec<HostName>> {
+    let mut homes: BTreeMap<ShardId, Vec<HostName>> = BTreeMap::new();
     for host in hosts {
         let place = homes.entry(home(&host, shards)).or_default();
         if !place.contains(&host) {
