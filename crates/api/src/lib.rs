@@ -1,3 +1,24 @@
-//! Speaks: the types that cross the wire and the public error codes. Nothing here decides, stores or listens.
+//! Speaks: the wire types of the native API, their conversions to and from the core's values, and the public error codes.
+//!
+//! This crate must not know of sockets, handlers, shards or stores. In: JSON as people and programs write it. Out: typed
+//! values with every limit checked, or an error that names the field. Server and client use the same types.
 
+pub mod bad_value;
+pub mod crawls;
+pub mod groups;
+pub mod hosts;
+pub mod listing;
+pub mod metadata;
+mod pace;
+pub mod patch;
+pub mod problem;
+pub mod reservations;
+pub mod stats;
+pub mod time;
 pub mod urlfrontier;
+pub mod urls;
+
+pub use bad_value::BadValue;
+pub use patch::Patch;
+pub use problem::{Code, Problem};
+pub use time::Timestamp;

@@ -1,3 +1,14 @@
-//! Listens: the doors of a Wayleave node. Each door translates its protocol into the core's words; none decides.
+//! Listens: HTTP/JSON, gRPC, metrics and health on one port, with limits in front.
+//!
+//! This crate must not know how anything is decided or kept: it parses what arrives into the core's values, asks the
+//! frontier and tells the answer. In: bytes of many connections. Out: answers, problems with stable codes, logs, numbers.
 
+pub mod config;
 pub mod grpc;
+pub mod http;
+pub mod metrics;
+pub mod server;
+
+pub use config::Config;
+pub use metrics::Metrics;
+pub use server::Server;

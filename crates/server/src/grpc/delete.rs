@@ -5,7 +5,7 @@ use wayleave_api::urlfrontier::{DeleteCrawlMessage, Long, PurgeUrlParams, QueueW
 use wayleave_core::names::{self, CrawlName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_shard::Frontier;
-use wayleave_shard::frontier::Answer;
+use wayleave_shard::Answer;
 
 use super::{convert, refused};
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tonic::{Code, Status};
 use wayleave_core::frontier::request::{Put, PutOutcome};
 use wayleave_shard::Frontier;
-use wayleave_shard::frontier::Outcomes;
+use wayleave_shard::Outcomes;
 
 use super::metrics::{GrpcMetrics, PutTally};
 

@@ -6,7 +6,7 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc::UnboundedSender;
 use tonic::Status;
 use wayleave_api::urlfrontier::{DiscoveredUrlItem, KnownUrlItem, UrlInfo, url_item};
-use wayleave_shard::frontier::Outcomes;
+use wayleave_shard::Outcomes;
 
 use super::super::metrics::GrpcMetrics;
 use super::super::pump::{Pump, Submit};

@@ -1,0 +1,65 @@
+//! A value that has the right shape but cannot be taken.
+
+use std::fmt::Display;
+
+/// Which field cannot be taken, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct BadValue {
+    /// The field, as it is written in the body or the query.
+    pub field: String,
+    /// Why, and what would be taken.
+    pub reason: String,
+}
+
+impl BadValue {
+    /// A refusal of `field`.
+    pub fn new(field: impl Into<String>, reason: impl Display) -> Self {
+        Self { field: field.into(), reason: reason.to_string() }
+    }
+
+    /// The same refusal, one level further out: `url` in `urls[3]` becomes `urls[3].url`.
+    #[must_use]
+    pub fn within(mut self, outer: &str) -> Self {
+        self.field = format!("{outer}.{}", self.field);
+        self
+    }
+}
+
+/// Takes a number that lies between two bounds.
+///
+/// # Errors
+/// If it does not; the message names both bounds.
+pub(crate) fn between<T: PartialOrd + Display>(field: &str, value: T, least: T, most: T) -> Result<T, BadValue> {
+    if value < least || value > most {
+        return Err(BadValue::new(field, format!("{value} is not between {least} and {most}")));
+    }
+    Ok(value)
+}
+
+/// A list that is longer than one request may carry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: has {found} entries; the limit is {limit}: send several requests")]
+pub struct TooMany {
+    /// The list, as it is written in the body.
+    pub field: &'static str,
+    /// How many entries it has.
+    pub found: usize,
+    /// How many it may have.
+    pub limit: usize,
+}
+
+impl From<TooMany> for BadValue {
+    fn from(many: TooMany) -> Self {
+        let TooMany { field, found, limit } = many;
+        Self::new(field, format!("has {found} entries; the limit is {limit}"))
+    }
+}
+
+/// Takes a list of at most so many entries.
+///
+/// # Errors
+/// If it is longer.
+pub(crate) const fn at_most(field: &'static str, found: usize, limit: usize) -> Result<(), TooMany> {
+    if found > limit { Err(TooMany { field, found, limit }) } else { Ok(()) }
+}

@@ -1,0 +1,279 @@
+//! Crawls on the wire.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wayleave_core::frontier::view;
+use wayleave_core::limits;
+use wayleave_core::settings::{self, CrawlChanges};
+use wayleave_core::time::Millis;
+
+use crate::Patch;
+use crate::bad_value::{BadValue, between};
+use crate::pace::delay;
+use crate::stats::Counts;
+
+/// When a fetched URL is visited again, where the worker does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Revisit {
+    /// Never.
+    #[default]
+    Never,
+    /// After a fixed time.
+    FixedMs(u64),
+    /// Sooner if it had changed, later if not, between two bounds.
+    Adaptive {
+        /// Shortest time.
+        min_ms: u64,
+        /// Longest time.
+        max_ms: u64,
+    },
+}
+
+impl From<settings::Revisit> for Revisit {
+    fn from(revisit: settings::Revisit) -> Self {
+        match revisit {
+            settings::Revisit::Never => Self::Never,
+            settings::Revisit::Fixed(ms) => Self::FixedMs(ms.0),
+            settings::Revisit::Adaptive { min, max } => Self::Adaptive { min_ms: min.0, max_ms: max.0 },
+        }
+    }
+}
+
+impl TryFrom<Revisit> for settings::Revisit {
+    type Error = BadValue;
+
+    fn try_from(revisit: Revisit) -> Result<Self, BadValue> {
+        let span = |field, ms| between(field, ms, 1, limits::DELAY_MAX.0).map(Millis);
+        Ok(match revisit {
+            Revisit::Never => Self::Never,
+            Revisit::FixedMs(ms) => Self::Fixed(span("revisit.fixed_ms", ms)?),
+            Revisit::Adaptive { min_ms, max_ms } => {
+                let (min, max) = (span("revisit.adaptive.min_ms", min_ms)?, span("revisit.adaptive.max_ms", max_ms)?);
+                if min > max {
+                    let reason = format!("{min_ms} is more than max_ms, which is {max_ms}");
+                    return Err(BadValue::new("revisit.adaptive.min_ms", reason));
+                }
+                Self::Adaptive { min, max }
+            }
+        })
+    }
+}
+
+/// Changes to the bounds of a crawl, one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CrawlLimitsPatch {
+    /// URLs of the whole crawl.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub urls: Patch<u64>,
+    /// Pages fetched in the whole crawl.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub pages: Patch<u64>,
+    /// URLs of one host.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub urls_per_host: Patch<u64>,
+    /// Pages fetched of one host.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub pages_per_host: Patch<u64>,
+    /// Greatest depth that is taken.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
+    pub depth: Patch<u32>,
+    /// Attempts after which a URL is set aside.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
+    pub attempts: Patch<u32>,
+}
+
+impl CrawlLimitsPatch {
+    const CLEAR: Self = Self {
+        urls: Patch::Clear,
+        pages: Patch::Clear,
+        urls_per_host: Patch::Clear,
+        pages_per_host: Patch::Clear,
+        depth: Patch::Clear,
+        attempts: Patch::Clear,
+    };
+}
+
+/// Makes or changes a crawl. PATCH keeps what is absent, PUT clears it; `null` clears.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetCrawlRequest {
+    /// Its share against other crawls of a group; 1 where unset.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
+    pub weight: Patch<u32>,
+    /// Held by an operator.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<bool>)]
+    pub paused: Patch<bool>,
+    /// Delay where neither group nor host sets one.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub delay_ms: Patch<u64>,
+    /// Its bounds; `null` clears all of them.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<CrawlLimitsPatch>)]
+    pub limits: Patch<CrawlLimitsPatch>,
+    /// When pages are visited again.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<Revisit>)]
+    pub revisit: Patch<Revisit>,
+}
+
+impl TryFrom<&SetCrawlRequest> for CrawlChanges {
+    type Error = BadValue;
+
+    fn try_from(request: &SetCrawlRequest) -> Result<Self, BadValue> {
+        let bounds = match request.limits {
+            Patch::Keep => CrawlLimitsPatch::default(),
+            Patch::Clear => CrawlLimitsPatch::CLEAR,
+            Patch::Set(bounds) => bounds,
+        };
+        Ok(Self {
+            weight: request.weight.try_into_change(|n| between("weight", n, 1, limits::WEIGHT_MAX))?,
+            paused: request.paused.into(),
+            delay: request.delay_ms.try_into_change(|ms| delay("delay_ms", ms))?,
+            revisit: request.revisit.try_into_change(settings::Revisit::try_from)?,
+            urls_per_host: bounds.urls_per_host.into(),
+            pages_per_host: bounds.pages_per_host.into(),
+            urls: bounds.urls.into(),
+            pages: bounds.pages.into(),
+            depth: bounds.depth.into(),
+            attempts: bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?,
+        })
+    }
+}
+
+/// The bounds of a crawl; null where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CrawlLimits {
+    /// URLs of the whole crawl.
+    pub urls: Option<u64>,
+    /// Pages fetched in the whole crawl.
+    pub pages: Option<u64>,
+    /// URLs of one host.
+    pub urls_per_host: Option<u64>,
+    /// Pages fetched of one host.
+    pub pages_per_host: Option<u64>,
+    /// Greatest depth that is taken.
+    pub depth: Option<u32>,
+    /// Attempts after which a URL is set aside.
+    pub attempts: Option<u32>,
+}
+
+/// A crawl: what is set on it and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Crawl {
+    /// Its name.
+    pub crawl: String,
+    /// Its share against other crawls of a group.
+    pub weight: u32,
+    /// Held by an operator.
+    pub paused: bool,
+    /// Delay where neither group nor host sets one.
+    pub delay_ms: Option<u64>,
+    /// Its bounds.
+    pub limits: CrawlLimits,
+    /// When pages are visited again.
+    pub revisit: Revisit,
+    /// Its URLs.
+    pub counts: Counts,
+    /// Hosts that have a queue of it, empty ones too.
+    pub hosts: u64,
+    /// Hosts that hold URLs of it which will be handed out.
+    pub active_hosts: u64,
+}
+
+impl From<view::CrawlView> for Crawl {
+    fn from(view: view::CrawlView) -> Self {
+        let settings::CrawlLimits { urls_per_host, pages_per_host, urls, pages, depth, attempts } =
+            view.settings.limits;
+        Self {
+            crawl: view.crawl.to_string(),
+            weight: view.settings.weight,
+            paused: view.settings.paused,
+            delay_ms: view.settings.delay.map(|ms| ms.0),
+            limits: CrawlLimits { urls, pages, urls_per_host, pages_per_host, depth, attempts },
+            revisit: view.settings.revisit.into(),
+            counts: view.counts.into(),
+            hosts: view.queues,
+            active_hosts: view.active_queues,
+        }
+    }
+}
+
+/// One page of crawls, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListCrawlsResponse {
+    /// The crawls.
+    pub crawls: Vec<Crawl>,
+    /// Give it back as `after` for the next page; null at the end.
+    pub next: Option<String>,
+}
+
+/// Which URLs of a crawl to remove.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PurgeCrawlQuery {
+    /// Those that were stored longer ago than this.
+    pub older_than_ms: u64,
+    /// Only those of this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_core::settings::Change;
+
+    fn changes(text: &str) -> Result<CrawlChanges, BadValue> {
+        CrawlChanges::try_from(&serde_json::from_str::<SetCrawlRequest>(text).unwrap())
+    }
+
+    #[test]
+    fn limits_change_one_by_one_and_null_clears_them_all() {
+        let one = changes(r#"{"limits":{"depth":3,"urls":null}}"#).unwrap();
+        assert_eq!(one, CrawlChanges { depth: Change::Set(3), urls: Change::Clear, ..CrawlChanges::default() });
+        let all = changes(r#"{"limits":null}"#).unwrap();
+        assert_eq!((all.depth, all.attempts, all.pages_per_host), (Change::Clear, Change::Clear, Change::Clear));
+        assert_eq!(changes("{}").unwrap(), CrawlChanges::default());
+    }
+
+    #[test]
+    fn a_revisit_policy_reads_back_in_each_of_its_forms() {
+        for (text, want) in [
+            (r#""never""#, settings::Revisit::Never),
+            (r#"{"fixed_ms":5}"#, settings::Revisit::Fixed(Millis(5))),
+            (r#"{"adaptive":{"min_ms":1,"max_ms":2}}"#, settings::Revisit::Adaptive { min: Millis(1), max: Millis(2) }),
+        ] {
+            let wire: Revisit = serde_json::from_str(text).unwrap();
+            assert_eq!(settings::Revisit::try_from(wire), Ok(want));
+            assert_eq!(serde_json::to_string(&Revisit::from(want)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn bad_policies_and_bounds_name_their_field() {
+        for (text, field) in [
+            (r#"{"weight":0}"#, "weight"),
+            (r#"{"weight":1001}"#, "weight"),
+            (r#"{"revisit":{"fixed_ms":0}}"#, "revisit.fixed_ms"),
+            (r#"{"revisit":{"adaptive":{"min_ms":9,"max_ms":2}}}"#, "revisit.adaptive.min_ms"),
+            (r#"{"limits":{"attempts":0}}"#, "limits.attempts"),
+        ] {
+            assert_eq!(changes(text).expect_err(text).field, field);
+        }
+        for text in [r#"{"limit":1}"#, r#"{"limits":{"hosts":1}}"#, r#"{"revisit":"sometimes"}"#] {
+            assert!(serde_json::from_str::<SetCrawlRequest>(text).is_err(), "{text}");
+        }
+    }
+}

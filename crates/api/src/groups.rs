@@ -1,0 +1,185 @@
+//! Groups on the wire: several hosts under an alias, or one host alone.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use wayleave_core::frontier::view;
+use wayleave_core::limits;
+use wayleave_core::names::{self, HostName};
+use wayleave_core::settings::PaceChanges;
+
+use crate::bad_value::{BadValue, at_most};
+use crate::hosts::State;
+use crate::pace::{self, Pace};
+use crate::stats::Counts;
+use crate::{Patch, Timestamp};
+
+/// Makes or changes a group. PATCH keeps what is absent; PUT needs `hosts` and clears the settings that are absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetGroupRequest {
+    /// All of its hosts; those that it had and that are not named leave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
+    /// Time between two visits.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub delay_ms: Patch<u64>,
+    /// Delay as a multiple of the last visit's duration.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<f64>)]
+    pub delay_factor: Patch<f64>,
+    /// Least delay that the factor gives.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub delay_ms_min: Patch<u64>,
+    /// Largest delay that the factor gives.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub delay_ms_max: Patch<u64>,
+    /// Barred until this time.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<Timestamp>)]
+    pub blocked_until: Patch<Timestamp>,
+    /// Held by an operator.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<bool>)]
+    pub paused: Patch<bool>,
+    /// Pages of each crawl after which no more are handed out.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub limit: Patch<u64>,
+    /// Visits at once; 1 where unset.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
+    pub parallel: Patch<u32>,
+}
+
+impl SetGroupRequest {
+    /// The hosts in their one form, each once.
+    ///
+    /// # Errors
+    /// If there are too many or one of them is not a name.
+    pub fn host_names(&self) -> Result<Option<Vec<HostName>>, BadValue> {
+        let Some(hosts) = &self.hosts else { return Ok(None) };
+        at_most("hosts", hosts.len(), limits::GROUP_HOSTS_MAX)?;
+        let mut parsed = Vec::with_capacity(hosts.len());
+        for (i, host) in hosts.iter().enumerate() {
+            parsed.push(names::host_or_key(host).map_err(|e| BadValue::new(format!("hosts[{i}]"), e))?);
+        }
+        parsed.sort_unstable();
+        parsed.dedup();
+        Ok(Some(parsed))
+    }
+}
+
+impl TryFrom<&SetGroupRequest> for PaceChanges {
+    type Error = BadValue;
+
+    fn try_from(request: &SetGroupRequest) -> Result<Self, BadValue> {
+        Pace {
+            delay_ms: request.delay_ms,
+            delay_factor: request.delay_factor,
+            delay_ms_min: request.delay_ms_min,
+            delay_ms_max: request.delay_ms_max,
+            blocked_until: request.blocked_until,
+            paused: request.paused,
+            limit: request.limit,
+            parallel: request.parallel,
+        }
+        .try_into()
+    }
+}
+
+/// A group: how it stands and why, its hosts, what is set on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Group {
+    /// Its alias, or the name of its only host.
+    pub group: String,
+    /// Whether it is an alias.
+    pub aliased: bool,
+    /// Its hosts.
+    pub hosts: Vec<String>,
+    /// How it stands.
+    pub state: State,
+    /// Why, in a sentence; never empty.
+    pub reason: String,
+    /// When it may be visited next, if time alone decides.
+    pub ready_at: Option<Timestamp>,
+    /// Its URLs, over all hosts and crawls.
+    pub counts: Counts,
+    /// Time between two visits, if it is set here.
+    pub delay_ms: Option<u64>,
+    /// Delay as a multiple of the last visit's duration, if it is set here.
+    pub delay_factor: Option<f64>,
+    /// Least delay that the factor gives, if it is set here.
+    pub delay_ms_min: Option<u64>,
+    /// Largest delay that the factor gives, if it is set here.
+    pub delay_ms_max: Option<u64>,
+    /// Barred until this time.
+    pub blocked_until: Option<Timestamp>,
+    /// Held by an operator.
+    pub paused: bool,
+    /// Pages of each crawl after which no more are handed out.
+    pub limit: Option<u64>,
+    /// Visits at once.
+    pub parallel: u32,
+    /// The delay that is in force.
+    pub delay_in_force_ms: u64,
+    /// The end of the last visit.
+    pub last_visit_at: Option<Timestamp>,
+}
+
+impl From<view::GroupView> for Group {
+    fn from(view: view::GroupView) -> Self {
+        Self {
+            group: view.group.to_string(),
+            aliased: view.aliased,
+            hosts: view.hosts.iter().map(ToString::to_string).collect(),
+            state: view.standing.state.into(),
+            reason: view.standing.reason,
+            ready_at: view.standing.ready_at.map(Timestamp),
+            counts: view.counts.into(),
+            delay_ms: view.settings.delay.map(|ms| ms.0),
+            delay_factor: pace::factor(&view.settings),
+            delay_ms_min: view.settings.delay_min.map(|ms| ms.0),
+            delay_ms_max: view.settings.delay_max.map(|ms| ms.0),
+            blocked_until: view.settings.blocked_until.map(Timestamp),
+            paused: view.settings.paused.unwrap_or(false),
+            limit: view.settings.limit,
+            parallel: view.settings.parallel.unwrap_or(1),
+            delay_in_force_ms: view.delay.0,
+            last_visit_at: view.last_visit_at.map(Timestamp),
+        }
+    }
+}
+
+/// One page of groups.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ListGroupsResponse {
+    /// The groups.
+    pub groups: Vec<Group>,
+    /// Give it back as `after` for the next page; null at the end.
+    pub next: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_come_in_their_one_form_each_once() {
+        let body: SetGroupRequest =
+            serde_json::from_str(r#"{"hosts":["B.example","a.example.","b.EXAMPLE"],"parallel":2}"#).unwrap();
+        let hosts = body.host_names().unwrap().unwrap();
+        assert_eq!(hosts.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["a.example", "b.example"]);
+        assert_eq!(PaceChanges::try_from(&body).unwrap().parallel, wayleave_core::settings::Change::Set(2));
+    }
+
+    #[test]
+    fn a_bad_host_is_named_by_its_place() {
+        let body: SetGroupRequest = serde_json::from_str(r#"{"hosts":["a.example",""]}"#).unwrap();
+        assert_eq!(body.host_names().expect_err("empty").field, "hosts[1]");
+        let many = SetGroupRequest { hosts: Some(vec!["a".into(); limits::GROUP_HOSTS_MAX + 1]), ..Default::default() };
+        assert!(many.host_names().expect_err("too many").reason.contains("10000"));
+    }
+}

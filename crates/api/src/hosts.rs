@@ -1,0 +1,302 @@
+//! Hosts on the wire.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wayleave_core::frontier::view;
+use wayleave_core::names;
+use wayleave_core::settings::PaceChanges;
+
+use crate::bad_value::BadValue;
+use crate::pace::{self, Pace};
+use crate::stats::Counts;
+use crate::{Patch, Timestamp};
+
+/// The state of a host or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// May be reserved now.
+    Ready,
+    /// Must wait for its delay or its next due URL.
+    Waiting,
+    /// Reserved.
+    Busy,
+    /// Barred until a time.
+    Blocked,
+    /// Held by an operator.
+    Paused,
+    /// Holds no URL that will ever be due.
+    Idle,
+}
+
+impl From<view::State> for State {
+    fn from(state: view::State) -> Self {
+        match state {
+            view::State::Ready => Self::Ready,
+            view::State::Waiting => Self::Waiting,
+            view::State::Busy => Self::Busy,
+            view::State::Blocked => Self::Blocked,
+            view::State::Paused => Self::Paused,
+            view::State::Idle => Self::Idle,
+        }
+    }
+}
+
+impl From<State> for view::State {
+    fn from(state: State) -> Self {
+        match state {
+            State::Ready => Self::Ready,
+            State::Waiting => Self::Waiting,
+            State::Busy => Self::Busy,
+            State::Blocked => Self::Blocked,
+            State::Paused => Self::Paused,
+            State::Idle => Self::Idle,
+        }
+    }
+}
+
+/// Which hosts or groups to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListHostsQuery {
+    /// Only those in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub state: Option<State>,
+    /// Only those with a queue of this crawl.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// The `next` of the page before; absent for the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Rows of one page, 1 to 1,000; 100 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+impl TryFrom<&ListHostsQuery> for view::HostFilter {
+    type Error = BadValue;
+
+    fn try_from(query: &ListHostsQuery) -> Result<Self, BadValue> {
+        let crawl = query.crawl.as_deref().map(names::crawl).transpose();
+        Ok(Self { state: query.state.map(Into::into), crawl: crawl.map_err(|e| BadValue::new("crawl", e))? })
+    }
+}
+
+/// Sets how a host is visited. PATCH keeps what is absent, PUT clears it; `null` clears.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetHostRequest {
+    /// Time between two visits.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub delay_ms: Patch<u64>,
+    /// Delay as a multiple of the last visit's duration.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<f64>)]
+    pub delay_factor: Patch<f64>,
+    /// Least delay that the factor gives.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub delay_ms_min: Patch<u64>,
+    /// Largest delay that the factor gives.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub delay_ms_max: Patch<u64>,
+    /// Barred until this time.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<Timestamp>)]
+    pub blocked_until: Patch<Timestamp>,
+    /// Held by an operator.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<bool>)]
+    pub paused: Patch<bool>,
+    /// Pages of each crawl after which no more are handed out.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub limit: Patch<u64>,
+    /// Also puts the host itself, without a URL, into the queue at this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Timestamp>,
+}
+
+impl TryFrom<&SetHostRequest> for PaceChanges {
+    type Error = BadValue;
+
+    fn try_from(request: &SetHostRequest) -> Result<Self, BadValue> {
+        let SetHostRequest { delay_ms, delay_factor, delay_ms_min, delay_ms_max, blocked_until, paused, limit, .. } =
+            *request;
+        let parallel = Patch::Keep;
+        Pace { delay_ms, delay_factor, delay_ms_min, delay_ms_max, blocked_until, paused, limit, parallel }.try_into()
+    }
+}
+
+/// The queue of one crawl at one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HostQueue {
+    /// The crawl.
+    pub crawl: String,
+    /// Its URLs at this host.
+    pub counts: Counts,
+    /// When its next URL is due.
+    pub next_due_at: Option<Timestamp>,
+    /// Pages after which this queue hands out no more.
+    pub limit: Option<u64>,
+}
+
+impl From<view::QueueView> for HostQueue {
+    fn from(queue: view::QueueView) -> Self {
+        Self {
+            crawl: queue.crawl.to_string(),
+            counts: queue.counts.into(),
+            next_due_at: queue.next_due.map(Timestamp),
+            limit: queue.limit,
+        }
+    }
+}
+
+/// A host: how it stands and why, what it holds, what is set on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Host {
+    /// Its name, or the queue key that a client gave.
+    pub host: String,
+    /// Its group: an alias, or its own name.
+    pub group: String,
+    /// How it stands.
+    pub state: State,
+    /// Why, in a sentence; never empty.
+    pub reason: String,
+    /// When it may be visited next, if time alone decides.
+    pub ready_at: Option<Timestamp>,
+    /// Its URLs, over all crawls.
+    pub counts: Counts,
+    /// Its queues, one for each crawl.
+    pub crawls: Vec<HostQueue>,
+    /// Time between two visits, if it is set here.
+    pub delay_ms: Option<u64>,
+    /// Delay as a multiple of the last visit's duration, if it is set here.
+    pub delay_factor: Option<f64>,
+    /// Least delay that the factor gives, if it is set here.
+    pub delay_ms_min: Option<u64>,
+    /// Largest delay that the factor gives, if it is set here.
+    pub delay_ms_max: Option<u64>,
+    /// Barred until this time.
+    pub blocked_until: Option<Timestamp>,
+    /// Held by an operator.
+    pub paused: bool,
+    /// Pages of each crawl after which no more are handed out.
+    pub limit: Option<u64>,
+    /// The delay that is in force for its group.
+    pub delay_in_force_ms: u64,
+    /// The end of the last visit to its group.
+    pub last_visit_at: Option<Timestamp>,
+    /// When the host itself is queued, without URLs.
+    pub queued_at: Option<Timestamp>,
+}
+
+impl From<view::HostView> for Host {
+    fn from(view: view::HostView) -> Self {
+        Self {
+            host: view.host.to_string(),
+            group: view.group.to_string(),
+            state: view.standing.state.into(),
+            reason: view.standing.reason,
+            ready_at: view.standing.ready_at.map(Timestamp),
+            counts: view.counts.into(),
+            crawls: view.queues.into_iter().map(HostQueue::from).collect(),
+            delay_ms: view.settings.delay.map(|ms| ms.0),
+            delay_factor: pace::factor(&view.settings),
+            delay_ms_min: view.settings.delay_min.map(|ms| ms.0),
+            delay_ms_max: view.settings.delay_max.map(|ms| ms.0),
+            blocked_until: view.settings.blocked_until.map(Timestamp),
+            paused: view.settings.paused.unwrap_or(false),
+            limit: view.settings.limit,
+            delay_in_force_ms: view.delay.0,
+            last_visit_at: view.last_visit_at.map(Timestamp),
+            queued_at: view.queued_at.map(Timestamp),
+        }
+    }
+}
+
+/// One page of hosts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ListHostsResponse {
+    /// The hosts.
+    pub hosts: Vec<Host>,
+    /// Give it back as `after` for the next page; null at the end.
+    pub next: Option<String>,
+}
+
+/// The answer to a deletion of URLs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeleteUrlsResponse {
+    /// How many URLs are gone.
+    pub deleted: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_core::settings::{Change, PaceSettings};
+    use wayleave_core::time::{Millis, Time};
+
+    #[test]
+    fn settings_are_kept_cleared_or_set() {
+        let body: SetHostRequest = serde_json::from_str(
+            r#"{"delay_ms":0,"delay_factor":1.5,"blocked_until":"1970-01-01T00:00:01Z","paused":null,"limit":3}"#,
+        )
+        .unwrap();
+        let want = PaceChanges {
+            delay: Change::Set(Millis(0)),
+            factor_milli: Change::Set(1_500),
+            blocked_until: Change::Set(Time(1_000)),
+            paused: Change::Clear,
+            limit: Change::Set(3),
+            ..PaceChanges::default()
+        };
+        assert_eq!(PaceChanges::try_from(&body), Ok(want));
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_together_with_the_known_ones() {
+        let error = serde_json::from_str::<SetHostRequest>(r#"{"delay":1}"#).expect_err("unknown").to_string();
+        assert!(error.contains("unknown field `delay`, expected one of `delay_ms`"), "{error}");
+        let error = serde_json::from_str::<SetHostRequest>(r#"{"parallel":2}"#).expect_err("groups only").to_string();
+        assert!(error.contains("unknown field `parallel`"), "{error}");
+    }
+
+    #[test]
+    fn a_view_is_told_in_the_words_of_the_contract() {
+        let view = view::HostView {
+            host: "a.example".into(),
+            group: "big".into(),
+            aliased: true,
+            standing: view::Standing { state: view::State::Waiting, reason: "delay".into(), ready_at: Some(Time(5)) },
+            counts: view::Counts { queued: 1, reserved: 2, fetched: 3, gone: 4, failed: 5 },
+            queues: vec![],
+            settings: PaceSettings { delay: Some(Millis(7)), factor_milli: Some(1), ..PaceSettings::default() },
+            delay: Millis(9),
+            last_visit_at: None,
+            queued_at: None,
+        };
+        let told = serde_json::to_value(Host::from(view)).unwrap();
+        let want = serde_json::json!({
+            "host": "a.example", "group": "big", "state": "waiting", "reason": "delay",
+            "ready_at": "1970-01-01T00:00:00.005Z",
+            "counts": {"queued": 1, "reserved": 2, "fetched": 3, "gone": 4, "failed": 5}, "crawls": [],
+            "delay_ms": 7, "delay_factor": 0.001, "delay_ms_min": null, "delay_ms_max": null, "blocked_until": null,
+            "paused": false, "limit": null, "delay_in_force_ms": 9, "last_visit_at": null, "queued_at": null,
+        });
+        assert_eq!(told, want);
+    }
+
+    #[test]
+    fn states_have_the_same_words_as_in_the_core() {
+        for state in view::State::ALL {
+            let wire = State::from(state);
+            assert_eq!(serde_json::to_value(wire).unwrap(), state.as_str());
+            assert_eq!(view::State::from(wire), state);
+        }
+    }
+}

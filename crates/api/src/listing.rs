@@ -1,0 +1,44 @@
+//! What every listing shares: where to start, how much to give.
+
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+use wayleave_core::limits;
+
+use crate::bad_value::{BadValue, between};
+
+/// Where a page starts and how long it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// The `next` of the page before; absent for the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Rows of one page, 1 to 1,000; 100 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+/// How many rows a page may have: the number asked for, or the default.
+///
+/// # Errors
+/// If it is none or over the limit.
+pub fn page_rows(limit: Option<u64>) -> Result<usize, BadValue> {
+    let limit = limit.unwrap_or(limits::PAGE_DEFAULT as u64);
+    Ok(between("limit", limit, 1, limits::PAGE_MAX as u64)? as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_at_least_one_row_and_at_most_the_limit() {
+        assert_eq!(page_rows(None), Ok(limits::PAGE_DEFAULT));
+        assert_eq!(page_rows(Some(1)), Ok(1));
+        assert_eq!(page_rows(Some(limits::PAGE_MAX as u64)), Ok(limits::PAGE_MAX));
+        for bad in [0, limits::PAGE_MAX as u64 + 1] {
+            assert_eq!(page_rows(Some(bad)).expect_err("over the bounds").field, "limit");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The settings that hosts and groups share, checked in one place.
+
+use wayleave_core::limits;
+use wayleave_core::settings::{PaceChanges, PaceSettings};
+use wayleave_core::time::Millis;
+
+use crate::bad_value::{BadValue, between};
+use crate::{Patch, Timestamp};
+
+/// Thousandths in one: the core keeps factors as whole numbers.
+const MILLI: f64 = 1_000.0;
+
+/// Changes as they come over the wire.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Pace {
+    pub delay_ms: Patch<u64>,
+    pub delay_factor: Patch<f64>,
+    pub delay_ms_min: Patch<u64>,
+    pub delay_ms_max: Patch<u64>,
+    pub blocked_until: Patch<Timestamp>,
+    pub paused: Patch<bool>,
+    pub limit: Patch<u64>,
+    pub parallel: Patch<u32>,
+}
+
+impl TryFrom<Pace> for PaceChanges {
+    type Error = BadValue;
+
+    fn try_from(pace: Pace) -> Result<Self, BadValue> {
+        if let (Some(min), Some(max)) = (pace.delay_ms_min.value(), pace.delay_ms_max.value())
+            && min > max
+        {
+            return Err(BadValue::new("delay_ms_min", format!("{min} is more than delay_ms_max, which is {max}")));
+        }
+        Ok(Self {
+            delay: pace.delay_ms.try_into_change(|ms| delay("delay_ms", ms))?,
+            factor_milli: pace.delay_factor.try_into_change(factor_milli)?,
+            delay_min: pace.delay_ms_min.try_into_change(|ms| delay("delay_ms_min", ms))?,
+            delay_max: pace.delay_ms_max.try_into_change(|ms| delay("delay_ms_max", ms))?,
+            blocked_until: pace.blocked_until.try_into_change(|at| Ok::<_, BadValue>(at.0))?,
+            paused: pace.paused.into(),
+            limit: pace.limit.into(),
+            parallel: pace.parallel.try_into_change(|n| between("parallel", n, 1, limits::PARALLEL_MAX))?,
+        })
+    }
+}
+
+/// A delay within its bound.
+pub(crate) fn delay(field: &str, ms: u64) -> Result<Millis, BadValue> {
+    between(field, ms, 0, limits::DELAY_MAX.0).map(Millis)
+}
+
+fn factor_milli(factor: f64) -> Result<u32, BadValue> {
+    let most = f64::from(u32::MAX) / MILLI;
+    if !factor.is_finite() {
+        return Err(BadValue::new("delay_factor", "is not a number"));
+    }
+    let factor = between("delay_factor", factor, 0.0, most)?;
+    Ok((factor * MILLI).round() as u32)
+}
+
+/// A factor as it is shown.
+pub(crate) fn factor(settings: &PaceSettings) -> Option<f64> {
+    settings.factor_milli.map(|milli| f64::from(milli) / MILLI)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_core::settings::Change;
+
+    #[test]
+    fn a_factor_is_kept_in_thousandths_and_shown_as_it_was_sent() {
+        let changes = PaceChanges::try_from(Pace { delay_factor: Patch::Set(2.5), ..Pace::default() }).unwrap();
+        assert_eq!(changes.factor_milli, Change::Set(2_500));
+        let mut settings = PaceSettings::default();
+        changes.apply(&mut settings);
+        assert_eq!(factor(&settings), Some(2.5));
+    }
+
+    #[test]
+    fn every_bound_is_named_with_its_field() {
+        let over = limits::DELAY_MAX.0 + 1;
+        for (pace, field) in [
+            (Pace { delay_ms: Patch::Set(over), ..Pace::default() }, "delay_ms"),
+            (Pace { delay_ms_min: Patch::Set(over), ..Pace::default() }, "delay_ms_min"),
+            (Pace { delay_ms_max: Patch::Set(over), ..Pace::default() }, "delay_ms_max"),
+            (Pace { delay_ms_min: Patch::Set(2), delay_ms_max: Patch::Set(1), ..Pace::default() }, "delay_ms_min"),
+            (Pace { delay_factor: Patch::Set(-0.5), ..Pace::default() }, "delay_factor"),
+            (Pace { delay_factor: Patch::Set(f64::NAN), ..Pace::default() }, "delay_factor"),
+            (Pace { parallel: Patch::Set(0), ..Pace::default() }, "parallel"),
+            (Pace { parallel: Patch::Set(limits::PARALLEL_MAX + 1), ..Pace::default() }, "parallel"),
+        ] {
+            assert_eq!(PaceChanges::try_from(pace).expect_err(field).field, field);
+        }
+    }
+
+    #[test]
+    fn null_clears_and_absence_keeps() {
+        let changes = PaceChanges::try_from(Pace { paused: Patch::Clear, ..Pace::default() }).unwrap();
+        assert_eq!(changes, PaceChanges { paused: Change::Clear, ..PaceChanges::default() });
+    }
+}

@@ -1,0 +1,91 @@
+//! The three things that a body can say about a setting: nothing, null, a value.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use wayleave_core::settings::Change;
+
+/// A change to one setting. Fields of this type are left out when they say nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Patch<T> {
+    /// Absent: keep it (PUT: clear it).
+    #[default]
+    Keep,
+    /// `null`: clear it.
+    Clear,
+    /// A value: set it.
+    Set(T),
+}
+
+impl<T> Patch<T> {
+    /// Whether it says nothing.
+    pub const fn is_keep(&self) -> bool {
+        matches!(self, Self::Keep)
+    }
+
+    /// The value, if it sets one.
+    pub const fn value(&self) -> Option<&T> {
+        match self {
+            Self::Set(value) => Some(value),
+            Self::Keep | Self::Clear => None,
+        }
+    }
+
+    /// The core's form of the change, its value checked on the way.
+    ///
+    /// # Errors
+    /// What the check says.
+    pub fn try_into_change<U, E>(self, check: impl FnOnce(T) -> Result<U, E>) -> Result<Change<U>, E> {
+        Ok(match self {
+            Self::Keep => Change::Keep,
+            Self::Clear => Change::Clear,
+            Self::Set(value) => Change::Set(check(value)?),
+        })
+    }
+}
+
+impl<T> From<Option<T>> for Patch<T> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Keep, Self::Set)
+    }
+}
+
+impl<T> From<Patch<T>> for Change<T> {
+    fn from(patch: Patch<T>) -> Self {
+        match patch {
+            Patch::Keep => Self::Keep,
+            Patch::Clear => Self::Clear,
+            Patch::Set(value) => Self::Set(value),
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for Patch<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value().serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map_or(Self::Clear, Self::Set))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Body {
+        #[serde(default, skip_serializing_if = "Patch::is_keep")]
+        a: Patch<u64>,
+    }
+
+    #[test]
+    fn absent_null_and_a_value_are_three_things_and_read_back() {
+        for (text, want) in [("{}", Patch::Keep), (r#"{"a":null}"#, Patch::Clear), (r#"{"a":7}"#, Patch::Set(7))] {
+            let body: Body = serde_json::from_str(text).unwrap();
+            assert_eq!(body.a, want, "{text}");
+            assert_eq!(serde_json::to_string(&body).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Errors on the wire: `application/problem+json` with a stable code. One table maps every cause to its code and status.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use wayleave_core::frontier::refusal::Refusal;
+
+use crate::BadValue;
+use crate::bad_value::TooMany;
+
+/// The content type of a problem.
+pub const CONTENT_TYPE: &str = "application/problem+json";
+
+macro_rules! codes {
+    ($($variant:ident, $word:literal, $status:literal, $title:literal;)*) => {
+        /// The public codes of problems. They never change their meaning; `docs/errors.md` says what to try.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Code {
+            $(#[doc = $title] $variant,)*
+        }
+
+        impl Code {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The word for it.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+
+            /// The HTTP status that goes with it.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$variant => $status),* }
+            }
+
+            /// What it means, in a few words.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title),* }
+            }
+        }
+    };
+}
+
+codes! {
+    BadJson, "bad_json", 400, "the body is not JSON";
+    BadValue, "bad_value", 400, "a field cannot be taken";
+    BadQuery, "bad_query", 400, "the query string cannot be read";
+    BadToken, "bad_token", 400, "the text is not a reservation token";
+    BadHost, "bad_host", 400, "the text is not a host name or queue key";
+    BadAlias, "bad_alias", 400, "the text is not an alias";
+    BadCrawl, "bad_crawl", 400, "the text is not a crawl name";
+    BadCursor, "bad_cursor", 400, "the cursor cannot be read";
+    NoSuchPath, "no_such_path", 404, "there is nothing at this path";
+    UnknownUrl, "unknown_url", 404, "the URL is not known";
+    UnknownHost, "unknown_host", 404, "the host is not known";
+    UnknownGroup, "unknown_group", 404, "the group is not known";
+    UnknownCrawl, "unknown_crawl", 404, "the crawl is not known";
+    UnknownQueue, "unknown_queue", 404, "the host has no queue of this crawl";
+    MethodNotAllowed, "method_not_allowed", 405, "the path does not take this method";
+    BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
+    NotCurrent, "not_current", 409, "the reservation is not current";
+    HostTaken, "host_taken", 409, "the host belongs to another alias";
+    BodyTooLarge, "body_too_large", 413, "the body is over its limit";
+    BatchTooLarge, "batch_too_large", 413, "the request carries too many entries";
+    UnsupportedContentType, "unsupported_content_type", 415, "the body is of another content type";
+    OverLimit, "over_limit", 422, "a limit would be passed";
+    ForeignResult, "foreign_result", 422, "a result is not of this reservation";
+    Overloaded, "overloaded", 429, "too many requests are waiting";
+    Corrupt, "corrupt", 500, "the store is damaged";
+    Internal, "internal", 500, "the server made a mistake";
+    Unavailable, "unavailable", 503, "the frontier cannot be reached";
+    NotReady, "not_ready", 503, "the server is not ready";
+    OutcomeUnknown, "outcome_unknown", 503, "it is not known whether the change was made";
+}
+
+impl Code {
+    /// The code that a word names.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == word)
+    }
+
+    /// After how many seconds to try again, where trying again can help.
+    #[must_use]
+    pub const fn retry_after_secs(self) -> Option<u32> {
+        match self {
+            Self::Overloaded | Self::Unavailable | Self::NotReady | Self::OutcomeUnknown => Some(1),
+            _ => None,
+        }
+    }
+}
+
+/// What went wrong, for programs (`code`, the fields) and for people (`title`, `detail`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// Where it is explained.
+    #[serde(rename = "type")]
+    #[schema(example = "/docs#not_current")]
+    pub kind: String,
+    /// What it means, in a few words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The stable code.
+    #[schema(example = "not_current")]
+    pub code: String,
+    /// What happened here, and the remedy.
+    pub detail: String,
+    /// Further fields, such as `field`, `line`, `column`, `limit`, `host`, `alias`.
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    pub fields: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem with nothing but its detail.
+    pub fn new(code: Code, detail: impl std::fmt::Display) -> Self {
+        Self {
+            kind: format!("/docs#{}", code.as_str()),
+            title: code.title().to_owned(),
+            status: code.status(),
+            code: code.as_str().to_owned(),
+            detail: detail.to_string(),
+            fields: Map::new(),
+        }
+    }
+
+    /// The same problem with one more field.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Its code, if this version knows it.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        Code::parse(&self.code)
+    }
+
+    /// A body that is not what the call takes: bad JSON, or JSON of the wrong shape.
+    #[must_use]
+    pub fn from_json_error(error: &serde_json::Error) -> Self {
+        let code = if error.is_data() { Code::BadValue } else { Code::BadJson };
+        Self::new(code, error).with("line", error.line()).with("column", error.column())
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.detail, self.code)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<BadValue> for Problem {
+    fn from(bad: BadValue) -> Self {
+        Self::new(Code::BadValue, &bad).with("field", bad.field)
+    }
+}
+
+impl From<TooMany> for Problem {
+    fn from(many: TooMany) -> Self {
+        Self::new(Code::BatchTooLarge, &many).with("field", many.field).with("limit", many.limit)
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let problem = Self::new(code_of(&refusal), &refusal);
+        match refusal {
+            Refusal::UnknownHost(host) => problem.with("host", host),
+            Refusal::UnknownGroup(group) => problem.with("group", group),
+            Refusal::UnknownCrawl(crawl) => problem.with("crawl", crawl),
+            Refusal::UnknownQueue { host, crawl } => problem.with("host", host).with("crawl", crawl),
+            Refusal::HostTaken { host, alias } => problem.with("host", host).with("alias", alias),
+            Refusal::ForeignResult(url) => problem.with("url", url),
+            _ => problem,
+        }
+    }
+}
+
+const fn code_of(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::NotCurrent => Code::NotCurrent,
+        Refusal::UnknownHost(_) => Code::UnknownHost,
+        Refusal::UnknownGroup(_) => Code::UnknownGroup,
+        Refusal::UnknownCrawl(_) => Code::UnknownCrawl,
+        Refusal::UnknownQueue { .. } => Code::UnknownQueue,
+        Refusal::HostTaken { .. } => Code::HostTaken,
+        Refusal::OverLimit(_) => Code::OverLimit,
+        Refusal::ForeignResult(_) => Code::ForeignResult,
+        Refusal::BadCursor => Code::BadCursor,
+        Refusal::Overloaded => Code::Overloaded,
+        Refusal::Unavailable(_) => Code::Unavailable,
+        Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
+        Refusal::Corrupt(_) => Code::Corrupt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_becomes_a_problem_with_its_code_and_fields() {
+        let problem = Problem::from(Refusal::HostTaken { host: "a.example".into(), alias: "big".into() });
+        let want = serde_json::json!({
+            "type": "/docs#host_taken", "title": "the host belongs to another alias", "status": 409,
+            "code": "host_taken", "host": "a.example", "alias": "big",
+            "detail": "host 'a.example' belongs to alias 'big'; take it out of there first",
+        });
+        assert_eq!(serde_json::to_value(&problem).unwrap(), want);
+        assert_eq!(serde_json::from_value::<Problem>(want).unwrap(), problem);
+    }
+
+    #[test]
+    fn each_refusal_has_the_status_that_the_contract_names() {
+        for (refusal, status) in [
+            (Refusal::NotCurrent, 409),
+            (Refusal::UnknownHost("h".into()), 404),
+            (Refusal::OverLimit("l".into()), 422),
+            (Refusal::BadCursor, 400),
+            (Refusal::Overloaded, 429),
+            (Refusal::Unavailable("u".into()), 503),
+            (Refusal::OutcomeUnknown("o".into()), 503),
+            (Refusal::Corrupt("c".into()), 500),
+        ] {
+            assert_eq!(Problem::from(refusal).status, status);
+        }
+    }
+
+    #[test]
+    fn json_errors_say_where() {
+        let syntax = serde_json::from_str::<Value>("{\n  \"a\": ,").expect_err("bad");
+        let problem = Problem::from_json_error(&syntax);
+        assert_eq!((problem.code(), problem.fields.get("line")), (Some(Code::BadJson), Some(&Value::from(2))));
+        let shape = serde_json::from_str::<crate::hosts::SetHostRequest>(r#"{"delay_ms":"x"}"#).expect_err("bad");
+        let problem = Problem::from_json_error(&shape);
+        assert_eq!((problem.code(), problem.fields.get("column")), (Some(Code::BadValue), Some(&Value::from(15))));
+    }
+
+    /// The page of errors has one heading for each code and none besides.
+    #[test]
+    fn every_code_is_explained_and_every_explanation_has_a_code() {
+        let page = include_str!("../../../docs/errors.md");
+        let explained: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let codes: Vec<String> = Code::ALL.iter().map(|c| format!("`{}` ({})", c.as_str(), c.status())).collect();
+        assert_eq!(explained, codes, "docs/errors.md must list the codes in the order of the table");
+    }
+
+    #[test]
+    fn words_read_back() {
+        for code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(*code));
+        }
+        assert_eq!(Code::parse("nonsense"), None);
+    }
+}

@@ -1,0 +1,351 @@
+//! Reservations on the wire: reserve, renew, release, list.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use wayleave_core::frontier::{request, view};
+use wayleave_core::time::Millis;
+use wayleave_core::{limits, names};
+
+use crate::Timestamp;
+use crate::bad_value::{BadValue, TooMany, at_most, between};
+use crate::metadata::Metadata;
+use crate::urls::{AddUrlsResponse, UrlToAdd};
+
+const fn one() -> u64 {
+    1
+}
+
+const fn lease_default() -> u64 {
+    limits::LEASE_MS_DEFAULT
+}
+
+/// Asks for groups to visit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReserveGroupsRequest {
+    /// Who asks: a name for people to read.
+    pub holder: String,
+    /// At most this many groups, 1 to 1,000.
+    #[serde(default = "one")]
+    #[schema(default = 1, minimum = 1, maximum = 1000)]
+    pub groups: u64,
+    /// At most this many URLs of each, 0 to 1,000; 0 reserves a host alone.
+    #[serde(default = "one")]
+    #[schema(default = 1, minimum = 0, maximum = 1000)]
+    pub urls: u64,
+    /// Only URLs of this crawl; of any crawl if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// How long the reservations hold, 100 to 3,600,000.
+    #[serde(default = "lease_default")]
+    #[schema(default = 60000, minimum = 100, maximum = 3600000)]
+    pub lease_ms: u64,
+    /// How long to wait for a group to become ready, at most 60,000.
+    #[serde(default)]
+    #[schema(default = 0, maximum = 60000)]
+    pub wait_ms: u64,
+}
+
+impl ReserveGroupsRequest {
+    /// A request of `holder` with everything else at its default.
+    #[must_use]
+    pub fn new(holder: impl Into<String>) -> Self {
+        Self { holder: holder.into(), groups: 1, urls: 1, crawl: None, lease_ms: lease_default(), wait_ms: 0 }
+    }
+}
+
+impl TryFrom<&ReserveGroupsRequest> for request::Reserve {
+    type Error = BadValue;
+
+    fn try_from(body: &ReserveGroupsRequest) -> Result<Self, BadValue> {
+        let crawl = body.crawl.as_deref().map(names::crawl).transpose();
+        Ok(Self {
+            holder: holder(&body.holder)?.into(),
+            groups: between("groups", body.groups, 1, limits::RESERVE_GROUPS_MAX as u64)? as usize,
+            urls: between("urls", body.urls, 0, limits::RESERVE_URLS_MAX as u64)? as usize,
+            crawl: crawl.map_err(|e| BadValue::new("crawl", e))?,
+            lease: lease(body.lease_ms)?,
+            wait: Millis(between("wait_ms", body.wait_ms, 0, limits::WAIT_MS_MAX)?),
+        })
+    }
+}
+
+fn holder(name: &str) -> Result<&str, BadValue> {
+    if name.trim().is_empty() {
+        return Err(BadValue::new("holder", "must not be empty: say who reserves, for people to read"));
+    }
+    if name.len() > limits::HOLDER_BYTES_MAX {
+        let reason = format!("has {} bytes; the limit is {}", name.len(), limits::HOLDER_BYTES_MAX);
+        return Err(BadValue::new("holder", reason));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(BadValue::new("holder", "must not contain control characters"));
+    }
+    Ok(name)
+}
+
+fn lease(ms: u64) -> Result<Millis, BadValue> {
+    between("lease_ms", ms, limits::LEASE_MS_MIN, limits::LEASE_MS_MAX).map(Millis)
+}
+
+/// A URL that was handed out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UrlToFetch {
+    /// The URL.
+    pub url: String,
+    /// Its crawl.
+    pub crawl: String,
+    /// 0 to 9, 9 first.
+    pub priority: u8,
+    /// Links from the seed.
+    pub depth: u32,
+    /// Earlier attempts that did not end in a result.
+    pub attempts: u32,
+    /// What the client keeps with it.
+    pub metadata: Metadata,
+}
+
+impl From<request::UrlToFetch> for UrlToFetch {
+    fn from(url: request::UrlToFetch) -> Self {
+        Self {
+            url: url.url.into(),
+            crawl: url.crawl.to_string(),
+            priority: url.priority,
+            depth: url.depth,
+            attempts: url.attempts,
+            metadata: (&url.metadata).into(),
+        }
+    }
+}
+
+/// A lease on a group: until it ends nobody else visits the group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reservation {
+    /// The secret that renews and releases it.
+    pub token: String,
+    /// The group: an alias, or the host's own name.
+    pub group: String,
+    /// The host to visit.
+    pub host: String,
+    /// When it ends by itself.
+    pub expires_at: Timestamp,
+    /// The time to keep between two requests.
+    pub delay_ms: u64,
+    /// The URLs to fetch.
+    pub urls: Vec<UrlToFetch>,
+}
+
+impl From<request::Reservation> for Reservation {
+    fn from(granted: request::Reservation) -> Self {
+        Self {
+            token: granted.token.to_string(),
+            group: granted.group.to_string(),
+            host: granted.host.to_string(),
+            expires_at: Timestamp(granted.expires_at),
+            delay_ms: granted.delay.0,
+            urls: granted.urls.into_iter().map(UrlToFetch::from).collect(),
+        }
+    }
+}
+
+/// What was reserved; an empty list if nothing became ready in time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReserveGroupsResponse {
+    /// The reservations.
+    pub reservations: Vec<Reservation>,
+}
+
+/// Asks for more time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewReservationRequest {
+    /// How long from now, 100 to 3,600,000.
+    #[serde(default = "lease_default")]
+    #[schema(default = 60000, minimum = 100, maximum = 3600000)]
+    pub lease_ms: u64,
+}
+
+impl Default for RenewReservationRequest {
+    fn default() -> Self {
+        Self { lease_ms: lease_default() }
+    }
+}
+
+impl TryFrom<&RenewReservationRequest> for Millis {
+    type Error = BadValue;
+
+    fn try_from(body: &RenewReservationRequest) -> Result<Self, BadValue> {
+        lease(body.lease_ms)
+    }
+}
+
+/// The new deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RenewReservationResponse {
+    /// When the reservation ends by itself.
+    pub expires_at: Timestamp,
+}
+
+/// How a visit to a URL ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was fetched.
+    Fetched,
+    /// It is to be tried again.
+    Retry,
+    /// It does not exist any more.
+    Gone,
+    /// It cannot be fetched.
+    Failed,
+}
+
+impl From<Outcome> for request::Outcome {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Fetched => Self::Fetched,
+            Outcome::Retry => Self::Retry,
+            Outcome::Gone => Self::Gone,
+            Outcome::Failed => Self::Failed,
+        }
+    }
+}
+
+/// The result of one URL of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UrlResult {
+    /// The URL, as it was handed out.
+    pub url: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The HTTP status, 100 to 999.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// How long the fetch took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// How much was fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The Crawl-delay of its robots.txt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl_delay_ms: Option<u64>,
+    /// The Retry-After of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// When to visit it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
+    /// Whether the content had changed since the last visit, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<bool>,
+    /// URLs that were found on it; they belong to its crawl, one link deeper, unless they say otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<UrlToAdd>,
+}
+
+impl TryFrom<&UrlResult> for request::UrlResult {
+    type Error = BadValue;
+
+    fn try_from(result: &UrlResult) -> Result<Self, BadValue> {
+        Ok(Self {
+            url: result.url.as_str().into(),
+            outcome: result.outcome.into(),
+            status: result.status.map(|status| between("status", status, 100, 999)).transpose()?,
+            duration: result.duration_ms.map(Millis),
+            bytes: result.bytes,
+            crawl_delay: result.crawl_delay_ms.map(Millis),
+            retry_after: result.retry_after_ms.map(Millis),
+            next_at: result.next_at.map(Into::into),
+            changed: result.changed,
+        })
+    }
+}
+
+/// Ends a reservation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseReservationRequest {
+    /// What became of its URLs, at most 1,000; those not named go back untouched.
+    #[serde(default)]
+    pub results: Vec<UrlResult>,
+    /// Puts the host itself, without a URL, back into the queue at this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Timestamp>,
+}
+
+impl ReleaseReservationRequest {
+    /// Whether there are more results or found URLs than one request may carry.
+    ///
+    /// # Errors
+    /// If there are; the message names the limit.
+    pub fn check_size(&self) -> Result<(), TooMany> {
+        at_most("results", self.results.len(), limits::RESULTS_MAX)?;
+        at_most("found", self.results.iter().map(|r| r.found.len()).sum(), limits::FOUND_MAX)
+    }
+
+    /// The results in the core's form.
+    ///
+    /// # Errors
+    /// If one of them cannot be taken; the field says which.
+    pub fn core_results(&self) -> Result<Vec<request::UrlResult>, BadValue> {
+        let within = |i: usize, e: BadValue| e.within(&format!("results[{i}]"));
+        self.results.iter().enumerate().map(|(i, r)| r.try_into().map_err(|e| within(i, e))).collect()
+    }
+}
+
+/// What the release led to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseReservationResponse {
+    /// The group.
+    pub group: String,
+    /// When it may be visited again.
+    pub ready_at: Timestamp,
+    /// What became of the URLs that were found, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<AddUrlsResponse>,
+}
+
+/// A reservation that is not over, as others see it: without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LiveReservation {
+    /// The group.
+    pub group: String,
+    /// The host that is visited.
+    pub host: String,
+    /// Who holds it.
+    pub holder: String,
+    /// When it was granted.
+    pub granted_at: Timestamp,
+    /// When it ends by itself.
+    pub expires_at: Timestamp,
+    /// How many URLs it carries.
+    pub urls: u64,
+}
+
+impl From<view::ReservationView> for LiveReservation {
+    fn from(view: view::ReservationView) -> Self {
+        Self {
+            group: view.group.to_string(),
+            host: view.host.to_string(),
+            holder: view.holder.to_string(),
+            granted_at: Timestamp(view.granted_at),
+            expires_at: Timestamp(view.expires_at),
+            urls: view.urls as u64,
+        }
+    }
+}
+
+/// One page of live reservations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListReservationsResponse {
+    /// The reservations.
+    pub reservations: Vec<LiveReservation>,
+    /// Give it back as `after` for the next page; null at the end.
+    pub next: Option<String>,
+}
+
+#[cfg(test)]
+#[path = "reservations_tests.rs"]
+mod tests;

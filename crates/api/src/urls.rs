@@ -1,0 +1,365 @@
+//! URLs on the wire: adding, listing, looking up.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
+use wayleave_core::frontier::view;
+use wayleave_core::names::{self, CrawlName};
+use wayleave_core::{limits, page};
+
+use crate::Timestamp;
+use crate::bad_value::{BadValue, TooMany, at_most, between};
+use crate::metadata::Metadata;
+
+/// A URL to be added.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UrlToAdd {
+    /// The URL; http, https or ftp, at most 8,192 bytes.
+    #[schema(example = "https://example.com/")]
+    pub url: String,
+    /// The queue that it goes to instead of its host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The crawl that it belongs to, where it differs from that of the whole request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// When it is due; a time in the past means now, as does none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// 0 to 9, 9 first; 5 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 9)]
+    pub priority: Option<u8>,
+    /// Links from the seed; 0 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// What to keep with it and hand out again.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+}
+
+impl UrlToAdd {
+    /// The core's form of it, in `crawl` unless it names its own, at `depth` unless it says one.
+    ///
+    /// # Errors
+    /// If the URL or one of its fields cannot be taken.
+    pub fn to_put(&self, crawl: &CrawlName, depth: u32) -> Result<Put, BadValue> {
+        let page = page::parse(&self.url, self.key.as_deref()).map_err(|e| match e {
+            page::BadUrl::Key(e) if self.key.is_some() => BadValue::new("key", e),
+            e => BadValue::new("url", e),
+        })?;
+        let crawl = match &self.crawl {
+            Some(own) => names::crawl(own).map_err(|e| BadValue::new("crawl", e))?,
+            None => crawl.clone(),
+        };
+        let priority = between("priority", self.priority.unwrap_or(PRIORITY_DEFAULT), 0, PRIORITY_MAX)?;
+        let kind = PutKind::Discovered { at: self.at.map(Into::into), priority, depth: self.depth.unwrap_or(depth) };
+        let metadata = (&self.metadata).try_into().map_err(|e| BadValue::new("metadata", e))?;
+        Ok(Put { url: page.url.into(), host: page.host, crawl, kind, metadata })
+    }
+}
+
+/// Adds URLs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddUrlsRequest {
+    /// The crawl that they belong to; `DEFAULT` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// The URLs, at most 10,000.
+    pub urls: Vec<UrlToAdd>,
+}
+
+impl AddUrlsRequest {
+    /// Whether there are more URLs than one request may carry.
+    ///
+    /// # Errors
+    /// If there are; the message names the limit.
+    pub fn check_size(&self) -> Result<(), TooMany> {
+        at_most("urls", self.urls.len(), limits::BATCH_URLS_MAX)
+    }
+}
+
+/// The crawl that a request names, or the default one.
+///
+/// # Errors
+/// If the name cannot be taken.
+pub fn crawl_or_default(crawl: Option<&str>) -> Result<CrawlName, BadValue> {
+    names::crawl(crawl.unwrap_or_default()).map_err(|e| BadValue::new("crawl", e))
+}
+
+/// How NDJSON is taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AddUrlsQuery {
+    /// NDJSON only: the crawl of the lines that name none; `DEFAULT` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// Whether each URL gets a result; `false` leaves only the counts. True if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<bool>,
+}
+
+/// What became of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AddStatus {
+    /// It was unknown and is stored.
+    Added,
+    /// It was known and stays as it was.
+    Known,
+    /// It is refused for good; the reason says why.
+    Rejected,
+    /// It could not be stored now; try again.
+    Failed,
+}
+
+/// What became of one URL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddResult {
+    /// The number of its line, from 1 (NDJSON only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// The URL, as it was sent; absent if its line could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// What became of it.
+    pub status: AddStatus,
+    /// Why it was rejected or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl AddResult {
+    /// The result of a URL that came as far as the frontier.
+    #[must_use]
+    pub fn new(url: Option<String>, outcome: PutOutcome) -> Self {
+        let (status, reason) = match outcome {
+            PutOutcome::Added => (AddStatus::Added, None),
+            // An update of a known URL is no business of this call, but its answer would be the same.
+            PutOutcome::Known | PutOutcome::Updated => (AddStatus::Known, None),
+            PutOutcome::Rejected(reason) => (AddStatus::Rejected, Some(reason.into())),
+            PutOutcome::Failed(reason) => (AddStatus::Failed, Some(reason.into())),
+        };
+        Self { line: None, url, status, reason }
+    }
+}
+
+/// URLs by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddCounts {
+    /// Unknown until now, and stored.
+    pub added: u64,
+    /// Known already.
+    pub known: u64,
+    /// Refused for good.
+    pub rejected: u64,
+    /// Not stored now; try them again.
+    pub failed: u64,
+}
+
+impl AddCounts {
+    /// Counts one more.
+    pub const fn count(&mut self, status: AddStatus) {
+        match status {
+            AddStatus::Added => self.added += 1,
+            AddStatus::Known => self.known += 1,
+            AddStatus::Rejected => self.rejected += 1,
+            AddStatus::Failed => self.failed += 1,
+        }
+    }
+}
+
+/// What became of the URLs of one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddUrlsResponse {
+    /// How many of each.
+    pub counts: AddCounts,
+    /// One for each URL, in the order sent; absent if it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<Vec<AddResult>>,
+}
+
+/// The last line of an NDJSON answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddUrlsSummary {
+    /// How many of each.
+    pub counts: AddCounts,
+}
+
+/// The state of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UrlState {
+    /// Waiting for its turn.
+    Queued,
+    /// Handed out.
+    Reserved,
+    /// Fetched for good.
+    Fetched,
+    /// Gone.
+    Gone,
+    /// Set aside.
+    Failed,
+}
+
+impl From<view::UrlState> for UrlState {
+    fn from(state: view::UrlState) -> Self {
+        match state {
+            view::UrlState::Queued => Self::Queued,
+            view::UrlState::Reserved => Self::Reserved,
+            view::UrlState::Fetched => Self::Fetched,
+            view::UrlState::Gone => Self::Gone,
+            view::UrlState::Failed => Self::Failed,
+        }
+    }
+}
+
+impl From<UrlState> for view::UrlState {
+    fn from(state: UrlState) -> Self {
+        match state {
+            UrlState::Queued => Self::Queued,
+            UrlState::Reserved => Self::Reserved,
+            UrlState::Fetched => Self::Fetched,
+            UrlState::Gone => Self::Gone,
+            UrlState::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Which URLs to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListUrlsQuery {
+    /// Only those of this crawl.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// Only those of this host or queue key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Only those in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub state: Option<UrlState>,
+    /// Only those with this text in them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contains: Option<String>,
+    /// The `next` of the page before; absent for the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Rows of one page, 1 to 1,000, 100 if absent; as NDJSON: lines in all, any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+impl TryFrom<&ListUrlsQuery> for view::UrlFilter {
+    type Error = BadValue;
+
+    fn try_from(query: &ListUrlsQuery) -> Result<Self, BadValue> {
+        let crawl = query.crawl.as_deref().map(names::crawl).transpose();
+        let host = query.host.as_deref().map(names::host_or_key).transpose();
+        Ok(Self {
+            crawl: crawl.map_err(|e| BadValue::new("crawl", e))?,
+            host: host.map_err(|e| BadValue::new("host", e))?,
+            state: query.state.map(Into::into),
+            contains: query.contains.as_deref().filter(|text| !text.is_empty()).map(Into::into),
+            ignore_case: false,
+        })
+    }
+}
+
+/// Which URL to look up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LookupUrlQuery {
+    /// The URL, percent-encoded.
+    pub url: String,
+    /// Its crawl; `DEFAULT` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// The queue that it was put into, if that was not its host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// The last result of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastVisit {
+    /// When it was reported.
+    pub at: Timestamp,
+    /// The HTTP status, if it was reported.
+    pub status: Option<u16>,
+    /// Whether it was set aside because its attempts were used up.
+    pub exhausted: bool,
+}
+
+/// A URL with all that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Url {
+    /// The URL.
+    pub url: String,
+    /// Its host or queue key.
+    pub host: String,
+    /// Its crawl.
+    pub crawl: String,
+    /// Its state.
+    pub state: UrlState,
+    /// When it is due, while it is queued or handed out.
+    pub due_at: Option<Timestamp>,
+    /// When its reservation or hold ends.
+    pub held_until: Option<Timestamp>,
+    /// When it was first stored.
+    pub created_at: Timestamp,
+    /// 0 to 9, 9 first.
+    pub priority: u8,
+    /// Links from the seed.
+    pub depth: u32,
+    /// Attempts that did not end in a result.
+    pub attempts: u32,
+    /// Its last result.
+    pub last: Option<LastVisit>,
+    /// What the client keeps with it.
+    pub metadata: Metadata,
+}
+
+impl From<view::UrlView> for Url {
+    fn from(view: view::UrlView) -> Self {
+        let last = |visit: view::LastVisit| LastVisit {
+            at: Timestamp(visit.at),
+            status: visit.status,
+            exhausted: visit.exhausted,
+        };
+        Self {
+            url: view.url.into(),
+            host: view.host.to_string(),
+            crawl: view.crawl.to_string(),
+            state: view.state.into(),
+            due_at: view.due_at.map(Timestamp),
+            held_until: view.held_until.map(Timestamp),
+            created_at: Timestamp(view.created_at),
+            priority: view.priority,
+            depth: view.depth,
+            attempts: view.attempts,
+            last: view.last.map(last),
+            metadata: (&view.metadata).into(),
+        }
+    }
+}
+
+/// One page of URLs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListUrlsResponse {
+    /// The URLs; with a filter a page may be short and still have a next one.
+    pub urls: Vec<Url>,
+    /// Give it back as `after` for the next page; null at the end.
+    pub next: Option<String>,
+}
+
+#[cfg(test)]
+#[path = "urls_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! How the server listens: plain data, defaults in one place, checked before anything is opened.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Settings of the listening side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The one address for everything.
+    pub listen: SocketAddr,
+    /// Allows an address that other machines can reach, although there is no TLS and no token.
+    pub insecure: bool,
+    /// Connections at once; further ones wait in the system's queue.
+    pub connections_max: usize,
+    /// Requests at once on one HTTP/2 connection.
+    pub streams_max: u32,
+    /// How long the head of a request may take, and how long an HTTP/1 connection may idle.
+    pub head_timeout: Duration,
+    /// How long a JSON body may stand still before it is given up.
+    pub body_timeout: Duration,
+    /// How long requests may go on after the stop signal.
+    pub grace: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 7071).into(),
+            insecure: false,
+            connections_max: 10_000,
+            streams_max: 1_024,
+            head_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(30),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Settings that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadConfig {
+    /// The address is open to other machines.
+    #[error(
+        "listen address {0} can be reached from other machines, and without TLS and tokens anybody there could \
+         steer the crawl: listen on 127.0.0.1, or say --insecure if the network is trusted"
+    )]
+    Exposed(SocketAddr),
+    /// A bound is zero.
+    #[error("{0} must not be zero")]
+    Zero(&'static str),
+}
+
+impl Config {
+    /// Whether the settings can be used.
+    ///
+    /// # Errors
+    /// If the address is open to others without consent, or a bound lets nothing through.
+    pub fn validate(&self) -> Result<(), BadConfig> {
+        if !self.insecure && !self.listen.ip().to_canonical().is_loopback() {
+            return Err(BadConfig::Exposed(self.listen));
+        }
+        for (name, zero) in [
+            ("connections_max", self.connections_max == 0),
+            ("streams_max", self.streams_max == 0),
+            ("head_timeout", self.head_timeout.is_zero()),
+            ("body_timeout", self.body_timeout.is_zero()),
+        ] {
+            if zero {
+                return Err(BadConfig::Zero(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listening(address: &str) -> Config {
+        Config { listen: address.parse().unwrap(), ..Config::default() }
+    }
+
+    #[test]
+    fn the_default_is_loopback_only_and_valid() {
+        assert_eq!(Config::default().listen.to_string(), "127.0.0.1:7071");
+        assert_eq!(Config::default().validate(), Ok(()));
+        for address in ["127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(listening(address).validate(), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_open_address_is_refused_with_reason_and_remedy_unless_allowed() {
+        for address in ["0.0.0.0:7071", "[::]:7071", "192.168.1.5:7071", "[::ffff:10.0.0.1]:1"] {
+            let config = listening(address);
+            let error = config.validate().expect_err(address).to_string();
+            assert!(error.contains("without TLS and tokens") && error.contains("--insecure"), "{error}");
+            assert_eq!(Config { insecure: true, ..config }.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn bounds_that_let_nothing_through_are_refused() {
+        let config = Config { connections_max: 0, ..Config::default() };
+        assert_eq!(config.validate(), Err(BadConfig::Zero("connections_max")));
+    }
+}

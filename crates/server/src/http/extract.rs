@@ -1,0 +1,159 @@
+//! Extractors: what arrives becomes a typed value, or a problem that says what is wrong.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header;
+use axum::http::request::Parts;
+use bytes::Bytes;
+use futures::StreamExt;
+use serde::de::DeserializeOwned;
+use wayleave_api::{Code, Problem};
+use wayleave_core::ids::Token;
+use wayleave_core::limits;
+use wayleave_core::names::{self, Alias, CrawlName, HostName};
+
+use super::accepts::{BodyKind, body_kind, unsupported};
+use super::app::App;
+use super::refused::Refused;
+
+/// A JSON body.
+pub struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Refused> {
+        if body_kind(request.headers())? != BodyKind::Json {
+            return Err(unsupported("a stream of lines"));
+        }
+        let bytes = read_body(request, app).await?;
+        read_json(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that may be left out; then everything has its default.
+pub struct OptionalJsonBody<T>(pub T);
+
+impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJsonBody<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Refused> {
+        let kind = body_kind(request.headers());
+        let bytes = read_body(request, app).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        if kind? != BodyKind::Json {
+            return Err(unsupported("a stream of lines"));
+        }
+        read_json(&bytes).map(Self)
+    }
+}
+
+/// Reads a whole JSON body into a value.
+///
+/// # Errors
+/// If it is empty, not JSON, or of another shape.
+pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
+    if bytes.is_empty() {
+        let problem = Problem::new(Code::BadJson, "the body is empty; send a JSON object");
+        return Err(problem.with("line", 1).with("column", 1).into());
+    }
+    serde_json::from_slice(bytes).map_err(|error| Problem::from_json_error(&error).into())
+}
+
+/// Collects a body up to its limit; gives up when it stands still for too long.
+///
+/// # Errors
+/// If it is too large, too slow or cut off.
+pub async fn read_body(request: Request, app: &App) -> Result<Bytes, Refused> {
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|bytes| bytes > limits::BODY_BYTES_MAX) {
+        return Err(too_large());
+    }
+    let mut stream = request.into_body().into_data_stream();
+    let mut whole = Vec::with_capacity(announced.unwrap_or_default());
+    loop {
+        let waited = tokio::time::timeout(app.config.body_timeout, stream.next()).await;
+        let part =
+            match waited.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped arriving; send it again"))? {
+                None => return Ok(whole.into()),
+                Some(part) => part.map_err(|e| Problem::new(Code::BadJson, format!("the body was cut off: {e}")))?,
+            };
+        if whole.len() + part.len() > limits::BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        whole.extend_from_slice(&part);
+    }
+}
+
+fn too_large() -> Refused {
+    let limit = limits::BODY_BYTES_MAX;
+    let detail = format!("the body is over {limit} bytes; send several requests, or URLs as application/x-ndjson");
+    Problem::new(Code::BodyTooLarge, detail).with("limit", limit).into()
+}
+
+/// The query string.
+pub struct QueryOf<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for QueryOf<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Refused> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                Err(Problem::new(Code::BadQuery, format!("the query cannot be read: {cause}")).into())
+            }
+        }
+    }
+}
+
+async fn segment(parts: &mut Parts, app: &App, name: &str, code: Code) -> Result<String, Refused> {
+    let read = Path::<BTreeMap<String, String>>::from_request_parts(parts, app).await;
+    let Path(mut segments) = read.map_err(|e| Problem::new(code, e.body_text()))?;
+    Ok(segments.remove(name).unwrap_or_default())
+}
+
+macro_rules! path_segment {
+    ($(#[$doc:meta])* $extractor:ident($target:ty), $name:literal, $code:ident, $parse:path) => {
+        $(#[$doc])*
+        pub struct $extractor(pub $target);
+
+        impl FromRequestParts<App> for $extractor {
+            type Rejection = Refused;
+
+            async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refused> {
+                let text = segment(parts, app, $name, Code::$code).await?;
+                $parse(&text).map(Self).map_err(|error| Problem::new(Code::$code, error).into())
+            }
+        }
+    };
+}
+
+path_segment! {
+    /// A host or queue key in the path.
+    HostInPath(HostName), "host", BadHost, names::host_or_key
+}
+path_segment! {
+    /// An alias in the path.
+    AliasInPath(Alias), "group", BadAlias, names::alias
+}
+path_segment! {
+    /// An alias, or a host that is a group of its own, in the path.
+    GroupInPath(HostName), "group", BadHost, group_name
+}
+path_segment! {
+    /// A crawl in the path.
+    CrawlInPath(CrawlName), "crawl", BadCrawl, names::crawl
+}
+path_segment! {
+    /// A reservation's token in the path.
+    TokenInPath(Token), "token", BadToken, Token::parse
+}
+
+fn group_name(text: &str) -> Result<HostName, names::BadName> {
+    names::alias(text).or_else(|_| names::host_or_key(text))
+}

@@ -1,0 +1,54 @@
+//! Whether the process is up, whether it serves, and its numbers.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wayleave_api::{Code, Problem};
+
+use super::app::App;
+use super::refused::Refused;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(get_healthz)).routes(routes!(get_readyz)).routes(routes!(get_metrics))
+}
+
+/// How the server is.
+#[derive(Serialize, ToSchema)]
+struct Health {
+    /// `up` or `ready`.
+    status: &'static str,
+}
+
+/// Whether the process is up. It says nothing about the store.
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It is.", body = Health)))]
+async fn get_healthz() -> Json<Health> {
+    Json(Health { status: "up" })
+}
+
+/// Whether requests will be served: the store answers and the server is not stopping.
+#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, description = "They will.", body = Health)))]
+async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
+    if app.stopping.is_cancelled() {
+        return Err(Problem::new(Code::NotReady, "the server is stopping").into());
+    }
+    app.frontier.readiness().map_err(|reason| Problem::new(Code::NotReady, reason))?;
+    Ok(Json(Health { status: "ready" }))
+}
+
+/// The numbers of this process and the totals of the frontier, as Prometheus text.
+#[utoipa::path(
+    get, path = "/metrics", tag = "health",
+    responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
+)]
+async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
+    let ready = app.frontier.readiness().is_ok();
+    // Without totals the rest is still worth reading, above all then.
+    let stats = app.frontier.stats().await.ok();
+    let page = app.metrics.render(stats.as_ref(), ready);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+}

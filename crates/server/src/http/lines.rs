@@ -1,0 +1,127 @@
+//! Cuts a stream of bytes into lines, of which none may grow without bound.
+
+use bytes::{Buf, Bytes, BytesMut};
+use wayleave_core::limits;
+
+/// One line of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Its bytes, without the end of line.
+    Text(Bytes),
+    /// It is over the limit and was passed over.
+    TooLong,
+}
+
+/// The lines of a stream under way. Blank lines are counted but not given.
+#[derive(Default)]
+pub struct Lines {
+    buffer: BytesMut,
+    /// How much of the buffer is known to have no end of line.
+    searched: usize,
+    /// Whether the rest of an overlong line is being dropped.
+    dropping: bool,
+    number: u64,
+}
+
+impl Lines {
+    /// More bytes arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole line with its number, from 1.
+    pub fn next_line(&mut self) -> Option<(u64, Line)> {
+        loop {
+            let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
+            let Some(found) = unsearched.iter().position(|byte| *byte == b'\n') else {
+                self.searched = self.buffer.len();
+                self.drop_overlong();
+                return None;
+            };
+            let line = self.buffer.split_to(self.searched + found);
+            self.buffer.advance(1);
+            self.searched = 0;
+            if let Some(line) = self.take(line) {
+                return Some(line);
+            }
+        }
+    }
+
+    /// The stream ended: the last line, if it had no end of line.
+    pub fn finish(&mut self) -> Option<(u64, Line)> {
+        let rest = self.buffer.split();
+        self.searched = 0;
+        if rest.is_empty() && !self.dropping { None } else { self.take(rest) }
+    }
+
+    fn take(&mut self, line: BytesMut) -> Option<(u64, Line)> {
+        self.number += 1;
+        if std::mem::take(&mut self.dropping) || line.len() > limits::LINE_BYTES_MAX {
+            return Some((self.number, Line::TooLong));
+        }
+        let blank = line.iter().all(u8::is_ascii_whitespace);
+        (!blank).then(|| (self.number, Line::Text(line.freeze())))
+    }
+
+    fn drop_overlong(&mut self) {
+        if self.dropping || self.buffer.len() > limits::LINE_BYTES_MAX {
+            self.dropping = true;
+            self.buffer.clear();
+            self.searched = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: &'static str) -> Line {
+        Line::Text(Bytes::from_static(line.as_bytes()))
+    }
+
+    fn read(parts: &[&[u8]]) -> Vec<(u64, Line)> {
+        let mut lines = Lines::default();
+        let mut all = Vec::new();
+        for part in parts {
+            lines.push(part);
+            all.extend(std::iter::from_fn(|| lines.next_line()));
+        }
+        all.extend(lines.finish());
+        all
+    }
+
+    #[test]
+    fn lines_are_whole_wherever_the_parts_are_cut() {
+        let want = vec![(1, text("one")), (3, text("two")), (4, text("three"))];
+        assert_eq!(read(&[b"one\n\ntwo\nthree"]), want);
+        assert_eq!(read(&[b"o", b"ne", b"\n", b"\ntw", b"o\nthree\n"]), want);
+        let bytes: Vec<&[u8]> = b"one\n \ntwo\nthree".chunks(1).collect();
+        assert_eq!(read(&bytes), want);
+    }
+
+    #[test]
+    fn an_overlong_line_is_passed_over_without_being_kept() {
+        let long = vec![b'x'; limits::LINE_BYTES_MAX];
+        let mut lines = Lines::default();
+        lines.push(b"a\n");
+        assert_eq!(lines.next_line(), Some((1, text("a"))));
+        for _ in 0..5 {
+            lines.push(&long);
+            assert_eq!(lines.next_line(), None);
+            assert!(lines.buffer.len() <= limits::LINE_BYTES_MAX);
+        }
+        lines.push(b"x\nb\n");
+        assert_eq!(lines.next_line(), Some((2, Line::TooLong)));
+        assert_eq!(lines.next_line(), Some((3, text("b"))));
+        assert_eq!(lines.finish(), None);
+    }
+
+    #[test]
+    fn the_longest_line_is_still_taken() {
+        let long = vec![b'x'; limits::LINE_BYTES_MAX];
+        assert!(matches!(read(&[&long, b"\n"]).as_slice(), [(1, Line::Text(_))]));
+        assert_eq!(read(&[&long, b"x"]), [(1, Line::TooLong)]);
+        assert_eq!(read(&[&long, b"x\n"]), [(1, Line::TooLong)]);
+    }
+}

@@ -1,0 +1,21 @@
+//! The HTTP door: routes, extractors, problems, documentation, health.
+//!
+//! It must not know how requests arrive (that is the accept loop's) nor what becomes of them inside the frontier.
+
+mod accepts;
+mod app;
+mod docs;
+mod extract;
+mod health;
+mod lines;
+mod observe;
+mod openapi;
+mod redact;
+mod refused;
+mod routes;
+mod v1;
+
+pub use app::App;
+pub use openapi::document;
+pub use redact::redact;
+pub use routes::router;

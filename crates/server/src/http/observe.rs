@@ -1,0 +1,51 @@
+//! Around every request: its line in the log, its count, and an answer even if the handler fails.
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
+use wayleave_api::{Code, Problem};
+
+use super::app::App;
+use super::redact::redact;
+use super::refused::{Cause, Refused};
+
+/// Counts and logs a request. The log has the route's template, never the path: paths carry tokens.
+pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let response = answered.unwrap_or_else(|_| {
+        let problem = Problem::new(Code::Internal, "the server made a mistake; its log has the details");
+        Refused::from(problem).into_response()
+    });
+    let route = route.as_ref().map_or("-", MatchedPath::as_str);
+    let took = started.elapsed();
+    app.metrics.on_request(&method, route, response.status().as_u16(), took);
+    log(&method, route, &response, took);
+    response
+}
+
+fn log(method: &axum::http::Method, route: &str, response: &Response, took: Duration) {
+    let (status, ms) = (response.status().as_u16(), took.as_secs_f64() * 1e3);
+    let Some(Cause(problem)) = response.extensions().get::<Cause>() else {
+        tracing::debug!(http.method = %method, http.route = route, http.status = status, duration.ms = ms, "answered");
+        return;
+    };
+    let (code, detail) = (problem.code.as_str(), redact(&problem.detail));
+    if status >= 500 {
+        tracing::warn!(
+            http.method = %method, http.route = route, http.status = status, duration.ms = ms,
+            problem.code = code, problem.detail = detail, "request failed"
+        );
+    } else {
+        tracing::debug!(
+            http.method = %method, http.route = route, http.status = status, duration.ms = ms,
+            problem.code = code, problem.detail = detail, "request refused"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! The OpenAPI document, generated from the handlers and the wire types.
+
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
+use utoipa::{OpenApi as _, PartialSchema, ToSchema};
+use wayleave_api::{Problem, problem};
+
+use super::routes;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Wayleave",
+        description = "The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it. \
+            Times are RFC 3339, durations milliseconds. Lists page by `after` and `limit`. \
+            Errors are `application/problem+json` with a stable `code`."
+    ),
+    tags(
+        (name = "urls", description = "URLs: add, list, look up."),
+        (name = "reservations", description = "Leases on groups of hosts, each with URLs to fetch."),
+        (name = "hosts", description = "Hosts: how they stand and why, how they are to be visited."),
+        (name = "groups", description = "Groups of hosts that are visited as one."),
+        (name = "crawls", description = "Namespaces of URLs with their own weight, limits and pause switch."),
+        (name = "stats", description = "Totals in constant time."),
+        (name = "health", description = "For those who watch the server."),
+    )
+)]
+struct Root;
+
+/// The document without its paths.
+pub(super) fn root() -> OpenApi {
+    Root::openapi()
+}
+
+/// The whole document, as it is served.
+#[must_use]
+pub fn document() -> OpenApi {
+    complete(routes::documented().into_openapi())
+}
+
+/// Says on every operation that it may answer with a problem.
+pub(super) fn complete(mut document: OpenApi) -> OpenApi {
+    for item in document.paths.paths.values_mut() {
+        for operation in operations(item) {
+            let schema = Ref::from_schema_name(Problem::name());
+            let content = Content::new(Some(schema));
+            let response = ResponseBuilder::new()
+                .description("It was refused or failed; the code says why.")
+                .content(problem::CONTENT_TYPE, content)
+                .build();
+            operation.responses.responses.insert("default".to_owned(), response.into());
+        }
+    }
+    let components = document.components.get_or_insert_default();
+    components.schemas.insert(Problem::name().into_owned(), Problem::schema());
+    document
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let PathItem { get, put, post, delete, patch, .. } = item;
+    [get, put, post, delete, patch].into_iter().flatten()
+}

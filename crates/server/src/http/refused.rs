@@ -1,0 +1,54 @@
+//! A problem on its way out.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use wayleave_api::bad_value::TooMany;
+use wayleave_api::{BadValue, Problem, problem};
+use wayleave_core::frontier::refusal::Refusal;
+
+/// The answer to a request that is not carried out.
+#[derive(Debug)]
+pub struct Refused(Box<Problem>);
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self(Box::new(problem))
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Problem::from(refusal).into()
+    }
+}
+
+impl From<BadValue> for Refused {
+    fn from(bad: BadValue) -> Self {
+        Problem::from(bad).into()
+    }
+}
+
+impl From<TooMany> for Refused {
+    fn from(many: TooMany) -> Self {
+        Problem::from(many).into()
+    }
+}
+
+/// Travels with the answer so that the log can name the cause.
+#[derive(Clone)]
+pub struct Cause(pub Arc<Problem>);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let mut response = (status, [(header::CONTENT_TYPE, problem::CONTENT_TYPE)], body).into_response();
+        if let Some(secs) = self.0.code().and_then(|code| code.retry_after_secs()) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        response.extensions_mut().insert(Cause(Arc::new(*self.0)));
+        response
+    }
+}

@@ -1,0 +1,51 @@
+//! All routes of the one port.
+
+use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, middleware};
+use utoipa_axum::router::OpenApiRouter;
+use wayleave_api::{Code, Problem};
+
+use super::app::App;
+use super::refused::Refused;
+use super::{docs, health, observe, openapi, v1};
+
+/// Everything that is served, on one router.
+pub fn router(app: &App) -> Router {
+    let (api, document) = documented().split_for_parts();
+    let document = openapi::complete(document);
+    let http = api
+        .merge(docs::routes(&document))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
+        .with_state(app.clone());
+    http.merge(grpc(app)).fallback(no_such_path)
+}
+
+/// The routes with their documentation, in one piece: neither can be without the other.
+pub(super) fn documented() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(openapi::root()).merge(v1::routes()).merge(health::routes())
+}
+
+/// The gRPC door joins here. It brings no fallback of its own and is not seen by [`observe`]: it counts for itself and
+/// its streams may stay open for ever.
+fn grpc(_app: &App) -> Router {
+    Router::new()
+}
+
+async fn no_such_path(request: Request) -> Response {
+    let grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
+    if request.headers().get(header::CONTENT_TYPE).is_some_and(grpc) {
+        // gRPC clients read the status of a call from its own header, never from HTTP's.
+        return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();
+    }
+    let detail = format!("there is nothing at '{}'; see /docs for all calls", request.uri().path());
+    Refused::from(Problem::new(Code::NoSuchPath, detail)).into_response()
+}
+
+async fn method_not_allowed(request: Request) -> Refused {
+    let (method, path) = (request.method(), request.uri().path());
+    let detail = format!("'{path}' does not take {method}; the Allow header says what it takes");
+    Problem::new(Code::MethodNotAllowed, detail).into()
+}

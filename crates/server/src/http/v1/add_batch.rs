@@ -1,0 +1,124 @@
+//! URLs on their way in: what can be taken goes to the frontier, what cannot is remembered, and the results come out in
+//! the order sent.
+
+use wayleave_api::urls::{AddCounts, AddResult, UrlToAdd};
+use wayleave_core::frontier::request::{Put, PutOutcome};
+use wayleave_core::names::CrawlName;
+
+/// URLs of one request, or one part of a stream.
+#[derive(Default)]
+pub struct AddBatch {
+    puts: Vec<Put>,
+    pending: Pending,
+}
+
+/// What is known of each URL before the frontier answers.
+#[derive(Default)]
+pub struct Pending(Vec<Entry>);
+
+struct Entry {
+    line: Option<u64>,
+    url: Option<String>,
+    /// Why it did not even get to the frontier.
+    refused: Option<String>,
+}
+
+impl AddBatch {
+    /// Takes a URL in; it belongs to `crawl` and lies at `depth` unless it says otherwise.
+    pub fn push(&mut self, line: Option<u64>, url: UrlToAdd, crawl: &CrawlName, depth: u32) {
+        let refused = match url.to_put(crawl, depth) {
+            Ok(put) => {
+                self.puts.push(put);
+                None
+            }
+            Err(bad) => Some(bad.to_string()),
+        };
+        self.pending.0.push(Entry { line, url: Some(url.url), refused });
+    }
+
+    /// Remembers a line that is no URL at all.
+    pub fn reject(&mut self, line: u64, reason: String) {
+        self.pending.0.push(Entry { line: Some(line), url: None, refused: Some(reason) });
+    }
+
+    /// How many URLs and lines it has.
+    pub fn len(&self) -> usize {
+        self.pending.0.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.pending.0.is_empty()
+    }
+
+    /// What goes to the frontier, and what waits for its outcomes.
+    pub fn into_parts(self) -> (Vec<Put>, Pending) {
+        (self.puts, self.pending)
+    }
+}
+
+impl Pending {
+    /// The results in the order sent.
+    pub fn resolve(self, outcomes: Vec<PutOutcome>) -> Vec<AddResult> {
+        let mut outcomes = outcomes.into_iter();
+        let resolve = |entry: Entry| {
+            let result = match entry.refused {
+                Some(reason) => AddResult::new(entry.url, PutOutcome::Rejected(reason.into())),
+                None => {
+                    let lost = || PutOutcome::Failed("no answer from the store; try again".into());
+                    AddResult::new(entry.url, outcomes.next().unwrap_or_else(lost))
+                }
+            };
+            AddResult { line: entry.line, ..result }
+        };
+        self.0.into_iter().map(resolve).collect()
+    }
+}
+
+/// How many there are of each.
+pub fn count(results: &[AddResult]) -> AddCounts {
+    let mut counts = AddCounts::default();
+    for result in results {
+        counts.count(result.status);
+    }
+    counts
+}
+
+/// Adds one part's counts to those of the whole.
+pub fn sum(total: &mut AddCounts, part: &AddCounts) {
+    let AddCounts { added, known, rejected, failed } = part;
+    total.added += added;
+    total.known += known;
+    total.rejected += rejected;
+    total.failed += failed;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_api::urls::AddStatus;
+
+    fn url(text: &str) -> UrlToAdd {
+        UrlToAdd { url: text.into(), ..UrlToAdd::default() }
+    }
+
+    #[test]
+    fn results_keep_the_order_sent_with_refused_ones_in_their_places() {
+        let mut batch = AddBatch::default();
+        batch.push(Some(1), url("http://a/"), &"c".into(), 0);
+        batch.push(Some(2), url("nonsense"), &"c".into(), 0);
+        batch.reject(3, "not JSON".into());
+        batch.push(Some(5), url("http://b/"), &"c".into(), 0);
+        batch.push(Some(6), url("http://lost/"), &"c".into(), 0);
+        let (puts, pending) = batch.into_parts();
+        assert_eq!(
+            puts.iter().map(|put| put.url.as_ref()).collect::<Vec<_>>(),
+            ["http://a/", "http://b/", "http://lost/"]
+        );
+        let results = pending.resolve(vec![PutOutcome::Known, PutOutcome::Added]);
+        let told: Vec<_> = results.iter().map(|r| (r.line.unwrap(), r.status)).collect();
+        use AddStatus::{Added, Failed, Known, Rejected};
+        assert_eq!(told, [(1, Known), (2, Rejected), (3, Rejected), (5, Added), (6, Failed)]);
+        assert_eq!(count(&results), AddCounts { added: 1, known: 1, rejected: 2, failed: 1 });
+    }
+}

@@ -1,0 +1,141 @@
+//! Crawls: namespaces of URLs with their own weight, limits and pause switch.
+
+use axum::Json;
+use axum::extract::State;
+use wayleave_api::BadValue;
+use wayleave_api::crawls::{Crawl, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlRequest};
+use wayleave_api::hosts::DeleteUrlsResponse;
+use wayleave_api::listing::{PageQuery, page_rows};
+use wayleave_core::frontier::view::CrawlView;
+use wayleave_core::names::{self, CrawlName};
+use wayleave_core::settings::CrawlChanges;
+use wayleave_core::time::Millis;
+
+use crate::http::app::App;
+use crate::http::extract::{CrawlInPath, JsonBody, QueryOf};
+use crate::http::refused::Refused;
+
+/// The crawls by name, page by page.
+#[utoipa::path(
+    get, path = "/v1/crawls", tag = "crawls", params(PageQuery),
+    responses((status = 200, description = "One page.", body = ListCrawlsResponse))
+)]
+pub async fn list_crawls(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<PageQuery>,
+) -> Result<Json<ListCrawlsResponse>, Refused> {
+    let rows = page_rows(query.limit)?;
+    let (crawls, next) = page_of(app.frontier.crawls().await?, query.after.as_deref(), rows);
+    Ok(Json(ListCrawlsResponse { crawls: crawls.into_iter().map(Crawl::from).collect(), next }))
+}
+
+/// The page after a name. The cursor is the last name, so that a crawl that comes or goes meanwhile shifts nothing.
+fn page_of(mut crawls: Vec<CrawlView>, after: Option<&str>, rows: usize) -> (Vec<CrawlView>, Option<String>) {
+    crawls.sort_unstable_by(|a, b| a.crawl.cmp(&b.crawl));
+    crawls.retain(|view| after.is_none_or(|after| *view.crawl > *after));
+    let more = crawls.len() > rows;
+    crawls.truncate(rows);
+    let next = crawls.last().filter(|_| more).map(|view| view.crawl.to_string());
+    (crawls, next)
+}
+
+/// One crawl: its settings and counts.
+#[utoipa::path(
+    get, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
+    responses((status = 200, description = "The crawl.", body = Crawl))
+)]
+pub async fn get_crawl(State(app): State<App>, CrawlInPath(crawl): CrawlInPath) -> Result<Json<Crawl>, Refused> {
+    Ok(Json(app.frontier.crawl(crawl).await?.into()))
+}
+
+/// Sets up a crawl, known or not. What is not named is cleared.
+#[utoipa::path(
+    put, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
+    request_body = SetCrawlRequest, responses((status = 200, description = "The crawl.", body = Crawl))
+)]
+pub async fn put_crawl(
+    State(app): State<App>,
+    CrawlInPath(crawl): CrawlInPath,
+    JsonBody(body): JsonBody<SetCrawlRequest>,
+) -> Result<Json<Crawl>, Refused> {
+    set_crawl(&app, crawl, &body, true).await
+}
+
+/// Changes settings of a crawl, known or not. What is not named is kept, `null` clears.
+#[utoipa::path(
+    patch, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
+    request_body = SetCrawlRequest, responses((status = 200, description = "The crawl.", body = Crawl))
+)]
+pub async fn patch_crawl(
+    State(app): State<App>,
+    CrawlInPath(crawl): CrawlInPath,
+    JsonBody(body): JsonBody<SetCrawlRequest>,
+) -> Result<Json<Crawl>, Refused> {
+    set_crawl(&app, crawl, &body, false).await
+}
+
+async fn set_crawl(app: &App, crawl: CrawlName, body: &SetCrawlRequest, replace: bool) -> Result<Json<Crawl>, Refused> {
+    Ok(Json(app.frontier.set_crawl(crawl, CrawlChanges::try_from(body)?, replace).await?.into()))
+}
+
+/// Removes a crawl: its URLs, its queues and its settings.
+#[utoipa::path(
+    delete, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
+    responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
+)]
+pub async fn delete_crawl(
+    State(app): State<App>,
+    CrawlInPath(crawl): CrawlInPath,
+) -> Result<Json<DeleteUrlsResponse>, Refused> {
+    Ok(Json(DeleteUrlsResponse { deleted: app.frontier.delete_crawl(crawl).await? }))
+}
+
+/// Removes URLs that were stored long ago.
+#[utoipa::path(
+    post, path = "/v1/crawls/{crawl}/purge", tag = "crawls",
+    params(("crawl" = String, Path, description = "Name of the crawl."), PurgeCrawlQuery),
+    responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
+)]
+pub async fn purge_crawl(
+    State(app): State<App>,
+    CrawlInPath(crawl): CrawlInPath,
+    QueryOf(query): QueryOf<PurgeCrawlQuery>,
+) -> Result<Json<DeleteUrlsResponse>, Refused> {
+    let host = query.host.as_deref().map(names::host_or_key).transpose().map_err(|e| BadValue::new("host", e))?;
+    let before = app.frontier.now().before(Millis(query.older_than_ms));
+    Ok(Json(DeleteUrlsResponse { deleted: app.frontier.purge(crawl, host, before).await? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_core::frontier::view::Counts;
+    use wayleave_core::settings::CrawlSettings;
+
+    fn crawls(names: &[&str]) -> Vec<CrawlView> {
+        let view = |name: &&str| CrawlView {
+            crawl: (*name).into(),
+            settings: CrawlSettings::default(),
+            counts: Counts::default(),
+            queues: 0,
+            active_queues: 0,
+        };
+        names.iter().map(view).collect()
+    }
+
+    #[test]
+    fn pages_follow_each_other_by_name_and_end() {
+        let mut seen = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let (page, next) = page_of(crawls(&["d", "a", "c", "b", "e"]), after.as_deref(), 2);
+            seen.push(page.iter().map(|view| view.crawl.to_string()).collect::<String>());
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, ["ab", "cd", "e"]);
+        assert_eq!(page_of(crawls(&["a", "b"]), None, 2).1, None);
+    }
+}

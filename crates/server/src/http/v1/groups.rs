@@ -1,0 +1,79 @@
+//! Groups: hosts that are visited as one.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use wayleave_api::BadValue;
+use wayleave_api::groups::{Group, ListGroupsResponse, SetGroupRequest};
+use wayleave_api::hosts::ListHostsQuery;
+use wayleave_api::listing::page_rows;
+use wayleave_core::frontier::view::HostFilter;
+use wayleave_core::settings::PaceChanges;
+
+use crate::http::app::App;
+use crate::http::extract::{AliasInPath, GroupInPath, JsonBody, QueryOf};
+use crate::http::refused::Refused;
+
+/// The groups, page by page: aliases, and hosts that are groups of their own.
+#[utoipa::path(
+    get, path = "/v1/groups", tag = "groups", params(ListHostsQuery),
+    responses((status = 200, description = "One page.", body = ListGroupsResponse))
+)]
+pub async fn list_groups(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<ListHostsQuery>,
+) -> Result<Json<ListGroupsResponse>, Refused> {
+    let filter = HostFilter::try_from(&query)?;
+    let page = app.frontier.groups(&filter, query.after.as_deref(), page_rows(query.limit)?).await?;
+    Ok(Json(ListGroupsResponse { groups: page.items.into_iter().map(Group::from).collect(), next: page.next }))
+}
+
+/// One group: an alias, or a host that is a group of its own.
+#[utoipa::path(
+    get, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias or host name.")),
+    responses((status = 200, description = "The group.", body = Group))
+)]
+pub async fn get_group(State(app): State<App>, GroupInPath(group): GroupInPath) -> Result<Json<Group>, Refused> {
+    Ok(Json(app.frontier.group(&group).await?.into()))
+}
+
+/// Makes an alias or gives it other hosts and settings. `hosts` is its whole membership; settings not named are cleared.
+#[utoipa::path(
+    put, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias.")),
+    request_body = SetGroupRequest, responses((status = 200, description = "The group.", body = Group))
+)]
+pub async fn put_group(
+    State(app): State<App>,
+    AliasInPath(alias): AliasInPath,
+    JsonBody(body): JsonBody<SetGroupRequest>,
+) -> Result<Json<Group>, Refused> {
+    let hosts = body.host_names()?;
+    let missing = || BadValue::new("hosts", "is missing; PUT takes the whole group, PATCH takes settings alone");
+    let hosts = hosts.ok_or_else(missing)?;
+    let changes = PaceChanges::try_from(&body)?;
+    Ok(Json(app.frontier.set_group(alias, Some(hosts), changes, true).await?.into()))
+}
+
+/// Changes hosts or settings of an alias. What is not named is kept, `null` clears.
+#[utoipa::path(
+    patch, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias.")),
+    request_body = SetGroupRequest, responses((status = 200, description = "The group.", body = Group))
+)]
+pub async fn patch_group(
+    State(app): State<App>,
+    AliasInPath(alias): AliasInPath,
+    JsonBody(body): JsonBody<SetGroupRequest>,
+) -> Result<Json<Group>, Refused> {
+    let (hosts, changes) = (body.host_names()?, PaceChanges::try_from(&body)?);
+    Ok(Json(app.frontier.set_group(alias, hosts, changes, false).await?.into()))
+}
+
+/// Takes an alias away; its hosts become groups of their own again.
+#[utoipa::path(
+    delete, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias.")),
+    responses((status = 204, description = "It is gone."))
+)]
+pub async fn delete_group(State(app): State<App>, AliasInPath(alias): AliasInPath) -> Result<StatusCode, Refused> {
+    app.frontier.delete_group(alias).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

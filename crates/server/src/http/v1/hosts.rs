@@ -1,0 +1,85 @@
+//! Hosts: how they stand and why, how they are to be visited.
+
+use axum::Json;
+use axum::extract::State;
+use wayleave_api::hosts::{DeleteUrlsResponse, Host, ListHostsQuery, ListHostsResponse, SetHostRequest};
+use wayleave_api::listing::page_rows;
+use wayleave_core::frontier::view::HostFilter;
+use wayleave_core::names::HostName;
+use wayleave_core::settings::PaceChanges;
+use wayleave_core::time::Time;
+
+use crate::http::app::App;
+use crate::http::extract::{CrawlInPath, HostInPath, JsonBody, QueryOf};
+use crate::http::refused::Refused;
+
+/// The hosts, page by page.
+#[utoipa::path(
+    get, path = "/v1/hosts", tag = "hosts", params(ListHostsQuery),
+    responses((status = 200, description = "One page.", body = ListHostsResponse))
+)]
+pub async fn list_hosts(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<ListHostsQuery>,
+) -> Result<Json<ListHostsResponse>, Refused> {
+    let filter = HostFilter::try_from(&query)?;
+    let page = app.frontier.hosts(&filter, query.after.as_deref(), page_rows(query.limit)?).await?;
+    Ok(Json(ListHostsResponse { hosts: page.items.into_iter().map(Host::from).collect(), next: page.next }))
+}
+
+/// One host: its state, why, when that will change, its queues and settings.
+#[utoipa::path(
+    get, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key.")),
+    responses((status = 200, description = "The host.", body = Host))
+)]
+pub async fn get_host(State(app): State<App>, HostInPath(host): HostInPath) -> Result<Json<Host>, Refused> {
+    Ok(Json(app.frontier.host(host).await?.into()))
+}
+
+/// Sets up a host, known or not. What is not named is cleared. With `ready_at` the host itself goes into the queue.
+#[utoipa::path(
+    put, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key.")),
+    request_body = SetHostRequest, responses((status = 200, description = "The host.", body = Host))
+)]
+pub async fn put_host(
+    State(app): State<App>,
+    HostInPath(host): HostInPath,
+    JsonBody(body): JsonBody<SetHostRequest>,
+) -> Result<Json<Host>, Refused> {
+    set_host(&app, host, &body, true).await
+}
+
+/// Changes settings of a host, known or not. What is not named is kept, `null` clears.
+#[utoipa::path(
+    patch, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key.")),
+    request_body = SetHostRequest, responses((status = 200, description = "The host.", body = Host))
+)]
+pub async fn patch_host(
+    State(app): State<App>,
+    HostInPath(host): HostInPath,
+    JsonBody(body): JsonBody<SetHostRequest>,
+) -> Result<Json<Host>, Refused> {
+    set_host(&app, host, &body, false).await
+}
+
+async fn set_host(app: &App, host: HostName, body: &SetHostRequest, replace: bool) -> Result<Json<Host>, Refused> {
+    let changes = PaceChanges::try_from(body)?;
+    Ok(Json(app.frontier.set_host(host, changes, replace, body.ready_at.map(Time::from)).await?.into()))
+}
+
+/// Removes one crawl's URLs of a host. With the last crawl the host is forgotten, its last visit too.
+#[utoipa::path(
+    delete, path = "/v1/hosts/{host}/queues/{crawl}", tag = "hosts",
+    params(
+        ("host" = String, Path, description = "Host name, IP address or queue key."),
+        ("crawl" = String, Path, description = "Name of the crawl."),
+    ),
+    responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
+)]
+pub async fn delete_queue(
+    State(app): State<App>,
+    HostInPath(host): HostInPath,
+    CrawlInPath(crawl): CrawlInPath,
+) -> Result<Json<DeleteUrlsResponse>, Refused> {
+    Ok(Json(DeleteUrlsResponse { deleted: app.frontier.delete_queue(crawl, host).await? }))
+}

@@ -1,0 +1,92 @@
+//! Listing URLs: page by page as JSON, or all matches as lines.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::Stream;
+use wayleave_api::Problem;
+use wayleave_api::listing::page_rows;
+use wayleave_api::urls::{ListUrlsQuery, ListUrlsResponse, Url};
+use wayleave_core::frontier::view::UrlFilter;
+use wayleave_core::limits;
+
+use crate::http::accepts::{NDJSON, wants_lines};
+use crate::http::app::App;
+use crate::http::extract::QueryOf;
+use crate::http::refused::Refused;
+
+/// URLs with all that is known of them. With `Accept: application/x-ndjson` all matches come as lines, as fast as they
+/// are read; if the listing fails half-way the connection is cut, so that a short answer never looks whole.
+#[utoipa::path(
+    get, path = "/v1/urls", tag = "urls", params(ListUrlsQuery),
+    responses((
+        status = 200, description = "One page, or all as lines.",
+        content((ListUrlsResponse = "application/json"), (Url = "application/x-ndjson"))
+    ))
+)]
+pub async fn list_urls(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<ListUrlsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let filter = UrlFilter::try_from(&query)?;
+    if wants_lines(&headers) {
+        return stream_urls(app, filter, query).await;
+    }
+    let page = app.frontier.urls(&filter, query.after.as_deref(), page_rows(query.limit)?).await?;
+    let urls = page.items.into_iter().map(Url::from).collect();
+    Ok(Json(ListUrlsResponse { urls, next: page.next }).into_response())
+}
+
+/// A listing under way.
+struct Listing {
+    app: App,
+    filter: UrlFilter,
+    after: Option<String>,
+    /// Lines that may still follow.
+    left: u64,
+    ended: bool,
+}
+
+async fn stream_urls(app: App, filter: UrlFilter, query: ListUrlsQuery) -> Result<Response, Refused> {
+    let left = query.limit.unwrap_or(u64::MAX);
+    let mut listing = Listing { app, filter, after: query.after, left, ended: left == 0 };
+    // The first page comes before the head of the answer: what is refused at once is refused with a proper status.
+    let first = listing.next_page().await?;
+    let first = futures::stream::iter(first.map(Ok::<_, Problem>));
+    let body = Body::from_stream(futures::StreamExt::chain(first, listing.pages()));
+    Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
+}
+
+impl Listing {
+    fn pages(self) -> impl Stream<Item = Result<Bytes, Problem>> {
+        futures::stream::try_unfold(self, |mut listing| async {
+            Ok(listing.next_page().await?.map(|lines| (lines, listing)))
+        })
+    }
+
+    /// The lines of the next page; none at the end. Pages that a filter left empty are passed over.
+    async fn next_page(&mut self) -> Result<Option<Bytes>, Problem> {
+        while !self.ended {
+            let rows = self.left.min(limits::PAGE_MAX as u64) as usize;
+            let page = self.app.frontier.urls(&self.filter, self.after.as_deref(), rows).await?;
+            self.left = self.left.saturating_sub(page.items.len() as u64);
+            self.ended = page.next.is_none() || self.left == 0;
+            self.after = page.next;
+            if page.items.is_empty() {
+                continue;
+            }
+            let mut lines = Vec::new();
+            for view in page.items {
+                // Plain data always serialises.
+                let _ = serde_json::to_writer(&mut lines, &Url::from(view));
+                lines.push(b'\n');
+            }
+            return Ok(Some(lines.into()));
+        }
+        Ok(None)
+    }
+}

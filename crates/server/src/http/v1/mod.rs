@@ -1,0 +1,36 @@
+//! Version 1 of the native API: one file per resource. Handlers parse, ask the frontier and tell; they decide nothing.
+
+mod add_batch;
+mod add_urls;
+mod crawls;
+mod groups;
+mod hosts;
+mod list_urls;
+mod lookup_url;
+mod parents;
+mod reservations;
+mod stats;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::app::App;
+
+/// All calls under `/v1`.
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(add_urls::add_urls, list_urls::list_urls))
+        .routes(routes!(lookup_url::lookup_url))
+        .routes(routes!(reservations::reserve_groups, reservations::list_reservations))
+        .routes(routes!(reservations::renew_reservation))
+        .routes(routes!(reservations::release_reservation))
+        .routes(routes!(hosts::list_hosts))
+        .routes(routes!(hosts::get_host, hosts::put_host, hosts::patch_host))
+        .routes(routes!(hosts::delete_queue))
+        .routes(routes!(groups::list_groups))
+        .routes(routes!(groups::get_group, groups::put_group, groups::patch_group, groups::delete_group))
+        .routes(routes!(crawls::list_crawls))
+        .routes(routes!(crawls::get_crawl, crawls::put_crawl, crawls::patch_crawl, crawls::delete_crawl))
+        .routes(routes!(crawls::purge_crawl))
+        .routes(routes!(stats::get_stats))
+}

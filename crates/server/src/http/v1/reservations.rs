@@ -1,0 +1,117 @@
+//! Reservations: reserve, renew, release, list.
+
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::State;
+use wayleave_api::Timestamp;
+use wayleave_api::listing::{PageQuery, page_rows};
+use wayleave_api::reservations::{
+    ListReservationsResponse, LiveReservation, ReleaseReservationRequest, ReleaseReservationResponse,
+    RenewReservationRequest, RenewReservationResponse, Reservation, ReserveGroupsRequest, ReserveGroupsResponse,
+};
+use wayleave_api::urls::AddUrlsResponse;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Release, Reserve};
+use wayleave_core::time::{Millis, Time};
+
+use super::add_batch::{AddBatch, count};
+use super::parents::inherited;
+use crate::http::app::App;
+use crate::http::extract::{JsonBody, OptionalJsonBody, QueryOf, TokenInPath};
+use crate::http::refused::Refused;
+
+/// Reserves groups that are ready, each with URLs to fetch. Waits up to `wait_ms` if none is; then the list is empty.
+#[utoipa::path(
+    post, path = "/v1/reservations", tag = "reservations", request_body = ReserveGroupsRequest,
+    responses((status = 200, description = "What was reserved, perhaps nothing.", body = ReserveGroupsResponse))
+)]
+pub async fn reserve_groups(
+    State(app): State<App>,
+    JsonBody(body): JsonBody<ReserveGroupsRequest>,
+) -> Result<Json<ReserveGroupsResponse>, Refused> {
+    let request = Reserve::try_from(&body)?;
+    let granted = tokio::select! {
+        // The frontier first: what it granted must be told even while the server stops.
+        biased;
+        granted = app.frontier.reserve(request) => granted?,
+        () = app.stopping.cancelled() => Vec::new(),
+    };
+    let urls: usize = granted.iter().map(|reservation| reservation.urls.len()).sum();
+    app.metrics.reservations_granted.fetch_add(granted.len() as u64, Ordering::Relaxed);
+    app.metrics.urls_reserved.fetch_add(urls as u64, Ordering::Relaxed);
+    Ok(Json(ReserveGroupsResponse { reservations: granted.into_iter().map(Reservation::from).collect() }))
+}
+
+/// Gives a reservation more time, counted from now.
+#[utoipa::path(
+    post, path = "/v1/reservations/{token}/renew", tag = "reservations",
+    params(("token" = String, Path, description = "The reservation's token.")), request_body = RenewReservationRequest,
+    responses((status = 200, description = "The new deadline.", body = RenewReservationResponse))
+)]
+pub async fn renew_reservation(
+    State(app): State<App>,
+    TokenInPath(token): TokenInPath,
+    OptionalJsonBody(body): OptionalJsonBody<RenewReservationRequest>,
+) -> Result<Json<RenewReservationResponse>, Refused> {
+    let renewed = app.frontier.renew(token, Millis::try_from(&body)?).await;
+    let expires_at = Timestamp(renewed.map_err(|refusal| noted(&app, refusal))?);
+    Ok(Json(RenewReservationResponse { expires_at }))
+}
+
+/// Ends a reservation and tells what became of its URLs. Those not named go back untouched.
+#[utoipa::path(
+    post, path = "/v1/reservations/{token}/release", tag = "reservations",
+    params(("token" = String, Path, description = "The reservation's token.")), request_body = ReleaseReservationRequest,
+    responses((status = 200, description = "When the group may be visited again.", body = ReleaseReservationResponse))
+)]
+pub async fn release_reservation(
+    State(app): State<App>,
+    TokenInPath(token): TokenInPath,
+    OptionalJsonBody(body): OptionalJsonBody<ReleaseReservationRequest>,
+) -> Result<Json<ReleaseReservationResponse>, Refused> {
+    body.check_size()?;
+    let release = Release { token, results: body.core_results()?, ready_at: body.ready_at.map(Time::from) };
+    let (puts, pending) = found_batch(&app, body).await?.into_parts();
+    let released = app.frontier.release(release, puts).await;
+    let (released, outcomes) = released.map_err(|refusal| noted(&app, refusal))?;
+    app.metrics.reservations_released.fetch_add(1, Ordering::Relaxed);
+    let found = pending.resolve(outcomes);
+    let counts = count(&found);
+    app.metrics.urls.add(&counts);
+    let found = (!found.is_empty()).then_some(AddUrlsResponse { counts, results: Some(found) });
+    let (group, ready_at) = (released.group.to_string(), Timestamp(released.ready_at));
+    Ok(Json(ReleaseReservationResponse { group, ready_at, found }))
+}
+
+async fn found_batch(app: &App, body: ReleaseReservationRequest) -> Result<AddBatch, Refused> {
+    let mut batch = AddBatch::default();
+    for result in body.results.into_iter().filter(|result| !result.found.is_empty()) {
+        let from = inherited(app, &result).await?;
+        for url in result.found {
+            batch.push(None, url, &from.crawl, from.depth);
+        }
+    }
+    Ok(batch)
+}
+
+fn noted(app: &App, refusal: Refusal) -> Refused {
+    if refusal == Refusal::NotCurrent {
+        app.metrics.reservations_stale.fetch_add(1, Ordering::Relaxed);
+    }
+    refusal.into()
+}
+
+/// The reservations that are not over, page by page, without their tokens.
+#[utoipa::path(
+    get, path = "/v1/reservations", tag = "reservations", params(PageQuery),
+    responses((status = 200, description = "One page.", body = ListReservationsResponse))
+)]
+pub async fn list_reservations(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<PageQuery>,
+) -> Result<Json<ListReservationsResponse>, Refused> {
+    let page = app.frontier.reservations(query.after.as_deref(), page_rows(query.limit)?).await?;
+    let reservations = page.items.into_iter().map(LiveReservation::from).collect();
+    Ok(Json(ListReservationsResponse { reservations, next: page.next }))
+}

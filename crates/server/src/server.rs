@@ -1,0 +1,185 @@
+//! The accept loop: one port, HTTP/1.1 and HTTP/2 without TLS, bounded connections, a stop that lets requests finish.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+use wayleave_shard::Frontier;
+
+use crate::Metrics;
+use crate::config::{BadConfig, Config};
+use crate::http::{self, App};
+
+/// Bytes that a peer may send on one stream before it must wait: batches of URLs are large.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The same for all streams of a connection together.
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// How often a silent HTTP/2 peer is asked whether it is still there. A live one answers, so idle streams stay open.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long it may take to answer.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Rest after a failed accept: out of file descriptors, asking again at once only burns the processor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the server could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Config(#[from] BadConfig),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {cause}; is another server running there?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// A server that has its port and waits to be run.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    config: Config,
+    app: App,
+    router: Router,
+}
+
+impl Server {
+    /// Checks the settings and takes the port.
+    ///
+    /// # Errors
+    /// If the settings cannot be used or the address cannot be had.
+    pub async fn bind(config: Config, frontier: Frontier) -> Result<Self, BindError> {
+        config.validate()?;
+        let failed = |cause| BindError::Listen { address: config.listen, cause };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let app = App::new(config.clone(), frontier);
+        let router = http::router(&app);
+        Ok(Self { listener, address, config, app, router })
+    }
+
+    /// The address that it listens on; the real port, where 0 was asked for.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The numbers that it keeps.
+    #[must_use]
+    pub const fn metrics(&self) -> &Arc<Metrics> {
+        &self.app.metrics
+    }
+
+    /// Serves until `shutdown`; then takes no more connections, ends long polls, lets requests finish, and after the
+    /// grace time cuts what is left.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let Self { listener, address, config, app, router } = self;
+        let builder = Arc::new(connection_builder(&config));
+        let places = Arc::new(Semaphore::new(config.connections_max));
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        tokio::pin!(shutdown);
+        tracing::info!(listen.address = %address, "listening");
+        loop {
+            let (stream, place) = tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                // Ended tasks are collected, else the set would grow with every connection ever made.
+                Some(_) = connections.join_next() => continue,
+                accepted = accept(&listener, &places) => accepted,
+            };
+            let serving = Connection { builder: builder.clone(), router: router.clone(), app: app.clone(), place };
+            connections.spawn(serving.run(stream, config.head_timeout, graceful.watcher()));
+        }
+        drop(listener);
+        app.stopping.cancel();
+        tracing::info!(connections.open = connections.len(), grace.ms = config.grace.as_millis(), "stopping");
+        if tokio::time::timeout(config.grace, graceful.shutdown()).await.is_err() {
+            tracing::warn!(connections.cut = connections.len(), "cut connections that did not finish in time");
+        }
+        connections.shutdown().await;
+    }
+}
+
+fn connection_builder(config: &Config) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(config.head_timeout).keep_alive(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(config.streams_max)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    // The place comes first: without one, connections wait in the system's queue instead of our memory.
+    let place = Arc::clone(places).acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(cause) => {
+                tracing::warn!(error = %cause, "accept failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+struct Connection {
+    builder: Arc<auto::Builder<TokioExecutor>>,
+    router: Router,
+    app: App,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, head_timeout: Duration, watcher: Watcher) {
+        self.app.metrics.connections.fetch_add(1, Ordering::Relaxed);
+        self.serve(stream, head_timeout, watcher).await;
+        self.app.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        drop(self.place);
+    }
+
+    async fn serve(&self, stream: TcpStream, head_timeout: Duration, watcher: Watcher) {
+        if let Err(cause) = stream.set_nodelay(true) {
+            tracing::debug!(error = %cause, "cannot set TCP_NODELAY");
+        }
+        // Until the first byte nobody knows which protocol it will be, so no protocol's timeout runs yet.
+        let first_byte = async { stream.peek(&mut [0]).await };
+        let spoke = tokio::select! {
+            () = self.app.stopping.cancelled() => return,
+            spoke = tokio::time::timeout(head_timeout, first_byte) => spoke,
+        };
+        if !matches!(spoke, Ok(Ok(1..))) {
+            return;
+        }
+        let router = self.router.clone();
+        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let router = router.clone();
+            async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
+        });
+        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
+        if let Err(cause) = watcher.watch(connection).await {
+            tracing::debug!(error = %cause, "connection ended early");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The document and the routes are the same list, and it is the list that the contract names.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use axum::body::Body;
+use axum::http::Method;
+use serde_json::Value;
+use support::Door;
+
+/// Every call of the contract, by hand.
+const CALLS: [&str; 27] = [
+    "DELETE /v1/crawls/{crawl}",
+    "DELETE /v1/groups/{group}",
+    "DELETE /v1/hosts/{host}/queues/{crawl}",
+    "GET /healthz",
+    "GET /metrics",
+    "GET /readyz",
+    "GET /v1/crawls",
+    "GET /v1/crawls/{crawl}",
+    "GET /v1/groups",
+    "GET /v1/groups/{group}",
+    "GET /v1/hosts",
+    "GET /v1/hosts/{host}",
+    "GET /v1/reservations",
+    "GET /v1/stats",
+    "GET /v1/urls",
+    "GET /v1/urls/lookup",
+    "PATCH /v1/crawls/{crawl}",
+    "PATCH /v1/groups/{group}",
+    "PATCH /v1/hosts/{host}",
+    "POST /v1/crawls/{crawl}/purge",
+    "POST /v1/reservations",
+    "POST /v1/reservations/{token}/release",
+    "POST /v1/reservations/{token}/renew",
+    "POST /v1/urls",
+    "PUT /v1/crawls/{crawl}",
+    "PUT /v1/groups/{group}",
+    "PUT /v1/hosts/{host}",
+];
+
+async fn document() -> Value {
+    Door::new().get("/openapi.json").await.ok()
+}
+
+fn documented(document: &Value) -> BTreeSet<String> {
+    let paths = document["paths"].as_object().unwrap().iter();
+    let calls = paths.flat_map(|(path, item)| {
+        item.as_object().unwrap().keys().map(move |method| format!("{} {path}", method.to_uppercase()))
+    });
+    calls.collect()
+}
+
+#[tokio::test]
+async fn the_document_lists_every_call_of_the_contract_and_no_other() {
+    let document = document().await;
+    assert_eq!(document["openapi"], "3.1.0");
+    let want: BTreeSet<String> = CALLS.iter().map(ToString::to_string).collect();
+    assert_eq!(documented(&document), want);
+}
+
+#[tokio::test]
+async fn every_documented_call_is_served() {
+    let door = Door::new();
+    for call in documented(&document().await) {
+        let (method, path) = call.split_once(' ').unwrap();
+        let path = path.replace("{token}", "x").replace(['{', '}'], "");
+        let method: Method = method.parse().unwrap();
+        let answer = door.send_as(method, &path, "application/json", Body::empty()).await;
+        assert!(
+            !["no_such_path", "method_not_allowed"].iter().any(|code| answer.text.contains(code)),
+            "{call}: {answer:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_path_takes_no_method_that_is_not_documented() {
+    let door = Door::new();
+    let document = document().await;
+    let calls = documented(&document);
+    for path in document["paths"].as_object().unwrap().keys() {
+        for method in [Method::GET, Method::PUT, Method::POST, Method::PATCH, Method::DELETE] {
+            if calls.contains(&format!("{method} {path}")) {
+                continue;
+            }
+            let answer = door.send_as(method.clone(), &path.replace(['{', '}'], ""), "", Body::empty()).await;
+            assert_eq!(answer.problem(), (405, "method_not_allowed".to_owned()), "{method} {path}");
+            assert!(answer.headers.contains_key("allow"), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_reference_in_the_document_leads_somewhere() {
+    let document = document().await;
+    let text = document.to_string();
+    let mut references = 0;
+    for part in text.split("\"$ref\":\"#").skip(1) {
+        let pointer = part.split('"').next().unwrap();
+        assert!(document.pointer(pointer).is_some(), "{pointer}");
+        references += 1;
+    }
+    assert!(references > 50, "{references}");
+}
+
+#[tokio::test]
+async fn every_call_says_that_it_may_answer_with_a_problem() {
+    let document = document().await;
+    for item in document["paths"].as_object().unwrap().values() {
+        for operation in item.as_object().unwrap().values() {
+            let content = &operation["responses"]["default"]["content"]["application/problem+json"];
+            assert_eq!(content["schema"]["$ref"], "#/components/schemas/Problem");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_page_for_people_is_html() {
+    let answer = Door::new().get("/docs").await;
+    assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
+    assert!(answer.text.contains("/v1/reservations/{token}/release"));
+}

@@ -1,0 +1,137 @@
+//! What the tests of the HTTP door share: a frontier, and a client without a network.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+use wayleave_server::Config;
+use wayleave_server::http::{App, router};
+use wayleave_shard::Frontier;
+
+/// A frontier of its own, empty.
+pub fn frontier() -> Frontier {
+    Frontier {}
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
+    }
+
+    /// The body's lines as JSON.
+    pub fn lines(&self) -> Vec<Value> {
+        self.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The body of a 200.
+    #[track_caller]
+    pub fn ok(&self) -> Value {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text);
+        self.json()
+    }
+
+    /// The status and code of a problem, after checking that it is a whole one.
+    #[track_caller]
+    pub fn problem(&self) -> (u16, String) {
+        assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json", "{}", self.text);
+        let body = self.json();
+        let code = body["code"].as_str().unwrap().to_owned();
+        assert_eq!(body["status"], self.status.as_u16());
+        assert_eq!(body["type"], format!("/docs#{code}"));
+        assert!(!body["title"].as_str().unwrap().is_empty() && !body["detail"].as_str().unwrap().is_empty());
+        (self.status.as_u16(), code)
+    }
+}
+
+/// A server without a network.
+#[derive(Clone)]
+pub struct Door {
+    pub app: App,
+    router: Router,
+}
+
+impl Door {
+    pub fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    pub fn with(config: Config) -> Self {
+        let app = App::new(config, frontier());
+        Self { router: router(&app), app }
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    /// A request with a body of a content type; an empty type sends none.
+    pub async fn send_as(&self, method: Method, path: &str, kind: &str, body: impl Into<Body>) -> Answer {
+        let request = Request::builder().method(method).uri(path);
+        let request = if kind.is_empty() { request } else { request.header(header::CONTENT_TYPE, kind) };
+        self.send(request.body(body.into()).unwrap()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send_as(Method::GET, path, "", Body::empty()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send_as(Method::DELETE, path, "", Body::empty()).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.send_as(Method::POST, path, "application/json", body.to_string()).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Answer {
+        self.send_as(Method::PUT, path, "application/json", body.to_string()).await
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+        self.send_as(Method::PATCH, path, "application/json", body.to_string()).await
+    }
+
+    pub async fn lines(&self, path: &str, lines: impl Into<Body>) -> Answer {
+        self.send_as(Method::POST, path, "application/x-ndjson", lines).await
+    }
+
+    /// Adds URLs to a crawl and sees that none of them is refused.
+    pub async fn seed(&self, crawl: &str, urls: &[&str]) -> Value {
+        let urls: Vec<Value> = urls.iter().map(|url| serde_json::json!({ "url": url })).collect();
+        let told = self.post("/v1/urls", serde_json::json!({"crawl": crawl, "urls": urls})).await.ok();
+        assert_eq!((&told["counts"]["rejected"], &told["counts"]["failed"]), (&0.into(), &0.into()), "{told}");
+        told
+    }
+
+    /// Reserves one group, which must be there.
+    pub async fn reserve_one(&self, request: Value) -> Value {
+        let told = self.post("/v1/reservations", request).await.ok();
+        let list = told["reservations"].as_array().unwrap();
+        assert_eq!(list.len(), 1, "{told}");
+        list[0].clone()
+    }
+
+    /// Releases a reservation with the same outcome for all of its URLs.
+    pub async fn release_all(&self, reservation: &Value, outcome: &str) -> Value {
+        let result = |url: &Value| serde_json::json!({"url": url["url"], "outcome": outcome, "status": 200});
+        let results: Vec<Value> = reservation["urls"].as_array().unwrap().iter().map(result).collect();
+        let path = format!("/v1/reservations/{}/release", reservation["token"].as_str().unwrap());
+        self.post(&path, serde_json::json!({ "results": results })).await.ok()
+    }
+}
