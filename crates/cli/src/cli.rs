@@ -27,6 +27,8 @@ Exit codes: 0 done, 1 error, 2 wrong usage or settings, 3 not found, 4 refused o
 pub enum Command {
     /// Run a server: native API, URLFrontier, health and metrics on one port.
     Serve(serve::Args),
+    /// Measure a server, and another beside it, as shares of a null server in the same run.
+    Bench(Box<wayleave_bench::BenchArgs>),
 }
 
 /// Reads the arguments, does what they say and tells how it went.
@@ -41,7 +43,12 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Bench(args) => bench(*args),
     }
+}
+
+fn bench(args: wayleave_bench::BenchArgs) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(wayleave_bench::run(args))
 }
 
 #[cfg(test)]

@@ -90,7 +90,6 @@ async fn a_client_that_sends_ten_thousand_lines_before_it_reads_is_not_stuck() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn lines_in_come_out_again() {
     let door = Door::new();
     let lines: String = (0..3_500).map(|i| format!("{{\"url\":\"http://h{}.example/{i}\"}}\n", i % 7)).collect();

@@ -168,13 +168,18 @@ impl Settings {
     /// The part that the listening side needs.
     #[must_use]
     pub fn server(&self) -> wayleave_server::Config {
-        wayleave_server::Config { listen: self.listen, insecure: self.insecure, ..Default::default() }
+        wayleave_server::Config {
+            listen: self.listen,
+            insecure: self.insecure,
+            advertise: self.advertise.clone(),
+            ..Default::default()
+        }
     }
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the settings file {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the settings file {}", path.display()))?;
     parse_file(&text, path)
 }
 
