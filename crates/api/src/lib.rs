@@ -16,6 +16,7 @@ pub mod problem;
 pub mod reservations;
 pub mod stats;
 pub mod time;
+pub mod urlfrontier;
 pub mod urls;
 
 pub use bad_value::BadValue;

@@ -18,7 +18,7 @@ pub struct QueueId {
     /// The host that the queue belongs to.
     pub host: HostId,
     /// Its number within the host.
-    pub no: u16,
+    pub no: u32,
 }
 
 /// An alias for ever: the shard and that shard's durable counter.

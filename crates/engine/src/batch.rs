@@ -2,7 +2,8 @@
 
 use wayleave_core::ids::{Epoch, ShardId};
 
-/// An ordered key. The first two bytes are the shard that the row belongs to, the third is the row's kind.
+/// An ordered key. The first two bytes are the shard that the row belongs to, the third is the row's kind. Kind 0 is kept
+/// for engines: callers neither read nor write it.
 pub type Key = Vec<u8>;
 /// A value.
 pub type Value = Vec<u8>;
@@ -50,7 +51,7 @@ pub struct Fence {
 /// Writes that become durable together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// All must hold.
+    /// All must hold. Fences of one shard count one after the other.
     pub fences: Vec<Fence>,
     /// Rows that must have these values (none: must be absent), else the batch is a conflict.
     pub expects: Vec<(Key, Option<Value>)>,

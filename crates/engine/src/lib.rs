@@ -4,9 +4,15 @@
 //! This crate must not know of any particular store, nor of shards, servers or requests.
 
 pub mod batch;
+pub mod clock;
 pub mod contract;
 pub mod error;
+pub mod fences;
+pub mod memory;
+pub mod rows;
+pub mod suite;
 
 pub use batch::{Batch, Fence, Key, Row, Scan, Value, Write};
 pub use contract::{Commit, Engine, Pending};
 pub use error::Error;
+pub use memory::Memory;

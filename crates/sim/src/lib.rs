@@ -1,1 +1,1 @@
-
+//! Placeholder until its own first commit.

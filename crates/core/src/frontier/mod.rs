@@ -1,8 +1,30 @@
 //! The frontier: which host may be visited now, by whom, and which URLs of it.
 //!
 //! This room decides. It must not know what time it is, where rows are kept, who asked, or how an answer is sent.
-//! In: a request, the facts it needs and *now*. Out: writes for the engine and a reply, both plain values.
+//! In: a request, the rows it needs and *now*. Out: writes for the engine and a reply, both plain values.
 
+mod delete;
+mod expire;
+mod explain;
+mod hand_out;
+pub mod load;
+pub mod move_host;
+mod pace;
+pub mod put;
+mod queue;
 pub mod refusal;
+mod release;
+mod renew;
 pub mod request;
+pub mod reserve;
+pub mod row;
+mod schedule;
+mod set;
+mod slab;
+mod state;
+pub mod url_key;
+mod url_view;
 pub mod view;
+pub mod visit;
+
+pub use state::State;

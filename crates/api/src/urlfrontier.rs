@@ -1,0 +1,10 @@
+//! The URLFrontier protocol: messages, client and server code made from `proto/urlfrontier.proto`.
+//!
+//! Nothing here decides or converts; the server's `grpc` room gives the messages their meaning.
+
+#![allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated code; the .proto explains it")]
+
+tonic::include_proto!("urlfrontier");
+
+/// The compiled schema, for gRPC reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/urlfrontier.bin"));

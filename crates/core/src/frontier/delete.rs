@@ -1,0 +1,156 @@
+//! Delete and purge. A queue's number is never used again, so dropping a queue from its host makes all its rows
+//! unreachable at once; the rows themselves are removed later, in slices, by a durable job.
+
+use super::row::{HotRow, Place, UrlRow, Write};
+use super::slab::Ix;
+use super::state::{Members, State};
+use super::url_key::UrlKey;
+use crate::ids::{CrawlNo, QueueId};
+use crate::names::{CrawlName, HostName};
+use crate::time::Time;
+
+impl State {
+    /// Deletes the queue of a crawl at a host. Says how many URLs that were.
+    pub fn delete_queue(&mut self, host: &HostName, crawl: &CrawlName, now: Time, writes: &mut Vec<Write>) -> u64 {
+        let Some((ix, at)) = self.queue_id(host, crawl).and_then(|id| self.find_queue(id)) else { return 0 };
+        let no = self.queue(ix, at).crawl;
+        let count = self.drop_queue(ix, at, now, writes);
+        self.drop_idle_crawl(no);
+        count
+    }
+
+    /// The hosts that have a queue of a crawl.
+    #[must_use]
+    pub fn hosts_of_crawl(&self, crawl: &CrawlName) -> Vec<HostName> {
+        let Some(no) = self.crawl_by_name.get(crawl) else { return Vec::new() };
+        let with_queue = self.hosts.iter_from(0).filter(|(_, h)| h.queues.iter().any(|q| q.crawl == *no));
+        with_queue.map(|(_, h)| h.name.clone()).collect()
+    }
+
+    /// Deletes a crawl with all its queues and settings. Says how many URLs that were.
+    pub fn delete_crawl(&mut self, crawl: &CrawlName, now: Time, writes: &mut Vec<Write>) -> u64 {
+        let Some(no) = self.crawl_by_name.get(crawl).copied() else { return 0 };
+        let mut count = 0;
+        for ix in self.hosts.numbers() {
+            if let Some(at) = self.hosts[ix].queues.iter().position(|q| q.crawl == no) {
+                count += self.drop_queue(ix, at, now, writes);
+            }
+        }
+        self.forget_crawl(no);
+        count
+    }
+
+    fn forget_crawl(&mut self, no: CrawlNo) {
+        if let Some(crawl) = self.crawls.remove(&no) {
+            self.crawl_by_name.remove(&crawl.name);
+            self.changed.others.push(HotRow::CrawlGone(no));
+        }
+    }
+
+    /// A crawl that nobody set up lives while it has a queue.
+    fn drop_idle_crawl(&mut self, no: CrawlNo) {
+        if self.crawls.get(&no).is_some_and(|c| c.queues == 0 && !c.kept) {
+            self.forget_crawl(no);
+        }
+    }
+
+    fn drop_queue(&mut self, ix: Ix, at: usize, now: Time, writes: &mut Vec<Write>) -> u64 {
+        let group = self.hosts[ix].group;
+        let queue = self.hosts[ix].queues.remove(at);
+        let counts = queue.counts();
+        writes.push(Write::Job(QueueId { host: self.hosts[ix].id, no: queue.no }, true));
+        if let Some(crawl) = self.crawls.get_mut(&queue.crawl) {
+            crawl.counts.subtract(&counts);
+            crawl.queues = crawl.queues.saturating_sub(1);
+            crawl.active_queues = crawl.active_queues.saturating_sub(u64::from(counts.scheduled() > 0));
+        }
+        self.totals.subtract(&counts);
+        self.touch_host(ix);
+        self.drop_idle_slots(group);
+        let forgotten = self.hosts[ix].queues.is_empty() && matches!(self.groups[group].members, Members::One(_));
+        if forgotten && self.groups[group].leases.is_empty() {
+            self.drop_host(ix);
+        } else {
+            self.reschedule(group, now);
+        }
+        counts.total()
+    }
+
+    /// Removes slots of crawls that no host of the group has a queue of any more.
+    pub(super) fn drop_idle_slots(&mut self, group: Ix) {
+        let (keep, drop): (Vec<Ix>, Vec<Ix>) = self.groups[group].slots.iter().partition(|slot| {
+            let crawl = self.schedule.slots[**slot].crawl;
+            crawl == CrawlNo::NONE
+                || self.groups[group].hosts().iter().any(|h| self.hosts[*h].queues.iter().any(|q| q.crawl == crawl))
+        });
+        for slot in drop {
+            self.schedule.remove(slot);
+        }
+        self.groups[group].slots = keep;
+    }
+
+    /// Forgets a host that is a group of its own, with all that is remembered of its visits.
+    fn drop_host(&mut self, ix: Ix) {
+        let group = self.hosts[ix].group;
+        if let Some(group) = self.groups.remove(group) {
+            for slot in group.slots {
+                self.schedule.remove(slot);
+            }
+        }
+        if let Some(host) = self.hosts.remove(ix) {
+            self.host_by_name.remove(&host.name);
+            self.host_by_id.remove(&host.id);
+            self.changed.others.push(HotRow::HostGone(host.id));
+        }
+    }
+
+    /// The queues of a crawl, of one host or of all that are here.
+    #[must_use]
+    pub fn queues_of(&self, crawl: &CrawlName, host: Option<&HostName>) -> Vec<QueueId> {
+        match host {
+            Some(host) => self.queue_id(host, crawl).into_iter().collect(),
+            None => self.hosts_of_crawl(crawl).iter().filter_map(|host| self.queue_id(host, crawl)).collect(),
+        }
+    }
+
+    /// Removes those of some URLs of a queue that were stored before a time. Says how many that were.
+    pub fn purge(
+        &mut self,
+        queue: QueueId,
+        rows: Vec<(UrlKey, UrlRow)>,
+        before: Time,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> u64 {
+        let Some((host, at)) = self.find_queue(queue) else { return 0 };
+        let mut count = 0;
+        for (key, row) in rows.into_iter().filter(|(_, row)| row.created < before) {
+            // A reserved URL leaves its lease: the row no longer names the token, so the release passes it over.
+            self.take_out(host, at, &key, &row.place, writes);
+            writes.push(Write::Url(queue, key, None));
+            count += 1;
+        }
+        if count > 0 {
+            self.reschedule(self.hosts[host].group, now);
+        }
+        count
+    }
+}
+
+impl super::view::Counts {
+    pub(super) const fn subtract(&mut self, other: &Self) {
+        self.queued = self.queued.saturating_sub(other.queued);
+        self.reserved = self.reserved.saturating_sub(other.reserved);
+        self.fetched = self.fetched.saturating_sub(other.fetched);
+        self.gone = self.gone.saturating_sub(other.gone);
+        self.failed = self.failed.saturating_sub(other.failed);
+    }
+}
+
+impl Place {
+    /// Whether the URL is in no one's hands.
+    #[must_use]
+    pub const fn is_at_rest(&self) -> bool {
+        matches!(self, Self::Queued(_) | Self::Done { .. })
+    }
+}

@@ -1,0 +1,85 @@
+//! Expire: what was handed out and not brought back in time returns, and is offered again.
+//!
+//! Expired means `deadline <= now`: a sweep never frees a deadline that lies ahead, and frees every one that does not.
+
+use super::row::{Place, UrlRow, Write};
+use super::state::State;
+use super::url_key::UrlKey;
+use crate::ids::{QueueId, Token};
+use crate::time::Time;
+
+impl State {
+    /// The reservations that have run out, oldest first, at most `most`, each with the URL rows to read.
+    #[must_use]
+    pub fn expired_leases(&self, now: Time, most: usize) -> Vec<(Token, Vec<(QueueId, UrlKey)>)> {
+        let ended = self.lease_ends.iter().take_while(|(at, _)| *at <= now).take(most);
+        ended.filter_map(|(_, token)| self.leases.get(token).map(|lease| (*token, lease.urls.clone()))).collect()
+    }
+
+    /// Ends a reservation that has run out. The visit ended at its deadline.
+    pub fn expire_lease(&mut self, token: Token, rows: Vec<Option<UrlRow>>, now: Time, writes: &mut Vec<Write>) {
+        if self.leases.get(&token).is_none_or(|lease| lease.expires_at > now) {
+            return;
+        }
+        let Some((lease, place)) = self.remove_lease(token) else { return };
+        writes.push(Write::Lease(token, None));
+        for ((queue, key), row) in lease.urls.iter().zip(rows) {
+            let mine = |row: &UrlRow| matches!(&row.place, Place::Reserved { token: t, .. } if *t == token);
+            if let Some(row) = row.filter(mine) {
+                self.give_back(*queue, key, row, now, writes);
+            }
+        }
+        let Some((host, group)) = place else { return };
+        if let Some(at) = lease.queued_at {
+            self.hosts[host].queued_at = self.hosts[host].queued_at.min(at);
+            self.touch_host(host);
+        }
+        self.end_visit(group, lease.crawl, lease.expires_at, lease.expires_at.since(lease.granted_at));
+        self.reschedule(group, now);
+    }
+
+    /// No hold of the paced form ends before this.
+    #[must_use]
+    pub const fn next_hold(&self) -> Time {
+        self.next_hold
+    }
+
+    /// Where the sweep over holds starts: all before it are gone.
+    #[must_use]
+    pub const fn holds_swept(&self) -> Time {
+        self.holds_swept
+    }
+
+    /// Ends one hold, found in the engine, that has run out. `row` is its URL's row.
+    pub fn expire_hold(
+        &mut self,
+        (until, queue, key): (Time, QueueId, UrlKey),
+        row: Option<UrlRow>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) {
+        writes.push(Write::Hold(until, queue, key.clone(), false));
+        let held = |row: &UrlRow| matches!(row.place, Place::Held { until: u, .. } if u == until);
+        let Some(row) = row.filter(held) else { return };
+        let Some((host, at)) = self.find_queue(queue) else { return };
+        self.holds = self.holds.saturating_sub(1);
+        self.give_back(queue, &key, row, now, writes);
+        let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
+        let slot = self.ensure_slot(group, crawl);
+        self.reschedule_slot(group, slot, now);
+    }
+
+    /// Notes the end of a sweep: all holds up to `swept` are gone and none ends before `next`.
+    pub fn set_holds_swept(&mut self, swept: Time, next: Time) {
+        self.next_hold = next;
+        self.holds_swept = swept;
+    }
+
+    /// When this shard has something to do by itself.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Time> {
+        let lease = self.lease_ends.first().map(|(at, _)| *at);
+        let hold = (self.next_hold != Time::NEVER).then_some(self.next_hold);
+        [self.schedule.next_due(), lease, hold].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,302 @@
+//! Explain: for any host or group its state, the reason, and when that will change.
+
+use super::slab::Ix;
+use super::state::{Host, State};
+use super::view::State as Is;
+use super::view::{Counts, CrawlView, GroupView, HostView, QueueView, ReservationView, Standing, Stats};
+use crate::ids::CrawlNo;
+use crate::time::Time;
+
+impl State {
+    /// How a group stands, as seen by one of its hosts or by the group as a whole.
+    fn standing(&self, group: Ix, host: Option<&Host>, now: Time) -> Standing {
+        self.paused(group, host)
+            .or_else(|| self.blocked(group, host, now))
+            .or_else(|| self.busy(group))
+            .unwrap_or_else(|| self.waiting(group, host, now))
+    }
+
+    fn paused(&self, ix: Ix, host: Option<&Host>) -> Option<Standing> {
+        let group = &self.groups[ix];
+        let paused = |reason: String| Some(Standing { state: Is::Paused, reason, ready_at: None });
+        if group.settings.as_ref().is_some_and(|s| s.paused == Some(true)) {
+            return paused(format!("an operator has paused group '{}'", self.group_name(ix)));
+        }
+        if let Some(host) = host.or_else(|| self.only_host(ix))
+            && host.settings.as_ref().is_some_and(|s| s.paused == Some(true))
+        {
+            return paused(format!("an operator has paused host '{}'", host.name));
+        }
+        let hosts: Vec<&Host> =
+            host.map_or_else(|| group.hosts().iter().map(|h| &self.hosts[*h]).collect(), |h| vec![h]);
+        let queues = hosts.iter().flat_map(|h| &h.queues).filter(|q| q.head() != Time::NEVER);
+        let mut names: Vec<&str> = Vec::new();
+        for queue in queues {
+            let crawl = self.crawl_of(queue.crawl)?;
+            if !crawl.settings.paused {
+                return None;
+            }
+            names.push(&crawl.name);
+        }
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() || hosts.iter().any(|h| h.queued_at != Time::NEVER) {
+            return None;
+        }
+        paused(format!("an operator has paused crawl '{}'", names.join("', '")))
+    }
+
+    fn blocked(&self, ix: Ix, host: Option<&Host>, now: Time) -> Option<Standing> {
+        let group = &self.groups[ix];
+        let blocked = |until: Time, reason: String| {
+            (until > now).then_some(Standing { state: Is::Blocked, reason, ready_at: Some(until) })
+        };
+        let by_group = group.settings.as_ref().and_then(|s| s.blocked_until).unwrap_or_default();
+        let by_host = host.or_else(|| self.only_host(ix)).map(Host::blocked_until).unwrap_or_default();
+        let by_site = group.pace.backoff_until;
+        let latest = by_group.max(by_host).max(by_site);
+        if by_site == latest {
+            return blocked(latest, "the site asked to be left alone (429, 503 or Retry-After)".to_owned());
+        }
+        blocked(latest, "an operator or a crawler has blocked it until then".to_owned())
+    }
+
+    fn busy(&self, ix: Ix) -> Option<Standing> {
+        if !self.is_busy(ix) {
+            return None;
+        }
+        let leases = self.groups[ix].leases.iter().filter_map(|t| self.leases.get(t));
+        let lease = leases.min_by_key(|l| l.expires_at)?;
+        let visited = self.host_by_id.get(&lease.host).map(|h| self.hosts[*h].name.clone()).unwrap_or_default();
+        let reason = format!("'{}' is visiting host '{visited}'; the lease ends at the latest then", lease.holder);
+        Some(Standing { state: Is::Busy, reason, ready_at: Some(lease.expires_at) })
+    }
+
+    fn waiting(&self, ix: Ix, host: Option<&Host>, now: Time) -> Standing {
+        let hosts: Vec<&Host> =
+            host.map_or_else(|| self.groups[ix].hosts().iter().map(|h| &self.hosts[*h]).collect(), |h| vec![h]);
+        let open = hosts.iter().filter(|h| h.settings.as_ref().is_none_or(|s| s.paused != Some(true)));
+        let due = open
+            .flat_map(|h| {
+                let crawls = h.queues.iter().map(|q| q.crawl).chain([CrawlNo::NONE]);
+                let running =
+                    crawls.filter(|no| !self.crawl_of(*no).is_some_and(|c| c.settings.paused) && !self.is_spent(*no));
+                running.filter_map(|no| self.host_chance(h, no)).map(|(due, _)| due.max(h.blocked_until()))
+            })
+            .min();
+        let Some(due) = due else { return self.idle(&hosts) };
+        let gate = self.gate(ix);
+        let at = gate.max(due);
+        if at <= now {
+            let reason = "a URL is due and the delay since the last visit has passed".to_owned();
+            return Standing { state: Is::Ready, reason, ready_at: Some(at) };
+        }
+        let reason = if gate >= due {
+            format!("the delay of {} ms since the last visit has not passed", self.delay(ix).0)
+        } else {
+            "its next URL is due then".to_owned()
+        };
+        Standing { state: Is::Waiting, reason, ready_at: Some(at) }
+    }
+
+    fn idle(&self, hosts: &[&Host]) -> Standing {
+        let limited = hosts.iter().find_map(|host| {
+            let queue = host.queues.iter().find(|q| q.head() != Time::NEVER)?;
+            Some((self.page_limit(host, queue)?, host))
+        });
+        let out: u64 = hosts.iter().flat_map(|h| &h.queues).map(|q| u64::from(q.reserved)).sum();
+        let reason = match limited {
+            Some((limit, host)) => format!("host '{}' has reached its limit of {limit} pages", host.name),
+            None if out > 0 => format!("all its remaining URLs ({out}) are handed out"),
+            None if hosts.iter().all(|h| h.queues.is_empty()) => "it has no URLs".to_owned(),
+            None => "all its URLs are finished".to_owned(),
+        };
+        Standing { state: Is::Idle, reason, ready_at: None }
+    }
+
+    fn only_host(&self, group: Ix) -> Option<&Host> {
+        let group = &self.groups[group];
+        if group.alias().is_some() {
+            return None;
+        }
+        group.hosts().first().map(|host| &self.hosts[*host])
+    }
+
+    fn last_visit(&self, group: Ix) -> Option<Time> {
+        Some(self.groups[group].pace.last_end).filter(|end| *end != Time::ZERO)
+    }
+
+    /// A host, if it is here.
+    #[must_use]
+    pub fn host_view(&self, name: &str, now: Time) -> Option<HostView> {
+        let ix = self.host_ix(name)?;
+        Some(self.view_host(ix, now))
+    }
+
+    fn view_host(&self, ix: Ix, now: Time) -> HostView {
+        let host = &self.hosts[ix];
+        let mut counts = Counts::default();
+        let queue = |q: &super::row::QueueRow| QueueView {
+            crawl: self.crawl_of(q.crawl).map(|c| c.name.clone()).unwrap_or_default(),
+            counts: q.counts(),
+            next_due: Some(q.head()).filter(|head| *head != Time::NEVER),
+            limit: q.limit,
+        };
+        let queues: Vec<QueueView> = host.queues.iter().map(queue).collect();
+        queues.iter().for_each(|q| counts.add(&q.counts));
+        HostView {
+            host: host.name.clone(),
+            group: self.group_name(host.group),
+            aliased: self.groups[host.group].alias().is_some(),
+            standing: self.standing(host.group, Some(host), now),
+            counts,
+            queues,
+            settings: host.settings.as_deref().copied().unwrap_or_default(),
+            delay: self.delay(host.group),
+            last_visit_at: self.last_visit(host.group),
+            queued_at: Some(host.queued_at).filter(|at| *at != Time::NEVER),
+        }
+    }
+
+    /// Hosts in a stable order, from place `start` on; each with the place after it.
+    pub fn host_views(&self, start: u32, now: Time) -> impl Iterator<Item = (u32, HostView)> {
+        self.hosts.iter_from(start).map(move |(ix, _)| (ix + 1, self.view_host(ix, now)))
+    }
+
+    /// A group by alias, or of one host by that host's name.
+    #[must_use]
+    pub fn group_view(&self, name: &str, now: Time) -> Option<GroupView> {
+        let by_host = || self.host_ix(name).map(|host| self.hosts[host].group);
+        let ix = self.group_by_alias.get(name).copied().or_else(by_host)?;
+        Some(self.view_group(ix, now))
+    }
+
+    fn view_group(&self, ix: Ix, now: Time) -> GroupView {
+        let group = &self.groups[ix];
+        let mut counts = Counts::default();
+        group.hosts().iter().flat_map(|h| &self.hosts[*h].queues).for_each(|q| counts.add(&q.counts()));
+        let own = self.only_host(ix).and_then(|h| h.settings.as_deref().copied());
+        let mut hosts: Vec<_> = group.hosts().iter().map(|h| self.hosts[*h].name.clone()).collect();
+        hosts.sort_unstable();
+        GroupView {
+            group: self.group_name(ix),
+            aliased: group.alias().is_some(),
+            hosts,
+            standing: self.standing(ix, None, now),
+            counts,
+            settings: group.settings.as_deref().copied().or(own).unwrap_or_default(),
+            delay: self.delay(ix),
+            last_visit_at: self.last_visit(ix),
+        }
+    }
+
+    /// Groups in a stable order, from place `start` on; each with the place after it.
+    pub fn group_views(&self, start: u32, now: Time) -> impl Iterator<Item = (u32, GroupView)> {
+        self.groups.iter_from(start).map(move |(ix, _)| (ix + 1, self.view_group(ix, now)))
+    }
+
+    /// A crawl as this shard knows it.
+    #[must_use]
+    pub fn crawl_view(&self, name: &str) -> Option<CrawlView> {
+        let no = self.crawl_by_name.get(name)?;
+        self.view_crawl(*no)
+    }
+
+    fn view_crawl(&self, no: CrawlNo) -> Option<CrawlView> {
+        let crawl = self.crawl_of(no)?;
+        Some(CrawlView {
+            crawl: crawl.name.clone(),
+            settings: crawl.settings,
+            counts: crawl.counts,
+            queues: crawl.queues,
+            active_queues: crawl.active_queues,
+        })
+    }
+
+    /// All crawls as this shard knows them.
+    #[must_use]
+    pub fn crawl_views(&self) -> Vec<CrawlView> {
+        self.crawls.keys().filter_map(|no| self.view_crawl(*no)).collect()
+    }
+
+    /// Live reservations, by token.
+    #[must_use]
+    pub fn reservation_views(&self) -> Vec<ReservationView> {
+        let view = |lease: &super::row::LeaseRow| {
+            let host = *self.host_by_id.get(&lease.host)?;
+            Some(ReservationView {
+                token: lease.token,
+                group: self.group_name(self.hosts[host].group),
+                host: self.hosts[host].name.clone(),
+                holder: lease.holder.clone(),
+                granted_at: lease.granted_at,
+                expires_at: lease.expires_at,
+                urls: lease.urls.len(),
+            })
+        };
+        let mut views: Vec<ReservationView> = self.leases.values().filter_map(view).collect();
+        views.sort_unstable_by_key(|v| v.token);
+        views
+    }
+
+    /// The names of all crawls.
+    #[must_use]
+    pub fn crawl_names(&self) -> Vec<crate::names::CrawlName> {
+        self.crawls.values().map(|crawl| crawl.name.clone()).collect()
+    }
+
+    /// Names of the queues of a crawl, after the first `skip` that match, at most `most`; and how many were passed over.
+    #[must_use]
+    pub fn queue_names_of(
+        &self,
+        crawl: &str,
+        skip: usize,
+        most: usize,
+        inactive: bool,
+        now: Time,
+    ) -> (Vec<crate::names::HostName>, usize) {
+        let Some(no) = self.crawl_no(crawl) else { return (Vec::new(), 0) };
+        let (mut names, mut passed) = (Vec::new(), 0);
+        for (_, host) in self.hosts.iter_from(0) {
+            let Some(queue) = host.queues.iter().find(|q| q.crawl == no) else { continue };
+            if !inactive && (queue.counts().scheduled() == 0 || host.blocked_until() > now) {
+                continue;
+            }
+            if passed < skip {
+                passed += 1;
+            } else if names.len() < most {
+                names.push(host.name.clone());
+            } else {
+                break;
+            }
+        }
+        (names, passed)
+    }
+
+    /// Totals.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            hosts: self.hosts.len() as u64,
+            aliases: self.group_by_alias.len() as u64,
+            crawls: self.crawls.len() as u64,
+            queues: self.crawls.values().map(|c| c.queues).sum(),
+            reservations: self.leases.len() as u64,
+            holds: self.holds,
+            ready: self.schedule.ready_len() as u64,
+            waiting: self.schedule.waiting_len() as u64,
+            urls: self.totals,
+        }
+    }
+
+    /// Since when a group has been ready and when the next one becomes so: what a router needs to ask the right shard.
+    #[must_use]
+    pub fn readiness(&self) -> (Option<Time>, Option<Time>) {
+        (self.schedule.oldest_ready(), self.schedule.next_due())
+    }
+
+    /// How many slots have become ready since this was last asked.
+    pub const fn take_newly_ready(&mut self) -> usize {
+        std::mem::replace(&mut self.schedule.newly_ready, 0)
+    }
+}

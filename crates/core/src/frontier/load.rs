@@ -1,0 +1,64 @@
+//! Load: the hot state from its rows, when a shard is opened.
+
+use super::row::{AliasRow, CrawlRow, HostRow, HotRow, LeaseRow, ShardRow};
+use super::state::{State, boxed};
+use crate::ids::{CrawlNo, GroupId, HostId, ShardId};
+use crate::names::{Alias, HostName};
+use crate::time::Time;
+
+/// Collects hot rows; a later row replaces an earlier one of the same thing.
+#[derive(Default)]
+pub struct Loader {
+    shard: ShardRow,
+    crawls: hashbrown::HashMap<CrawlNo, CrawlRow>,
+    aliases: hashbrown::HashMap<GroupId, AliasRow>,
+    hosts: hashbrown::HashMap<HostId, HostRow>,
+    members: hashbrown::HashMap<HostName, Alias>,
+}
+
+impl Loader {
+    /// Takes one row.
+    pub fn take(&mut self, row: HotRow) {
+        match row {
+            HotRow::Shard(row) => self.shard = row,
+            HotRow::Crawl(row) => _ = self.crawls.insert(row.no, row),
+            HotRow::CrawlGone(no) => _ = self.crawls.remove(&no),
+            HotRow::Alias(row) => _ = self.aliases.insert(row.id, row),
+            HotRow::AliasGone(id) => _ = self.aliases.remove(&id),
+            HotRow::Host(row) => _ = self.hosts.insert(row.id, row),
+            HotRow::HostGone(id) => _ = self.hosts.remove(&id),
+            HotRow::Member { host, alias: Some(alias) } => _ = self.members.insert(host, alias),
+            HotRow::Member { host, alias: None } => _ = self.members.remove(&host),
+        }
+    }
+
+    /// The state of the shard at `now`. Holds of the paced form are in the engine; the first sweep finds the next one.
+    #[must_use]
+    pub fn finish(self, shard: ShardId, leases: Vec<LeaseRow>, now: Time) -> State {
+        let mut state = State { shard_row: self.shard, next_hold: Time::ZERO, ..State::new(shard) };
+        let mut crawls: Vec<CrawlRow> = self.crawls.into_values().collect();
+        crawls.sort_unstable_by_key(|row| row.no);
+        crawls.into_iter().for_each(|row| state.insert_crawl(row));
+        let mut aliases: Vec<AliasRow> = self.aliases.into_values().collect();
+        aliases.sort_unstable_by_key(|row| row.id);
+        let mut groups = hashbrown::HashMap::new();
+        for row in aliases {
+            let ix = state.insert_group(row.id, row.name, row.pace);
+            state.groups[ix].settings = boxed(row.settings);
+            groups.insert(row.id, ix);
+        }
+        let mut hosts: Vec<HostRow> = self.hosts.into_values().collect();
+        hosts.sort_unstable_by_key(|row| row.id);
+        for row in hosts {
+            let group = row.group.and_then(|id| groups.get(&id).copied());
+            state.insert_host(row, group);
+        }
+        state.moved = self.members.into_iter().collect();
+        leases.into_iter().for_each(|lease| state.insert_lease(lease));
+        let leased: u64 = state.leases.values().map(|l| l.urls.len() as u64).sum();
+        state.holds = state.totals.reserved.saturating_sub(leased);
+        state.reschedule_all(now);
+        state.take_newly_ready();
+        state
+    }
+}

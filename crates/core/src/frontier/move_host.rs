@@ -1,0 +1,174 @@
+//! Moving a host between groups: it leaves with its queues, its reservations and what politeness remembers; the group
+//! that takes it in is bound by all of that. The rows of its URLs stay where they are.
+
+use super::row::{HostRow, HotRow, LeaseRow, Pace, Write};
+use super::slab::Ix;
+use super::state::{Members, State};
+use super::url_key::UrlKey;
+use crate::ids::{CrawlNo, HostId, QueueId};
+use crate::names::{Alias, CrawlName, HostName};
+use crate::settings::CrawlSettings;
+use crate::time::Time;
+
+/// A host on its way from one group to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moving {
+    /// Its name.
+    pub name: HostName,
+    /// What it carries; none if it is not known yet.
+    pub luggage: Option<Luggage>,
+}
+
+/// What a host carries along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Luggage {
+    /// The host, with the pace of the group that it leaves.
+    pub row: HostRow,
+    /// The crawls of its queues, as the shard that it leaves numbers them.
+    pub crawls: Vec<(CrawlNo, CrawlName, CrawlSettings, bool)>,
+    /// Its live reservations.
+    pub leases: Vec<LeaseRow>,
+    /// Its holds of the paced form.
+    pub holds: Vec<(Time, QueueId, UrlKey)>,
+}
+
+impl State {
+    /// Whether a host here has URLs on hold, so that a move must find them first.
+    #[must_use]
+    pub fn has_holds(&self, host: &str) -> Option<HostId> {
+        let host = &self.hosts[self.host_ix(host)?];
+        host.queues.iter().any(|q| q.reserved > 0).then_some(host.id)
+    }
+
+    /// Lets a host go. `holds` are its holds as the engine has them.
+    pub fn export(
+        &mut self,
+        name: &HostName,
+        holds: Vec<(Time, QueueId, UrlKey)>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> Moving {
+        let Some(ix) = self.host_ix(name) else { return Moving { name: name.clone(), luggage: None } };
+        let group = self.hosts[ix].group;
+        let mut row = self.row_of_host(ix);
+        row.group = None;
+        row.pace = self.groups[group].pace;
+        let crawl = |no: CrawlNo| self.crawl_of(no).map(|c| (no, c.name.clone(), c.settings, c.kept));
+        let mut numbers: Vec<CrawlNo> = row.queues.iter().map(|q| q.crawl).chain([row.pace.last_crawl]).collect();
+        let mine = |token: &&crate::ids::Token| self.leases.get(*token).is_some_and(|l| l.host == row.id);
+        let tokens: Vec<_> = self.groups[group].leases.iter().filter(mine).copied().collect();
+        numbers.extend(tokens.iter().filter_map(|t| self.leases.get(t)).map(|l| l.crawl));
+        numbers.sort_unstable();
+        numbers.dedup();
+        let crawls = numbers.into_iter().filter_map(crawl).collect();
+        let leases: Vec<LeaseRow> = tokens.iter().filter_map(|t| self.remove_lease(*t)).map(|(l, _)| l).collect();
+        writes.extend(leases.iter().map(|l| Write::Lease(l.token, None)));
+        writes.extend(holds.iter().map(|(until, queue, key)| Write::Hold(*until, *queue, key.clone(), false)));
+        self.holds = self.holds.saturating_sub(holds.len() as u64);
+        self.detach(ix, group, now);
+        Moving { name: name.clone(), luggage: Some(Luggage { row, crawls, leases, holds }) }
+    }
+
+    fn detach(&mut self, ix: Ix, group: Ix, now: Time) {
+        let queues = std::mem::take(&mut self.hosts[ix].queues);
+        for queue in &queues {
+            let counts = queue.counts();
+            self.totals.subtract(&counts);
+            if let Some(crawl) = self.crawls.get_mut(&queue.crawl) {
+                crawl.counts.subtract(&counts);
+                crawl.queues = crawl.queues.saturating_sub(1);
+                crawl.active_queues = crawl.active_queues.saturating_sub(u64::from(counts.scheduled() > 0));
+            }
+        }
+        if let Some(host) = self.hosts.remove(ix) {
+            self.host_by_name.remove(&host.name);
+            self.host_by_id.remove(&host.id);
+            self.changed.others.push(HotRow::HostGone(host.id));
+        }
+        if let Members::Many { hosts, .. } = &mut self.groups[group].members {
+            hosts.retain(|h| *h != ix);
+            self.drop_idle_slots(group);
+            self.reschedule(group, now);
+        } else if let Some(group) = self.groups.remove(group) {
+            for slot in group.slots {
+                self.schedule.remove(slot);
+            }
+        }
+    }
+
+    /// Takes a host in, into an alias or as a group of its own.
+    pub fn adopt(&mut self, moving: Moving, alias: Option<&Alias>, now: Time, writes: &mut Vec<Write>) {
+        let group = alias.map(|alias| self.ensure_group(alias));
+        let Some(luggage) = moving.luggage else {
+            return self.adopt_stranger(&moving.name, group);
+        };
+        let Luggage { mut row, crawls, leases, holds } = luggage;
+        let numbers: Vec<(CrawlNo, CrawlNo)> = crawls
+            .into_iter()
+            .map(|(no, name, settings, kept)| {
+                let known = self.crawl_by_name.contains_key(&name);
+                let here = self.ensure_crawl(&name);
+                if let Some(crawl) = self.crawls.get_mut(&here).filter(|_| !known) {
+                    (crawl.settings, crawl.kept) = (settings, kept);
+                    let row = super::row::CrawlRow { no: here, name, settings, kept };
+                    self.changed.others.push(HotRow::Crawl(row));
+                }
+                (no, here)
+            })
+            .collect();
+        let here = |no: CrawlNo| numbers.iter().find(|(there, _)| *there == no).map_or(no, |(_, here)| *here);
+        for queue in &mut row.queues {
+            queue.crawl = here(queue.crawl);
+        }
+        row.pace.last_crawl = here(row.pace.last_crawl);
+        if let Some(group) = group {
+            self.groups[group].pace.bind(&row.pace);
+            self.touch_group(group);
+        }
+        let ix = self.insert_host(row, group);
+        self.touch_host(ix);
+        for mut lease in leases {
+            lease.crawl = here(lease.crawl);
+            writes.push(Write::Lease(lease.token, Some(lease.clone())));
+            self.insert_lease(lease);
+        }
+        self.holds += holds.len() as u64;
+        for (until, queue, key) in holds {
+            self.next_hold = self.next_hold.min(until);
+            writes.push(Write::Hold(until, queue, key, true));
+        }
+        self.reschedule(self.hosts[ix].group, now);
+    }
+
+    /// A host that nobody has met yet: an alias keeps it as a member; alone it need not be kept.
+    fn adopt_stranger(&mut self, name: &HostName, group: Option<Ix>) {
+        let (Some(group), None) = (group, self.host_ix(name)) else { return };
+        let ix = self.ensure_host(name);
+        let own = std::mem::replace(&mut self.hosts[ix].group, group);
+        self.groups.remove(own);
+        if let Members::Many { hosts, .. } = &mut self.groups[group].members {
+            hosts.push(ix);
+        }
+    }
+
+    /// Notes at a host's home that it lives with an alias, or has come home.
+    pub fn set_moved(&mut self, host: &HostName, alias: Option<&Alias>) {
+        match alias {
+            Some(alias) => self.moved.insert(host.clone(), alias.clone()),
+            None => self.moved.remove(host),
+        };
+        self.changed.others.push(HotRow::Member { host: host.clone(), alias: alias.cloned() });
+    }
+}
+
+impl Pace {
+    /// Binds a group by what one of its hosts brings along: the later end of a visit and the later block count.
+    fn bind(&mut self, other: &Self) {
+        if other.last_end > self.last_end {
+            (self.last_end, self.last_crawl) = (other.last_end, other.last_crawl);
+        }
+        self.last_duration = self.last_duration.max(other.last_duration);
+        self.backoff_until = self.backoff_until.max(other.backoff_until);
+        self.backoff_count = self.backoff_count.max(other.backoff_count);
+    }
+}

@@ -1,0 +1,199 @@
+//! Politeness: the delay in force for a group, the time from which it may be visited, and where its slots stand.
+
+use super::row::Pace;
+use super::slab::Ix;
+use super::state::{Group, Host, State};
+use crate::ids::CrawlNo;
+use crate::limits;
+use crate::settings::PaceSettings;
+use crate::time::{Millis, Time};
+
+/// The next chance of a crawl at a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chance {
+    /// From this time on a URL is due and its host may be visited.
+    pub at: Time,
+    /// What the least laden of the hosts has on hold.
+    pub held: u32,
+}
+
+impl State {
+    /// The delay between two visits to a group.
+    pub(super) fn delay(&self, group: Ix) -> Millis {
+        let group = &self.groups[group];
+        let mut own: Option<Millis> = None;
+        let mut robots = Millis(0);
+        let mut factor = Factor::default();
+        let mut read = |settings: &PaceSettings| {
+            own = own.max(settings.delay);
+            factor.widen(settings);
+        };
+        if let Some(settings) = &group.settings {
+            read(settings);
+        }
+        for host in group.hosts() {
+            let host = &self.hosts[*host];
+            robots = robots.max(host.robots_delay);
+            if let Some(settings) = &host.settings {
+                read(settings);
+            }
+        }
+        let crawl = || self.crawl_of(group.pace.last_crawl).and_then(|c| c.settings.delay);
+        let base = own.or_else(crawl).or(self.shard_row.default_delay).unwrap_or(limits::DELAY_DEFAULT);
+        base.max(robots).max(factor.delay(group.pace.last_duration))
+    }
+
+    /// From this time on the group as a whole may be visited.
+    pub(super) fn gate(&self, ix: Ix) -> Time {
+        let group = &self.groups[ix];
+        let pace = &group.pace;
+        let rested = if pace.last_end == Time::ZERO { Time::ZERO } else { pace.last_end.after(self.delay(ix)) };
+        let blocked = group.settings.as_ref().and_then(|s| s.blocked_until).unwrap_or_default();
+        rested.max(pace.backoff_until).max(blocked)
+    }
+
+    pub(super) fn is_busy(&self, group: Ix) -> bool {
+        let group = &self.groups[group];
+        group.leases.len() >= group.parallel()
+    }
+
+    /// The next chance of a crawl at a group; none while it is busy, paused or has no URL that will be due.
+    pub(super) fn chance(&self, group: Ix, crawl: CrawlNo) -> Option<Chance> {
+        let paused = |s: &Option<Box<PaceSettings>>| s.as_ref().is_some_and(|s| s.paused == Some(true));
+        let held_by_operator = self.crawl_of(crawl).is_some_and(|c| c.settings.paused || self.is_spent(crawl));
+        if self.is_busy(group) || held_by_operator || paused(&self.groups[group].settings) {
+            return None;
+        }
+        let mut best: Option<Chance> = None;
+        for host in self.groups[group].hosts() {
+            let host = &self.hosts[*host];
+            if paused(&host.settings) {
+                continue;
+            }
+            if let Some((due, held)) = self.host_chance(host, crawl) {
+                let at = due.max(host.blocked_until());
+                best = Some(best.map_or(Chance { at, held }, |b| Chance { at: b.at.min(at), held: b.held.min(held) }));
+            }
+        }
+        best.map(|chance| Chance { at: chance.at.max(self.gate(group)), ..chance })
+    }
+
+    /// When the host's next URL of a crawl is due (or the host itself), and how many it has on hold.
+    pub(super) fn host_chance(&self, host: &Host, crawl: CrawlNo) -> Option<(Time, u32)> {
+        if crawl == CrawlNo::NONE {
+            return (host.queued_at != Time::NEVER).then_some((host.queued_at, 0));
+        }
+        let queue = host.queues.iter().find(|q| q.crawl == crawl)?;
+        let head = queue.head();
+        if head == Time::NEVER || self.page_limit(host, queue).is_some_and(|limit| queue.counts().completed() >= limit)
+        {
+            return None;
+        }
+        Some((head, queue.reserved))
+    }
+
+    /// Pages after which a queue hands out no more: the least of what queue, host and crawl say.
+    pub(super) fn page_limit(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
+        let host = host.settings.as_ref().and_then(|s| s.limit);
+        let crawl = self.crawl_of(queue.crawl).and_then(|c| c.settings.limits.pages_per_host);
+        [queue.limit, host, crawl].into_iter().flatten().min()
+    }
+
+    /// Whether a crawl has fetched all the pages that it may, as far as this shard can tell.
+    pub(super) fn is_spent(&self, crawl: CrawlNo) -> bool {
+        self.crawl_of(crawl).is_some_and(|c| {
+            c.settings.limits.pages.is_some_and(|limit| c.counts.completed() + c.elsewhere.completed() >= limit)
+        })
+    }
+
+    /// Puts every slot of a group where it belongs now.
+    pub(super) fn reschedule(&mut self, group: Ix, now: Time) {
+        for slot in self.groups[group].slots.clone() {
+            self.reschedule_slot(group, slot, now);
+        }
+    }
+
+    pub(super) fn reschedule_slot(&mut self, group: Ix, slot: Ix, now: Time) {
+        match self.chance(group, self.schedule.slots[slot].crawl) {
+            Some(chance) if chance.at != Time::NEVER => self.schedule.place(slot, chance.at, chance.held, now),
+            _ => self.schedule.park(slot),
+        }
+    }
+
+    /// Puts every slot of the shard where it belongs now: a setting changed that all of them share.
+    pub fn reschedule_all(&mut self, now: Time) {
+        for group in self.groups.numbers() {
+            self.reschedule(group, now);
+        }
+    }
+
+    /// Notes the end of a visit.
+    pub(super) fn end_visit(&mut self, group: Ix, crawl: CrawlNo, end: Time, duration: Millis) {
+        let pace = &mut self.groups[group].pace;
+        pace.last_end = pace.last_end.max(end);
+        pace.last_duration = duration;
+        if crawl != CrawlNo::NONE {
+            pace.last_crawl = crawl;
+        }
+        self.touch_group(group);
+    }
+
+    /// Bars a group because the site asked for it. `jitter` is random: up to a tenth is added.
+    pub(super) fn back_off(&mut self, group: Ix, retry_after: Option<Millis>, now: Time, jitter: u64) {
+        self.groups[group].pace.back_off(retry_after, now, jitter);
+        self.touch_group(group);
+    }
+}
+
+impl Pace {
+    fn back_off(&mut self, retry_after: Option<Millis>, now: Time, jitter: u64) {
+        if now > self.backoff_until.after(limits::BACKOFF_QUIET) {
+            self.backoff_count = 0;
+        }
+        self.backoff_count = self.backoff_count.saturating_add(1);
+        let span = retry_after.map_or_else(
+            || {
+                let doubled = limits::BACKOFF_BASE.0 << (self.backoff_count - 1).min(20);
+                let span = doubled.min(limits::BACKOFF_MAX.0);
+                Millis(span + jitter % (span / 10 + 1))
+            },
+            |asked| asked.min(limits::RETRY_AFTER_MAX),
+        );
+        // A block is never shortened by a later, smaller one.
+        self.backoff_until = self.backoff_until.max(now.after(span));
+    }
+}
+
+impl Group {
+    pub(super) fn parallel(&self) -> usize {
+        self.settings.as_ref().and_then(|s| s.parallel).unwrap_or(1).max(1) as usize
+    }
+}
+
+impl Host {
+    pub(super) fn blocked_until(&self) -> Time {
+        self.settings.as_ref().and_then(|s| s.blocked_until).unwrap_or_default()
+    }
+}
+
+/// `factor × duration` between its bounds; where several settings apply the more careful one counts.
+#[derive(Default)]
+struct Factor {
+    milli: u32,
+    min: Millis,
+    max: Option<Millis>,
+}
+
+impl Factor {
+    fn widen(&mut self, settings: &PaceSettings) {
+        self.milli = self.milli.max(settings.factor_milli.unwrap_or(0));
+        self.min = self.min.max(settings.delay_min.unwrap_or_default());
+        self.max = self.max.max(settings.delay_max);
+    }
+
+    fn delay(&self, duration: Millis) -> Millis {
+        let max = self.max.unwrap_or(limits::DELAY_FACTOR_MAX_DEFAULT);
+        let scaled = Millis(duration.0.saturating_mul(self.milli.into()) / 1000);
+        scaled.min(max).max(self.min)
+    }
+}

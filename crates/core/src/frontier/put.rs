@@ -1,0 +1,208 @@
+//! Put URLs: new ones are stored, known ones are updated or left alone.
+
+use super::request::{Put, PutKind, PutOutcome};
+use super::row::{Details, DueRow, End, Place, Turn, UrlRow, Write};
+use super::slab::Ix;
+use super::state::State;
+use super::url_key::UrlKey;
+use super::view::UrlState;
+use crate::ids::QueueId;
+use crate::limits;
+use crate::time::Time;
+
+/// The lane of URLs that come without a priority.
+pub const LANE_DEFAULT: u8 = super::request::PRIORITY_MAX - super::request::PRIORITY_DEFAULT;
+
+/// The one URL that a put speaks of: the row to read, if its queue exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The queue; none if it does not exist yet, so that the URL is unknown.
+    pub queue: Option<QueueId>,
+    /// The URL within it.
+    pub key: UrlKey,
+}
+
+impl State {
+    /// Which row a put needs.
+    #[must_use]
+    pub fn put_target(&self, put: &Put) -> Target {
+        Target { queue: self.queue_id(&put.host, &put.crawl), key: UrlKey::new(&put.host, &put.url) }
+    }
+
+    /// Decides a put. `found` is the row of its target.
+    pub fn put(
+        &mut self,
+        put: Put,
+        key: UrlKey,
+        found: Option<UrlRow>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> PutOutcome {
+        match put.kind {
+            PutKind::Discovered { .. } if found.is_some() => PutOutcome::Known,
+            PutKind::Discovered { at, priority, depth } => {
+                if let Some(refusal) = self.over_limit(&put, depth) {
+                    return PutOutcome::Rejected(refusal.into());
+                }
+                let lane = super::request::PRIORITY_MAX - priority.min(super::request::PRIORITY_MAX);
+                let turn = Turn { lane, due: at.unwrap_or(now).max(now) };
+                let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
+                let (host, at) = self.place_of(&put);
+                self.store(host, at, (&put, key), now, Some((turn, details)), now, writes);
+                PutOutcome::Added
+            }
+            PutKind::Known { due } => self.update(put, key, found, due, now, writes),
+        }
+    }
+
+    fn update(
+        &mut self,
+        put: Put,
+        key: UrlKey,
+        found: Option<UrlRow>,
+        due: Option<Time>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> PutOutcome {
+        let (host, at) = self.place_of(&put);
+        let created = found.as_ref().map_or(now, |row| row.created);
+        let (mut lane, mut depth) = (LANE_DEFAULT, 0);
+        let outcome = if found.is_some() { PutOutcome::Updated } else { PutOutcome::Added };
+        if let Some(row) = found {
+            match &row.place {
+                Place::Queued(turn) => lane = turn.lane,
+                Place::Held { turn, details, .. } | Place::Reserved { turn, details, .. } => {
+                    (lane, depth) = (turn.lane, details.depth);
+                }
+                Place::Done { .. } => {}
+            }
+            self.take_out(host, at, &key, &row.place, writes);
+        }
+        let turn = due.map(|due| {
+            let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
+            (Turn { lane, due: due.min(Time(Time::NEVER.0 - 1)) }, details)
+        });
+        self.store(host, at, (&put, key), created, turn, now, writes);
+        outcome
+    }
+
+    /// Takes a URL out of the place where it is, in counts and rows; its URL row is the caller's to write.
+    pub(super) fn take_out(&mut self, host: Ix, at: usize, key: &UrlKey, place: &Place, writes: &mut Vec<Write>) {
+        let was_active = self.queue(host, at).counts().scheduled() > 0;
+        let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
+        match place {
+            Place::Queued(turn) => {
+                writes.push(Write::Due(id, *turn, key.clone(), None));
+                self.queue_mut(host, at).dequeue(*turn);
+                self.shift(host, at, Some(UrlState::Queued), None);
+            }
+            Place::Held { until, .. } => {
+                writes.push(Write::Hold(*until, id, key.clone(), false));
+                self.holds = self.holds.saturating_sub(1);
+                self.shift(host, at, Some(UrlState::Reserved), None);
+            }
+            Place::Reserved { .. } => self.shift(host, at, Some(UrlState::Reserved), None),
+            Place::Done { end, .. } => self.shift(host, at, Some(end.state()), None),
+        }
+        self.recount_active(host, at, was_active);
+    }
+
+    /// Puts a URL into its queue, or among the finished ones, in counts and rows.
+    #[expect(clippy::too_many_arguments, reason = "one place writes the rows of a URL; all of them are needed")]
+    fn store(
+        &mut self,
+        host: Ix,
+        at: usize,
+        (put, key): (&Put, UrlKey),
+        created: Time,
+        turn: Option<(Turn, Details)>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) {
+        let whole = key.is_cut().then(|| put.url.clone());
+        match turn {
+            Some((turn, details)) => self.enqueue(host, at, key, turn, DueRow { created, whole, details }, writes),
+            None => self.finish(host, at, key, (created, whole), (End::Fetched, 0, None), writes),
+        }
+        let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
+        let slot = self.ensure_slot(group, crawl);
+        self.reschedule_slot(group, slot, now);
+    }
+
+    /// Writes a URL into its queue. The caller reschedules the group.
+    pub(super) fn enqueue(
+        &mut self,
+        host: Ix,
+        at: usize,
+        key: UrlKey,
+        turn: Turn,
+        row: DueRow,
+        writes: &mut Vec<Write>,
+    ) {
+        let was_active = self.queue(host, at).counts().scheduled() > 0;
+        let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
+        self.queue_mut(host, at).enqueue(turn, &key.0);
+        self.shift(host, at, None, Some(UrlState::Queued));
+        self.recount_active(host, at, was_active);
+        let url = UrlRow { created: row.created, whole: row.whole.clone(), place: Place::Queued(turn) };
+        writes.push(Write::Url(id, key.clone(), Some(url)));
+        writes.push(Write::Due(id, turn, key, Some(row)));
+    }
+
+    /// Writes a URL that is never to be visited again.
+    pub(super) fn finish(
+        &mut self,
+        host: Ix,
+        at: usize,
+        key: UrlKey,
+        (created, whole): (Time, Option<Box<str>>),
+        (end, attempts, last): (End, u32, Option<super::view::LastVisit>),
+        writes: &mut Vec<Write>,
+    ) {
+        let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
+        self.shift(host, at, None, Some(end.state()));
+        let row = UrlRow { created, whole, place: Place::Done { end, attempts, last } };
+        writes.push(Write::Url(id, key, Some(row)));
+    }
+
+    fn place_of(&mut self, put: &Put) -> (Ix, usize) {
+        let crawl = self.ensure_crawl(&put.crawl);
+        let host = self.ensure_host(&put.host);
+        (host, self.ensure_queue(host, crawl))
+    }
+
+    fn over_limit(&self, put: &Put, depth: u32) -> Option<String> {
+        let host = self.host_ix(&put.host).map(|ix| &self.hosts[ix]);
+        let no = self.crawl_by_name.get(&put.crawl);
+        let queues = host.map_or(0, |h| h.queues.len());
+        let queue = host.zip(no).and_then(|(h, no)| h.queues.iter().find(|q| q.crawl == *no));
+        if queue.is_none() && queues >= limits::HOST_QUEUES_MAX {
+            return Some(format!("host '{}' has queues of {queues} crawls, which is the limit", put.host));
+        }
+        let crawl = no.and_then(|no| self.crawl_of(*no))?;
+        let bounds = &crawl.settings.limits;
+        if let Some(limit) = bounds.depth.filter(|limit| depth > *limit) {
+            return Some(format!("depth {depth} is over the limit of {limit} of crawl '{}'", put.crawl));
+        }
+        let here = queue.map_or(0, |q| q.counts().total());
+        if let Some(limit) = bounds.urls_per_host.filter(|limit| here >= *limit) {
+            let host = &put.host;
+            return Some(format!("host '{host}' has reached the limit of {limit} URLs of crawl '{}'", put.crawl));
+        }
+        let all = crawl.counts.total() + crawl.elsewhere.total();
+        let limit = bounds.urls.filter(|limit| all >= *limit)?;
+        Some(format!("crawl '{}' has reached its limit of {limit} URLs", put.crawl))
+    }
+}
+
+impl End {
+    /// The state of a URL that ended so.
+    #[must_use]
+    pub const fn state(self) -> UrlState {
+        match self {
+            Self::Fetched => UrlState::Fetched,
+            Self::Gone => UrlState::Gone,
+            Self::Failed => UrlState::Failed,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Release: a visit ends with results; URLs that are not named go back untouched.
+
+use super::refusal::Refusal;
+use super::request::{Outcome, Release, Released, UrlResult};
+use super::row::{Details, DueRow, End, LeaseRow, Place, Turn, UrlRow, Write};
+use super::state::State;
+use super::url_key::UrlKey;
+use super::view::LastVisit;
+use crate::ids::{CrawlNo, QueueId, Token};
+use crate::limits;
+use crate::settings::Revisit;
+use crate::time::{Millis, Time};
+
+/// What becomes of a URL when its visit is over.
+enum Fate {
+    Queue(Turn, Details),
+    Done(End, u32, Option<LastVisit>),
+}
+
+impl State {
+    /// The URL rows that a release (or an expiry) of this token must read.
+    ///
+    /// # Errors
+    /// If the token is not current.
+    pub fn release_targets(&self, token: Token, now: Time) -> Result<Vec<(QueueId, UrlKey)>, Refusal> {
+        let lease = self.leases.get(&token).filter(|lease| lease.expires_at > now).ok_or(Refusal::NotCurrent)?;
+        Ok(lease.urls.clone())
+    }
+
+    /// Ends a reservation. `rows` are the rows of [`State::release_targets`]; `jitter` is random.
+    ///
+    /// # Errors
+    /// If the token is not current or a result names a URL that is not part of it; then nothing changes.
+    pub fn release(
+        &mut self,
+        release: &Release,
+        rows: Vec<Option<UrlRow>>,
+        now: Time,
+        jitter: u64,
+        writes: &mut Vec<Write>,
+    ) -> Result<Released, Refusal> {
+        let lease = self.leases.get(&release.token).filter(|l| l.expires_at > now).ok_or(Refusal::NotCurrent)?;
+        let results = self.match_results(lease, &release.results)?;
+        let (lease, place) = self.remove_lease(release.token).ok_or(Refusal::NotCurrent)?;
+        writes.push(Write::Lease(lease.token, None));
+        for (((queue, key), row), result) in lease.urls.iter().zip(rows).zip(&results) {
+            let Some(row) = row.filter(|row| row.is_reserved_by(lease.token)) else { continue };
+            self.settle(*queue, key, row, *result, now, writes);
+        }
+        let Some((host, group)) = place else {
+            return Ok(Released { group: "".into(), ready_at: now });
+        };
+        if let Some(at) = release.ready_at {
+            self.hosts[host].queued_at = at.max(now);
+            self.ensure_slot(group, CrawlNo::NONE);
+            self.touch_host(host);
+        }
+        let reported = release.results.iter().filter_map(|r| r.duration).max();
+        self.end_visit(group, lease.crawl, now, reported.unwrap_or_else(|| now.since(lease.granted_at)));
+        if let Some(asked) = release.results.iter().filter_map(|r| r.crawl_delay).max() {
+            self.hosts[host].robots_delay = asked.min(limits::CRAWL_DELAY_MAX);
+            self.touch_host(host);
+        }
+        if release.results.iter().any(UrlResult::asks_for_rest) {
+            let asked = release.results.iter().filter_map(|r| r.retry_after).max();
+            self.back_off(group, asked, now, jitter);
+        }
+        self.reschedule(group, now);
+        Ok(Released { group: self.group_name(group), ready_at: self.gate(group).max(now) })
+    }
+
+    /// The result for each URL of a lease, in its order.
+    fn match_results<'a>(
+        &self,
+        lease: &LeaseRow,
+        results: &'a [UrlResult],
+    ) -> Result<Vec<Option<&'a UrlResult>>, Refusal> {
+        let name = self.host_by_id.get(&lease.host).map(|host| self.hosts[*host].name.clone()).unwrap_or_default();
+        let mut matched = vec![None; lease.urls.len()];
+        for result in results {
+            let key = UrlKey::new(&name, &result.url);
+            let at = lease.urls.iter().position(|(_, k)| *k == key);
+            let place = at.and_then(|at| matched.get_mut(at));
+            *place.ok_or_else(|| Refusal::ForeignResult(result.url.to_string()))? = Some(result);
+        }
+        Ok(matched)
+    }
+
+    fn settle(
+        &mut self,
+        queue: QueueId,
+        key: &UrlKey,
+        row: UrlRow,
+        result: Option<&UrlResult>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) {
+        let Place::Reserved { turn, details, .. } = row.place else { return };
+        let fate = match result {
+            None => Fate::Queue(turn, details),
+            Some(result) => self.judge(queue, turn, details, result, now),
+        };
+        self.send(queue, key, (row.created, row.whole), fate, writes);
+    }
+
+    /// Returns a URL whose holder let its time run out.
+    pub(super) fn give_back(&mut self, queue: QueueId, key: &UrlKey, row: UrlRow, now: Time, writes: &mut Vec<Write>) {
+        let (turn, details) = match row.place {
+            Place::Held { turn, details, .. } | Place::Reserved { turn, details, .. } => (turn, details),
+            Place::Queued(_) | Place::Done { .. } => return,
+        };
+        let fate = self.count_attempt(queue, turn, details, None, now);
+        self.send(queue, key, (row.created, row.whole), fate, writes);
+    }
+
+    fn send(
+        &mut self,
+        queue: QueueId,
+        key: &UrlKey,
+        (created, whole): (Time, Option<Box<str>>),
+        fate: Fate,
+        writes: &mut Vec<Write>,
+    ) {
+        let Some((host, at)) = self.find_queue(queue) else { return };
+        let was_active = self.queue(host, at).counts().scheduled() > 0;
+        self.shift(host, at, Some(super::view::UrlState::Reserved), None);
+        match fate {
+            Fate::Queue(turn, details) => {
+                self.enqueue(host, at, key.clone(), turn, DueRow { created, whole, details }, writes);
+            }
+            Fate::Done(end, attempts, last) => {
+                self.finish(host, at, key.clone(), (created, whole), (end, attempts, last), writes);
+            }
+        }
+        self.recount_active(host, at, was_active);
+    }
+
+    fn judge(&self, queue: QueueId, turn: Turn, mut details: Details, result: &UrlResult, now: Time) -> Fate {
+        let last = Some(LastVisit { at: now, status: result.status, exhausted: false });
+        match result.outcome {
+            Outcome::Gone => Fate::Done(End::Gone, details.attempts, last),
+            Outcome::Failed => Fate::Done(End::Failed, details.attempts, last),
+            Outcome::Retry => self.count_attempt(queue, turn, details, Some(result), now),
+            Outcome::Fetched => {
+                let again = result.next_at.or_else(|| self.revisit(queue, &mut details, result, now));
+                details.attempts = 0;
+                details.last = last;
+                match again {
+                    Some(due) => Fate::Queue(Turn { due: due.max(now), ..turn }, details),
+                    None => Fate::Done(End::Fetched, 0, last),
+                }
+            }
+        }
+    }
+
+    /// When the crawl's policy wants a page again.
+    fn revisit(&self, queue: QueueId, details: &mut Details, result: &UrlResult, now: Time) -> Option<Time> {
+        let (host, at) = self.find_queue(queue)?;
+        match self.crawl_of(self.queue(host, at).crawl)?.settings.revisit {
+            Revisit::Never => None,
+            Revisit::Fixed(span) => Some(now.after(span)),
+            Revisit::Adaptive { min, max } => {
+                let changed = result.changed.unwrap_or(result.status != Some(304));
+                let before = details.interval.unwrap_or(min).0;
+                let next = if changed { before / 2 } else { before.saturating_mul(3) / 2 };
+                let next = Millis(next.clamp(min.0, max.0.max(min.0)));
+                details.interval = Some(next);
+                Some(now.after(next))
+            }
+        }
+    }
+
+    /// One more attempt without a result: back into the queue, or set aside when there were too many.
+    fn count_attempt(
+        &self,
+        queue: QueueId,
+        turn: Turn,
+        mut details: Details,
+        retry: Option<&UrlResult>,
+        now: Time,
+    ) -> Fate {
+        details.attempts = details.attempts.saturating_add(1);
+        let status = retry.and_then(|r| r.status);
+        let crawl = self.find_queue(queue).map(|(host, at)| self.queue(host, at).crawl);
+        let most =
+            crawl.and_then(|no| self.crawl_of(no)).map_or(limits::ATTEMPTS_MAX_DEFAULT, |c| c.settings.attempts_max());
+        if details.attempts >= most {
+            return Fate::Done(End::Failed, details.attempts, Some(LastVisit { at: now, status, exhausted: true }));
+        }
+        let Some(retry) = retry else { return Fate::Queue(turn, details) };
+        details.last = Some(LastVisit { at: now, status, exhausted: false });
+        let wait = retry.retry_after.map_or_else(
+            || Millis((limits::RETRY_BASE.0 << (details.attempts - 1).min(20)).min(limits::RETRY_MAX.0)),
+            |asked| asked.min(limits::RETRY_AFTER_MAX),
+        );
+        let due = retry.next_at.unwrap_or_else(|| now.after(wait)).max(now);
+        Fate::Queue(Turn { due, ..turn }, details)
+    }
+}
+
+impl UrlRow {
+    fn is_reserved_by(&self, by: Token) -> bool {
+        matches!(&self.place, Place::Reserved { token, .. } if *token == by)
+    }
+}
+
+impl UrlResult {
+    /// Whether the site asked to be left alone for a while.
+    fn asks_for_rest(&self) -> bool {
+        self.retry_after.is_some() || matches!(self.status, Some(429 | 503))
+    }
+}

@@ -1,0 +1,38 @@
+//! Renew: a holder that is still at work keeps its reservation.
+
+use super::refusal::Refusal;
+use super::row::Write;
+use super::state::State;
+use crate::ids::Token;
+use crate::time::{Millis, Time};
+
+impl State {
+    /// Sets a new deadline. A token that is not current changes nothing.
+    ///
+    /// # Errors
+    /// If the token is not current.
+    pub fn renew(&mut self, token: Token, lease: Millis, now: Time, writes: &mut Vec<Write>) -> Result<Time, Refusal> {
+        let until = now.after(lease);
+        self.set_deadline(token, until, now, writes)
+    }
+
+    /// Makes sure that a reservation holds until `until` at least, so that it cannot end in the middle of a release.
+    ///
+    /// # Errors
+    /// If the token is not current.
+    pub fn keep(&mut self, token: Token, until: Time, now: Time, writes: &mut Vec<Write>) -> Result<Time, Refusal> {
+        match self.leases.get(&token) {
+            Some(row) if row.expires_at > now && row.expires_at >= until => Ok(row.expires_at),
+            _ => self.set_deadline(token, until, now, writes),
+        }
+    }
+
+    fn set_deadline(&mut self, token: Token, until: Time, now: Time, writes: &mut Vec<Write>) -> Result<Time, Refusal> {
+        let row = self.leases.get_mut(&token).filter(|row| row.expires_at > now).ok_or(Refusal::NotCurrent)?;
+        self.lease_ends.remove(&(row.expires_at, token));
+        row.expires_at = until;
+        self.lease_ends.insert((until, token));
+        writes.push(Write::Lease(token, Some(row.clone())));
+        Ok(until)
+    }
+}

@@ -1,0 +1,110 @@
+//! Reserve: a lease on a group for one holder, with a token and a deadline.
+
+use std::sync::Arc;
+
+use super::request::Reservation;
+use super::row::{LeaseRow, Place, UrlRow, Write};
+use super::slab::Ix;
+use super::state::State;
+use super::visit::{Found, Taken, Visit};
+use crate::ids::{CrawlNo, Token};
+use crate::names::HostName;
+use crate::time::{Millis, Time};
+
+/// What a reservation is granted with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Who asks.
+    pub holder: Arc<str>,
+    /// At most this many URLs; 0 reserves the host alone.
+    pub urls: usize,
+    /// How long it holds.
+    pub lease: Millis,
+    /// Random bits for the token.
+    pub entropy: u128,
+}
+
+impl State {
+    /// Serves a planned visit as a reservation. None if nothing was due after all.
+    pub fn reserve(
+        &mut self,
+        visit: &Visit,
+        found: Vec<Vec<Found>>,
+        grant: &Grant,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> Option<Reservation> {
+        let taken = self.take(visit, found, grant.urls, now);
+        let bare = visit.crawl == CrawlNo::NONE;
+        if taken.is_empty() && !bare && grant.urls > 0 {
+            self.reschedule(visit.group, now);
+            return None;
+        }
+        let token = Token::new(self.shard, grant.entropy);
+        let mut lease = LeaseRow {
+            token,
+            host: self.hosts[visit.host].id,
+            holder: grant.holder.clone(),
+            granted_at: now,
+            expires_at: now.after(grant.lease),
+            crawl: visit.crawl,
+            queued_at: bare.then_some(self.hosts[visit.host].queued_at),
+            urls: Vec::with_capacity(taken.len()),
+        };
+        if bare {
+            self.hosts[visit.host].queued_at = Time::NEVER;
+            self.touch_host(visit.host);
+        }
+        let urls = taken.iter().map(|taken| self.to_fetch(visit, taken)).collect();
+        for taken in taken {
+            let Some(queue) = visit.queue else { continue };
+            let Taken { turn, key, created, whole, details } = taken;
+            writes.push(Write::Due(queue, turn, key.clone(), None));
+            let place = Place::Reserved { token, turn, details };
+            writes.push(Write::Url(queue, key.clone(), Some(UrlRow { created, whole, place })));
+            lease.urls.push((queue, key));
+        }
+        let reservation = Reservation {
+            token,
+            group: self.group_name(visit.group),
+            host: self.hosts[visit.host].name.clone(),
+            holder: grant.holder.clone(),
+            granted_at: now,
+            expires_at: lease.expires_at,
+            delay: self.delay(visit.group),
+            urls,
+        };
+        writes.push(Write::Lease(token, Some(lease.clone())));
+        self.insert_lease(lease);
+        self.reschedule(visit.group, now);
+        Some(reservation)
+    }
+
+    /// Takes a lease in; its group is busy from now on.
+    pub(super) fn insert_lease(&mut self, lease: LeaseRow) {
+        if let Some(host) = self.host_by_id.get(&lease.host) {
+            let group = self.hosts[*host].group;
+            self.groups[group].leases.push(lease.token);
+        }
+        self.lease_ends.insert((lease.expires_at, lease.token));
+        self.leases.insert(lease.token, lease);
+    }
+
+    /// Takes a lease out; its group may be free from now on. Says the lease, its host and its group.
+    pub(super) fn remove_lease(&mut self, token: Token) -> Option<(LeaseRow, Option<(Ix, Ix)>)> {
+        let lease = self.leases.remove(&token)?;
+        self.lease_ends.remove(&(lease.expires_at, token));
+        let place = self.host_by_id.get(&lease.host).map(|host| (*host, self.hosts[*host].group));
+        if let Some((_, group)) = place {
+            self.groups[group].leases.retain(|t| *t != token);
+        }
+        Some((lease, place))
+    }
+
+    /// The name of a group: its alias, or the name of its one host.
+    pub(super) fn group_name(&self, group: Ix) -> HostName {
+        let group = &self.groups[group];
+        let first = || group.hosts().first().map(|h| self.hosts[*h].name.clone());
+        group.alias().cloned().or_else(first).unwrap_or_default()
+    }
+}

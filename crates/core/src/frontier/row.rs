@@ -1,0 +1,285 @@
+//! The rows that the core reads and writes, as values. How they lie in a store is the engine's matter.
+
+use std::sync::Arc;
+
+use super::url_key::UrlKey;
+use super::view::LastVisit;
+use crate::ids::{CrawlNo, GroupId, HostId, QueueId, Token};
+use crate::metadata::Metadata;
+use crate::names::{Alias, CrawlName, HostName};
+use crate::settings::{CrawlSettings, PaceSettings};
+use crate::time::{Millis, Time};
+
+/// A URL that the frontier knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlRow {
+    /// When it was first stored.
+    pub created: Time,
+    /// The URL itself, where its key was cut.
+    pub whole: Option<Box<str>>,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Where a URL is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the queue; its details lie in the due row.
+    Queued(Turn),
+    /// Handed out in the paced form.
+    Held {
+        /// The end of the hold.
+        until: Time,
+        /// Its turn in the queue.
+        turn: Turn,
+        /// What goes back to the queue with it.
+        details: Details,
+    },
+    /// Handed out in a reservation.
+    Reserved {
+        /// Which.
+        token: Token,
+        /// Its turn in the queue.
+        turn: Turn,
+        /// What goes back to the queue with it.
+        details: Details,
+    },
+    /// Never to be visited again.
+    Done {
+        /// How it ended.
+        end: End,
+        /// Attempts that did not end in a result.
+        attempts: u32,
+        /// The last result.
+        last: Option<LastVisit>,
+    },
+}
+
+/// How a URL ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Fetched.
+    Fetched,
+    /// Gone.
+    Gone,
+    /// Set aside.
+    Failed,
+}
+
+/// A place in the order of a queue: first by lane, then by due time, then by URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// 0 for priority 9, 9 for priority 0.
+    pub lane: u8,
+    /// When it is due.
+    pub due: Time,
+}
+
+/// What is kept with a URL while it is in play.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Attempts that did not end in a result.
+    pub attempts: u32,
+    /// Links from the seed.
+    pub depth: u32,
+    /// The last result.
+    pub last: Option<LastVisit>,
+    /// The interval after which it is visited again, if that adapts.
+    pub interval: Option<Millis>,
+    /// What the client keeps with it.
+    pub metadata: Metadata,
+}
+
+/// A queued URL in the order of its queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueRow {
+    /// When it was first stored.
+    pub created: Time,
+    /// The URL itself, where its key was cut.
+    pub whole: Option<Box<str>>,
+    /// What is kept with it.
+    pub details: Details,
+}
+
+/// A reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRow {
+    /// Its secret.
+    pub token: Token,
+    /// The host to visit.
+    pub host: HostId,
+    /// Who holds it.
+    pub holder: Arc<str>,
+    /// When it was granted.
+    pub granted_at: Time,
+    /// When it ends.
+    pub expires_at: Time,
+    /// The crawl that it was granted for.
+    pub crawl: CrawlNo,
+    /// The host's own place in the queue, if it was reserved by time alone.
+    pub queued_at: Option<Time>,
+    /// Its URLs.
+    pub urls: Vec<(QueueId, UrlKey)>,
+}
+
+/// The pace of a group: all that politeness remembers of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// The end of the last visit; zero if there was none.
+    pub last_end: Time,
+    /// How long the last visit took.
+    pub last_duration: Millis,
+    /// The crawl of the last visit.
+    pub last_crawl: CrawlNo,
+    /// Barred until this time because the site asked for it.
+    pub backoff_until: Time,
+    /// How many back-offs in a row.
+    pub backoff_count: u32,
+}
+
+/// A lane of a queue: the URLs of one priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// 0 for priority 9, 9 for priority 0.
+    pub lane: u8,
+    /// How many URLs wait in it.
+    pub count: u32,
+    /// No URL in it is due before this.
+    pub head: Time,
+    /// No row of it lies before this due time and key: where a scan starts, past the rows that were deleted.
+    pub from: (Time, Box<[u8]>),
+}
+
+/// The queue of one crawl at one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRow {
+    /// Its number within the host.
+    pub no: u32,
+    /// Its crawl.
+    pub crawl: CrawlNo,
+    /// Its lanes.
+    pub lanes: Vec<Lane>,
+    /// Handed out.
+    pub reserved: u32,
+    /// Fetched for good.
+    pub fetched: u32,
+    /// Gone.
+    pub gone: u32,
+    /// Set aside.
+    pub failed: u32,
+    /// Pages after which no more are handed out.
+    pub limit: Option<u64>,
+    /// Visits, for the turn of the lower priorities.
+    pub turns: u8,
+}
+
+/// A host with its queues and, while it is a group of its own, its pace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRow {
+    /// Its id.
+    pub id: HostId,
+    /// Its name.
+    pub name: HostName,
+    /// The alias it belongs to.
+    pub group: Option<GroupId>,
+    /// What is set on it.
+    pub settings: PaceSettings,
+    /// What robots.txt asks for.
+    pub robots_delay: Millis,
+    /// When the host itself is queued.
+    pub queued_at: Option<Time>,
+    /// The number of the next queue.
+    pub next_queue: u32,
+    /// Its pace, while it has no alias.
+    pub pace: Pace,
+    /// Its queues.
+    pub queues: Vec<QueueRow>,
+}
+
+/// An alias.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AliasRow {
+    /// Its id.
+    pub id: GroupId,
+    /// Its name.
+    pub name: Alias,
+    /// What is set on it.
+    pub settings: PaceSettings,
+    /// Its pace.
+    pub pace: Pace,
+}
+
+/// A crawl as one shard keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrawlRow {
+    /// Its number in the shard.
+    pub no: CrawlNo,
+    /// Its name.
+    pub name: CrawlName,
+    /// What is set on it.
+    pub settings: CrawlSettings,
+    /// Whether an operator set it up; if not it lives while it has a queue.
+    pub kept: bool,
+}
+
+/// What holds for a whole shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardRow {
+    /// The number of the next host.
+    pub next_host: u64,
+    /// The number of the next alias.
+    pub next_group: u64,
+    /// The number of the next crawl.
+    pub next_crawl: u32,
+    /// Delay where nobody sets one.
+    pub default_delay: Option<Millis>,
+    /// Whether the paced form serves.
+    pub active: bool,
+}
+
+impl Default for ShardRow {
+    fn default() -> Self {
+        Self { next_host: 1, next_group: 1, next_crawl: 1, default_delay: None, active: true }
+    }
+}
+
+/// A small row that the shard keeps in memory; each is written whole whenever it changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HotRow {
+    /// The shard itself.
+    Shard(ShardRow),
+    /// A crawl.
+    Crawl(CrawlRow),
+    /// A crawl is gone.
+    CrawlGone(CrawlNo),
+    /// An alias.
+    Alias(AliasRow),
+    /// An alias is gone.
+    AliasGone(GroupId),
+    /// A host.
+    Host(HostRow),
+    /// A host is gone.
+    HostGone(HostId),
+    /// A host whose home is here lives with its alias elsewhere.
+    Member {
+        /// The host.
+        host: HostName,
+        /// Its alias; none if it has come home.
+        alias: Option<Alias>,
+    },
+}
+
+/// A change to a row that is not kept in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// A URL.
+    Url(QueueId, UrlKey, Option<UrlRow>),
+    /// A queued URL in its order.
+    Due(QueueId, Turn, UrlKey, Option<DueRow>),
+    /// A hold by its end; true sets it, false clears it.
+    Hold(Time, QueueId, UrlKey, bool),
+    /// A reservation.
+    Lease(Token, Option<LeaseRow>),
+    /// A queue whose rows are to be removed; true sets the job, false clears it.
+    Job(QueueId, bool),
+}

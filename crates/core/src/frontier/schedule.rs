@@ -1,0 +1,156 @@
+//! When which group may be visited: one slot for each (group, crawl), ready in the order in which it became so, or
+//! waiting for a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::slab::{Ix, Slab};
+use crate::ids::CrawlNo;
+use crate::time::Time;
+
+/// The turn of one crawl at one group.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub group: Ix,
+    pub crawl: CrawlNo,
+    /// Virtual time of the crawl within its group: the lowest goes first.
+    pub pass: u64,
+    place: SlotPlace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotPlace {
+    Nowhere,
+    Waiting(Time),
+    /// Ready since, in the bucket of what its queue has on hold.
+    Ready(Time, u8),
+}
+
+/// All slots of a shard.
+#[derive(Default)]
+pub(super) struct Schedule {
+    pub slots: Slab<Slot>,
+    waiting: BTreeSet<(Time, Ix)>,
+    /// By crawl and by how much is on hold, so that a caller who takes only queues with less on hold passes over the
+    /// others without looking at each.
+    ready: BTreeMap<(CrawlNo, u8), BTreeSet<(Time, Ix)>>,
+    ready_len: usize,
+    /// Slots that became ready since somebody last asked.
+    pub newly_ready: usize,
+}
+
+/// The bucket of a number on hold: 0, 1, 2–3, 4–7 and so on.
+pub(super) fn bucket(held: u32) -> u8 {
+    (u32::BITS - held.leading_zeros()) as u8
+}
+
+impl Schedule {
+    pub fn add(&mut self, group: Ix, crawl: CrawlNo, pass: u64) -> Ix {
+        self.slots.insert(Slot { group, crawl, pass, place: SlotPlace::Nowhere })
+    }
+
+    pub fn remove(&mut self, slot: Ix) {
+        self.park(slot);
+        self.slots.remove(slot);
+    }
+
+    /// Takes a slot out of every order: it is busy, paused or empty.
+    pub fn park(&mut self, ix: Ix) {
+        let slot = &mut self.slots[ix];
+        match std::mem::replace(&mut slot.place, SlotPlace::Nowhere) {
+            SlotPlace::Nowhere => {}
+            SlotPlace::Waiting(at) => {
+                self.waiting.remove(&(at, ix));
+            }
+            SlotPlace::Ready(since, bucket) => {
+                let crawl = slot.crawl;
+                if let Some(set) = self.ready.get_mut(&(crawl, bucket)) {
+                    set.remove(&(since, ix));
+                    self.ready_len -= 1;
+                    if set.is_empty() {
+                        self.ready.remove(&(crawl, bucket));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a slot where it belongs: ready since `at` if that has come, else waiting for it.
+    pub fn place(&mut self, ix: Ix, at: Time, held: u32, now: Time) {
+        let ready = at <= now;
+        let want = if ready { SlotPlace::Ready(at, bucket(held)) } else { SlotPlace::Waiting(at) };
+        let before = self.slots[ix].place;
+        if before == want {
+            return;
+        }
+        self.park(ix);
+        let slot = &mut self.slots[ix];
+        slot.place = want;
+        if ready {
+            self.ready.entry((slot.crawl, bucket(held))).or_default().insert((at, ix));
+            self.ready_len += 1;
+            if !matches!(before, SlotPlace::Ready(..)) {
+                self.newly_ready += 1;
+            }
+        } else {
+            self.waiting.insert((at, ix));
+        }
+    }
+
+    pub fn is_ready(&self, ix: Ix) -> bool {
+        matches!(self.slots[ix].place, SlotPlace::Ready(..))
+    }
+
+    /// The groups whose waiting is over.
+    pub fn due(&self, now: Time, most: usize) -> Vec<Ix> {
+        let range = self.waiting.range(..=(now, Ix::MAX));
+        range.take(most).map(|(_, slot)| self.slots[*slot].group).collect()
+    }
+
+    /// When the next waiting is over.
+    pub fn next_due(&self) -> Option<Time> {
+        self.waiting.first().map(|(at, _)| *at)
+    }
+
+    /// When the slot that has been ready longest became so.
+    pub fn oldest_ready(&self) -> Option<Time> {
+        self.ready.values().filter_map(|set| set.first()).map(|(since, _)| *since).min()
+    }
+
+    /// The slot that has been ready longest, of one crawl or of any, with at most `bucket_max` as its bucket, that is
+    /// not passed over by `skip`. `looks` bounds how many are passed over.
+    pub fn first(
+        &self,
+        crawl: Option<CrawlNo>,
+        bucket_max: u8,
+        looks: &mut usize,
+        mut skip: impl FnMut(Ix) -> bool,
+    ) -> Option<Ix> {
+        let mut best: Option<(Time, Ix)> = None;
+        let mut consider = |set: &BTreeSet<(Time, Ix)>| {
+            for &(since, slot) in set {
+                if best.is_some_and(|b| b <= (since, slot)) || *looks == 0 {
+                    break;
+                }
+                if skip(slot) {
+                    *looks -= 1;
+                } else {
+                    best = Some((since, slot));
+                    break;
+                }
+            }
+        };
+        match crawl {
+            Some(crawl) => self.ready.range((crawl, 0)..=(crawl, bucket_max)).for_each(|(_, set)| consider(set)),
+            None => self.ready.iter().filter(|((_, b), _)| *b <= bucket_max).for_each(|(_, set)| consider(set)),
+        }
+        best.map(|(_, slot)| slot)
+    }
+
+    pub fn ready_len(&self) -> usize {
+        self.ready_len
+    }
+
+    pub fn waiting_len(&self) -> usize {
+        self.waiting.len()
+    }
+}

@@ -1,0 +1,145 @@
+//! Settings: of hosts, groups, crawls, queues, and of the whole server.
+
+use super::refusal::Refusal;
+use super::row::{CrawlRow, HotRow};
+use super::slab::Ix;
+use super::state::{Group, Members, State, boxed};
+use crate::ids::{CrawlNo, GroupId};
+use crate::names::{Alias, CrawlName, HostName};
+use crate::settings::{CrawlChanges, CrawlSettings, PaceChanges, PaceSettings};
+use crate::time::{Millis, Time};
+
+impl State {
+    /// Changes a host's settings; the host is made if it is unknown. `replace` clears what is not named.
+    pub fn set_host(
+        &mut self,
+        name: &HostName,
+        changes: &PaceChanges,
+        replace: bool,
+        ready_at: Option<Time>,
+        now: Time,
+    ) {
+        let ix = self.ensure_host(name);
+        let host = &mut self.hosts[ix];
+        host.settings = changed(host.settings.as_deref(), changes, replace);
+        let group = host.group;
+        if let Some(at) = ready_at {
+            host.queued_at = at.max(now);
+            self.ensure_slot(group, CrawlNo::NONE);
+        }
+        self.touch_host(ix);
+        self.reschedule(group, now);
+    }
+
+    /// Changes an alias's settings; the alias is made if it is unknown.
+    pub fn set_group(&mut self, alias: &Alias, changes: &PaceChanges, replace: bool, now: Time) {
+        let ix = self.ensure_group(alias);
+        let group = &mut self.groups[ix];
+        group.settings = changed(group.settings.as_deref(), changes, replace);
+        self.touch_group(ix);
+        self.reschedule(ix, now);
+    }
+
+    pub(super) fn ensure_group(&mut self, alias: &Alias) -> Ix {
+        if let Some(ix) = self.group_by_alias.get(alias) {
+            return *ix;
+        }
+        let id = GroupId(self.shard_row.next_group);
+        self.shard_row.next_group += 1;
+        self.changed.shard = true;
+        let ix = self.insert_group(id, alias.clone(), super::row::Pace::default());
+        self.touch_group(ix);
+        ix
+    }
+
+    pub(super) fn insert_group(&mut self, id: GroupId, alias: Alias, pace: super::row::Pace) -> Ix {
+        let members = Members::Many { id, alias: alias.clone(), hosts: Vec::new(), dirty: false };
+        let ix = self.groups.insert(Group::new(members, pace));
+        self.group_by_alias.insert(alias, ix);
+        ix
+    }
+
+    /// Forgets an alias that has no hosts left.
+    ///
+    /// # Errors
+    /// If there is no such alias.
+    pub fn delete_group(&mut self, alias: &Alias) -> Result<(), Refusal> {
+        let unknown = || Refusal::UnknownGroup(alias.to_string());
+        let ix = *self.group_by_alias.get(alias).ok_or_else(unknown)?;
+        if !self.groups[ix].hosts().is_empty() {
+            return Err(Refusal::Unavailable(format!("hosts of '{alias}' are being moved")));
+        }
+        self.group_by_alias.remove(alias);
+        if let Some(group) = self.groups.remove(ix) {
+            for slot in group.slots {
+                self.schedule.remove(slot);
+            }
+            if let Members::Many { id, .. } = group.members {
+                self.changed.others.push(HotRow::AliasGone(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a crawl's settings; the crawl is made if it is unknown.
+    pub fn set_crawl(&mut self, name: &CrawlName, changes: &CrawlChanges, replace: bool, now: Time) {
+        let no = self.ensure_crawl(name);
+        let Some(crawl) = self.crawls.get_mut(&no) else { return };
+        let before = (crawl.settings, crawl.kept);
+        let mut settings = if replace { CrawlSettings::default() } else { crawl.settings };
+        changes.apply(&mut settings);
+        (crawl.settings, crawl.kept) = (settings, true);
+        if before != (settings, true) {
+            let row = CrawlRow { no, name: name.clone(), settings, kept: true };
+            self.changed.others.push(HotRow::Crawl(row));
+            self.reschedule_all(now);
+        }
+    }
+
+    /// Sets the pages after which a queue hands out no more.
+    ///
+    /// # Errors
+    /// If there is no such queue.
+    pub fn set_queue_limit(
+        &mut self,
+        host: &HostName,
+        crawl: &CrawlName,
+        limit: Option<u64>,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        let unknown = || Refusal::UnknownQueue { host: host.to_string(), crawl: crawl.to_string() };
+        let (ix, at) = self.queue_id(host, crawl).and_then(|id| self.find_queue(id)).ok_or_else(unknown)?;
+        self.queue_mut(ix, at).limit = limit;
+        self.touch_host(ix);
+        self.reschedule(self.hosts[ix].group, now);
+        Ok(())
+    }
+
+    /// Sets the delay where nobody sets one.
+    pub fn set_default_delay(&mut self, delay: Option<Millis>, now: Time) {
+        if self.shard_row.default_delay != delay {
+            self.shard_row.default_delay = delay;
+            self.changed.shard = true;
+            self.reschedule_all(now);
+        }
+    }
+
+    /// Sets whether the paced form serves.
+    pub const fn set_active(&mut self, active: bool) {
+        self.shard_row.active = active;
+        self.changed.shard = true;
+    }
+
+    /// Takes note of what other shards count for a crawl that is bounded as a whole.
+    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts) {
+        if let Some(crawl) = self.crawl_by_name.get(crawl).and_then(|no| self.crawls.get_mut(no)) {
+            crawl.elsewhere = counts;
+        }
+    }
+}
+
+fn changed(before: Option<&PaceSettings>, changes: &PaceChanges, replace: bool) -> Option<Box<PaceSettings>> {
+    let mut settings = if replace { PaceSettings::default() } else { before.copied().unwrap_or_default() };
+    changes.apply(&mut settings);
+    boxed(settings)
+}

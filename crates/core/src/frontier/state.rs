@@ -1,0 +1,440 @@
+//! The hot state of one shard: hosts, groups, crawls, reservations and their order in time. Everything here is rebuilt
+//! from rows at open; URLs are not here.
+
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
+
+use super::row::{AliasRow, CrawlRow, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
+use super::schedule::Schedule;
+use super::slab::{Ix, Slab};
+use super::view::{Counts, UrlState};
+use crate::ids::{CrawlNo, GroupId, HostId, QueueId, ShardId, Token};
+use crate::names::{Alias, CrawlName, HostName};
+use crate::settings::{CrawlSettings, PaceSettings};
+use crate::time::{Millis, Time};
+
+pub(super) struct Host {
+    pub id: HostId,
+    pub name: HostName,
+    pub group: Ix,
+    pub settings: Option<Box<PaceSettings>>,
+    pub robots_delay: Millis,
+    /// [`Time::NEVER`] if the host itself is not queued.
+    pub queued_at: Time,
+    pub next_queue: u32,
+    pub queues: Vec<QueueRow>,
+    pub dirty: bool,
+}
+
+pub(super) enum Members {
+    One(Ix),
+    Many { id: GroupId, alias: Alias, hosts: Vec<Ix>, dirty: bool },
+}
+
+pub(super) struct Group {
+    pub members: Members,
+    /// What is set on the alias; a host alone carries its own.
+    pub settings: Option<Box<PaceSettings>>,
+    pub pace: Pace,
+    pub leases: Vec<Token>,
+    pub slots: Vec<Ix>,
+    /// Virtual time of the crawl served last.
+    pub pass: u64,
+}
+
+pub(super) struct Crawl {
+    pub name: CrawlName,
+    pub settings: CrawlSettings,
+    pub kept: bool,
+    /// What other shards count for it, as they last said.
+    pub elsewhere: Counts,
+    pub counts: Counts,
+    pub queues: u64,
+    pub active_queues: u64,
+}
+
+/// The hot state of one shard.
+#[derive(Default)]
+pub struct State {
+    pub(super) shard: ShardId,
+    pub(super) shard_row: ShardRow,
+    pub(super) hosts: Slab<Host>,
+    pub(super) host_by_name: HashMap<HostName, Ix>,
+    pub(super) host_by_id: HashMap<HostId, Ix>,
+    pub(super) groups: Slab<Group>,
+    pub(super) group_by_alias: HashMap<Alias, Ix>,
+    pub(super) crawls: std::collections::BTreeMap<CrawlNo, Crawl>,
+    pub(super) crawl_by_name: HashMap<CrawlName, CrawlNo>,
+    pub(super) leases: HashMap<Token, LeaseRow>,
+    pub(super) lease_ends: BTreeSet<(Time, Token)>,
+    /// Hosts whose home is this shard but that live with their alias elsewhere.
+    pub(super) moved: std::collections::BTreeMap<HostName, Alias>,
+    pub(super) schedule: Schedule,
+    /// No hold ends before this.
+    pub(super) next_hold: Time,
+    /// All holds that end before this are gone.
+    pub(super) holds_swept: Time,
+    pub(super) holds: u64,
+    pub(super) totals: Counts,
+    pub(super) changed: Changed,
+}
+
+/// Which hot rows have changed since they were last asked for.
+#[derive(Default)]
+pub(super) struct Changed {
+    pub shard: bool,
+    pub hosts: Vec<Ix>,
+    pub aliases: Vec<Ix>,
+    pub others: Vec<HotRow>,
+}
+
+impl Group {
+    pub fn hosts(&self) -> &[Ix] {
+        match &self.members {
+            Members::One(host) => std::slice::from_ref(host),
+            Members::Many { hosts, .. } => hosts,
+        }
+    }
+
+    pub fn alias(&self) -> Option<&Alias> {
+        match &self.members {
+            Members::One(_) => None,
+            Members::Many { alias, .. } => Some(alias),
+        }
+    }
+
+    pub fn new(members: Members, pace: Pace) -> Self {
+        Self { members, settings: None, pace, leases: Vec::new(), slots: Vec::new(), pass: 0 }
+    }
+}
+
+pub(super) fn boxed(settings: PaceSettings) -> Option<Box<PaceSettings>> {
+    (!settings.is_empty()).then(|| Box::new(settings))
+}
+
+impl State {
+    /// The empty state of a shard.
+    #[must_use]
+    pub fn new(shard: ShardId) -> Self {
+        Self { shard, next_hold: Time::NEVER, ..Self::default() }
+    }
+
+    /// The shard.
+    #[must_use]
+    pub const fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// What holds for the whole shard.
+    #[must_use]
+    pub const fn shard_row(&self) -> &ShardRow {
+        &self.shard_row
+    }
+
+    /// The alias that a host of this shard's home lives with, if it was moved there.
+    #[must_use]
+    pub fn moved_to(&self, host: &str) -> Option<&Alias> {
+        self.moved.get(host)
+    }
+
+    /// All hosts that were moved from here to an alias.
+    pub fn moved(&self) -> impl Iterator<Item = (&HostName, &Alias)> {
+        self.moved.iter()
+    }
+
+    pub(super) fn host_ix(&self, name: &str) -> Option<Ix> {
+        self.host_by_name.get(name).copied()
+    }
+
+    /// The id of a host that is here.
+    #[must_use]
+    pub fn host_id(&self, name: &str) -> Option<HostId> {
+        self.host_ix(name).map(|ix| self.hosts[ix].id)
+    }
+
+    /// The queue of a crawl at a host, if there is one.
+    #[must_use]
+    pub fn queue_id(&self, host: &str, crawl: &str) -> Option<QueueId> {
+        let no = *self.crawl_by_name.get(crawl)?;
+        let host = &self.hosts[self.host_ix(host)?];
+        host.queues.iter().find(|q| q.crawl == no).map(|q| QueueId { host: host.id, no: q.no })
+    }
+
+    /// Where a queue is: its host's number and its place among the host's queues.
+    pub(super) fn find_queue(&self, id: QueueId) -> Option<(Ix, usize)> {
+        let host = *self.host_by_id.get(&id.host)?;
+        let at = self.hosts[host].queues.iter().position(|q| q.no == id.no)?;
+        Some((host, at))
+    }
+
+    pub(super) fn queue(&self, host: Ix, at: usize) -> &QueueRow {
+        #[expect(clippy::indexing_slicing, reason = "a queue's place comes from find_queue or ensure_queue")]
+        &self.hosts[host].queues[at]
+    }
+
+    pub(super) fn queue_mut(&mut self, host: Ix, at: usize) -> &mut QueueRow {
+        #[expect(clippy::indexing_slicing, reason = "a queue's place comes from find_queue or ensure_queue")]
+        &mut self.hosts[host].queues[at]
+    }
+
+    pub(super) fn crawl_of(&self, no: CrawlNo) -> Option<&Crawl> {
+        self.crawls.get(&no)
+    }
+
+    pub(super) fn ensure_host(&mut self, name: &HostName) -> Ix {
+        if let Some(ix) = self.host_ix(name) {
+            return ix;
+        }
+        let id = HostId::new(self.shard, self.shard_row.next_host);
+        self.shard_row.next_host += 1;
+        self.changed.shard = true;
+        let row = HostRow {
+            id,
+            name: name.clone(),
+            group: None,
+            settings: PaceSettings::default(),
+            robots_delay: Millis(0),
+            queued_at: None,
+            next_queue: 0,
+            pace: Pace::default(),
+            queues: Vec::new(),
+        };
+        let ix = self.insert_host(row, None);
+        self.touch_host(ix);
+        ix
+    }
+
+    /// Takes a host in, as a group of its own or into `group`.
+    pub(super) fn insert_host(&mut self, row: HostRow, group: Option<Ix>) -> Ix {
+        let host = Host {
+            id: row.id,
+            name: row.name.clone(),
+            group: 0,
+            settings: boxed(row.settings),
+            robots_delay: row.robots_delay,
+            queued_at: row.queued_at.unwrap_or(Time::NEVER),
+            next_queue: row.next_queue,
+            queues: Vec::new(),
+            dirty: false,
+        };
+        let ix = self.hosts.insert(host);
+        self.host_by_name.insert(row.name, ix);
+        self.host_by_id.insert(row.id, ix);
+        let group = group.unwrap_or_else(|| self.groups.insert(Group::new(Members::One(ix), row.pace)));
+        self.hosts[ix].group = group;
+        if let Members::Many { hosts, .. } = &mut self.groups[group].members {
+            hosts.push(ix);
+        }
+        for queue in row.queues {
+            self.insert_queue(ix, queue);
+        }
+        if self.hosts[ix].queued_at != Time::NEVER {
+            self.ensure_slot(group, CrawlNo::NONE);
+        }
+        ix
+    }
+
+    /// Takes a queue in and counts what it holds.
+    pub(super) fn insert_queue(&mut self, host: Ix, queue: QueueRow) {
+        let counts = queue.counts();
+        let crawl = queue.crawl;
+        self.totals.add(&counts);
+        if let Some(crawl) = self.crawls.get_mut(&crawl) {
+            crawl.counts.add(&counts);
+            crawl.queues += 1;
+            crawl.active_queues += u64::from(counts.scheduled() > 0);
+        }
+        let group = self.hosts[host].group;
+        self.hosts[host].queues.reserve_exact(1);
+        self.hosts[host].queues.push(queue);
+        self.ensure_slot(group, crawl);
+    }
+
+    pub(super) fn ensure_slot(&mut self, group: Ix, crawl: CrawlNo) -> Ix {
+        let found = self.groups[group].slots.iter().copied().find(|s| self.schedule.slots[*s].crawl == crawl);
+        found.unwrap_or_else(|| {
+            let pass = self.groups[group].pass;
+            let slot = self.schedule.add(group, crawl, pass);
+            let slots = &mut self.groups[group].slots;
+            slots.reserve_exact(1);
+            slots.push(slot);
+            slot
+        })
+    }
+
+    /// The number of a crawl, which is met for the first time if it has none.
+    pub(super) fn ensure_crawl(&mut self, name: &CrawlName) -> CrawlNo {
+        if let Some(no) = self.crawl_by_name.get(name) {
+            return *no;
+        }
+        let no = CrawlNo(self.shard_row.next_crawl);
+        self.shard_row.next_crawl += 1;
+        self.changed.shard = true;
+        let row = CrawlRow { no, name: name.clone(), settings: CrawlSettings::default(), kept: false };
+        self.changed.others.push(HotRow::Crawl(row.clone()));
+        self.insert_crawl(row);
+        no
+    }
+
+    pub(super) fn insert_crawl(&mut self, row: CrawlRow) {
+        self.crawl_by_name.insert(row.name.clone(), row.no);
+        let crawl = Crawl {
+            name: row.name,
+            settings: row.settings,
+            kept: row.kept,
+            elsewhere: Counts::default(),
+            counts: Counts::default(),
+            queues: 0,
+            active_queues: 0,
+        };
+        self.crawls.insert(row.no, crawl);
+    }
+
+    /// The place of the queue of a crawl at a host, made if there is none.
+    pub(super) fn ensure_queue(&mut self, host: Ix, crawl: CrawlNo) -> usize {
+        if let Some(at) = self.hosts[host].queues.iter().position(|q| q.crawl == crawl) {
+            return at;
+        }
+        let no = self.hosts[host].next_queue;
+        self.hosts[host].next_queue = no.wrapping_add(1);
+        self.insert_queue(host, QueueRow::new(no, crawl));
+        self.touch_host(host);
+        self.hosts[host].queues.len() - 1
+    }
+
+    pub(super) fn touch_host(&mut self, host: Ix) {
+        let place = &mut self.hosts[host];
+        if !place.dirty {
+            place.dirty = true;
+            self.changed.hosts.push(host);
+        }
+    }
+
+    /// Notes that a group's pace or settings changed: they lie in the alias's row, or in the host's own.
+    pub(super) fn touch_group(&mut self, group: Ix) {
+        match &mut self.groups[group].members {
+            Members::One(host) => {
+                let host = *host;
+                self.touch_host(host);
+            }
+            Members::Many { dirty, .. } => {
+                if !*dirty {
+                    *dirty = true;
+                    self.changed.aliases.push(group);
+                }
+            }
+        }
+    }
+
+    /// Moves one URL of a queue from one state to another in every count but the lanes', which count themselves.
+    pub(super) fn shift(&mut self, host: Ix, at: usize, from: Option<UrlState>, to: Option<UrlState>) {
+        let queue = self.queue_mut(host, at);
+        let crawl = queue.crawl;
+        if let Some(counter) = from.and_then(|s| queue.counter(s)) {
+            *counter = counter.saturating_sub(1);
+        }
+        if let Some(counter) = to.and_then(|s| queue.counter(s)) {
+            *counter += 1;
+        }
+        // The lanes are changed before or after this call; active means that a URL will be served again.
+        shift_counts(&mut self.totals, from, to);
+        if let Some(crawl) = self.crawls.get_mut(&crawl) {
+            shift_counts(&mut crawl.counts, from, to);
+        }
+        self.touch_host(host);
+    }
+
+    /// Keeps the count of active queues right around a change to one queue.
+    pub(super) fn recount_active(&mut self, host: Ix, at: usize, was_active: bool) {
+        let queue = self.queue(host, at);
+        let (crawl, active) = (queue.crawl, queue.counts().scheduled() > 0);
+        if let Some(crawl) = self.crawls.get_mut(&crawl) {
+            match (was_active, active) {
+                (false, true) => crawl.active_queues += 1,
+                (true, false) => crawl.active_queues = crawl.active_queues.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    /// The hot rows that changed since this was last asked, each whole.
+    pub fn take_changes(&mut self) -> Vec<HotRow> {
+        let changed = std::mem::take(&mut self.changed);
+        let mut rows = Vec::with_capacity(changed.hosts.len() + changed.others.len() + changed.aliases.len() + 1);
+        if changed.shard {
+            rows.push(HotRow::Shard(self.shard_row));
+        }
+        rows.extend(changed.others);
+        for group in changed.aliases {
+            if let Some(row) = self.alias_row(group) {
+                rows.push(HotRow::Alias(row));
+            }
+        }
+        for host in changed.hosts {
+            if let Some(row) = self.host_row(host) {
+                rows.push(HotRow::Host(row));
+            }
+        }
+        rows
+    }
+
+    fn alias_row(&mut self, ix: Ix) -> Option<AliasRow> {
+        self.groups.find(ix)?;
+        let group = &mut self.groups[ix];
+        let Members::Many { id, alias, dirty, .. } = &mut group.members else { return None };
+        if !std::mem::take(dirty) {
+            return None;
+        }
+        let settings = group.settings.as_deref().copied().unwrap_or_default();
+        Some(AliasRow { id: *id, name: alias.clone(), settings, pace: group.pace })
+    }
+
+    fn host_row(&mut self, ix: Ix) -> Option<HostRow> {
+        self.hosts.find(ix)?;
+        if !std::mem::take(&mut self.hosts[ix].dirty) {
+            return None;
+        }
+        Some(self.row_of_host(ix))
+    }
+
+    /// A host as its row.
+    pub(super) fn row_of_host(&self, ix: Ix) -> HostRow {
+        let host = &self.hosts[ix];
+        let group = &self.groups[host.group];
+        let (id, pace) = match &group.members {
+            Members::One(_) => (None, group.pace),
+            Members::Many { id, .. } => (Some(*id), Pace::default()),
+        };
+        HostRow {
+            id: host.id,
+            name: host.name.clone(),
+            group: id,
+            settings: host.settings.as_deref().copied().unwrap_or_default(),
+            robots_delay: host.robots_delay,
+            queued_at: (host.queued_at != Time::NEVER).then_some(host.queued_at),
+            next_queue: host.next_queue,
+            pace,
+            queues: host.queues.clone(),
+        }
+    }
+}
+
+fn shift_counts(counts: &mut Counts, from: Option<UrlState>, to: Option<UrlState>) {
+    let place = |counts: &mut Counts, state: UrlState, up: bool| {
+        let n = match state {
+            UrlState::Queued => &mut counts.queued,
+            UrlState::Reserved => &mut counts.reserved,
+            UrlState::Fetched => &mut counts.fetched,
+            UrlState::Gone => &mut counts.gone,
+            UrlState::Failed => &mut counts.failed,
+        };
+        *n = if up { *n + 1 } else { n.saturating_sub(1) };
+    };
+    if let Some(state) = from {
+        place(counts, state, false);
+    }
+    if let Some(state) = to {
+        place(counts, state, true);
+    }
+}

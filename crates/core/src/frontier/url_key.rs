@@ -1,0 +1,108 @@
+//! The short form of a URL within its queue: most URLs of a queue begin with the queue's own host, which the key of
+//! the row implies already. Keys of one queue sort as the URLs themselves do.
+//!
+//! Layout: a class byte, then the text that remains. Class 1 stands for `http://HOST`, class 3 for `https://HOST`; any
+//! other text is kept whole in class 0, 2 or 4, whichever keeps the byte order. A text over [`PLAIN_BYTES_MAX`] is cut
+//! and closed by a 128-bit hash; its row then carries the whole URL.
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+/// Longest text that a key carries whole. Stores with B-trees bound their keys (PostgreSQL: about 2,700 bytes).
+pub const PLAIN_BYTES_MAX: usize = 1_024;
+const CUT: u8 = 0x80;
+const HTTP: &str = "http://";
+const HTTPS: &str = "https://";
+
+/// A URL within its queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UrlKey(pub Box<[u8]>);
+
+impl UrlKey {
+    /// The key of `url` in the queue of `host`.
+    #[must_use]
+    pub fn new(host: &str, url: &str) -> Self {
+        let (class, rest) = split(host, url);
+        if rest.len() <= PLAIN_BYTES_MAX {
+            let mut bytes = Vec::with_capacity(rest.len() + 1);
+            bytes.push(class);
+            bytes.extend_from_slice(rest.as_bytes());
+            return Self(bytes.into());
+        }
+        let (head, _) = rest.as_bytes().split_at(PLAIN_BYTES_MAX);
+        let mut bytes = Vec::with_capacity(PLAIN_BYTES_MAX + 17);
+        bytes.push(class | CUT);
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(&hash(url, 0x9e37_79b9_7f4a_7c15).to_be_bytes());
+        bytes.extend_from_slice(&hash(url, 0xd1b5_4a32_d192_ed03).to_be_bytes());
+        Self(bytes.into())
+    }
+
+    /// Whether the key was cut, so that the row must carry the URL.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.0.first().is_some_and(|class| class & CUT != 0)
+    }
+
+    /// The URL of this key in the queue of `host`; `whole` is what the row carries where the key was cut.
+    #[must_use]
+    pub fn url(&self, host: &str, whole: Option<&str>) -> Box<str> {
+        if let Some(whole) = whole {
+            return whole.into();
+        }
+        let Some((class, rest)) = self.0.split_first() else { return "".into() };
+        let rest = String::from_utf8_lossy(rest);
+        match class {
+            1 => [HTTP, host, &rest].concat().into(),
+            3 => [HTTPS, host, &rest].concat().into(),
+            _ => rest.into(),
+        }
+    }
+}
+
+fn split<'a>(host: &str, url: &'a str) -> (u8, &'a str) {
+    let after = |scheme: &str| url.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(host));
+    if let Some(rest) = after(HTTP) {
+        return (1, rest);
+    }
+    if let Some(rest) = after(HTTPS) {
+        return (3, rest);
+    }
+    let below = |scheme: &str| url.bytes().cmp(scheme.bytes().chain(host.bytes())).is_lt();
+    let class = if below(HTTP) {
+        0
+    } else if below(HTTPS) {
+        2
+    } else {
+        4
+    };
+    (class, url)
+}
+
+fn hash(url: &str, seed: u64) -> u64 {
+    rapidhash_v3_seeded(url.as_bytes(), &RapidSecrets::seed(seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn keys_read_back_and_sort_as_urls(
+            a in "(http://h|https://h|http://g|ftp://h|http|i)?[a-z/.:]{0,12}",
+            b in "(http://h|https://h|http://g|ftp://h|http|i)?[a-z/.:]{0,12}",
+        ) {
+            let (x, y) = (UrlKey::new("h", &a), UrlKey::new("h", &b));
+            proptest::prop_assert_eq!(&*x.url("h", None), a.as_str());
+            proptest::prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        }
+    }
+
+    #[test]
+    fn a_long_url_is_cut_and_stays_its_own() {
+        let url = |end: &str| format!("http://h/{}{end}", "x".repeat(2_000));
+        let (a, b) = (UrlKey::new("h", &url("a")), UrlKey::new("h", &url("b")));
+        assert!(a.is_cut() && a != b && a.0.len() < 1_100);
+        assert_eq!(&*a.url("h", Some(&url("a"))), url("a"));
+    }
+}

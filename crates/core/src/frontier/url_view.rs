@@ -1,0 +1,86 @@
+//! Looking at URLs: what a row says, with the names that its numbers stand for.
+
+use super::row::{Details, Place, UrlRow};
+use super::state::State;
+use super::url_key::UrlKey;
+use super::view::{UrlFilter, UrlState, UrlView};
+use crate::ids::{CrawlNo, QueueId};
+use crate::names::{CrawlName, HostName};
+use crate::time::Time;
+
+impl State {
+    /// The number of a crawl, if this shard has met it.
+    #[must_use]
+    pub fn crawl_no(&self, crawl: &str) -> Option<CrawlNo> {
+        self.crawl_by_name.get(crawl).copied()
+    }
+
+    /// The names of a queue's host and crawl.
+    #[must_use]
+    pub fn queue_names(&self, queue: QueueId) -> Option<(HostName, CrawlName)> {
+        let (host, at) = self.find_queue(queue)?;
+        let crawl = self.crawl_of(self.queue(host, at).crawl)?;
+        Some((self.hosts[host].name.clone(), crawl.name.clone()))
+    }
+
+    /// The first queue after another that a filter lets through, in the order of ids.
+    #[must_use]
+    pub fn queue_after(&self, after: Option<QueueId>, filter: &UrlFilter) -> Option<QueueId> {
+        let crawl = match &filter.crawl {
+            Some(crawl) => Some(self.crawl_no(crawl)?),
+            None => None,
+        };
+        let later = |id: &QueueId| after.is_none_or(|after| *id > after);
+        let queues = |ix| {
+            let host: &super::state::Host = &self.hosts[ix];
+            let fits = host.queues.iter().filter(move |q| crawl.is_none_or(|no| no == q.crawl));
+            fits.map(|q| QueueId { host: host.id, no: q.no })
+        };
+        match &filter.host {
+            Some(host) => queues(self.host_ix(host)?).filter(later).min(),
+            // Ids and places in the slab differ, so every host is looked at; listings of whole shards are rare and long.
+            None => self.hosts.iter_from(0).flat_map(|(ix, _)| queues(ix)).filter(later).min(),
+        }
+    }
+
+    /// A URL with all that is known of it. `queued` are the details of one that waits in its queue.
+    #[must_use]
+    pub fn url_view(&self, queue: QueueId, key: &UrlKey, row: UrlRow, queued: Details) -> Option<UrlView> {
+        let (host, crawl) = self.queue_names(queue)?;
+        let state = row.place.state();
+        let (turn, held_until, details) = match row.place {
+            Place::Queued(turn) => (Some(turn), None, queued),
+            Place::Held { until, turn, details } => (Some(turn), Some(until), details),
+            Place::Reserved { token, turn, details } => {
+                (Some(turn), self.leases.get(&token).map(|lease| lease.expires_at), details)
+            }
+            Place::Done { attempts, last, .. } => (None, None, Details { attempts, last, ..Details::default() }),
+        };
+        Some(UrlView {
+            url: key.url(&host, row.whole.as_deref()),
+            host,
+            crawl,
+            state,
+            due_at: turn.map(|turn| turn.due).filter(|due| *due != Time::NEVER),
+            held_until,
+            created_at: row.created,
+            priority: turn.map_or(super::request::PRIORITY_DEFAULT, |t| super::request::PRIORITY_MAX - t.lane.min(9)),
+            depth: details.depth,
+            attempts: details.attempts,
+            last: details.last,
+            metadata: details.metadata,
+        })
+    }
+}
+
+impl Place {
+    /// The state of a URL at this place.
+    #[must_use]
+    pub const fn state(&self) -> UrlState {
+        match self {
+            Self::Queued(_) => UrlState::Queued,
+            Self::Held { .. } | Self::Reserved { .. } => UrlState::Reserved,
+            Self::Done { end, .. } => end.state(),
+        }
+    }
+}

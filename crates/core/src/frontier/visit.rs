@@ -1,0 +1,227 @@
+//! A visit: which group is next, which crawl and host of it, and which rows must be read to serve it. Reservations and
+//! the paced form share this; they differ in what they do with the URLs.
+
+use super::row::{Details, DueRow, Turn};
+use super::schedule::bucket;
+use super::slab::Ix;
+use super::state::State;
+use super::url_key::UrlKey;
+use super::view::UrlState;
+use crate::ids::{CrawlNo, QueueId};
+use crate::time::Time;
+
+/// One round of a crawl with weight 1, in virtual time.
+const STRIDE: u64 = 1 << 20;
+/// Groups that one call passes over, at most, because their queues have too much on hold.
+const LOOKS_MAX: usize = 256;
+
+/// Which groups a caller wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Only of this crawl.
+    pub crawl: Option<CrawlNo>,
+    /// URLs of each group.
+    pub urls: usize,
+    /// Only queues with fewer than this on hold.
+    pub held_below: Option<u32>,
+    /// Whether hosts that are queued by time alone count.
+    pub bare_hosts: bool,
+}
+
+/// A group that is about to be visited. Its slots are parked until the visit is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visit {
+    pub(super) group: Ix,
+    pub(super) host: Ix,
+    pub(super) crawl: CrawlNo,
+    /// The queue to read, unless the host is visited by time alone.
+    pub queue: Option<QueueId>,
+    /// The scans that are needed, best first.
+    pub scans: Vec<LaneScan>,
+}
+
+/// The front of a lane: read `limit` rows from here on, to the end of the lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneScan {
+    /// The queue.
+    pub queue: QueueId,
+    /// The lane.
+    pub lane: u8,
+    /// The first due time and key.
+    pub from: (Time, Box<[u8]>),
+    /// One row more than wanted: it tells what comes next.
+    pub limit: usize,
+}
+
+/// A queued URL as a scan found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its turn.
+    pub turn: Turn,
+    /// The URL within the queue.
+    pub key: UrlKey,
+    /// What is kept with it.
+    pub row: DueRow,
+}
+
+/// A URL taken from its queue.
+pub(super) struct Taken {
+    pub turn: Turn,
+    pub key: UrlKey,
+    pub created: Time,
+    pub whole: Option<Box<str>>,
+    pub details: Details,
+}
+
+impl State {
+    /// Moves what has become ready to where it can be found. Call it before planning.
+    pub fn wake(&mut self, now: Time) {
+        while let Some(at) = self.schedule.next_due().filter(|at| *at <= now) {
+            debug_assert!(at <= now);
+            for group in self.schedule.due(now, crate::limits::SLICE_ROWS) {
+                self.reschedule(group, now);
+            }
+        }
+    }
+
+    /// Picks up to `most` groups to visit, longest ready first, and parks them.
+    pub fn plan_visits(&mut self, want: &Want, most: usize, now: Time) -> Vec<Visit> {
+        let mut visits = Vec::new();
+        let mut unfit = Vec::new();
+        let mut looks = LOOKS_MAX;
+        while visits.len() < most && looks > 0 {
+            let Some(slot) = self.next_slot(want, &mut looks) else { break };
+            let group = self.schedule.slots[slot].group;
+            let visit = self.plan_visit(group, want, now);
+            for slot in self.groups[group].slots.clone() {
+                self.schedule.park(slot);
+            }
+            match visit {
+                Some(visit) => visits.push(visit),
+                None => {
+                    // None of its hosts suits this caller. It stays parked until the end, or it would be found again.
+                    unfit.push(group);
+                    looks = looks.saturating_sub(1);
+                }
+            }
+        }
+        for group in unfit {
+            self.reschedule(group, now);
+        }
+        visits
+    }
+
+    /// Plans a visit to the group of one host, for that host's queue of one crawl alone.
+    pub fn plan_host(&mut self, host: &str, want: &Want, now: Time) -> Option<Visit> {
+        let host = self.host_ix(host)?;
+        let crawl = want.crawl?;
+        let group = self.hosts[host].group;
+        let chance = self.chance(group, crawl)?;
+        let (due, held) = self.host_chance(&self.hosts[host], crawl)?;
+        let open = chance.at.max(due).max(self.hosts[host].blocked_until()) <= now;
+        if !open || !self.is_open(host) || want.held_below.is_some_and(|most| held >= most) {
+            return None;
+        }
+        let visit = self.visit(group, host, crawl, want, now);
+        for slot in self.groups[group].slots.clone() {
+            self.schedule.park(slot);
+        }
+        Some(visit)
+    }
+
+    fn next_slot(&self, want: &Want, looks: &mut usize) -> Option<Ix> {
+        let bucket_max = want.held_below.map_or(u8::MAX, |most| bucket(most.saturating_sub(1)));
+        self.schedule.first(want.crawl, bucket_max, looks, |slot| {
+            let slot = &self.schedule.slots[slot];
+            if slot.crawl == CrawlNo::NONE {
+                return !want.bare_hosts;
+            }
+            let held = || self.chance(slot.group, slot.crawl).map_or(u32::MAX, |c| c.held);
+            want.held_below.is_some_and(|most| held() >= most)
+        })
+    }
+
+    /// Chooses within a group: the crawl by weight, then the host by its most overdue URL.
+    fn plan_visit(&mut self, group: Ix, want: &Want, now: Time) -> Option<Visit> {
+        let fits = |slot: &Ix| {
+            let crawl = self.schedule.slots[*slot].crawl;
+            let wanted = if crawl == CrawlNo::NONE {
+                want.bare_hosts && want.crawl.is_none()
+            } else {
+                want.crawl.is_none_or(|w| w == crawl)
+            };
+            wanted && self.schedule.is_ready(*slot) && self.choose_host(group, crawl, want, now).is_some()
+        };
+        let slots = self.groups[group].slots.iter().copied().filter(fits);
+        let slot = slots.min_by_key(|slot| (self.schedule.slots[*slot].pass, self.schedule.slots[*slot].crawl))?;
+        let crawl = self.schedule.slots[slot].crawl;
+        let host = self.choose_host(group, crawl, want, now)?;
+        self.charge(group, slot);
+        Some(self.visit(group, host, crawl, want, now))
+    }
+
+    /// Moves the virtual time of the crawl that is served. A crawl that was away does not catch up for more than one round.
+    fn charge(&mut self, group: Ix, slot: Ix) {
+        let crawl = self.schedule.slots[slot].crawl;
+        let weight = self.crawl_of(crawl).map_or(1, |c| c.settings.weight).max(1);
+        let floor = self.groups[group].pass.saturating_sub(STRIDE);
+        let place = &mut self.schedule.slots[slot];
+        place.pass = place.pass.max(floor);
+        self.groups[group].pass = place.pass;
+        place.pass += STRIDE / u64::from(weight);
+    }
+
+    fn is_open(&self, host: Ix) -> bool {
+        self.hosts[host].settings.as_ref().is_none_or(|s| s.paused != Some(true))
+    }
+
+    fn choose_host(&self, group: Ix, crawl: CrawlNo, want: &Want, now: Time) -> Option<Ix> {
+        let due = |host: &Ix| {
+            let place = &self.hosts[*host];
+            let (due, held) = self.host_chance(place, crawl)?;
+            let open = due <= now && place.blocked_until() <= now && self.is_open(*host);
+            (open && want.held_below.is_none_or(|most| held < most)).then_some((due, *host))
+        };
+        self.groups[group].hosts().iter().filter_map(due).min().map(|(_, host)| host)
+    }
+
+    fn visit(&mut self, group: Ix, host: Ix, crawl: CrawlNo, want: &Want, now: Time) -> Visit {
+        let place = self.hosts[host].queues.iter().position(|q| q.crawl == crawl);
+        let Some(at) = place else { return Visit { group, host, crawl, queue: None, scans: Vec::new() } };
+        let queue = self.queue(host, at);
+        let id = QueueId { host: self.hosts[host].id, no: queue.no };
+        let scan = |lane| LaneScan { queue: id, lane, from: queue.scan_from(lane), limit: want.urls + 1 };
+        let scans = if want.urls == 0 { Vec::new() } else { queue.lanes_in_turn(now).into_iter().map(scan).collect() };
+        let queue = self.queue_mut(host, at);
+        queue.turns = (queue.turns + 1) % 10;
+        Visit { group, host, crawl, queue: Some(id), scans }
+    }
+
+    /// Takes due URLs out of their lanes, as the scans of a visit found them. `found` has one list per scan that was made.
+    pub(super) fn take(&mut self, visit: &Visit, found: Vec<Vec<Found>>, most: usize, now: Time) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        let Some((host, at)) = visit.queue.and_then(|id| self.find_queue(id)) else { return taken };
+        for (scan, rows) in visit.scans.iter().zip(found) {
+            let room = most - taken.len();
+            let due = rows.iter().take(room).take_while(|row| row.turn.due <= now).count();
+            let next = rows.get(due).map(|row| (row.turn.due, row.key.0.clone()));
+            let last = due.checked_sub(1).and_then(|i| rows.get(i)).map(|row| (row.turn.due, row.key.0.clone()));
+            let was_active = self.queue(host, at).counts().scheduled() > 0;
+            let borrow = |place: &Option<(Time, Box<[u8]>)>| place.as_ref().map(|(t, k)| (*t, k.to_vec()));
+            let (last, next) = (borrow(&last), borrow(&next));
+            self.queue_mut(host, at).take_front(
+                scan.lane,
+                due,
+                last.as_ref().map(|(t, k)| (*t, k.as_slice())),
+                next.as_ref().map(|(t, k)| (*t, k.as_slice())),
+            );
+            for row in rows.into_iter().take(due) {
+                self.shift(host, at, Some(UrlState::Queued), Some(UrlState::Reserved));
+                let Found { turn, key, row: DueRow { created, whole, details } } = row;
+                taken.push(Taken { turn, key, created, whole, details });
+            }
+            self.recount_active(host, at, was_active);
+        }
+        taken
+    }
+}

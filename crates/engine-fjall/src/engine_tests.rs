@@ -1,0 +1,209 @@
+//! The suite over a real folder, and what only a folder can show: reopening, crashes, damage.
+
+use std::fs;
+use std::path::PathBuf;
+
+use wayleave_engine::suite::harness::{Harness, all, batch, check, commit, fenced, names, own, put};
+
+use super::*;
+
+struct InFolder {
+    engine: Fjall,
+    folder: tempfile::TempDir,
+}
+
+fn open(path: &Path) -> Fjall {
+    Fjall::open(path, Options::default()).unwrap()
+}
+
+impl Harness for InFolder {
+    type Engine = Fjall;
+    async fn create() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { engine: open(folder.path()), folder }
+    }
+    fn engine(&self) -> &Fjall {
+        &self.engine
+    }
+    async fn reopen(self) -> Self {
+        drop(self.engine);
+        Self { engine: open(self.folder.path()), folder: self.folder }
+    }
+}
+
+mod suite {
+    wayleave_engine::conformance!(super::InFolder);
+}
+
+/// What a killed process would leave: the files as they are now, without the store being closed.
+fn killed(engine: &Fjall) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    copy_folder(engine.path(), copy.path());
+    copy
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+/// Every journal of a store.
+fn journals(path: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(path.join("db")).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|file| file.extension().is_some_and(|end| end == "jnl")).collect()
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_a_kill() {
+    let store = InFolder::create().await;
+    let (epoch, _) = own(&store, 1).await.unwrap();
+    for seq in 1..=20 {
+        commit(&store, fenced([(1, epoch, seq)], [put(1, &format!("{seq:02}"), "1")])).await.unwrap();
+        if seq % 10 == 0 {
+            let after = killed(&store.engine);
+            let engine = open(after.path());
+            assert_eq!(names(&engine, all(1)).await.len() as u64, seq);
+            assert_eq!(engine.own(ShardId(1)).await, Ok((Epoch(epoch.0 + 1), seq)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_cut_off_in_the_journal_is_left_out_as_a_whole() {
+    let store = InFolder::create().await;
+    let (epoch, _) = own(&store, 1).await.unwrap();
+    commit(&store, fenced([(1, epoch, 1)], [put(1, "a", "1")])).await.unwrap();
+    let before = written(&journals(store.engine.path())[0]);
+    commit(&store, fenced([(1, epoch, 2)], [put(1, "a", "2"), put(1, "b", "2")])).await.unwrap();
+    let after = killed(&store.engine);
+    let journal = &journals(after.path())[0];
+    let end = written(journal);
+    assert!(end > before);
+    fs::OpenOptions::new().write(true).open(journal).unwrap().set_len(end - 3).unwrap();
+    let engine = open(after.path());
+    check(&engine, 1, [("a", Some("1")), ("b", None)]).await;
+    assert_eq!(engine.own(ShardId(1)).await, Ok((Epoch(epoch.0 + 1), 1)));
+}
+
+/// Where the zeros begin that a journal is laid out with.
+fn written(journal: &Path) -> u64 {
+    let bytes = fs::read(journal).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1
+}
+
+#[tokio::test]
+async fn rows_outlive_many_tables_and_reopens() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { memtable_bytes: 1 << 20, ..Options::default() };
+    let value = "v".repeat(1_000);
+    for round in 0..3 {
+        let engine = Fjall::open(folder.path(), options.clone()).unwrap();
+        for part in 0..5 {
+            let writes = (0..1_000).map(|i| put(1, &format!("{round}.{part}.{i:03}"), &value));
+            engine.commit(batch(writes)).await.unwrap();
+        }
+    }
+    assert_eq!(names(&open(folder.path()), all(1)).await.len(), 15_000);
+}
+
+#[tokio::test]
+async fn a_store_in_use_is_refused_and_free_once_closed() {
+    let store = InFolder::create().await;
+    let refused = Fjall::open(store.folder.path(), Options::default()).err().unwrap();
+    assert!(matches!(&refused, OpenError::InUse { path } if path == store.folder.path()), "{refused}");
+    let InFolder { engine, folder } = store;
+    drop(engine);
+    drop(open(folder.path()));
+}
+
+#[tokio::test]
+async fn the_number_of_shards_is_that_of_the_creation() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Fjall::open(folder.path(), Options { shards: 4, ..Options::default() }).unwrap();
+    assert_eq!(made.shards(), 4);
+    drop(made);
+    assert_eq!(open(folder.path()).shards(), 4);
+    let none = Fjall::open(folder.path(), Options { shards: 0, ..Options::default() }).err().unwrap();
+    assert_eq!(none.to_string(), "the number of shards is 0: choose at least 1");
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_told_as_such() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 4] = [
+        ("no lock file", |db| fs::remove_file(db.join("lock")).unwrap()),
+        ("no version", |db| fs::remove_file(db.join("version")).unwrap()),
+        ("a strange version", |db| fs::write(db.join("version"), "strange").unwrap()),
+        ("no tables", |db| fs::remove_dir_all(db.join("keyspaces")).unwrap()),
+    ];
+    for (what, damage) in damages {
+        let store = InFolder::create().await;
+        commit(&store, batch([put(1, "a", "1")])).await.unwrap();
+        let InFolder { engine, folder } = store;
+        drop(engine);
+        damage(&folder.path().join("db"));
+        let error = Fjall::open(folder.path(), Options::default()).err().unwrap();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{what}: {error:?}");
+        assert!(error.to_string().contains("restore it from a backup"), "{what}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_unreadable_fence_row_is_damage() {
+    let store = InFolder::create().await;
+    own(&store, 3).await.unwrap();
+    store.engine.apply(vec![Write { key: fence_row::key(ShardId(3)), value: Some(vec![9]) }]).unwrap();
+    let InFolder { engine, folder } = store;
+    drop(engine);
+    let error = Fjall::open(folder.path(), Options::default()).err().unwrap().to_string();
+    assert!(error.contains("the fence row of shard 3 cannot be read"), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_has_failed_refuses_every_call() {
+    let store = InFolder::create().await;
+    commit(&store, batch([put(1, "a", "1")])).await.unwrap();
+    store.engine.syncer.fail("the disk is gone".into());
+    let refused = Error::Unavailable("the disk is gone".into());
+    assert_eq!(commit(&store, batch([put(1, "a", "2")])).await, Err(refused.clone()));
+    assert_eq!(own(&store, 1).await, Err(refused.clone()));
+    assert_eq!(store.engine.get_many(&[vec![1]]).await, Err(refused.clone()));
+    assert_eq!(store.engine.scan_many(&[all(1)]).await, Err(refused));
+    let store = store.reopen().await;
+    check(store.engine(), 1, [("a", Some("1"))]).await;
+}
+
+#[tokio::test]
+async fn time_goes_on_from_the_last_commit_when_the_wall_clock_is_behind() {
+    let store = InFolder::create().await;
+    let ahead = store.engine.now().after(wayleave_core::time::Millis(3_600_000));
+    let row = FenceRow { turn: Turn { epoch: Epoch(1), seq: 0 }, at: ahead };
+    store.engine.apply(vec![row.write(ShardId(5))]).unwrap();
+    let store = store.reopen().await;
+    assert!(store.engine.now() >= ahead);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_sees_each_batch_wholly_or_not_at_all() {
+    let engine = std::sync::Arc::new(InFolder::create().await);
+    let writer = std::sync::Arc::clone(&engine);
+    let writes = tokio::task::spawn_blocking(move || {
+        for i in 0..300 {
+            let value = i.to_string();
+            drop(writer.engine.commit(batch((0..50).map(|row| put(1, &format!("{row:02}"), &value)))));
+        }
+    });
+    while !writes.is_finished() {
+        let rows = engine.engine.scan_many(&[all(1)]).await.unwrap().remove(0);
+        assert!(rows.windows(2).all(|pair| pair[0].value == pair[1].value), "a torn batch was seen");
+        assert!(rows.is_empty() || rows.len() == 50, "a torn batch was seen");
+    }
+    writes.await.unwrap();
+}

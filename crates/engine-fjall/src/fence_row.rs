@@ -1,0 +1,96 @@
+//! The one row that this engine keeps for itself in each shard.
+//!
+//! Lifetime: from the shard's first owner, for ever; rewritten in every fenced batch.
+//! Key: shard (2 bytes, big endian) · kind 0.
+//! Value: version 1 (1 byte) · epoch · number of the last commit · time of that commit (8 bytes each, big endian).
+
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Time;
+use wayleave_engine::fences::Turn;
+use wayleave_engine::{Key, Value, Write};
+
+const KIND: u8 = 0;
+const VERSION: u8 = 1;
+
+/// A shard's turn and when it was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FenceRow {
+    pub(crate) turn: Turn,
+    pub(crate) at: Time,
+}
+
+/// Whether a key is this engine's own.
+pub(crate) fn is_fence_key(key: &[u8]) -> bool {
+    matches!(key, [_, _, KIND])
+}
+
+/// The key of a shard's fence row.
+pub(crate) fn key(shard: ShardId) -> Key {
+    let [high, low] = shard.0.to_be_bytes();
+    vec![high, low, KIND]
+}
+
+/// The shard that any key belongs to; none if it is too short to name one.
+pub(crate) fn shard_of(key: &[u8]) -> Option<ShardId> {
+    key.first_chunk().map(|shard| ShardId(u16::from_be_bytes(*shard)))
+}
+
+impl FenceRow {
+    /// The change that stores this row.
+    pub(crate) fn write(self, shard: ShardId) -> Write {
+        Write { key: key(shard), value: Some(self.encode()) }
+    }
+
+    fn encode(self) -> Value {
+        let mut value = vec![VERSION];
+        for number in [self.turn.epoch.0, self.turn.seq, self.at.0] {
+            value.extend_from_slice(&number.to_be_bytes());
+        }
+        value
+    }
+
+    /// Reads the row; none if it is not one.
+    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
+        let numbers: &[u8; 24] = value.strip_prefix(&[VERSION])?.try_into().ok()?;
+        let (epoch, rest) = numbers.split_first_chunk::<8>()?;
+        let (seq, rest) = rest.split_first_chunk::<8>()?;
+        let at: &[u8; 8] = rest.try_into().ok()?;
+        let turn = Turn { epoch: Epoch(u64::from_be_bytes(*epoch)), seq: u64::from_be_bytes(*seq) };
+        Some(Self { turn, at: Time(u64::from_be_bytes(*at)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_reads_back_and_keeps_its_layout() {
+        let row = FenceRow { turn: Turn { epoch: Epoch(2), seq: 0x0102_0304_0506_0708 }, at: Time(77) };
+        let write = row.write(ShardId(0x0a0b));
+        assert_eq!(write.key, [0x0a, 0x0b, 0]);
+        let value = write.value.unwrap();
+        let layout = [1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 77];
+        assert_eq!(value, layout);
+        assert_eq!(FenceRow::decode(&value), Some(row));
+        assert_eq!(shard_of(&write.key), Some(ShardId(0x0a0b)));
+    }
+
+    #[test]
+    fn another_version_or_length_is_no_row() {
+        let value = FenceRow { turn: Turn::default(), at: Time::ZERO }.encode();
+        let mut newer = value.clone();
+        newer[0] = 2;
+        for bad in [&newer[..], &value[..24], &[&value[..], &[0]].concat(), &[]] {
+            assert_eq!(FenceRow::decode(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_bare_key_of_kind_0_is_the_engines() {
+        assert!(is_fence_key(&[0, 1, 0]));
+        for other in [&[0, 1, 1][..], &[0, 1], &[0, 1, 0, 0], &[]] {
+            assert!(!is_fence_key(other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Every way in which a folder may be found, and what is said about it.
+
+use super::*;
+
+const OTHER_SHARDS: u16 = 99;
+
+fn fill(path: &Path) -> Result<(), OpenError> {
+    fs::write(path.join("filled"), "").map_err(|error| OpenError::io(path, error))
+}
+
+fn open(path: &Path) -> Result<Folder, OpenError> {
+    Folder::open(path, 16, fill)
+}
+
+/// A folder with these files (or folders, by a slash at the end).
+fn folder(entries: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in entries {
+        match name.strip_suffix('/') {
+            Some(name) => fs::create_dir(folder.path().join(name)).unwrap(),
+            None => fs::write(folder.path().join(name), text).unwrap(),
+        }
+    }
+    folder
+}
+
+fn check_refused(entries: &[(&str, &str)], expected: &str) {
+    let folder = folder(entries);
+    let before = names(folder.path());
+    let text = open(folder.path()).unwrap_err().to_string();
+    assert!(text.contains(expected), "{entries:?}: {text}");
+    assert!(text.contains(&folder.path().display().to_string()), "the folder is named: {text}");
+    let after: Vec<_> = names(folder.path()).into_iter().filter(|name| name != LOCK).collect();
+    assert_eq!(after, before, "nothing else is left behind");
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_new_folder_is_made_with_those_above_it() {
+    let above = tempfile::tempdir().unwrap();
+    let path = above.path().join("a/b");
+    let folder = open(&path).unwrap();
+    assert_eq!(folder.shards(), 16);
+    assert!(folder.database().join("filled").exists());
+    assert_eq!(fs::read_to_string(path.join(FORMAT)).unwrap(), "wayleave 1\nshards 16\n");
+    assert_eq!(names(&path), [FORMAT, LOCK, DB]);
+}
+
+#[test]
+fn the_number_of_shards_stays_what_it_was_at_creation() {
+    let above = tempfile::tempdir().unwrap();
+    drop(open(above.path()).unwrap());
+    let again = Folder::open(above.path(), OTHER_SHARDS, |_| panic!("must not be filled again")).unwrap();
+    assert_eq!(again.shards(), 16);
+}
+
+#[test]
+fn a_folder_in_use_is_refused_until_it_is_free() {
+    let above = tempfile::tempdir().unwrap();
+    let first = open(above.path()).unwrap();
+    let text = open(above.path()).unwrap_err().to_string();
+    assert!(text.contains("in use by another process"), "{text}");
+    assert!(text.contains(&above.path().display().to_string()), "{text}");
+    drop(first);
+    open(above.path()).unwrap();
+}
+
+#[test]
+fn a_newer_format_asks_for_a_newer_program() {
+    check_refused(&[("FORMAT", "wayleave 2\nanything\n"), ("db/", "")], "use a newer wayleave");
+}
+
+#[test]
+fn a_format_that_cannot_be_read_is_damage() {
+    for text in
+        ["", "wayleave", "wayleave x\nshards 16", "wayleave 1\n", "wayleave 1\nshards 0\n", "wayleave 1\nshards 70000"]
+    {
+        check_refused(&[("FORMAT", text), ("db/", "")], "is damaged");
+    }
+}
+
+#[test]
+fn missing_data_is_damage_and_not_a_new_folder() {
+    check_refused(&[("FORMAT", "wayleave 1\nshards 16\n")], "the folder db is missing");
+    check_refused(&[("db/", "")], "the file FORMAT is missing");
+}
+
+#[test]
+fn somebody_elses_folder_is_left_alone() {
+    check_refused(&[("thesis.txt", "…")], "thesis.txt is in it");
+}
+
+#[test]
+fn a_file_is_no_folder() {
+    let folder = folder(&[("file", "")]);
+    let text = open(&folder.path().join("file")).unwrap_err().to_string();
+    assert!(text.contains("is not a folder"), "{text}");
+    let text = open(&folder.path().join("file/below")).unwrap_err().to_string();
+    assert!(text.contains("is not a folder"), "{text}");
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder(&[]);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let answer = open(folder.path());
+    // The superuser may write anywhere; how a refusal is told is checked beside the errors as well.
+    if rustix::process::geteuid().is_root() {
+        answer.unwrap();
+    } else {
+        assert!(answer.unwrap_err().to_string().contains("no permission for"));
+    }
+}
+
+#[test]
+fn a_creation_cut_off_anywhere_is_begun_again() {
+    let format = ("FORMAT", "wayleave 1\nshards 99\n");
+    let cut_off: [&[(&str, &str)]; 5] = [
+        &[("LOCK", "")],
+        &[("LOCK", ""), ("db.new/", "")],
+        &[("LOCK", ""), ("db.new/", ""), ("FORMAT.new", "wayl")],
+        &[("LOCK", ""), ("db.new/", ""), format],
+        &[("LOCK", ""), ("db.new/", ""), ("FORMAT.new", "wayl"), format],
+    ];
+    for entries in cut_off {
+        let folder = folder(entries);
+        let half = folder.path().join("db.new/half");
+        if half.parent().unwrap().exists() {
+            fs::write(&half, "").unwrap();
+        }
+        let opened = open(folder.path()).unwrap();
+        assert_eq!(opened.shards(), 16);
+        assert_eq!(names(&opened.database()), ["filled"], "{entries:?}");
+        drop(opened);
+        assert_eq!(Folder::open(folder.path(), OTHER_SHARDS, fill).unwrap().shards(), 16, "{entries:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Why a data folder did not open, and what to do about it.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Why a data folder did not open. Every message names the folder and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has the folder open.
+    #[error(
+        "data folder {} is in use by another process: stop that one, or choose another folder",
+        path.display()
+    )]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder was written by a newer program.
+    #[error(
+        "data folder {} has format {found}, this program reads formats up to {known}: use a newer wayleave",
+        path.display()
+    )]
+    Newer {
+        /// The folder.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that this program reads.
+        known: u32,
+    },
+    /// The folder is a data folder but cannot be read.
+    #[error("data folder {} is damaged ({what}): restore it from a backup", path.display())]
+    Damaged {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The folder holds something else.
+    #[error(
+        "folder {} is not empty and not a data folder of wayleave ({found} is in it): choose an empty or a new folder",
+        path.display()
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// One of the things in it.
+        found: String,
+    },
+    /// The path is no folder.
+    #[error("{} is not a folder: choose a folder, it is made if it does not exist", path.display())]
+    NotAFolder {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The process may not read or write there.
+    #[error(
+        "no permission for {}: let the user that runs wayleave read and write the data folder, or choose another",
+        path.display()
+    )]
+    Denied {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The disk is full.
+    #[error("no space left for {}: free some space, then start again", path.display())]
+    Full {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// An option has a value that makes no sense.
+    #[error("{0}")]
+    Options(String),
+    /// Anything else that the machine reports.
+    #[error("cannot open {}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the machine reports.
+        source: std::io::Error,
+    },
+}
+
+impl OpenError {
+    /// Sorts what the machine reported about a path.
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::Denied { path },
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full { path },
+            ErrorKind::NotADirectory => Self::NotAFolder { path },
+            _ => Self::Io { path, source },
+        }
+    }
+
+    /// Sorts what the database reported about the folder.
+    pub(crate) fn database(path: &Path, error: fjall::Error) -> Self {
+        let folder = path.to_path_buf();
+        match error {
+            fjall::Error::Locked => Self::InUse { path: folder },
+            fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => match io.kind() {
+                // The database misses or misreads a file of its own.
+                ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData => {
+                    Self::Damaged { path: folder, what: io.to_string() }
+                }
+                _ => Self::io(path, io),
+            },
+            other => Self::Damaged { path: folder, what: format!("{other:?}") },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_reports_becomes_a_remedy() {
+        // The numbers are EACCES, EROFS, ENOSPC and ENOTDIR.
+        for (errno, remedy) in [
+            (13, "no permission for /x"),
+            (30, "no permission for /x"),
+            (28, "free some space"),
+            (20, "choose a folder"),
+        ] {
+            let text = OpenError::io(Path::new("/x"), std::io::Error::from_raw_os_error(errno)).to_string();
+            assert!(text.contains(remedy), "{errno}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_database_that_is_locked_is_in_use() {
+        let text = OpenError::database(Path::new("/x"), fjall::Error::Locked).to_string();
+        assert!(text.contains("/x is in use by another process"), "{text}");
+    }
+}

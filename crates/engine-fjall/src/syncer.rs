@@ -1,0 +1,189 @@
+//! Group commit: one thread makes durable, in one sync, all batches that have been applied so far.
+//!
+//! A batch enters the queue after it was applied, and the thread takes the whole queue before it syncs: so a sync
+//! covers every batch whose answer it gives, and every batch before those.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use futures::FutureExt;
+use tokio::sync::oneshot;
+use wayleave_engine::{Commit, Error};
+
+type Answer = oneshot::Sender<Result<(), Error>>;
+
+/// The sync thread and its queue. Dropping it syncs what is left and ends the thread.
+pub(crate) struct Syncer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Answer>,
+    closing: bool,
+    /// Why nothing can be made durable any more. After a failed sync nobody knows what reached the disk, so neither
+    /// a second sync nor another batch may pretend otherwise: the store must be opened again.
+    failed: Option<String>,
+}
+
+impl Syncer {
+    /// Starts the thread; `sync` makes everything that has been applied durable, or says why it could not.
+    ///
+    /// # Errors
+    /// If the machine gives no thread.
+    pub(crate) fn start(sync: impl Fn() -> Result<(), String> + Send + 'static) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("wayleave-sync".into()).spawn(move || theirs.run(&sync))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Refuses if the store has failed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the failure that came first.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &self.shared.lock().failed {
+            Some(why) => Err(Error::Unavailable(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Marks the store as failed; the first cause stays.
+    pub(crate) fn fail(&self, why: String) {
+        self.shared.lock().fail(why);
+    }
+
+    /// The answer for a batch that has just been applied.
+    pub(crate) fn answer(&self) -> Commit {
+        let (answer, durable) = oneshot::channel();
+        let mut queue = self.shared.lock();
+        if let Some(why) = &queue.failed {
+            return std::future::ready(Err(Error::OutcomeUnknown(why.clone()))).boxed();
+        }
+        queue.waiting.push(answer);
+        drop(queue);
+        self.shared.changed.notify_one();
+        durable
+            .map(|durable| durable.unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into()))))
+            .boxed()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread's life: wait, take all, sync once, answer all.
+    fn run(&self, sync: &impl Fn() -> Result<(), String>) {
+        while let Some(batches) = self.take() {
+            let result = sync();
+            if let Err(why) = &result {
+                tracing::error!(error = %why, "sync failed; the store must be opened again");
+                self.lock().fail(why.clone());
+            }
+            let result = result.map_err(Error::OutcomeUnknown);
+            for batch in batches {
+                // Nobody may be listening any more; that is theirs to decide.
+                let _ = batch.send(result.clone());
+            }
+        }
+    }
+
+    /// All that waits, as soon as something does; none when the store is closing and nothing waits.
+    fn take(&self) -> Option<Vec<Answer>> {
+        let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closing;
+        let mut queue = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let batches = std::mem::take(&mut queue.waiting);
+        (!batches.is_empty()).then_some(batches)
+    }
+}
+
+impl Queue {
+    fn fail(&mut self, why: String) {
+        let why = self.failed.get_or_insert(why).clone();
+        for batch in self.waiting.drain(..) {
+            let _ = batch.send(Err(Error::OutcomeUnknown(why.clone())));
+        }
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has dropped its answers: their callers have been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn batches_that_wait_share_one_sync() {
+        let syncs = Arc::new(AtomicUsize::new(0));
+        let (begun, first_sync) = mpsc::channel();
+        let (go, gate) = mpsc::channel::<()>();
+        let counted = Arc::clone(&syncs);
+        let syncer = Syncer::start(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            begun.send(()).unwrap();
+            gate.recv().unwrap();
+            Ok(())
+        })
+        .unwrap();
+        let first = syncer.answer();
+        first_sync.recv().unwrap();
+        let mut rest: Vec<_> = (0..100).map(|_| syncer.answer()).collect();
+        assert!(rest[99].as_mut().now_or_never().is_none(), "not durable before a sync that began after it");
+        go.send(()).unwrap();
+        first.await.unwrap();
+        go.send(()).unwrap();
+        for answer in rest {
+            answer.await.unwrap();
+        }
+        assert_eq!(syncs.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_failed_sync_leaves_outcomes_unknown_and_the_store_closed() {
+        let syncer = Syncer::start(|| Err("the disk is gone".into())).unwrap();
+        assert_eq!(syncer.check(), Ok(()));
+        assert_eq!(syncer.answer().await, Err(Error::OutcomeUnknown("the disk is gone".into())));
+        assert_eq!(syncer.check(), Err(Error::Unavailable("the disk is gone".into())));
+        assert_eq!(syncer.answer().await, Err(Error::OutcomeUnknown("the disk is gone".into())));
+    }
+
+    #[tokio::test]
+    async fn the_first_failure_is_the_one_that_is_told() {
+        let syncer = Syncer::start(|| Ok(())).unwrap();
+        syncer.fail("first".into());
+        syncer.fail("second".into());
+        assert_eq!(syncer.check(), Err(Error::Unavailable("first".into())));
+    }
+
+    #[tokio::test]
+    async fn closing_syncs_what_is_left() {
+        let syncer = Syncer::start(|| Ok(())).unwrap();
+        let answers: Vec<_> = (0..10).map(|_| syncer.answer()).collect();
+        drop(syncer);
+        for answer in answers {
+            assert_eq!(answer.await, Ok(()));
+        }
+    }
+}

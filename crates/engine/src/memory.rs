@@ -1,0 +1,260 @@
+//! The memory engine: the reference for the conformance suite, and the store that the simulator breaks on purpose.
+//!
+//! What is visible and what is durable are kept apart: a stepped engine makes batches durable only when told, and
+//! [`Memory::crash`] leaves what a real crash would leave, the durable batches in commit order and nothing after them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use tokio::sync::oneshot;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Time;
+
+use crate::clock::Clock;
+use crate::fences::{Fences, Turn};
+use crate::{Batch, Commit, Engine, Error, Key, Pending, Row, Scan, Value};
+
+/// An engine that forgets everything when it is dropped.
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    rows: BTreeMap<Key, Value>,
+    fences: Fences,
+    /// The latest time told: a clock that steps back must not be seen.
+    last: Time,
+    /// Durable only when told.
+    stepped: bool,
+    /// Visible but not durable, in commit order.
+    waiting: VecDeque<Waiting>,
+    /// Why every call is refused, while it is.
+    outage: Option<String>,
+    refusals: VecDeque<Error>,
+    lost_answers: VecDeque<LostAnswer>,
+}
+
+/// A batch that is visible but not durable, with what a crash must put back.
+struct Waiting {
+    rows: Vec<(Key, Option<Value>)>,
+    turns: Vec<(ShardId, Turn)>,
+    done: oneshot::Sender<Result<(), Error>>,
+}
+
+/// What truly happens to a batch whose answer is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostAnswer {
+    /// It was applied.
+    Applied,
+    /// It never arrived.
+    Dropped,
+}
+
+impl Memory {
+    /// An engine in which every batch is durable at once.
+    #[must_use]
+    pub fn new(clock: impl Clock) -> Self {
+        Self { clock: Arc::new(clock), state: Mutex::default() }
+    }
+
+    /// An engine in which batches wait to be made durable, by [`Memory::make_durable`].
+    #[must_use]
+    pub fn stepped(clock: impl Clock) -> Self {
+        let state = State { stepped: true, ..State::default() };
+        Self { clock: Arc::new(clock), state: Mutex::new(state) }
+    }
+
+    /// How many batches are visible but not durable.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Makes the oldest `count` waiting batches durable and answers them. Returns how many there were.
+    pub fn make_durable(&self, count: usize) -> usize {
+        let mut state = self.lock();
+        let count = count.min(state.waiting.len());
+        let durable: Vec<Waiting> = state.waiting.drain(..count).collect();
+        drop(state);
+        for batch in durable {
+            // Nobody may be listening any more; the batch is durable all the same.
+            let _ = batch.done.send(Ok(()));
+        }
+        count
+    }
+
+    /// Ends this engine as a power cut would and returns the one that starts afterwards, with the durable batches
+    /// only. The old one's waiting commits resolve as unknown, and it answers nothing from then on.
+    #[must_use]
+    pub fn crash(&self) -> Self {
+        let mut state = self.lock();
+        while let Some(batch) = state.waiting.pop_back() {
+            state.put_back(batch.rows, batch.turns);
+            let _ = batch.done.send(Err(Error::OutcomeUnknown("the store crashed".into())));
+        }
+        let next = State {
+            rows: std::mem::take(&mut state.rows),
+            fences: std::mem::take(&mut state.fences),
+            last: state.last,
+            stepped: state.stepped,
+            ..State::default()
+        };
+        state.outage = Some("the store crashed; open it again".into());
+        Self { clock: Arc::clone(&self.clock), state: Mutex::new(next) }
+    }
+
+    /// From now on every call is refused as unavailable, until [`Memory::end_outage`].
+    pub fn begin_outage(&self, why: &str) {
+        self.lock().outage = Some(why.into());
+    }
+
+    /// Ends an outage.
+    pub fn end_outage(&self) {
+        self.lock().outage = None;
+    }
+
+    /// The next call, whichever it is, gets this error and changes nothing. Further ones queue up.
+    pub fn fail_next(&self, error: Error) {
+        self.lock().refusals.push_back(error);
+    }
+
+    /// The next commit that would have succeeded is answered as unknown, whatever truly happens to it.
+    pub fn lose_next_answer(&self, truth: LostAnswer) {
+        self.lock().lost_answers.push_back(truth);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in a test must not hide behind a second one: every change below is complete or not begun.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_own(&self, shard: ShardId) -> Result<(Turn, Commit), Error> {
+        let mut state = self.lock();
+        state.refuse()?;
+        let old = state.fences.turn(shard);
+        let new = Turn { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
+        state.fences.set(shard, new);
+        Ok((new, state.settle(Vec::new(), vec![(shard, old)])))
+    }
+
+    fn try_commit(&self, batch: Batch) -> Result<Commit, Error> {
+        let mut state = self.lock();
+        state.refuse()?;
+        let turns = state.fences.check(&batch.fences)?;
+        if batch.expects.iter().any(|(key, value)| state.rows.get(key) != value.as_ref()) {
+            return Err(Error::Conflict);
+        }
+        let lost = state.lost_answers.pop_front();
+        if lost == Some(LostAnswer::Dropped) {
+            return Err(Error::OutcomeUnknown("the answer was lost".into()));
+        }
+        let old_turns = turns.iter().map(|(shard, _)| (*shard, state.fences.turn(*shard))).collect();
+        for (shard, turn) in turns {
+            state.fences.set(shard, turn);
+        }
+        let mut old_rows = Vec::new();
+        for write in batch.writes {
+            let old = match write.value {
+                Some(value) => state.rows.insert(write.key.clone(), value),
+                None => state.rows.remove(&write.key),
+            };
+            if state.stepped {
+                old_rows.push((write.key, old));
+            }
+        }
+        let commit = state.settle(old_rows, old_turns);
+        match lost {
+            Some(_) => Err(Error::OutcomeUnknown("the answer was lost".into())),
+            None => Ok(commit),
+        }
+    }
+
+    fn try_scan(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
+        let mut state = self.lock();
+        state.refuse()?;
+        Ok(scans.iter().map(|scan| state.scan(scan)).collect())
+    }
+
+    fn try_get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
+        let mut state = self.lock();
+        state.refuse()?;
+        Ok(keys.iter().map(|key| state.rows.get(key).cloned()).collect())
+    }
+}
+
+impl State {
+    fn refuse(&mut self) -> Result<(), Error> {
+        if let Some(why) = &self.outage {
+            return Err(Error::Unavailable(why.clone()));
+        }
+        self.refusals.pop_front().map_or(Ok(()), Err)
+    }
+
+    fn scan(&self, scan: &Scan) -> Vec<Row> {
+        // A map refuses a range that ends before it begins; to a caller it is merely empty.
+        if scan.from >= scan.to {
+            return Vec::new();
+        }
+        let range = self.rows.range::<Key, _>(&scan.from..&scan.to);
+        range.take(scan.limit).map(|(key, value)| Row { key: key.clone(), value: value.clone() }).collect()
+    }
+
+    /// Answers a batch that has just been applied: at once, or when it is made durable.
+    fn settle(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, Turn)>) -> Commit {
+        if !self.stepped {
+            return std::future::ready(Ok(())).boxed();
+        }
+        let (done, answer) = oneshot::channel();
+        self.waiting.push_back(Waiting { rows, turns, done });
+        answer
+            .map(|answer| answer.unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into()))))
+            .boxed()
+    }
+
+    /// Undoes a batch: the newest change first, so that a key written twice gets its first value back.
+    fn put_back(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, Turn)>) {
+        for (key, old) in rows.into_iter().rev() {
+            match old {
+                Some(value) => self.rows.insert(key, value),
+                None => self.rows.remove(&key),
+            };
+        }
+        for (shard, turn) in turns {
+            self.fences.set(shard, turn);
+        }
+    }
+}
+
+impl Engine for Memory {
+    fn now(&self) -> Time {
+        let mut state = self.lock();
+        state.last = state.last.max(self.clock.read());
+        state.last
+    }
+
+    fn own(&self, shard: ShardId) -> Pending<'_, (Epoch, u64)> {
+        match self.try_own(shard) {
+            Ok((turn, durable)) => durable.map(move |done| done.map(|()| (turn.epoch, turn.seq))).boxed(),
+            Err(error) => std::future::ready(Err(error)).boxed(),
+        }
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
+        std::future::ready(self.try_get(keys)).boxed()
+    }
+
+    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
+        std::future::ready(self.try_scan(scans)).boxed()
+    }
+
+    fn commit(&self, batch: Batch) -> Commit {
+        self.try_commit(batch).unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,0 +1,83 @@
+//! A queued URL in the order of its queue.
+//! Lifetime: while the URL is queued.
+//! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if cut, details.
+
+use wayleave_core::frontier::row::{DueRow, Turn};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::QueueId;
+use wayleave_core::time::Time;
+use wayleave_core::wire::{Damaged, Reader, Writer};
+
+use super::url::{decode_details, encode_details};
+use super::{Kind, key as keys};
+use crate::Key;
+
+const VERSION: u8 = 1;
+
+/// The key of a queued URL.
+#[must_use]
+pub fn key(queue: QueueId, turn: Turn, url: &[u8]) -> Key {
+    let mut key = prefix_with_room(queue, 7 + url.len());
+    key.push(turn.lane);
+    keys::push_time(&mut key, turn.due);
+    key.extend_from_slice(url);
+    key
+}
+
+/// What the keys of a queue begin with.
+#[must_use]
+pub fn prefix(queue: QueueId) -> Key {
+    prefix_with_room(queue, 0)
+}
+
+/// The key after the last one of a lane.
+#[must_use]
+pub fn lane_end(queue: QueueId, lane: u8) -> Key {
+    let mut key = prefix_with_room(queue, 1);
+    key.push(lane + 1);
+    key
+}
+
+fn prefix_with_room(queue: QueueId, room: usize) -> Key {
+    let mut key = keys::start(queue.host.birth(), Kind::Due, 9 + room);
+    keys::push_host(&mut key, queue.host);
+    keys::push_queue_no(&mut key, queue.no);
+    key
+}
+
+/// The URL that a key names, with its turn.
+///
+/// # Errors
+/// If it is not such a key.
+pub fn parse_key(key: &[u8]) -> Result<(QueueId, Turn, UrlKey), Damaged> {
+    let mut parts = keys::Parts(key);
+    let (shard, _) = parts.prefix()?;
+    let queue = parts.queue(shard)?;
+    let turn = Turn { lane: parts.number::<1>()? as u8, due: Time(parts.number::<6>()?) };
+    Ok((queue, turn, UrlKey(parts.rest().into())))
+}
+
+/// A row as bytes.
+#[must_use]
+pub fn encode(row: &DueRow) -> Vec<u8> {
+    let mut out = Writer::with_capacity(16 + row.details.metadata.as_bytes().len());
+    out.byte(VERSION);
+    out.number(row.created.0);
+    out.text(row.whole.as_deref().unwrap_or_default());
+    encode_details(&mut out, &row.details);
+    out.into()
+}
+
+/// A row from its bytes.
+///
+/// # Errors
+/// If they are not those of such a row.
+pub fn decode(bytes: &[u8]) -> Result<DueRow, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("a due row has a version that is not known"));
+    }
+    let created = Time(input.number()?);
+    let whole = Some(input.text()?).filter(|text| !text.is_empty()).map(Into::into);
+    Ok(DueRow { created, whole, details: decode_details(&mut input)? })
+}

@@ -1,0 +1,43 @@
+//! A hold of the paced form, by its end.
+//! Lifetime: from the hand-out until the URL is completed or the hold runs out.
+//! Key: owning shard · 8 · end · host id · queue · URL. Value: empty.
+
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::{HostId, QueueId, ShardId};
+use wayleave_core::time::Time;
+use wayleave_core::wire::Damaged;
+
+use super::{Kind, key as keys};
+use crate::Key;
+
+/// The key of a hold.
+#[must_use]
+pub fn key(shard: ShardId, until: Time, queue: QueueId, url: &[u8]) -> Key {
+    let mut key = keys::start(shard, Kind::Hold, 17 + url.len());
+    keys::push_time(&mut key, until);
+    key.extend_from_slice(&queue.host.0.to_be_bytes());
+    keys::push_queue_no(&mut key, queue.no);
+    key.extend_from_slice(url);
+    key
+}
+
+/// The first key of holds that end at a time.
+#[must_use]
+pub fn from(shard: ShardId, until: Time) -> Key {
+    let mut key = keys::start(shard, Kind::Hold, 6);
+    keys::push_time(&mut key, until);
+    key
+}
+
+/// The hold that a key names.
+///
+/// # Errors
+/// If it is not such a key.
+pub fn parse_key(key: &[u8]) -> Result<(Time, QueueId, UrlKey), Damaged> {
+    let mut parts = keys::Parts(key);
+    parts.prefix()?;
+    let until = parts.time()?;
+    let host = HostId(parts.number::<8>()?);
+    let queue = QueueId { host, no: parts.number::<3>()? as u32 };
+    Ok((until, queue, UrlKey(parts.rest().into())))
+}

@@ -1,0 +1,147 @@
+//! A host with its queues and, while it is a group of its own, its pace.
+//! Lifetime: from its first URL or setting until its last queue is deleted.
+//! Key: owning shard · 4 · host id. Value: version, name, flags, what is set, pace, queues with lanes.
+
+use wayleave_core::frontier::row::{HostRow, Lane, Pace, QueueRow};
+use wayleave_core::ids::{CrawlNo, GroupId, HostId};
+use wayleave_core::settings::PaceSettings;
+use wayleave_core::time::{Millis, Time};
+use wayleave_core::wire::{Damaged, Reader, Writer};
+
+const VERSION: u8 = 1;
+
+/// A row as bytes.
+#[must_use]
+pub fn encode(row: &HostRow) -> Vec<u8> {
+    let mut out = Writer::with_capacity(64 + row.name.len());
+    out.byte(VERSION);
+    out.text(&row.name);
+    out.maybe(row.group.map(|id| id.0));
+    encode_settings(&mut out, &row.settings);
+    out.number(row.robots_delay.0);
+    out.maybe(row.queued_at.map(|at| at.0));
+    out.number(row.next_queue.into());
+    encode_pace(&mut out, &row.pace);
+    out.number(row.queues.len() as u64);
+    for queue in &row.queues {
+        encode_queue(&mut out, queue);
+    }
+    out.into()
+}
+
+/// A row from its id and its bytes.
+///
+/// # Errors
+/// If they are not those of such a row.
+pub fn decode(id: HostId, bytes: &[u8]) -> Result<HostRow, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("a host row has a version that is not known"));
+    }
+    let mut row = HostRow {
+        id,
+        name: input.text()?.into(),
+        group: input.maybe()?.map(GroupId),
+        settings: decode_settings(&mut input)?,
+        robots_delay: Millis(input.number()?),
+        queued_at: input.maybe()?.map(Time),
+        next_queue: input.small()?,
+        pace: decode_pace(&mut input)?,
+        queues: Vec::new(),
+    };
+    let queues: usize = input.small()?;
+    row.queues.reserve_exact(queues.min(64));
+    for _ in 0..queues {
+        row.queues.push(decode_queue(&mut input)?);
+    }
+    Ok(row)
+}
+
+pub(super) fn encode_pace(out: &mut Writer, pace: &Pace) {
+    if *pace == Pace::default() {
+        return out.byte(0);
+    }
+    out.byte(1);
+    out.number(pace.last_end.0);
+    out.number(pace.last_duration.0);
+    out.number(pace.last_crawl.0.into());
+    out.number(pace.backoff_until.0);
+    out.number(pace.backoff_count.into());
+}
+
+pub(super) fn decode_pace(input: &mut Reader<'_>) -> Result<Pace, Damaged> {
+    if input.byte()? == 0 {
+        return Ok(Pace::default());
+    }
+    Ok(Pace {
+        last_end: Time(input.number()?),
+        last_duration: Millis(input.number()?),
+        last_crawl: CrawlNo(input.small()?),
+        backoff_until: Time(input.number()?),
+        backoff_count: input.small()?,
+    })
+}
+
+pub(super) fn encode_settings(out: &mut Writer, settings: &PaceSettings) {
+    if settings.is_empty() {
+        return out.byte(0);
+    }
+    let PaceSettings { delay, factor_milli, delay_min, delay_max, blocked_until, paused, limit, parallel } = *settings;
+    out.byte(1);
+    out.maybe(delay.map(|m| m.0));
+    out.maybe(factor_milli.map(u64::from));
+    out.maybe(delay_min.map(|m| m.0));
+    out.maybe(delay_max.map(|m| m.0));
+    out.maybe(blocked_until.map(|t| t.0));
+    out.maybe(paused.map(u64::from));
+    out.maybe(limit);
+    out.maybe(parallel.map(u64::from));
+}
+
+pub(super) fn decode_settings(input: &mut Reader<'_>) -> Result<PaceSettings, Damaged> {
+    if input.byte()? == 0 {
+        return Ok(PaceSettings::default());
+    }
+    Ok(PaceSettings {
+        delay: input.maybe()?.map(Millis),
+        factor_milli: input.maybe()?.map(|n| n as u32),
+        delay_min: input.maybe()?.map(Millis),
+        delay_max: input.maybe()?.map(Millis),
+        blocked_until: input.maybe()?.map(Time),
+        paused: input.maybe()?.map(|n| n != 0),
+        limit: input.maybe()?,
+        parallel: input.maybe()?.map(|n| n as u32),
+    })
+}
+
+fn encode_queue(out: &mut Writer, queue: &QueueRow) {
+    let QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns } = queue;
+    out.number((*no).into());
+    out.number(crawl.0.into());
+    for count in [reserved, fetched, gone, failed] {
+        out.number((*count).into());
+    }
+    out.maybe(*limit);
+    out.byte(*turns);
+    out.number(lanes.len() as u64);
+    for Lane { lane, count, head, from } in lanes {
+        out.byte(*lane);
+        out.number((*count).into());
+        out.number(head.0);
+        out.number(from.0.0);
+        out.bytes(&from.1);
+    }
+}
+
+fn decode_queue(input: &mut Reader<'_>) -> Result<QueueRow, Damaged> {
+    let (no, crawl) = (input.small()?, CrawlNo(input.small()?));
+    let (reserved, fetched, gone, failed) = (input.small()?, input.small()?, input.small()?, input.small()?);
+    let (limit, turns) = (input.maybe()?, input.byte()?);
+    let count: usize = input.small()?;
+    let mut lanes = Vec::with_capacity(count.min(16));
+    for _ in 0..count {
+        let (lane, count, head) = (input.byte()?, input.small()?, Time(input.number()?));
+        lanes.push(Lane { lane, count, head, from: (Time(input.number()?), input.bytes()?.into()) });
+    }
+    Ok(QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns })
+}

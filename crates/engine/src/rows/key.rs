@@ -1,0 +1,116 @@
+//! Keys: shard (2 bytes), kind (1 byte), then what names the row, all big-endian so that bytes sort as numbers do.
+
+use wayleave_core::ids::{HostId, QueueId, ShardId};
+use wayleave_core::time::Time;
+use wayleave_core::wire::Damaged;
+
+use super::Kind;
+use crate::Key;
+
+/// The bytes of shard and kind.
+pub const PREFIX_BYTES: usize = 3;
+
+/// A key of a kind with room for `room` more bytes.
+#[must_use]
+pub fn start(shard: ShardId, kind: Kind, room: usize) -> Key {
+    let mut key = Vec::with_capacity(PREFIX_BYTES + room);
+    key.extend_from_slice(&shard.0.to_be_bytes());
+    key.push(kind as u8);
+    key
+}
+
+/// The keys of a kind in a shard: from the first, up to the second, itself left out.
+#[must_use]
+pub fn range(shard: ShardId, first: Kind, last: Kind) -> (Key, Key) {
+    let mut end = start(shard, last, 0);
+    if let Some(kind) = end.last_mut() {
+        *kind += 1;
+    }
+    (start(shard, first, 0), end)
+}
+
+/// The first key after all that begin with `prefix`.
+#[must_use]
+pub fn after_prefix(prefix: &[u8]) -> Key {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![u8::MAX; 64]
+}
+
+/// The number of a host within its birth shard: six bytes.
+pub fn push_host(key: &mut Key, host: HostId) {
+    let bytes = host.counter().to_be_bytes();
+    key.extend_from_slice(bytes.last_chunk::<6>().unwrap_or(&[0; 6]));
+}
+
+/// The number of a queue: three bytes.
+pub fn push_queue_no(key: &mut Key, no: u32) {
+    let bytes = no.to_be_bytes();
+    key.extend_from_slice(bytes.last_chunk::<3>().unwrap_or(&[0; 3]));
+}
+
+/// A time: six bytes.
+pub fn push_time(key: &mut Key, time: Time) {
+    let bytes = time.0.min(Time::NEVER.0).to_be_bytes();
+    key.extend_from_slice(bytes.last_chunk::<6>().unwrap_or(&[0; 6]));
+}
+
+/// Reads the pieces of a key in turn.
+pub struct Parts<'a>(pub &'a [u8]);
+
+impl<'a> Parts<'a> {
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// If fewer are left.
+    pub fn take<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Damaged("a key is too short"))?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    /// A number of `N` bytes.
+    ///
+    /// # Errors
+    /// If fewer bytes are left.
+    pub fn number<const N: usize>(&mut self) -> Result<u64, Damaged> {
+        Ok(self.take::<N>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    }
+
+    /// Shard and kind.
+    ///
+    /// # Errors
+    /// If the key is too short.
+    pub fn prefix(&mut self) -> Result<(ShardId, u8), Damaged> {
+        let shard = ShardId(self.number::<2>()? as u16);
+        Ok((shard, self.number::<1>()? as u8))
+    }
+
+    /// A queue of the shard that the key begins with.
+    ///
+    /// # Errors
+    /// If the key is too short.
+    pub fn queue(&mut self, birth: ShardId) -> Result<QueueId, Damaged> {
+        let host = HostId::new(birth, self.number::<6>()?);
+        Ok(QueueId { host, no: self.number::<3>()? as u32 })
+    }
+
+    /// A time.
+    ///
+    /// # Errors
+    /// If the key is too short.
+    pub fn time(&mut self) -> Result<Time, Damaged> {
+        Ok(Time(self.number::<6>()?))
+    }
+
+    /// All that is left.
+    #[must_use]
+    pub const fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}

@@ -1,0 +1,66 @@
+//! The hot rows of one commit, packed: one row in the store instead of one for each host that a batch touched.
+//! Lifetime: until the hot rows in it have been written out one by one.
+//! Key: owning shard · 10 · commit number. Value: version, then key and value (or its absence) of each row.
+
+use wayleave_core::ids::ShardId;
+use wayleave_core::wire::{Damaged, Reader, Writer};
+
+use super::{Kind, key as keys};
+use crate::{Key, Write};
+
+const VERSION: u8 = 1;
+
+/// The key of a commit's log row.
+#[must_use]
+pub fn key(shard: ShardId, seq: u64) -> Key {
+    let mut key = keys::start(shard, Kind::Log, 8);
+    key.extend_from_slice(&seq.to_be_bytes());
+    key
+}
+
+/// The commit number that a key names.
+///
+/// # Errors
+/// If it is not such a key.
+pub fn parse_key(key: &[u8]) -> Result<u64, Damaged> {
+    let mut parts = keys::Parts(key);
+    parts.prefix()?;
+    parts.number::<8>()
+}
+
+/// Packs changes.
+#[must_use]
+pub fn encode(writes: &[Write]) -> Vec<u8> {
+    let bytes = writes.iter().map(|w| w.key.len() + w.value.as_ref().map_or(0, Vec::len) + 6).sum();
+    let mut out = Writer::with_capacity(bytes);
+    out.byte(VERSION);
+    for write in writes {
+        out.bytes(&write.key);
+        match &write.value {
+            None => out.byte(0),
+            Some(value) => {
+                out.byte(1);
+                out.bytes(value);
+            }
+        }
+    }
+    out.into()
+}
+
+/// Unpacks changes: each key with its value, or none if the row is gone.
+///
+/// # Errors
+/// If the bytes are not those of such a row.
+pub fn decode(bytes: &[u8]) -> Result<Vec<(&[u8], Option<&[u8]>)>, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("a log row has a version that is not known"));
+    }
+    let mut changes = Vec::new();
+    while !input.is_empty() {
+        let key = input.bytes()?;
+        let value = if input.byte()? == 0 { None } else { Some(input.bytes()?) };
+        changes.push((key, value));
+    }
+    Ok(changes)
+}

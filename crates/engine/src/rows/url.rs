@@ -1,0 +1,202 @@
+//! A URL that is known.
+//! Lifetime: from its first put until it is purged or its queue is deleted.
+//! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then what its place needs.
+
+use wayleave_core::frontier::row::{Details, End, Place, Turn, UrlRow};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::frontier::view::LastVisit;
+use wayleave_core::ids::{QueueId, Token};
+use wayleave_core::metadata::Metadata;
+use wayleave_core::time::{Millis, Time};
+use wayleave_core::wire::{Damaged, Reader, Writer};
+
+use super::{Kind, key as keys};
+use crate::Key;
+
+const VERSION: u8 = 1;
+const QUEUED: u8 = 0;
+const HELD: u8 = 1;
+const RESERVED: u8 = 2;
+const FETCHED: u8 = 3;
+const GONE: u8 = 4;
+const FAILED: u8 = 5;
+
+/// The key of a URL.
+#[must_use]
+pub fn key(queue: QueueId, url: &[u8]) -> Key {
+    let mut key = prefix_with_room(queue, url.len());
+    key.extend_from_slice(url);
+    key
+}
+
+/// What the keys of a queue's URLs begin with.
+#[must_use]
+pub fn prefix(queue: QueueId) -> Key {
+    prefix_with_room(queue, 0)
+}
+
+fn prefix_with_room(queue: QueueId, room: usize) -> Key {
+    let mut key = keys::start(queue.host.birth(), Kind::Url, 9 + room);
+    keys::push_host(&mut key, queue.host);
+    keys::push_queue_no(&mut key, queue.no);
+    key
+}
+
+/// The URL that a key names.
+///
+/// # Errors
+/// If it is not such a key.
+pub fn parse_key(key: &[u8]) -> Result<(QueueId, UrlKey), Damaged> {
+    let mut parts = keys::Parts(key);
+    let (shard, _) = parts.prefix()?;
+    let queue = parts.queue(shard)?;
+    Ok((queue, UrlKey(parts.rest().into())))
+}
+
+/// A row as bytes.
+#[must_use]
+pub fn encode(row: &UrlRow) -> Vec<u8> {
+    let mut out = Writer::with_capacity(24);
+    out.byte(VERSION);
+    out.number(row.created.0);
+    out.text(row.whole.as_deref().unwrap_or_default());
+    match &row.place {
+        Place::Queued(turn) => {
+            out.byte(QUEUED);
+            encode_turn(&mut out, *turn);
+        }
+        Place::Held { until, turn, details } => {
+            out.byte(HELD);
+            out.number(until.0);
+            encode_turn(&mut out, *turn);
+            encode_details(&mut out, details);
+        }
+        Place::Reserved { token, turn, details } => {
+            out.byte(RESERVED);
+            out.raw(&token.0);
+            encode_turn(&mut out, *turn);
+            encode_details(&mut out, details);
+        }
+        Place::Done { end, attempts, last } => {
+            out.byte(match end {
+                End::Fetched => FETCHED,
+                End::Gone => GONE,
+                End::Failed => FAILED,
+            });
+            out.number((*attempts).into());
+            encode_last(&mut out, last.as_ref());
+        }
+    }
+    out.into()
+}
+
+/// A row from its bytes.
+///
+/// # Errors
+/// If they are not those of such a row.
+pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("a URL row has a version that is not known"));
+    }
+    let created = Time(input.number()?);
+    let whole = Some(input.text()?).filter(|text| !text.is_empty()).map(Into::into);
+    let place = match input.byte()? {
+        QUEUED => Place::Queued(decode_turn(&mut input)?),
+        HELD => Place::Held {
+            until: Time(input.number()?),
+            turn: decode_turn(&mut input)?,
+            details: decode_details(&mut input)?,
+        },
+        RESERVED => Place::Reserved {
+            token: Token(input.raw(16)?.try_into().map_err(|_| Damaged("a token is too short"))?),
+            turn: decode_turn(&mut input)?,
+            details: decode_details(&mut input)?,
+        },
+        kind @ FETCHED..=FAILED => Place::Done {
+            end: [End::Fetched, End::Gone, End::Failed]
+                .get(usize::from(kind - FETCHED))
+                .copied()
+                .ok_or(Damaged("an end is not known"))?,
+            attempts: input.small()?,
+            last: decode_last(&mut input)?,
+        },
+        _ => return Err(Damaged("a URL's place is not known")),
+    };
+    Ok(UrlRow { created, whole, place })
+}
+
+fn encode_turn(out: &mut Writer, turn: Turn) {
+    out.byte(turn.lane);
+    out.number(turn.due.0);
+}
+
+fn decode_turn(input: &mut Reader<'_>) -> Result<Turn, Damaged> {
+    Ok(Turn { lane: input.byte()?, due: Time(input.number()?) })
+}
+
+fn encode_last(out: &mut Writer, last: Option<&LastVisit>) {
+    match last {
+        None => out.number(0),
+        Some(last) => {
+            out.number(last.at.0 + 1);
+            out.maybe(last.status.map(u64::from));
+            out.byte(last.exhausted.into());
+        }
+    }
+}
+
+fn decode_last(input: &mut Reader<'_>) -> Result<Option<LastVisit>, Damaged> {
+    let Some(at) = input.maybe()? else { return Ok(None) };
+    let status = input.maybe()?.map(|status| status as u16);
+    Ok(Some(LastVisit { at: Time(at), status, exhausted: input.byte()? != 0 }))
+}
+
+/// Most URLs have none of these; then it is one zero byte.
+pub(super) fn encode_details(out: &mut Writer, details: &Details) {
+    let Details { attempts, depth, last, interval, metadata } = details;
+    let flags = u8::from(*attempts > 0)
+        | u8::from(*depth > 0) << 1
+        | u8::from(last.is_some()) << 2
+        | u8::from(interval.is_some()) << 3
+        | u8::from(!metadata.is_empty()) << 4;
+    out.byte(flags);
+    if *attempts > 0 {
+        out.number((*attempts).into());
+    }
+    if *depth > 0 {
+        out.number((*depth).into());
+    }
+    if last.is_some() {
+        encode_last(out, last.as_ref());
+    }
+    if let Some(interval) = interval {
+        out.number(interval.0);
+    }
+    if !metadata.is_empty() {
+        out.bytes(metadata.as_bytes());
+    }
+}
+
+pub(super) fn decode_details(input: &mut Reader<'_>) -> Result<Details, Damaged> {
+    let flags = input.byte()?;
+    let has = |bit: u8| flags & (1 << bit) != 0;
+    let mut details = Details::default();
+    if has(0) {
+        details.attempts = input.small()?;
+    }
+    if has(1) {
+        details.depth = input.small()?;
+    }
+    if has(2) {
+        details.last = decode_last(input)?;
+    }
+    if has(3) {
+        details.interval = Some(Millis(input.number()?));
+    }
+    if has(4) {
+        let bytes = input.bytes()?.to_vec();
+        details.metadata = Metadata::from_bytes(bytes).map_err(|_| Damaged("metadata is too large"))?;
+    }
+    Ok(details)
+}

@@ -1,0 +1,68 @@
+//! DeleteQueue, DeleteCrawl and PurgeURLs: how many URLs went.
+
+use tonic::Status;
+use wayleave_api::urlfrontier::{DeleteCrawlMessage, Long, PurgeUrlParams, QueueWithinCrawlParams};
+use wayleave_core::names::{self, CrawlName};
+use wayleave_core::time::{Millis, Time};
+use wayleave_shard::Answer;
+use wayleave_shard::Frontier;
+
+use super::{convert, refused};
+
+const DAY_MS: u64 = 86_400_000;
+
+/// Answers a DeleteQueue call.
+pub async fn delete_queue(frontier: &Frontier, params: &QueueWithinCrawlParams) -> Result<Long, Status> {
+    let crawl = crawl(&params.crawl_id)?;
+    match convert::key(&params.key) {
+        Some(host) => removed(frontier.delete_queue(crawl, host).await),
+        None => Ok(Long { value: 0 }),
+    }
+}
+
+/// Answers a DeleteCrawl call.
+pub async fn delete_crawl(frontier: &Frontier, params: &DeleteCrawlMessage) -> Result<Long, Status> {
+    removed(frontier.delete_crawl(crawl(&params.value)?).await)
+}
+
+/// Answers a PurgeURLs call.
+pub async fn purge_urls(frontier: &Frontier, params: &PurgeUrlParams) -> Result<Long, Status> {
+    let crawl = crawl(&params.crawl_id)?;
+    let host = convert::key(&params.key);
+    if host.is_none() && !params.key.is_empty() {
+        return Ok(Long { value: 0 });
+    }
+    removed(frontier.purge(crawl, host, cut(frontier.now(), params.days)).await)
+}
+
+fn crawl(text: &str) -> Result<CrawlName, Status> {
+    names::crawl(text).map_err(|name| refused::bad_name(&name))
+}
+
+fn removed(answer: Answer<u64>) -> Result<Long, Status> {
+    match answer {
+        Ok(value) => Ok(Long { value }),
+        Err(refusal) if refused::is_unknown(&refusal) => Ok(Long { value: 0 }),
+        Err(refusal) => Err(refused::status(&refusal)),
+    }
+}
+
+/// What was stored before this is purged: with no days, also what was stored in this very millisecond.
+const fn cut(now: Time, days: u32) -> Time {
+    match days {
+        0 => now.after(Millis(1)),
+        days => now.before(Millis(days as u64 * DAY_MS)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_days_purge_everything_and_many_nothing() {
+        assert_eq!(cut(Time(5), 0), Time(6));
+        assert_eq!(cut(Time(3 * DAY_MS), 2), Time(DAY_MS));
+        assert_eq!(cut(Time(5), u32::MAX), Time(0));
+    }
+}

@@ -1,0 +1,175 @@
+//! GetURLs: URLs that may be fetched now, each on hold for a time.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use futures::Stream;
+use tonic::Status;
+use wayleave_api::urlfrontier::{GetParams, UrlInfo, get_params};
+use wayleave_core::frontier::request::{HandOut, Put, PutKind, UrlToFetch};
+use wayleave_core::limits;
+use wayleave_core::names::{self, BadName};
+use wayleave_core::time::Millis;
+use wayleave_shard::Frontier;
+
+use super::metrics::GrpcMetrics;
+use super::{convert, refused};
+
+/// Answers a GetURLs call.
+pub async fn get_urls(frontier: &Frontier, metrics: &GrpcMetrics, params: GetParams) -> Result<HandedOut, Status> {
+    let request = request(&params).map_err(|name| refused::bad_name(&name))?;
+    let started = Instant::now();
+    let urls = match request {
+        Some(request) if frontier.is_active() => match frontier.hand_out(request).await {
+            Ok(urls) => urls,
+            Err(refusal) if refused::is_unknown(&refusal) => Vec::new(),
+            Err(refusal) => return Err(refused::status(&refusal)),
+        },
+        _ => return Ok(HandedOut::new(frontier, Vec::new())),
+    };
+    metrics.on_get(urls.len(), started.elapsed());
+    Ok(HandedOut::new(frontier, urls))
+}
+
+/// What the parameters ask for; none for a key that no queue can have.
+fn request(params: &GetParams) -> Result<Option<HandOut>, BadName> {
+    let keyed = !params.key.is_empty();
+    let crawl = match &params.item {
+        Some(get_params::Item::CrawlId(crawl)) => Some(names::crawl(crawl)?),
+        // The official client sends a key without a crawl and means the default one.
+        _ if keyed => Some(names::DEFAULT_CRAWL.into()),
+        _ => None,
+    };
+    let host = if keyed { convert::key(&params.key) } else { None };
+    if keyed && host.is_none() {
+        return Ok(None);
+    }
+    let hold = match params.delay_requestable {
+        0 => limits::HOLD_DEFAULT,
+        secs => Millis::from_secs(u64::from(secs)),
+    };
+    Ok(Some(HandOut {
+        host,
+        crawl,
+        queues: if keyed { 1 } else { bounded(params.max_queues, limits::HAND_OUT_QUEUES_MAX) },
+        urls: bounded(params.max_urls_per_queue, limits::HAND_OUT_URLS_MAX),
+        cap_held: params.max_urls_per_queue > 0,
+        hold,
+    }))
+}
+
+/// A limit of the client's; 0 asks for as much as there may be.
+fn bounded(asked: u32, max: usize) -> usize {
+    match usize::try_from(asked) {
+        Ok(0) | Err(_) => max,
+        Ok(asked) => asked.min(max),
+    }
+}
+
+/// The URLs of one call on their way to the client. Those that were never given to the transport, because the client
+/// is gone, are put back, so that nobody waits for their holds to end.
+pub struct HandedOut {
+    frontier: Frontier,
+    urls: std::vec::IntoIter<UrlToFetch>,
+}
+
+impl HandedOut {
+    fn new(frontier: &Frontier, urls: Vec<UrlToFetch>) -> Self {
+        Self { frontier: frontier.clone(), urls: urls.into_iter() }
+    }
+}
+
+impl Stream for HandedOut {
+    type Item = Result<UrlInfo, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.urls.next().map(|url| Ok(convert::handed_out(url))))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.urls.size_hint()
+    }
+}
+
+impl Drop for HandedOut {
+    fn drop(&mut self) {
+        if self.urls.len() == 0 {
+            return;
+        }
+        let now = self.frontier.now();
+        let back: Vec<Put> = self.urls.by_ref().map(|url| put_back(url, now)).collect();
+        let frontier = self.frontier.clone();
+        // Outside a runtime the server is stopping; the holds then end by themselves.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { frontier.put(back).await });
+        }
+    }
+}
+
+fn put_back(url: UrlToFetch, now: wayleave_core::time::Time) -> Put {
+    let kind = PutKind::Known { due: Some(now) };
+    Put { url: url.url, host: url.host, crawl: url.crawl, kind, metadata: url.metadata }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(params: GetParams) -> HandOut {
+        request(&params).unwrap().unwrap()
+    }
+
+    fn of_crawl(crawl: &str) -> Option<get_params::Item> {
+        Some(get_params::Item::CrawlId(crawl.into()))
+    }
+
+    #[test]
+    fn zero_asks_for_the_servers_limits() {
+        let want = HandOut {
+            host: None,
+            crawl: None,
+            queues: limits::HAND_OUT_QUEUES_MAX,
+            urls: limits::HAND_OUT_URLS_MAX,
+            cap_held: false,
+            hold: Millis(30_000),
+        };
+        assert_eq!(asked(GetParams::default()), want);
+    }
+
+    #[test]
+    fn numbers_are_unsigned_and_bounded() {
+        let most = GetParams {
+            max_urls_per_queue: u32::MAX,
+            max_queues: u32::MAX,
+            delay_requestable: u32::MAX,
+            ..Default::default()
+        };
+        let most = asked(most);
+        assert_eq!((most.urls, most.queues), (limits::HAND_OUT_URLS_MAX, limits::HAND_OUT_QUEUES_MAX));
+        assert_eq!(most.hold, Millis(4_294_967_295_000));
+        assert!(most.cap_held);
+        let few = asked(GetParams { max_urls_per_queue: 3, max_queues: 2, ..Default::default() });
+        assert_eq!((few.urls, few.queues), (3, 2));
+    }
+
+    #[test]
+    fn a_crawl_that_is_set_but_empty_is_the_default_one() {
+        let crawl = |item| asked(GetParams { item, ..Default::default() }).crawl;
+        assert_eq!(crawl(of_crawl("")).as_deref(), Some("DEFAULT"));
+        assert_eq!(crawl(of_crawl("my_spider")).as_deref(), Some("my_spider"));
+        assert_eq!(crawl(Some(get_params::Item::AnyCrawlId(Default::default()))), None);
+        assert_eq!(crawl(None), None);
+    }
+
+    #[test]
+    fn a_key_without_a_crawl_means_the_default_crawl() {
+        let keyed = |item| asked(GetParams { key: "foo_bar.com".into(), max_queues: 9, item, ..Default::default() });
+        assert_eq!(keyed(None).crawl.as_deref(), Some("DEFAULT"));
+        assert_eq!(keyed(Some(get_params::Item::AnyCrawlId(Default::default()))).crawl.as_deref(), Some("DEFAULT"));
+        assert_eq!(keyed(of_crawl("c")).crawl.as_deref(), Some("c"));
+        assert_eq!(keyed(None).host.as_deref(), Some("foo_bar.com"));
+        assert_eq!(keyed(None).queues, 1, "the number of queues is ignored");
+        assert_eq!(request(&GetParams { key: "k".repeat(256), ..Default::default() }), Ok(None));
+    }
+}

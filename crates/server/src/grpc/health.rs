@@ -1,0 +1,72 @@
+//! gRPC health: serving while the frontier says that it is ready.
+
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use wayleave_shard::Frontier;
+
+/// How often a watched state is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The services that share the frontier's state; the empty name is the whole server.
+const SERVICES: [&str; 2] = ["", "urlfrontier.URLFrontier"];
+
+/// The health service of a frontier.
+pub fn health(frontier: Frontier) -> HealthServer<impl Health> {
+    HealthServer::new(Readiness { frontier })
+}
+
+struct Readiness {
+    frontier: Frontier,
+}
+
+impl Readiness {
+    fn status(&self, service: &str) -> ServingStatus {
+        if !SERVICES.contains(&service) {
+            return ServingStatus::ServiceUnknown;
+        }
+        match self.frontier.readiness() {
+            Ok(()) => ServingStatus::Serving,
+            Err(_) => ServingStatus::NotServing,
+        }
+    }
+}
+
+fn answer(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl Health for Readiness {
+    type WatchStream = BoxStream<'static, Result<HealthCheckResponse, Status>>;
+
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = &request.get_ref().service;
+        match self.status(service) {
+            ServingStatus::ServiceUnknown => Err(Status::not_found(format!("service '{service}' is not known"))),
+            status => Ok(Response::new(answer(status))),
+        }
+    }
+
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let readiness = Self { frontier: self.frontier.clone() };
+        let service = request.into_inner().service;
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let told =
+            stream::unfold((readiness, service, ticks, None), |(readiness, service, mut ticks, last)| async move {
+                loop {
+                    ticks.tick().await;
+                    let status = readiness.status(&service);
+                    if last != Some(status) {
+                        return Some((Ok(answer(status)), (readiness, service, ticks, Some(status))));
+                    }
+                }
+            });
+        Ok(Response::new(told.boxed()))
+    }
+}

@@ -1,0 +1,85 @@
+//! ListQueues, ListCrawls and ListNodes.
+
+use tonic::Status;
+use wayleave_api::urlfrontier::{Pagination, QueueList, StringList};
+use wayleave_core::limits;
+use wayleave_core::names::{self, HostName};
+use wayleave_shard::Frontier;
+
+use super::refused;
+
+/// Queues of one answer; stock clients ask for 10,000 at a time.
+const QUEUES_MAX: usize = 100_000;
+/// Bytes left of a message for what is not a queue's key.
+const MARGIN_BYTES: usize = 1_024;
+/// Bytes that a key costs in a message beside its own.
+const KEY_EXTRA_BYTES: usize = 4;
+
+/// Answers a ListQueues call.
+pub async fn list_queues(frontier: &Frontier, params: Pagination) -> Result<QueueList, Status> {
+    let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
+    let start = usize::try_from(params.start).unwrap_or(usize::MAX);
+    let queues = match frontier.queues(crawl.clone(), start, size(params.size), params.include_inactive).await {
+        Ok(queues) => fitting(queues),
+        Err(refusal) if refused::is_unknown(&refusal) => Vec::new(),
+        Err(refusal) => return Err(refused::status(&refusal)),
+    };
+    Ok(QueueList {
+        size: u32::try_from(queues.len()).unwrap_or(u32::MAX),
+        values: queues,
+        total: 0,
+        start: params.start,
+        crawl_id: crawl.as_ref().to_owned(),
+    })
+}
+
+/// Answers a ListCrawls call: crawls that have a queue.
+pub async fn list_crawls(frontier: &Frontier) -> Result<StringList, Status> {
+    let crawls = frontier.crawls().await.map_err(|refusal| refused::status(&refusal))?;
+    let with_queues = crawls.into_iter().filter(|view| view.queues > 0);
+    Ok(StringList { values: with_queues.map(|view| view.crawl.as_ref().to_owned()).collect() })
+}
+
+/// Answers a ListNodes call: every node answers for all, so one address is enough.
+pub fn list_nodes(advertised: &str) -> StringList {
+    StringList { values: vec![advertised.to_owned()] }
+}
+
+fn size(asked: u32) -> usize {
+    match usize::try_from(asked) {
+        Ok(0) => limits::PAGE_DEFAULT,
+        asked => asked.unwrap_or(QUEUES_MAX).min(QUEUES_MAX),
+    }
+}
+
+/// As many keys as one message holds that stock clients still take.
+fn fitting(queues: Vec<HostName>) -> Vec<String> {
+    let mut left = limits::MESSAGE_BYTES_MAX - MARGIN_BYTES;
+    let fits = |queue: &HostName| match left.checked_sub(queue.len() + KEY_EXTRA_BYTES) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    queues.into_iter().take_while(fits).map(|queue| queue.as_ref().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_zero_is_a_hundred() {
+        assert_eq!((size(0), size(10_000), size(u32::MAX)), (100, 10_000, QUEUES_MAX));
+    }
+
+    #[test]
+    fn an_answer_fits_one_message() {
+        use prost::Message;
+        let queues = vec![HostName::from("k".repeat(255)); 30_000];
+        let list = QueueList { values: fitting(queues), crawl_id: "c".repeat(255), ..Default::default() };
+        assert!(list.encoded_len() <= limits::MESSAGE_BYTES_MAX);
+        assert!(list.values.len() > 16_000);
+    }
+}

@@ -1,0 +1,83 @@
+//! ListURLs and CountURLs: the records of a crawl or a queue, page by page, as fast as the client takes them.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use tonic::Status;
+use wayleave_api::urlfrontier::{CountUrlParams, ListUrlParams, UrlItem};
+use wayleave_core::frontier::view::{UrlFilter, UrlView};
+use wayleave_core::limits;
+use wayleave_core::names;
+use wayleave_shard::Frontier;
+
+use super::{convert, refused};
+
+/// Answers a ListURLs call. The next page is read when the client has taken the last.
+pub fn list_urls(
+    frontier: &Frontier,
+    params: &ListUrlParams,
+) -> Result<impl Stream<Item = Result<UrlItem, Status>> + Send + use<>, Status> {
+    let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case())?;
+    let start = usize::try_from(params.start).unwrap_or(usize::MAX);
+    let size = match usize::try_from(params.size) {
+        Ok(0) => limits::PAGE_DEFAULT,
+        size => size.unwrap_or(usize::MAX),
+    };
+    let rows = pages(frontier.clone(), filter).map_ok(|page| stream::iter(page.into_iter().map(Ok))).try_flatten();
+    Ok(rows.skip(start).take(size).map_ok(convert::stored))
+}
+
+/// Answers a CountURLs call.
+pub async fn count_urls(frontier: &Frontier, params: &CountUrlParams) -> Result<u64, Status> {
+    let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case())?;
+    let counts = pages(frontier.clone(), filter).map_ok(|page| page.len() as u64);
+    counts.try_fold(0, |sum, count| async move { Ok(sum + count) }).await
+}
+
+/// The URLs that the parameters select; none for a key that no queue can have.
+fn filter(crawl: &str, key: &str, contains: Option<&str>, ignore_case: bool) -> Result<Option<UrlFilter>, Status> {
+    let crawl = names::crawl(crawl).map_err(|name| refused::bad_name(&name))?;
+    let host = convert::key(key);
+    if host.is_none() && !key.is_empty() {
+        return Ok(None);
+    }
+    let contains = contains.filter(|text| !text.trim().is_empty()).map(Into::into);
+    Ok(Some(UrlFilter { crawl: Some(crawl), host, state: None, contains, ignore_case }))
+}
+
+/// All pages of a listing.
+fn pages(frontier: Frontier, filter: Option<UrlFilter>) -> impl Stream<Item = Result<Vec<UrlView>, Status>> + Send {
+    let first = filter.map(|filter| (Arc::new(filter), None::<String>));
+    stream::try_unfold(first, move |place| {
+        let frontier = frontier.clone();
+        async move {
+            let Some((filter, after)) = place else { return Ok(None) };
+            match frontier.urls(&filter, after.as_deref(), limits::PAGE_MAX).await {
+                Ok(page) => Ok(Some((page.items, page.next.map(|next| (filter, Some(next)))))),
+                Err(refusal) if refused::is_unknown(&refusal) => Ok(None),
+                Err(refusal) => Err(refused::status(&refusal)),
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blank_filter_selects_everything() {
+        let made = |text| filter("", "", text, true).unwrap().unwrap();
+        assert_eq!(made(Some("  ")).contains, None);
+        assert_eq!(made(None).contains, None);
+        assert_eq!(made(Some("x ")).contains.as_deref(), Some("x "));
+        assert_eq!(made(None).crawl.as_deref(), Some("DEFAULT"));
+        assert_eq!(made(None).host, None);
+    }
+
+    #[test]
+    fn an_impossible_key_selects_nothing() {
+        assert_eq!(filter("", &"k".repeat(256), None, false).unwrap(), None);
+        assert!(filter(&"c".repeat(256), "", None, false).is_err());
+    }
+}

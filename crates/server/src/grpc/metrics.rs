@@ -1,0 +1,125 @@
+//! Counters under the names that URLFrontier's own dashboard reads.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Counters of the URLFrontier door.
+#[derive(Debug, Default)]
+pub struct GrpcMetrics {
+    get_calls: AtomicU64,
+    get_urls: AtomicU64,
+    get_nanos: AtomicU64,
+    put_calls: AtomicU64,
+    put_discovered_calls: AtomicU64,
+    put_urls: AtomicU64,
+    put_discovered: AtomicU64,
+    put_known: AtomicU64,
+    put_ignored: AtomicU64,
+    put_completed: AtomicU64,
+}
+
+/// What one turn of a put stream did; added up before it touches the shared counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutTally {
+    /// Items sent as discovered.
+    pub discovered: u64,
+    /// Items sent as known.
+    pub known: u64,
+    /// Discovered items that were known already.
+    pub ignored: u64,
+    /// Known items that are never to be visited again.
+    pub completed: u64,
+}
+
+impl GrpcMetrics {
+    /// A GetURLs call handed out so many URLs.
+    pub fn on_get(&self, urls: usize, took: Duration) {
+        self.get_calls.fetch_add(1, Relaxed);
+        self.get_urls.fetch_add(urls as u64, Relaxed);
+        self.get_nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// A PutURLs stream was opened.
+    pub fn on_put_urls(&self) {
+        self.put_calls.fetch_add(1, Relaxed);
+    }
+
+    /// A PutDiscovered stream was opened.
+    pub fn on_put_discovered(&self) {
+        self.put_discovered_calls.fetch_add(1, Relaxed);
+    }
+
+    /// A put stream took and settled items.
+    pub fn on_items(&self, tally: PutTally) {
+        let add = |counter: &AtomicU64, count: u64| {
+            if count > 0 {
+                counter.fetch_add(count, Relaxed);
+            }
+        };
+        add(&self.put_urls, tally.discovered + tally.known);
+        add(&self.put_discovered, tally.discovered);
+        add(&self.put_known, tally.known);
+        add(&self.put_ignored, tally.ignored);
+        add(&self.put_completed, tally.completed);
+    }
+
+    /// Writes all counters in Prometheus' text form.
+    pub fn render(&self, out: &mut String) {
+        let mut counter = |name: &str, help: &str, labels: &[(&str, &AtomicU64)]| {
+            let _ = writeln!(out, "# HELP frontier_{name} {help}\n# TYPE frontier_{name} counter");
+            for (label, value) in labels {
+                let _ = writeln!(out, "frontier_{name}{label} {}", value.load(Relaxed));
+            }
+        };
+        counter("getURLs_calls_total", "GetURLs calls answered", &[("", &self.get_calls)]);
+        counter("getURLs_total", "URLs handed out by GetURLs", &[("", &self.get_urls)]);
+        counter("putURLs_calls_total", "PutURLs streams opened", &[("", &self.put_calls)]);
+        counter("putDiscovered_calls_total", "PutDiscovered streams opened", &[("", &self.put_discovered_calls)]);
+        counter("putURLs_total", "URLs sent to the frontier", &[("", &self.put_urls)]);
+        counter(
+            "putURLs_discovered_total",
+            "URLs sent to the frontier as discovered or as known",
+            &[("{discovered=\"true\"}", &self.put_discovered), ("{discovered=\"false\"}", &self.put_known)],
+        );
+        counter("putURLs_ignored_total", "Discovered URLs that were known already", &[("", &self.put_ignored)]);
+        counter("putURLs_completed_total", "URLs completed", &[("", &self.put_completed)]);
+        let name = "frontier_getURLs_latency_seconds";
+        let (calls, nanos) = (self.get_calls.load(Relaxed), self.get_nanos.load(Relaxed));
+        let seconds = Duration::from_nanos(nanos).as_secs_f64();
+        let _ = writeln!(out, "# HELP {name} Time until a GetURLs call has its URLs\n# TYPE {name} summary");
+        let _ = writeln!(out, "{name}_count {calls}\n{name}_sum {seconds}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dashboards_names_are_there_with_their_values() {
+        let metrics = GrpcMetrics::default();
+        metrics.on_get(3, Duration::from_millis(1_500));
+        metrics.on_put_urls();
+        metrics.on_items(PutTally { discovered: 5, known: 2, ignored: 1, completed: 2 });
+        let mut text = String::new();
+        metrics.render(&mut text);
+        let values: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            values,
+            [
+                "frontier_getURLs_calls_total 1",
+                "frontier_getURLs_total 3",
+                "frontier_putURLs_calls_total 1",
+                "frontier_putDiscovered_calls_total 0",
+                "frontier_putURLs_total 7",
+                "frontier_putURLs_discovered_total{discovered=\"true\"} 5",
+                "frontier_putURLs_discovered_total{discovered=\"false\"} 2",
+                "frontier_putURLs_ignored_total 1",
+                "frontier_putURLs_completed_total 2",
+                "frontier_getURLs_latency_seconds_count 1",
+                "frontier_getURLs_latency_seconds_sum 1.5",
+            ]
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! Moves one put stream along: messages in, batches to the frontier, acknowledgements out.
+//!
+//! All of a stream happens where its response is polled: no task and no channel of its own, so a client that does not
+//! read its acknowledgements is not read from either. What a message is and how it is acknowledged is [`Acks`]' business.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tonic::{Code, Status};
+use wayleave_core::frontier::request::{Put, PutOutcome};
+use wayleave_shard::Frontier;
+use wayleave_shard::Outcomes;
+
+use super::metrics::{GrpcMetrics, PutTally};
+
+/// Puts that go to the frontier in one piece, at most (one message may carry more).
+const SUBMIT_MAX: usize = 512;
+
+/// What a stream sends and how it is acknowledged.
+pub trait Acks {
+    /// A message of the client.
+    type In;
+    /// An acknowledgement.
+    type Out;
+
+    /// Whether another message may be taken before one is acknowledged.
+    fn has_room(&self) -> bool;
+    /// Takes a message: what is to be stored goes to `puts`, each under a tag.
+    fn take(&mut self, message: Self::In, puts: &mut Vec<(u64, Put)>, tally: &mut PutTally);
+    /// Notes what became of the put with this tag.
+    fn settle(&mut self, tag: u64, outcome: &PutOutcome, tally: &mut PutTally);
+    /// The next acknowledgement that can be sent.
+    fn next(&mut self) -> Option<Self::Out>;
+    /// Whether messages wait for their acknowledgement.
+    fn is_waiting(&self) -> bool;
+}
+
+/// Gives puts to the frontier; done when all of them are queued there.
+pub type Submit = Box<dyn Fn(Vec<(u64, Put)>, UnboundedSender<Outcomes>) -> BoxFuture<'static, ()> + Send>;
+
+/// The way to the frontier.
+pub fn submit_to(frontier: Frontier) -> Submit {
+    Box::new(move |puts, sink| {
+        let frontier = frontier.clone();
+        Box::pin(async move { frontier.put_into(puts, &sink).await })
+    })
+}
+
+/// A put stream: the response that acknowledges what the client sends.
+pub struct Pump<I, A> {
+    incoming: I,
+    acks: A,
+    submit: Submit,
+    metrics: Arc<GrpcMetrics>,
+    sink: UnboundedSender<Outcomes>,
+    outcomes: UnboundedReceiver<Outcomes>,
+    submitting: Option<BoxFuture<'static, ()>>,
+    end: Option<Result<(), Status>>,
+}
+
+impl<I, A> Pump<I, A>
+where
+    I: Stream<Item = Result<A::In, Status>> + Unpin,
+    A: Acks + Unpin,
+{
+    /// A pump that reads `incoming`.
+    pub fn new(incoming: I, acks: A, submit: Submit, metrics: Arc<GrpcMetrics>) -> Self {
+        let (sink, outcomes) = unbounded_channel();
+        Self { incoming, acks, submit, metrics, sink, outcomes, submitting: None, end: None }
+    }
+
+    /// Takes what the frontier has settled. True if there was anything.
+    fn settle(&mut self, cx: &mut Context<'_>, tally: &mut PutTally) -> bool {
+        let mut any = false;
+        while let Poll::Ready(Some(outcomes)) = self.outcomes.poll_recv(cx) {
+            for (tag, outcome) in &outcomes {
+                self.acks.settle(*tag, outcome, tally);
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Carries a submission on. True if it came to its end.
+    fn carry_on(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(submitting) = &mut self.submitting else { return false };
+        let done = submitting.as_mut().poll(cx).is_ready();
+        if done {
+            self.submitting = None;
+        }
+        done
+    }
+
+    /// Reads as many messages as are there and fit, and submits them in one piece. True if anything was read.
+    fn read(&mut self, cx: &mut Context<'_>, tally: &mut PutTally) -> bool {
+        if self.submitting.is_some() || self.end.is_some() {
+            return false;
+        }
+        let mut puts = Vec::new();
+        let mut read = 0;
+        while read < SUBMIT_MAX && puts.len() < SUBMIT_MAX && self.acks.has_room() {
+            match Pin::new(&mut self.incoming).poll_next(cx) {
+                Poll::Ready(Some(Ok(message))) => self.acks.take(message, &mut puts, tally),
+                Poll::Ready(Some(Err(status))) => self.end = Some(Err(refused_message(status))),
+                Poll::Ready(None) => self.end = Some(Ok(())),
+                Poll::Pending => break,
+            }
+            read += 1;
+            if self.end.is_some() {
+                break;
+            }
+        }
+        if !puts.is_empty() {
+            self.submitting = Some((self.submit)(puts, self.sink.clone()));
+        }
+        read > 0
+    }
+}
+
+/// A message over the size limit is a matter of resources, as other servers of the protocol say it.
+fn refused_message(status: Status) -> Status {
+    match status.code() {
+        Code::OutOfRange => Status::resource_exhausted(status.message()),
+        _ => status,
+    }
+}
+
+impl<I, A> Stream for Pump<I, A>
+where
+    I: Stream<Item = Result<A::In, Status>> + Unpin,
+    A: Acks + Unpin,
+{
+    type Item = Result<A::Out, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if let Some(ack) = this.acks.next() {
+            return Poll::Ready(Some(Ok(ack)));
+        }
+        // Each turn either moves something or leaves a waker with everything that could move next.
+        loop {
+            let mut tally = PutTally::default();
+            let mut moved = this.settle(cx, &mut tally);
+            moved |= this.read(cx, &mut tally);
+            moved |= this.carry_on(cx);
+            if tally != PutTally::default() {
+                this.metrics.on_items(tally);
+            }
+            if let Some(ack) = this.acks.next() {
+                return Poll::Ready(Some(Ok(ack)));
+            }
+            if moved {
+                continue;
+            }
+            if this.acks.is_waiting() || this.submitting.is_some() {
+                return Poll::Pending;
+            }
+            return match this.end.replace(Ok(())) {
+                None => {
+                    this.end = None;
+                    Poll::Pending
+                }
+                Some(Ok(())) => Poll::Ready(None),
+                Some(Err(status)) => Poll::Ready(Some(Err(status))),
+            };
+        }
+    }
+}

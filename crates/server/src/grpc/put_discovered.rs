@@ -1,0 +1,161 @@
+//! PutDiscovered: batches of new URLs, each batch acknowledged once with a status per URL.
+
+use std::collections::{HashSet, VecDeque};
+
+use wayleave_api::urlfrontier::ack_message::Status as Ack;
+use wayleave_api::urlfrontier::{BatchAck, DiscoveredBatch};
+use wayleave_core::frontier::request::{Put, PutOutcome};
+use wayleave_core::limits;
+
+use super::convert::{self, DISCOVERED, LastCrawl};
+use super::metrics::PutTally;
+use super::pump::Acks;
+use super::slots::Slots;
+
+/// A batch whose URLs are not all settled.
+struct Open {
+    ack: BatchAck,
+    left: usize,
+}
+
+/// The batches of one stream that wait for their acknowledgement.
+#[derive(Default)]
+pub struct BatchAcks {
+    crawls: LastCrawl,
+    waiting: Slots<Open>,
+    settled: VecDeque<BatchAck>,
+}
+
+/// A tag names a batch (upper half) and a URL in it (lower half).
+const fn tag(batch: usize, index: usize) -> u64 {
+    ((batch as u64) << 32) | index as u64
+}
+
+const fn untag(tag: u64) -> (usize, usize) {
+    ((tag >> 32) as usize, (tag & 0xffff_ffff) as usize)
+}
+
+impl Acks for BatchAcks {
+    type In = DiscoveredBatch;
+    type Out = BatchAck;
+
+    fn has_room(&self) -> bool {
+        self.waiting.len() < limits::PUT_BATCHES_IN_FLIGHT_MAX
+    }
+
+    fn take(&mut self, batch: DiscoveredBatch, puts: &mut Vec<(u64, Put)>, tally: &mut PutTally) {
+        tally.discovered += batch.items.len() as u64;
+        // What is not put stays SKIPPED: it has no key, is over a limit, or is in the batch already.
+        let statuses = vec![Ack::Skipped.into(); batch.items.len()];
+        let converted = batch.items.into_iter().map(|info| convert::put(DISCOVERED, info, &mut self.crawls));
+        let mut fresh: Vec<(usize, Put)> =
+            converted.enumerate().filter_map(|(index, put)| put.map(|put| (index, put))).collect();
+        drop_copies(&mut fresh);
+        let ack = BatchAck { id: batch.id, statuses };
+        if fresh.is_empty() {
+            self.settled.push_back(ack);
+            return;
+        }
+        let no = self.waiting.insert(Open { ack, left: fresh.len() });
+        puts.extend(fresh.into_iter().map(|(index, put)| (tag(no, index), put)));
+    }
+
+    fn settle(&mut self, tag: u64, outcome: &PutOutcome, tally: &mut PutTally) {
+        tally.ignored += u64::from(*outcome == PutOutcome::Known);
+        let (no, index) = untag(tag);
+        let Some(open) = self.waiting.get_mut(no) else { return };
+        if let Some(status) = open.ack.statuses.get_mut(index) {
+            *status = convert::ack(outcome).into();
+        }
+        open.left -= 1;
+        if open.left == 0
+            && let Some(open) = self.waiting.remove(no)
+        {
+            self.settled.push_back(open.ack);
+        }
+    }
+
+    fn next(&mut self) -> Option<BatchAck> {
+        self.settled.pop_front()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waiting.len() > 0
+    }
+}
+
+/// Keeps the first of each (crawl, key, URL).
+fn drop_copies(puts: &mut Vec<(usize, Put)>) {
+    let mut seen = HashSet::with_capacity(puts.len());
+    let copies: Vec<usize> = puts
+        .iter()
+        .filter(|(_, put)| !seen.insert((&*put.url, &*put.host, &*put.crawl)))
+        .map(|(index, _)| *index)
+        .collect();
+    if !copies.is_empty() {
+        // Both are in ascending order.
+        puts.retain(|(index, _)| copies.binary_search(index).is_err());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_api::urlfrontier::UrlInfo;
+
+    use super::*;
+
+    fn batch(id: &str, urls: &[(&str, &str, &str)]) -> DiscoveredBatch {
+        let info = |(url, key, crawl): &(&str, &str, &str)| UrlInfo {
+            url: (*url).into(),
+            key: (*key).into(),
+            crawl_id: (*crawl).into(),
+            ..Default::default()
+        };
+        DiscoveredBatch { id: id.into(), items: urls.iter().map(info).collect() }
+    }
+
+    fn take(acks: &mut BatchAcks, batch: DiscoveredBatch) -> Vec<u64> {
+        let mut puts = Vec::new();
+        acks.take(batch, &mut puts, &mut PutTally::default());
+        puts.into_iter().map(|(tag, _)| tag).collect()
+    }
+
+    #[test]
+    fn an_empty_batch_is_acknowledged_at_once() {
+        let mut acks = BatchAcks::default();
+        assert!(take(&mut acks, batch("probe", &[])).is_empty());
+        assert_eq!(acks.next(), Some(BatchAck { id: "probe".into(), statuses: Vec::new() }));
+        assert!(!acks.is_waiting());
+    }
+
+    #[test]
+    fn statuses_stand_in_the_order_sent_whatever_the_order_of_outcomes() {
+        let mut acks = BatchAcks::default();
+        let urls =
+            [("http://a/", "", ""), ("", "", ""), ("http://a/", "k", ""), ("http://a/", "", "DEFAULT"), ("b", "", "")];
+        let tags = take(&mut acks, batch("x", &urls));
+        assert_eq!(tags.len(), 3, "no key, and a second copy of the same URL");
+        let mut tally = PutTally::default();
+        acks.settle(tags[2], &PutOutcome::Failed("later".into()), &mut tally);
+        acks.settle(tags[0], &PutOutcome::Added, &mut tally);
+        assert_eq!(acks.next(), None, "one URL is not settled");
+        acks.settle(tags[1], &PutOutcome::Known, &mut tally);
+        let want = [Ack::Ok, Ack::Skipped, Ack::Skipped, Ack::Skipped, Ack::Fail].map(i32::from);
+        assert_eq!(acks.next().map(|ack| ack.statuses), Some(want.to_vec()));
+        assert_eq!(tally.ignored, 1);
+    }
+
+    #[test]
+    fn batches_are_acknowledged_out_of_order_and_their_number_is_bounded() {
+        let mut acks = BatchAcks::default();
+        let mut tags = Vec::new();
+        while acks.has_room() {
+            let id = tags.len().to_string();
+            tags.push(take(&mut acks, batch(&id, &[("http://a/", "", "")]))[0]);
+        }
+        assert_eq!(tags.len(), limits::PUT_BATCHES_IN_FLIGHT_MAX);
+        acks.settle(tags[7], &PutOutcome::Added, &mut PutTally::default());
+        assert_eq!(acks.next().map(|ack| ack.id), Some("7".into()));
+        assert!(acks.has_room());
+    }
+}

@@ -1,0 +1,148 @@
+//! PutURLs without a frontier: what is submitted, what comes back, and when the stream ends.
+
+use std::sync::{Arc, Mutex};
+
+use futures::{FutureExt, Stream, StreamExt, stream};
+use tokio::sync::mpsc::UnboundedSender;
+use tonic::Status;
+use wayleave_api::urlfrontier::{DiscoveredUrlItem, KnownUrlItem, UrlInfo, url_item};
+use wayleave_shard::Outcomes;
+
+use super::super::metrics::GrpcMetrics;
+use super::super::pump::{Pump, Submit};
+use super::*;
+
+type Batch = (Vec<(u64, Put)>, UnboundedSender<Outcomes>);
+
+/// A frontier that keeps what it is given until the test settles it.
+#[derive(Clone, Default)]
+struct Held(Arc<Mutex<Vec<Batch>>>);
+
+impl Held {
+    fn submit(&self) -> Submit {
+        let held = self.clone();
+        Box::new(move |puts, sink| {
+            held.0.lock().unwrap().push((puts, sink));
+            Box::pin(async {})
+        })
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().iter().map(|(puts, _)| puts.len()).sum()
+    }
+
+    /// Settles everything, last item first, each in a part of its own.
+    fn settle(&self, outcome: &PutOutcome) {
+        for (puts, sink) in self.0.lock().unwrap().drain(..) {
+            for (tag, _) in puts.into_iter().rev() {
+                sink.send(vec![(tag, outcome.clone())]).unwrap();
+            }
+        }
+    }
+}
+
+fn item(url: &str, id: &str) -> Result<UrlItem, Status> {
+    let info = UrlInfo { url: url.into(), ..Default::default() };
+    let discovered = DiscoveredUrlItem { info: Some(info) };
+    Ok(UrlItem { id: id.into(), creation_date: 0, item: Some(url_item::Item::Discovered(discovered)) })
+}
+
+fn pump<I>(items: I, held: &Held) -> Pump<I, ItemAcks>
+where
+    I: Stream<Item = Result<UrlItem, Status>> + Unpin,
+{
+    Pump::new(items, ItemAcks::default(), held.submit(), Arc::default())
+}
+
+async fn acks<I>(pump: Pump<I, ItemAcks>) -> Vec<(String, i32)>
+where
+    I: Stream<Item = Result<UrlItem, Status>> + Unpin,
+{
+    pump.map(|ack| ack.map(|ack| (ack.id, ack.status)).unwrap()).collect().await
+}
+
+#[tokio::test]
+async fn every_item_is_acknowledged_by_its_id_or_its_url() {
+    let held = Held::default();
+    let items = [item("http://a/1", "one"), item("http://a/2", ""), item("http://a/3", "one"), item("", "")];
+    let mut pump = pump(stream::iter(items), &held);
+    let refused = pump.next().await.unwrap().unwrap();
+    assert_eq!((refused.id.as_str(), refused.status), ("", ack_message::Status::Skipped.into()));
+    held.settle(&PutOutcome::Added);
+    let want = [("one", 0), ("http://a/2", 0), ("one", 0)].map(|(id, status)| (id.to_owned(), status));
+    assert_eq!(acks(pump).await, want);
+}
+
+#[tokio::test]
+async fn a_failed_item_is_acknowledged_and_the_stream_goes_on() {
+    let held = Held::default();
+    let (send, receive) = tokio::sync::mpsc::unbounded_channel();
+    let mut pump = pump(tokio_stream::wrappers::UnboundedReceiverStream::new(receive), &held);
+    for outcome in [PutOutcome::Failed("stopping".into()), PutOutcome::Known] {
+        send.send(item("http://a/", "x")).unwrap();
+        assert!(pump.next().now_or_never().is_none(), "no ack before the outcome");
+        held.settle(&outcome);
+        assert_eq!(pump.next().await.unwrap().unwrap().status, i32::from(convert::ack(&outcome)));
+    }
+    drop(send);
+    assert!(pump.next().await.is_none());
+}
+
+#[tokio::test]
+async fn at_most_the_window_is_taken_before_acknowledgements() {
+    let held = Held::default();
+    let items = stream::iter((0..3_000).map(|no| item(&format!("http://a/{no}"), "")));
+    let mut pump = pump(items, &held);
+    assert!(pump.next().now_or_never().is_none());
+    assert_eq!(held.count(), limits::PUT_IN_FLIGHT_MAX);
+    let mut acked = 0;
+    while acked < 3_000 {
+        held.settle(&PutOutcome::Added);
+        // The channel gives a task only so much before it must yield.
+        tokio::task::yield_now().await;
+        while let Some(Some(ack)) = pump.next().now_or_never() {
+            assert_eq!(ack.unwrap().status, 0);
+            acked += 1;
+        }
+        assert!(held.count() <= limits::PUT_IN_FLIGHT_MAX);
+    }
+    assert!(pump.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_broken_request_ends_the_stream_only_after_what_was_taken_is_acknowledged() {
+    let held = Held::default();
+    let items = [item("http://a/1", "one"), Err(Status::out_of_range("message too large"))];
+    let mut pump = pump(stream::iter(items), &held);
+    assert!(pump.next().now_or_never().is_none());
+    held.settle(&PutOutcome::Added);
+    assert_eq!(pump.next().await.unwrap().unwrap().id, "one");
+    assert_eq!(pump.next().await.unwrap().unwrap_err().code(), tonic::Code::ResourceExhausted);
+    assert!(pump.next().await.is_none());
+}
+
+#[tokio::test]
+async fn the_counters_tell_discovered_known_and_completed_apart() {
+    let held = Held::default();
+    let known = |date| {
+        let info = UrlInfo { url: "http://a/".into(), ..Default::default() };
+        let known = KnownUrlItem { info: Some(info), refetchable_from_date: date };
+        Ok(UrlItem { id: String::new(), creation_date: 0, item: Some(url_item::Item::Known(known)) })
+    };
+    let metrics: Arc<GrpcMetrics> = Arc::default();
+    let items = stream::iter([item("http://a/", ""), known(0), known(9)]);
+    let mut pump = Pump::new(items, ItemAcks::default(), held.submit(), Arc::clone(&metrics));
+    assert!(pump.next().now_or_never().is_none());
+    held.settle(&PutOutcome::Known);
+    assert_eq!(pump.count().await, 3);
+    let mut text = String::new();
+    metrics.render(&mut text);
+    for line in [
+        "frontier_putURLs_total 3",
+        "frontier_putURLs_discovered_total{discovered=\"true\"} 1",
+        "frontier_putURLs_completed_total 1",
+        "frontier_putURLs_ignored_total 3",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The switchboard: one line per method of the protocol, and the routes that serve it.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+use wayleave_api::urlfrontier as wire;
+use wayleave_api::urlfrontier::url_frontier_server::{UrlFrontier, UrlFrontierServer};
+use wayleave_core::limits;
+use wayleave_shard::Frontier;
+
+use super::get_urls::HandedOut;
+use super::metrics::GrpcMetrics;
+use super::pump::{Pump, submit_to};
+use super::put_discovered::BatchAcks;
+use super::put_urls::ItemAcks;
+use super::{delete, get_stats, get_urls, health, list_queues, list_urls, pace, switches, url_status};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// The gRPC services of a frontier: URLFrontier, health and reflection. `advertised` is the address that clients are
+/// told to use.
+#[must_use]
+pub fn routes(frontier: Frontier, metrics: Arc<GrpcMetrics>, advertised: String) -> Routes {
+    let service = Service { frontier: frontier.clone(), metrics, advertised };
+    let urlfrontier = UrlFrontierServer::new(service)
+        .max_decoding_message_size(limits::MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(limits::MESSAGE_BYTES_MAX);
+    let routes = Routes::new(urlfrontier).add_service(health::health(frontier));
+    with_reflection(routes).prepare()
+}
+
+fn with_reflection(routes: Routes) -> Routes {
+    let schema = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    match (schema().build_v1(), schema().build_v1alpha()) {
+        (Ok(v1), Ok(v1alpha)) => routes.add_service(v1).add_service(v1alpha),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "gRPC reflection is off: the schema cannot be read");
+            routes
+        }
+    }
+}
+
+struct Service {
+    frontier: Frontier,
+    metrics: Arc<GrpcMetrics>,
+    advertised: String,
+}
+
+fn empty((): ()) -> Response<wire::Empty> {
+    Response::new(wire::Empty {})
+}
+
+#[tonic::async_trait]
+impl UrlFrontier for Service {
+    type GetURLsStream = HandedOut;
+    type PutURLsStream = Pump<Streaming<wire::UrlItem>, ItemAcks>;
+    type PutDiscoveredStream = Pump<Streaming<wire::DiscoveredBatch>, BatchAcks>;
+    type ListURLsStream = BoxStream<'static, Result<wire::UrlItem, Status>>;
+
+    async fn list_nodes(&self, _: Request<wire::Empty>) -> Answer<wire::StringList> {
+        Ok(Response::new(list_queues::list_nodes(&self.advertised)))
+    }
+
+    async fn list_crawls(&self, _: Request<wire::Local>) -> Answer<wire::StringList> {
+        list_queues::list_crawls(&self.frontier).await.map(Response::new)
+    }
+
+    async fn delete_crawl(&self, request: Request<wire::DeleteCrawlMessage>) -> Answer<wire::Long> {
+        delete::delete_crawl(&self.frontier, request.get_ref()).await.map(Response::new)
+    }
+
+    async fn list_queues(&self, request: Request<wire::Pagination>) -> Answer<wire::QueueList> {
+        list_queues::list_queues(&self.frontier, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn get_urls(&self, request: Request<wire::GetParams>) -> Answer<Self::GetURLsStream> {
+        get_urls::get_urls(&self.frontier, &self.metrics, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> Answer<Self::PutURLsStream> {
+        self.metrics.on_put_urls();
+        let (submit, metrics) = (submit_to(self.frontier.clone()), Arc::clone(&self.metrics));
+        Ok(Response::new(Pump::new(request.into_inner(), ItemAcks::default(), submit, metrics)))
+    }
+
+    async fn put_discovered(
+        &self,
+        request: Request<Streaming<wire::DiscoveredBatch>>,
+    ) -> Answer<Self::PutDiscoveredStream> {
+        self.metrics.on_put_discovered();
+        let (submit, metrics) = (submit_to(self.frontier.clone()), Arc::clone(&self.metrics));
+        Ok(Response::new(Pump::new(request.into_inner(), BatchAcks::default(), submit, metrics)))
+    }
+
+    async fn get_stats(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Stats> {
+        get_stats::get_stats(&self.frontier, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn delete_queue(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Long> {
+        delete::delete_queue(&self.frontier, request.get_ref()).await.map(Response::new)
+    }
+
+    async fn block_queue_until(&self, request: Request<wire::BlockQueueParams>) -> Answer<wire::Empty> {
+        pace::block_queue_until(&self.frontier, request.get_ref()).await.map(empty)
+    }
+
+    async fn set_active(&self, request: Request<wire::Active>) -> Answer<wire::Empty> {
+        switches::set_active(&self.frontier, request.into_inner()).await.map(empty)
+    }
+
+    async fn get_active(&self, _: Request<wire::Local>) -> Answer<wire::Boolean> {
+        Ok(Response::new(switches::get_active(&self.frontier)))
+    }
+
+    async fn set_delay(&self, request: Request<wire::QueueDelayParams>) -> Answer<wire::Empty> {
+        pace::set_delay(&self.frontier, request.get_ref()).await.map(empty)
+    }
+
+    async fn set_log_level(&self, request: Request<wire::LogLevelParams>) -> Answer<wire::Empty> {
+        switches::set_log_level(request.get_ref());
+        Ok(empty(()))
+    }
+
+    async fn set_crawl_limit(&self, request: Request<wire::CrawlLimitParams>) -> Answer<wire::Empty> {
+        pace::set_crawl_limit(&self.frontier, request.get_ref()).await.map(empty)
+    }
+
+    async fn get_url_status(&self, request: Request<wire::UrlStatusRequest>) -> Answer<wire::UrlItem> {
+        url_status::get_url_status(&self.frontier, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list_urls(&self, request: Request<wire::ListUrlParams>) -> Answer<Self::ListURLsStream> {
+        list_urls::list_urls(&self.frontier, request.get_ref()).map(|urls| Response::new(urls.boxed()))
+    }
+
+    async fn count_urls(&self, request: Request<wire::CountUrlParams>) -> Answer<wire::Long> {
+        let value = list_urls::count_urls(&self.frontier, request.get_ref()).await?;
+        Ok(Response::new(wire::Long { value }))
+    }
+
+    async fn purge_urls(&self, request: Request<wire::PurgeUrlParams>) -> Answer<wire::Long> {
+        delete::purge_urls(&self.frontier, request.get_ref()).await.map(Response::new)
+    }
+}

@@ -1,0 +1,44 @@
+//! What an owner needs to know; plain data with its defaults in one place.
+
+use std::sync::Arc;
+
+/// Brings random bits: for tokens and jitter.
+pub type Entropy = Arc<dyn Fn() -> u128 + Send + Sync>;
+
+/// How the frontier is run.
+#[derive(Clone)]
+pub struct Config {
+    /// How many shards the store has; fixed when it was created.
+    pub shards: u16,
+    /// Hot rows are written out one by one when this many bytes of them lie packed in the log.
+    pub log_bytes_max: usize,
+    /// Rows of queue heads that each shard keeps in memory.
+    pub head_rows_max: usize,
+    /// Bytes of memory, over all shards, for the filters that spare a read for URLs never seen.
+    pub filter_bytes_max: usize,
+    /// Random bits.
+    pub entropy: Entropy,
+}
+
+impl Config {
+    /// The defaults for a store of `shards` shards.
+    #[must_use]
+    pub fn new(shards: u16) -> Self {
+        Self {
+            shards,
+            log_bytes_max: 2 * 1024 * 1024,
+            head_rows_max: 16 * 1024,
+            filter_bytes_max: 64 * 1024 * 1024,
+            entropy: Arc::new(system_entropy),
+        }
+    }
+}
+
+/// Random bits of the operating system; without them no token could be trusted, so there is nothing to fall back on.
+fn system_entropy() -> u128 {
+    let mut bytes = [0; 16];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u128::from_ne_bytes(bytes),
+        Err(error) => panic!("the operating system gives no random bits: {error}"),
+    }
+}

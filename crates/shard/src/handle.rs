@@ -1,0 +1,196 @@
+//! Handling of single messages: each reads what it needs, decides, commits, and leaves its answer to the cycle.
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{HandOut, Release, Released, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::reserve::Grant;
+use wayleave_core::frontier::visit::Want;
+use wayleave_core::ids::CrawlNo;
+use wayleave_core::limits;
+use wayleave_engine::Error;
+
+use crate::facts;
+use crate::message::{Message, Reply};
+use crate::owner::Owner;
+
+impl Owner {
+    pub async fn handle(&mut self, message: Message) -> Result<(), Error> {
+        match message {
+            Message::HandOut { request, reply } => {
+                let urls = self.hand_out(&request).await;
+                self.answer(reply, urls)
+            }
+            Message::Reserve { request, reply } => {
+                let reservations = self.reserve(&request).await;
+                self.answer(reply, reservations)
+            }
+            Message::Release { release, reply } => {
+                let released = self.release(&release).await;
+                self.answer(reply, released)
+            }
+            Message::Lookup { crawl, host, url, reply } => {
+                let view = self.lookup(&crawl, &host, &url).await;
+                self.answer(reply, view.map(Ok))
+            }
+            Message::Urls { filter, after, limit, reply } => {
+                let page = self.url_page(&filter, after, limit).await;
+                self.answer(reply, page.map(Ok))
+            }
+            Message::Purge { queue, before, after, reply } => {
+                let purged = self.purge(queue, before, after).await;
+                self.answer(reply, purged.map(Ok))
+            }
+            Message::Decide(decision) => {
+                let now = self.now();
+                let mut writes = Vec::new();
+                let answer = decision(&mut self.state, now, &mut writes);
+                self.follow_jobs(&writes);
+                self.commit(writes);
+                self.cycle.answers.push(answer);
+                Ok(())
+            }
+            Message::Give { hosts, alias, to, same, reply } => self.give(hosts, alias, to, same, reply).await,
+            Message::Take { moving, alias, part, done } => self.take(moving, alias, part, done).await,
+            // These two are dealt with before a message gets here.
+            Message::Put { items, sink } => {
+                let mut puts = crate::put::Puts::default();
+                puts.add(items, sink);
+                self.put_all(puts).await
+            }
+            Message::Stop { done } => {
+                _ = done.send(());
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves an answer to the cycle. An engine's error is told to the caller and ends the owner's term.
+    fn answer<T: Send + 'static>(
+        &mut self,
+        reply: Reply<T>,
+        answer: Result<Result<T, Refusal>, Error>,
+    ) -> Result<(), Error> {
+        match answer {
+            Ok(answer) => {
+                self.cycle.answers.push(Box::new(move |durable| _ = reply.send(durable.and(answer))));
+                Ok(())
+            }
+            Err(error) => {
+                _ = reply.send(Err(crate::cycle::refusal(&error)));
+                Err(error)
+            }
+        }
+    }
+
+    async fn hand_out(&mut self, request: &HandOut) -> Result<Result<Vec<UrlToFetch>, Refusal>, Error> {
+        let now = self.now();
+        let crawl = match self.crawl_wanted(request.crawl.as_deref()) {
+            Ok(crawl) => crawl,
+            Err(()) => return Ok(Ok(Vec::new())),
+        };
+        let held_below = request.cap_held.then_some(u32::try_from(request.urls).unwrap_or(u32::MAX));
+        let want = Want { crawl, urls: request.urls, held_below, bare_hosts: false };
+        let mut urls = Vec::new();
+        let mut queues = request.queues;
+        while queues > 0 && urls.len() < limits::HAND_OUT_TOTAL_MAX {
+            let room = (limits::HAND_OUT_TOTAL_MAX - urls.len()).div_ceil(request.urls.max(1));
+            let visits = match &request.host {
+                Some(host) => self.state.plan_host(host, &want, now).into_iter().collect(),
+                None => self.state.plan_visits(&want, queues.min(room), now),
+            };
+            if visits.is_empty() {
+                break;
+            }
+            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, request.urls).await?;
+            let mut writes = Vec::new();
+            for (visit, found) in visits.iter().zip(fronts) {
+                let out = self.state.hand_out(visit, found, (request.urls, request.hold), now, &mut writes);
+                queues -= usize::from(!out.is_empty());
+                urls.extend(out);
+            }
+            self.commit(writes);
+            if request.host.is_some() {
+                break;
+            }
+        }
+        Ok(Ok(urls))
+    }
+
+    async fn reserve(&mut self, request: &Reserve) -> Result<Result<Vec<Reservation>, Refusal>, Error> {
+        let now = self.now();
+        let crawl = match self.crawl_wanted(request.crawl.as_deref()) {
+            Ok(crawl) => crawl,
+            Err(()) => return Ok(Ok(Vec::new())),
+        };
+        let want = Want { crawl, urls: request.urls, held_below: None, bare_hosts: crawl.is_none() };
+        let mut granted = Vec::new();
+        while granted.len() < request.groups {
+            let visits = self.state.plan_visits(&want, request.groups - granted.len(), now);
+            if visits.is_empty() {
+                break;
+            }
+            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, request.urls).await?;
+            let mut writes = Vec::new();
+            for (visit, found) in visits.iter().zip(fronts) {
+                let grant = Grant {
+                    holder: request.holder.clone(),
+                    urls: request.urls,
+                    lease: request.lease,
+                    entropy: (self.config.entropy)(),
+                };
+                granted.extend(self.state.reserve(visit, found, &grant, now, &mut writes));
+            }
+            self.commit(writes);
+        }
+        Ok(Ok(granted))
+    }
+
+    /// The number of the crawl that is asked for; an error if this shard has never met it.
+    fn crawl_wanted(&self, crawl: Option<&str>) -> Result<Option<CrawlNo>, ()> {
+        crawl.map_or(Ok(None), |name| self.state.crawl_no(name).map(Some).ok_or(()))
+    }
+
+    async fn release(&mut self, release: &Release) -> Result<Result<Released, Refusal>, Error> {
+        let now = self.now();
+        let targets = match self.state.release_targets(release.token, now) {
+            Ok(targets) => targets,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let rows = facts::url_rows(&*self.engine, &targets).await?;
+        let mut writes = Vec::new();
+        let jitter = (self.config.entropy)() as u64;
+        let released = self.state.release(release, rows, now, jitter, &mut writes);
+        self.commit(writes);
+        Ok(released)
+    }
+}
+
+impl Message {
+    /// How much of a turn's bound a message takes.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Put { items, .. } => items.len(),
+            _ => 1,
+        }
+    }
+
+    /// Turns a message away.
+    pub fn refuse(self, why: &Refusal) {
+        match self {
+            Self::Put { items, sink } => {
+                let failed = |tag| (tag, wayleave_core::frontier::request::PutOutcome::Failed(why.to_string().into()));
+                _ = sink.send(items.into_iter().map(|(tag, _)| failed(tag)).collect());
+            }
+            Self::HandOut { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Reserve { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Release { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Lookup { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Urls { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Purge { reply, .. } => _ = reply.send(Err(why.clone())),
+            // Dropping these closes their callers' channels, which they take for "unavailable".
+            Self::Decide(_) => {}
+            Self::Give { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Take { done, .. } => _ = done.send(Err(why.clone())),
+            Self::Stop { done } => _ = done.send(()),
+        }
+    }
+}

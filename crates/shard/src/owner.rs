@@ -1,0 +1,296 @@
+//! The owner of a shard: receive → stamp now → read facts → decide → commit → reply.
+//!
+//! It is the only one who changes the shard. It drains what waits, decides it in order and commits it; the answers wait
+//! for their commits while the next cycle is decided. After a commit that failed, or whose outcome is not known, it drops
+//! its memory and reads the store again: it never guesses.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use wayleave_core::frontier::State;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::row::Write;
+use wayleave_core::ids::{Epoch, QueueId, ShardId};
+use wayleave_core::limits;
+use wayleave_core::time::Time;
+use wayleave_engine::{Batch, Engine, Error, Fence, rows};
+
+use crate::config::Config;
+use crate::cycle::{self, Cycle, Failure};
+use crate::filter::Filter;
+use crate::heads::Heads;
+use crate::hot_log::HotLog;
+use crate::message::Message;
+use crate::open::{self, Opened};
+use crate::pulse::{Pulse, lock};
+
+/// Between two tries to open a shard.
+const REOPEN_AFTER: Duration = Duration::from_millis(500);
+
+/// Between two slices of the filter's learning while nothing else happens.
+const LEARN_EVERY: Duration = Duration::from_millis(1);
+
+/// What an owner is given.
+pub(crate) struct Post {
+    pub shard: ShardId,
+    pub engine: Arc<dyn Engine>,
+    pub config: Config,
+    pub pulse: Arc<Pulse>,
+}
+
+/// A shard in the hands of its owner.
+pub(crate) struct Owner {
+    pub shard: ShardId,
+    pub engine: Arc<dyn Engine>,
+    pub config: Config,
+    pub pulse: Arc<Pulse>,
+    pub state: State,
+    pub heads: Heads,
+    pub filter: Filter,
+    pub jobs: VecDeque<QueueId>,
+    pub cycle: Cycle,
+    epoch: Epoch,
+    seq: u64,
+    log: HotLog,
+}
+
+/// How a term of ownership ended.
+enum End {
+    Stopped,
+    Failed,
+}
+
+/// Runs a shard until it is told to stop, reopening it whenever its memory can no longer be trusted.
+pub(crate) async fn run(post: Post, mut inbox: mpsc::Receiver<Message>) {
+    loop {
+        let opened = tokio::select! {
+            opened = open::open(&*post.engine, post.shard, &post.config) => opened,
+            () = refuse_while_closed(&mut inbox, &post) => return,
+        };
+        match opened {
+            Ok(opened) => {
+                let owner = Owner::new(&post, opened);
+                *lock(&post.pulse.trouble) = None;
+                if matches!(serve(owner, &mut inbox).await, End::Stopped) {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(shard = post.shard.0, error = %error, "a shard cannot be opened");
+                *lock(&post.pulse.trouble) = Some(format!("shard {} cannot be opened: {error}", post.shard.0));
+                let stopped = tokio::time::timeout(REOPEN_AFTER, refuse_while_closed(&mut inbox, &post)).await;
+                if stopped.is_ok() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Refuses what arrives while the shard is not open; returns when told to stop.
+async fn refuse_while_closed(inbox: &mut mpsc::Receiver<Message>, post: &Post) {
+    loop {
+        // While a shard opens normally its callers wait; only one that cannot be opened turns them away.
+        if lock(&post.pulse.trouble).is_none() {
+            std::future::pending::<()>().await;
+        }
+        match inbox.recv().await {
+            None => return,
+            Some(Message::Stop { done }) => {
+                _ = done.send(());
+                return;
+            }
+            Some(message) => message.refuse(&Refusal::Unavailable("the store cannot be read".to_owned())),
+        }
+    }
+}
+
+async fn serve(mut owner: Owner, inbox: &mut mpsc::Receiver<Message>) -> End {
+    let failure = Arc::new(Failure::default());
+    let (cycles, waiting) = mpsc::channel(limits::COMMITS_IN_FLIGHT_MAX);
+    let answering = tokio::spawn(cycle::answer(waiting, failure.clone()));
+    let beat = |open: bool| {
+        if let Some(beat) = owner.pulse.beats.get(usize::from(owner.shard.0)) {
+            beat.open.store(open, Ordering::Release);
+        }
+    };
+    beat(true);
+    owner.tell_pulse();
+    let mut stop = None;
+    while stop.is_none() && !failure.is_set() {
+        let nap = owner.nap();
+        let first = tokio::select! {
+            biased;
+            () = failure.told.notified() => break,
+            message = inbox.recv() => match message {
+                Some(message) => Some(message),
+                None => break,
+            },
+            () = sleep(nap) => None,
+        };
+        if let Err(error) = owner.turn(first, inbox, &mut stop).await {
+            tracing::error!(shard = owner.shard.0, error = %error, "the store cannot be read; the shard reloads");
+            owner.cycle.answers.drain(..).for_each(|answer| answer(Err(cycle::refusal(&error))));
+            failure.set();
+        }
+        owner.tell_pulse();
+        let cycle = std::mem::take(&mut owner.cycle);
+        if !cycle.is_empty() && cycles.send(cycle).await.is_err() {
+            break;
+        }
+    }
+    drop(cycles);
+    _ = answering.await;
+    if let Some(beat) = owner.pulse.beats.get(usize::from(owner.shard.0)) {
+        beat.open.store(false, Ordering::Release);
+    }
+    match stop {
+        Some(done) => {
+            _ = done.send(());
+            End::Stopped
+        }
+        None if failure.is_set() => End::Failed,
+        None => End::Stopped,
+    }
+}
+
+async fn sleep(nap: Option<Duration>) {
+    match nap {
+        None => std::future::pending().await,
+        Some(Duration::ZERO) => tokio::task::yield_now().await,
+        Some(nap) => tokio::time::sleep(nap).await,
+    }
+}
+
+impl Owner {
+    fn new(post: &Post, opened: Opened) -> Self {
+        let Opened { state, epoch, seq, log, jobs } = opened;
+        Self {
+            shard: post.shard,
+            engine: post.engine.clone(),
+            config: post.config.clone(),
+            pulse: post.pulse.clone(),
+            heads: Heads::new(post.config.head_rows_max),
+            filter: Filter::new(post.config.filter_bytes_max / usize::from(post.config.shards.max(1))),
+            state,
+            jobs,
+            cycle: Cycle::default(),
+            epoch,
+            seq,
+            log,
+        }
+    }
+
+    /// How long until the shard has something to do by itself; none if only a message can change anything.
+    fn nap(&self) -> Option<Duration> {
+        if !self.jobs.is_empty() || self.log.is_writing() {
+            return Some(Duration::ZERO);
+        }
+        let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        let learning = self.filter.is_learning().then_some(LEARN_EVERY);
+        timer.into_iter().chain(learning).min()
+    }
+
+    /// One turn: what is due by itself, then all that waits, up to a bound.
+    async fn turn(
+        &mut self,
+        first: Option<Message>,
+        inbox: &mut mpsc::Receiver<Message>,
+        stop: &mut Option<tokio::sync::oneshot::Sender<()>>,
+    ) -> Result<(), Error> {
+        self.sweep().await?;
+        self.share_totals();
+        let mut puts = crate::put::Puts::default();
+        let mut next = first;
+        let mut left = limits::SHARD_BATCH_MAX;
+        while let Some(message) = next {
+            left = left.saturating_sub(message.weight());
+            match message {
+                Message::Put { items, sink } => puts.add(items, sink),
+                Message::Stop { done } => {
+                    *stop = Some(done);
+                    break;
+                }
+                other => {
+                    self.put_all(std::mem::take(&mut puts)).await?;
+                    self.handle(other).await?;
+                }
+            }
+            next = if left > 0 { inbox.try_recv().ok() } else { None };
+        }
+        self.put_all(puts).await?;
+        self.tidy().await
+    }
+
+    /// What needs doing but can wait: writing out the log, removing rows of deleted queues, learning the filter.
+    async fn tidy(&mut self) -> Result<(), Error> {
+        let slice = self.log.next_slice();
+        if !slice.is_empty() {
+            self.commit_rows(slice);
+        }
+        self.run_job().await?;
+        self.learn_filter().await
+    }
+
+    fn tell_pulse(&mut self) {
+        self.pulse.tell(self.shard.0.into(), self.state.readiness());
+        self.pulse.wake(self.state.take_newly_ready());
+    }
+
+    /// Exchanges the counts of crawls that are bounded as a whole.
+    fn share_totals(&mut self) {
+        if !self.pulse.bounded.load(Ordering::Relaxed) {
+            return;
+        }
+        for crawl in self.state.crawl_views() {
+            let bounded = crawl.settings.limits.urls.is_some() || crawl.settings.limits.pages.is_some();
+            if bounded {
+                let others = self.pulse.share(&crawl.crawl, self.shard.0.into(), crawl.counts);
+                self.state.set_elsewhere(&crawl.crawl, others);
+            }
+        }
+    }
+
+    /// The time of the decisions that follow.
+    pub fn now(&mut self) -> Time {
+        let now = self.engine.now();
+        self.state.wake(now);
+        now
+    }
+
+    /// Commits what was decided; the cycle's answers wait for it.
+    pub fn commit(&mut self, writes: Vec<Write>) {
+        if let Some(batch) = self.seal(writes) {
+            let commit = self.engine.commit(batch);
+            self.cycle.commits.push(commit);
+        }
+    }
+
+    /// What was decided, as a fenced batch; none if nothing changes.
+    pub fn seal(&mut self, writes: Vec<Write>) -> Option<Batch> {
+        let changes = self.state.take_changes();
+        if writes.is_empty() && changes.is_empty() {
+            return None;
+        }
+        self.heads.follow(&writes);
+        let mut rows: Vec<_> = writes.iter().map(|write| rows::encode(self.shard, write)).collect();
+        self.seq += 1;
+        rows.extend(self.log.add(self.seq, &changes));
+        Some(self.batch(rows))
+    }
+
+    /// Commits rows that change nothing in memory.
+    pub fn commit_rows(&mut self, rows: Vec<wayleave_engine::Write>) {
+        self.seq += 1;
+        let commit = self.engine.commit(self.batch(rows));
+        self.cycle.commits.push(commit);
+    }
+
+    fn batch(&self, writes: Vec<wayleave_engine::Write>) -> Batch {
+        let fence = Fence { shard: self.shard, epoch: self.epoch, seq: self.seq };
+        Batch { fences: vec![fence], expects: Vec::new(), writes }
+    }
+}

@@ -1,0 +1,170 @@
+//! Puts: many at once. All rows that they need are read in one go, then they are decided in order and committed together.
+
+use hashbrown::HashSet;
+use tokio::sync::mpsc;
+use wayleave_core::frontier::put::Target;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Put, PutOutcome};
+use wayleave_core::frontier::row::UrlRow;
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::QueueId;
+use wayleave_engine::Error;
+
+use crate::facts;
+use crate::filter::Filter;
+use crate::message::{Deferred, Outcomes};
+use crate::owner::Owner;
+use crate::router::home;
+
+type Sink = mpsc::UnboundedSender<Outcomes>;
+
+/// Puts that wait for their turn, by caller.
+#[derive(Default)]
+pub(crate) struct Puts {
+    callers: Vec<(Sink, Vec<(u64, Put)>)>,
+}
+
+impl Puts {
+    pub fn add(&mut self, items: Vec<(u64, Put)>, sink: Sink) {
+        self.callers.push((sink, items));
+    }
+}
+
+/// A put on its way through one decision.
+struct Item {
+    caller: usize,
+    tag: u64,
+    put: Put,
+    target: Target,
+}
+
+impl Owner {
+    /// Decides and commits puts. Two puts of one URL are decided one after the other.
+    pub async fn put_all(&mut self, puts: Puts) -> Result<(), Error> {
+        if puts.callers.is_empty() {
+            return Ok(());
+        }
+        let mut outcomes: Vec<Outcomes> = Vec::with_capacity(puts.callers.len());
+        let mut sinks = Vec::with_capacity(puts.callers.len());
+        let mut items = Vec::new();
+        let mut seen: HashSet<u64> = HashSet::new();
+        for (caller, (sink, puts)) in puts.callers.into_iter().enumerate() {
+            sinks.push(sink);
+            outcomes.push(Vec::with_capacity(puts.len()));
+            for (tag, put) in puts {
+                if !self.belongs(&put.host) {
+                    let why = "the host is moving to another group; try again";
+                    outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Failed(why.into())));
+                    continue;
+                }
+                let target = self.state.put_target(&put);
+                if !seen.insert(url_hash(&put, &target.key)) {
+                    self.put_some(std::mem::take(&mut items), &mut outcomes).await?;
+                    seen.clear();
+                    seen.insert(url_hash(&put, &target.key));
+                    // The first put may have made the queue that the second one speaks of.
+                    let target = self.state.put_target(&put);
+                    items.push(Item { caller, tag, put, target });
+                    continue;
+                }
+                items.push(Item { caller, tag, put, target });
+            }
+        }
+        self.put_some(items, &mut outcomes).await?;
+        for (sink, outcomes) in sinks.into_iter().zip(outcomes) {
+            self.cycle.answers.push(answer(sink, outcomes));
+        }
+        Ok(())
+    }
+
+    /// Decides and commits puts of different URLs.
+    async fn put_some(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes]) -> Result<(), Error> {
+        let rows = match self.known(&items).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                let why = crate::cycle::refusal(&error).to_string();
+                for item in items {
+                    let failed = PutOutcome::Failed(why.as_str().into());
+                    outcomes_of(outcomes, item.caller).push((item.tag, failed));
+                }
+                return Err(error);
+            }
+        };
+        let now = self.now();
+        let mut writes = Vec::with_capacity(items.len() * 2);
+        for (item, row) in items.into_iter().zip(rows) {
+            let Item { caller, tag, put, target } = item;
+            let (host, crawl, key) = (put.host.clone(), put.crawl.clone(), target.key.clone());
+            let outcome = self.state.put(put, target.key, row, now, &mut writes);
+            if outcome == PutOutcome::Added
+                && let Some(queue) = target.queue.or_else(|| self.state.queue_id(&host, &crawl))
+            {
+                self.filter.add(Filter::hash(queue, &key));
+            }
+            outcomes_of(outcomes, caller).push((tag, outcome));
+        }
+        self.commit(writes);
+        Ok(())
+    }
+
+    /// The rows of the URLs that are known, in the order of the items.
+    async fn known(&mut self, items: &[Item]) -> Result<Vec<Option<UrlRow>>, Error> {
+        let mut wanted: Vec<(QueueId, UrlKey)> = Vec::new();
+        let mut places = Vec::new();
+        for (place, item) in items.iter().enumerate() {
+            let Some(queue) = item.target.queue else { continue };
+            let foreign = queue.host.birth() != self.shard;
+            if foreign || self.filter.may_have(Filter::hash(queue, &item.target.key)) {
+                wanted.push((queue, item.target.key.clone()));
+                places.push(place);
+            }
+        }
+        let found = facts::url_rows(&*self.engine, &wanted).await?;
+        let mut rows = vec![None; items.len()];
+        for (place, row) in places.into_iter().zip(found) {
+            if let Some(slot) = rows.get_mut(place) {
+                *slot = row;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Whether a host lives in this shard: it is here, or it is at home here and has not moved.
+    pub fn belongs(&self, host: &str) -> bool {
+        let at_home = home(host, self.config.shards) == self.shard;
+        if at_home { self.state.moved_to(host).is_none() } else { self.state.host_id(host).is_some() }
+    }
+}
+
+fn outcomes_of(outcomes: &mut [Outcomes], caller: usize) -> &mut Outcomes {
+    #[expect(clippy::indexing_slicing, reason = "there is one list for each caller")]
+    &mut outcomes[caller]
+}
+
+fn url_hash(put: &Put, key: &UrlKey) -> u64 {
+    use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+    const SECRETS: RapidSecrets = RapidSecrets::seed(1);
+    let part = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
+    part(&key.0) ^ part(put.host.as_bytes()).rotate_left(21) ^ part(put.crawl.as_bytes()).rotate_left(42)
+}
+
+fn answer(sink: Sink, outcomes: Outcomes) -> Deferred {
+    Box::new(move |durable| {
+        let outcomes = match durable {
+            Ok(()) => outcomes,
+            Err(refusal) => fail(outcomes, &refusal),
+        };
+        // A caller that has gone away has nobody left to tell.
+        _ = sink.send(outcomes);
+    })
+}
+
+/// What was refused stays refused; everything else did not become durable.
+pub(crate) fn fail(outcomes: Outcomes, refusal: &Refusal) -> Outcomes {
+    let why = refusal.to_string();
+    let failed = |outcome| match outcome {
+        PutOutcome::Rejected(_) | PutOutcome::Failed(_) => outcome,
+        _ => PutOutcome::Failed(why.as_str().into()),
+    };
+    outcomes.into_iter().map(|(tag, outcome)| (tag, failed(outcome))).collect()
+}
