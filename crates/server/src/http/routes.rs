@@ -21,9 +21,10 @@ pub fn router(app: &App) -> Router {
     let http = api
         .merge(docs::routes(&document))
         .method_not_allowed_fallback(method_not_allowed)
+        .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         .with_state(app.clone());
-    http.merge(grpc(app)).fallback(no_such_path)
+    http.merge(grpc(app))
 }
 
 /// The routes with their documentation, in one piece: neither can be without the other.
