@@ -65,7 +65,8 @@ enum Command {
     Export(export::Args),
     /// Read an export, or a dump of URLFrontier
     Import(import::Args),
-    // `bench` goes here: Bench(wayleave_bench::BenchArgs), dispatched in `run`.
+    /// Measure a server, and another beside it, as shares of a null server in the same run
+    Bench(Box<wayleave_bench::BenchArgs>),
 }
 
 /// Reads the arguments, does what they say and tells how it went.
@@ -80,6 +81,7 @@ pub fn main() -> ExitCode {
 fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => serve::run(*args),
+        Command::Bench(args) => bench(*args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?, command))
@@ -87,9 +89,14 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
     }
 }
 
+fn bench(args: wayleave_bench::BenchArgs) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(wayleave_bench::run(args))
+}
+
 async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Serve(_) => Ok(()),
+        // These two need threads of their own and were started before.
+        Command::Serve(_) | Command::Bench(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,
         Command::Get(args) => get::run(remote, args).await,

@@ -30,7 +30,6 @@ async fn all_pages(door: &Door, path: &str, rows: &str, name: &str) -> Vec<Strin
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn hosts_of_one_alias_are_visited_one_at_a_time() {
     let door = Door::new();
     let group = door.put("/v1/groups/big", json!({"hosts": ["A.example", "b.example"], "delay_ms": 0})).await.ok();
@@ -50,7 +49,6 @@ async fn hosts_of_one_alias_are_visited_one_at_a_time() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_host_belongs_to_one_alias_until_that_lets_it_go() {
     let door = Door::new();
     door.put("/v1/groups/one", json!({"hosts": ["a.example", "b.example"]})).await.ok();
@@ -67,7 +65,6 @@ async fn a_host_belongs_to_one_alias_until_that_lets_it_go() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn what_is_held_is_not_handed_out_and_says_why() {
     let door = Door::new();
     door.seed("DEFAULT", &["http://a.example/", "http://b.example/", "http://c.example/"]).await;
@@ -87,7 +84,6 @@ async fn what_is_held_is_not_handed_out_and_says_why() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_paused_crawl_is_passed_over() {
     let door = Door::new();
     door.seed("slow", &["http://a.example/"]).await;
@@ -100,7 +96,6 @@ async fn a_paused_crawl_is_passed_over() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_host_without_urls_is_visited_at_its_time() {
     let door = Door::new();
     let host = door.put("/v1/hosts/192.0.2.7", json!({"ready_at": "2020-01-01T00:00:00Z", "delay_ms": 0})).await.ok();
@@ -115,7 +110,6 @@ async fn a_host_without_urls_is_visited_at_its_time() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn put_replaces_and_patch_changes() {
     let door = Door::new();
     let set =
@@ -141,7 +135,6 @@ async fn put_replaces_and_patch_changes() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn the_limits_of_a_crawl_are_told_with_the_rejection() {
     let door = Door::new();
     door.put("/v1/crawls/flat", json!({"limits": {"depth": 1}})).await.ok();
@@ -152,7 +145,6 @@ async fn the_limits_of_a_crawl_are_told_with_the_rejection() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn listings_page_through_everything_once() {
     let door = Door::new();
     let urls: Vec<String> = (0..50).map(|i| format!("http://h{}.example/{i}", i % 10)).collect();
@@ -175,7 +167,6 @@ async fn listings_page_through_everything_once() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_deleted_crawl_takes_its_urls_with_it_and_no_others() {
     let door = Door::new();
     door.seed("old", &["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
@@ -193,7 +184,6 @@ async fn a_deleted_crawl_takes_its_urls_with_it_and_no_others() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn queues_are_deleted_and_old_urls_purged() {
     let door = Door::new();
     door.seed("c", &["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
@@ -211,7 +201,6 @@ async fn queues_are_deleted_and_old_urls_purged() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn what_is_not_known_is_not_found() {
     let door = Door::new();
     for (path, code) in [
@@ -225,7 +214,6 @@ async fn what_is_not_known_is_not_found() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn totals_are_on_the_page_of_numbers() {
     let door = Door::new();
     door.seed("DEFAULT", &["http://a.example/1", "http://b.example/1"]).await;

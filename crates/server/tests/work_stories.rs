@@ -24,7 +24,6 @@ fn path(reservation: &Value, call: &str) -> String {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_url_is_added_reserved_fetched_and_known_for_ever() {
     let door = Door::new();
     let url = json!({"url": "HTTP://A.example/x#part", "priority": 7, "depth": 2, "metadata": {"from": "seed", "tags": ["a", "b"]}});
@@ -64,7 +63,6 @@ async fn a_url_is_added_reserved_fetched_and_known_for_ever() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn between_two_visits_lies_the_delay_and_the_host_says_so() {
     let door = Door::new();
     door.put("/v1/hosts/a.example", json!({"delay_ms": 3_600_000})).await.ok();
@@ -83,7 +81,6 @@ async fn between_two_visits_lies_the_delay_and_the_host_says_so() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_token_that_is_not_current_changes_nothing() {
     let door = Door::new();
     at_once(&door, "a.example").await;
@@ -105,7 +102,6 @@ async fn a_token_that_is_not_current_changes_nothing() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_renewal_moves_the_deadline() {
     let door = Door::new();
     door.seed("DEFAULT", &["http://a.example/1"]).await;
@@ -123,7 +119,6 @@ async fn a_renewal_moves_the_deadline() {
 
 /// Nobody releases: the work returns by itself and the attempt is counted.
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn the_work_of_a_lost_worker_returns() {
     let door = Door::new();
     at_once(&door, "a.example").await;
@@ -135,7 +130,6 @@ async fn the_work_of_a_lost_worker_returns() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_page_comes_back_when_the_worker_says_so() {
     let door = Door::new();
     at_once(&door, "a.example").await;
@@ -150,7 +144,6 @@ async fn a_page_comes_back_when_the_worker_says_so() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_long_poll_is_answered_when_work_arrives() {
     let door = Door::new();
     let waiting = tokio::spawn({
@@ -164,7 +157,6 @@ async fn a_long_poll_is_answered_when_work_arrives() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn what_is_found_belongs_to_the_page_it_was_found_on() {
     let door = Door::new();
     let seed = json!({"crawl": "news", "urls": [{"url": "http://a.example/1", "depth": 3}]});
@@ -180,7 +172,6 @@ async fn what_is_found_belongs_to_the_page_it_was_found_on() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_result_for_a_url_of_another_reservation_is_refused() {
     let door = Door::new();
     door.seed("DEFAULT", &["http://a.example/1"]).await;
@@ -192,7 +183,6 @@ async fn a_result_for_a_url_of_another_reservation_is_refused() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn urls_that_are_not_named_go_back_untouched() {
     let door = Door::new();
     at_once(&door, "a.example").await;
@@ -207,7 +197,6 @@ async fn urls_that_are_not_named_go_back_untouched() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn one_call_reserves_every_ready_group_up_to_the_number_asked() {
     let door = Door::new();
     let urls: Vec<String> = (0..40).map(|i| format!("http://h{i}.example/")).collect();
