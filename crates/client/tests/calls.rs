@@ -1,7 +1,6 @@
 //! What the client does when connections break and servers say "later": against a server that follows a script.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests may fail loudly")]
 
-
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
