@@ -39,20 +39,18 @@ pub(crate) fn between<T: PartialOrd + Display>(field: &str, value: T, least: T, 
 
 /// A list that is longer than one request may carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: has {found} entries; the limit is {limit}: send several requests")]
+#[error("{field}: has more entries than the limit, which is {limit}: send several requests")]
 pub struct TooMany {
     /// The list, as it is written in the body.
     pub field: &'static str,
-    /// How many entries it has.
-    pub found: usize,
     /// How many it may have.
     pub limit: usize,
 }
 
 impl From<TooMany> for BadValue {
     fn from(many: TooMany) -> Self {
-        let TooMany { field, found, limit } = many;
-        Self::new(field, format!("has {found} entries; the limit is {limit}"))
+        let TooMany { field, limit } = many;
+        Self::new(field, format!("has more entries than the limit, which is {limit}"))
     }
 }
 
@@ -61,5 +59,5 @@ impl From<TooMany> for BadValue {
 /// # Errors
 /// If it is longer.
 pub(crate) const fn at_most(field: &'static str, found: usize, limit: usize) -> Result<(), TooMany> {
-    if found > limit { Err(TooMany { field, found, limit }) } else { Ok(()) }
+    if found > limit { Err(TooMany { field, limit }) } else { Ok(()) }
 }

@@ -4,6 +4,7 @@
 //! values with every limit checked, or an error that names the field. Server and client use the same types.
 
 pub mod bad_value;
+mod bounded;
 pub mod crawls;
 pub mod groups;
 pub mod hosts;

@@ -8,6 +8,7 @@ use wayleave_core::{limits, names};
 
 use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
+use crate::bounded::bounded;
 use crate::metadata::Metadata;
 use crate::urls::{AddUrlsResponse, UrlToAdd};
 
@@ -241,7 +242,11 @@ pub struct UrlResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
     /// URLs that were found on it; they belong to its crawl, one link deeper, unless they say otherwise.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::<_, _, { limits::FOUND_MAX }>"
+    )]
     pub found: Vec<UrlToAdd>,
 }
 
@@ -268,7 +273,7 @@ impl TryFrom<&UrlResult> for request::UrlResult {
 #[serde(deny_unknown_fields)]
 pub struct ReleaseReservationRequest {
     /// What became of its URLs, at most 1,000; those not named go back untouched.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::<_, _, { limits::RESULTS_MAX }>")]
     pub results: Vec<UrlResult>,
     /// Puts the host itself, without a URL, back into the queue at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -95,10 +95,10 @@ fn too_many_results_or_found_urls_are_refused_with_the_limit() {
     };
     let results = vec![result(vec![]); limits::RESULTS_MAX + 1];
     let body = ReleaseReservationRequest { results, ready_at: None };
-    assert!(body.check_size().expect_err("results").to_string().contains("the limit is 1000"));
+    assert!(body.check_size().expect_err("results").to_string().contains("the limit, which is 1000"));
     let half = vec![UrlToAdd::default(); limits::FOUND_MAX / 2 + 1];
     let body = ReleaseReservationRequest { results: vec![result(half.clone()), result(half)], ready_at: None };
-    assert!(body.check_size().expect_err("found").to_string().contains("the limit is 10000"));
+    assert!(body.check_size().expect_err("found").to_string().contains("the limit, which is 10000"));
 }
 
 #[test]

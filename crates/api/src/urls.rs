@@ -9,6 +9,7 @@ use wayleave_core::{limits, page};
 
 use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
+use crate::bounded::bounded;
 use crate::metadata::Metadata;
 
 /// A URL to be added.
@@ -68,6 +69,7 @@ pub struct AddUrlsRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
     /// The URLs, at most 10,000.
+    #[serde(deserialize_with = "bounded::<_, _, { limits::BATCH_URLS_MAX }>")]
     pub urls: Vec<UrlToAdd>,
 }
 
@@ -122,7 +124,7 @@ pub struct AddResult {
     /// The number of its line, from 1 (NDJSON only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// The URL, as it was sent; absent if its line could not be read.
+    /// The URL, as it was sent; absent if its line could not be read, or the result waited too long to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// What became of it.
@@ -188,6 +190,13 @@ pub struct AddUrlsResponse {
 pub struct AddUrlsSummary {
     /// How many of each.
     pub counts: AddCounts,
+    /// Results that were left out because too many were unread; they are in the counts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: u64,
+}
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The state of a URL.

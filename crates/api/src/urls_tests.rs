@@ -58,7 +58,7 @@ fn a_batch_over_the_limit_is_refused_with_the_limit() {
     let full = AddUrlsRequest { crawl: None, urls: vec![UrlToAdd::default(); limits::BATCH_URLS_MAX] };
     assert_eq!(full.check_size(), Ok(()));
     let over = AddUrlsRequest { crawl: None, urls: vec![UrlToAdd::default(); limits::BATCH_URLS_MAX + 1] };
-    assert!(over.check_size().expect_err("one too many").to_string().contains("the limit is 10000"));
+    assert!(over.check_size().expect_err("one too many").to_string().contains("the limit, which is 10000"));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 64 << 20 }
+        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 32 << 20 }
     }
 }
 

@@ -10,6 +10,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Allows an address that other machines can reach, although there is no TLS and no token.
     pub insecure: bool,
+    /// The address that clients are told to use, where it is not the one listened on.
+    pub advertise: Option<String>,
     /// Connections at once; further ones wait in the system's queue.
     pub connections_max: usize,
     /// Requests at once on one HTTP/2 connection.
@@ -27,6 +29,7 @@ impl Default for Config {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 7071).into(),
             insecure: false,
+            advertise: None,
             connections_max: 10_000,
             streams_max: 1_024,
             head_timeout: Duration::from_secs(75),
@@ -51,6 +54,12 @@ pub enum BadConfig {
 }
 
 impl Config {
+    /// The address that clients are told to use.
+    #[must_use]
+    pub fn advertised(&self) -> String {
+        self.advertise.clone().unwrap_or_else(|| self.listen.to_string())
+    }
+
     /// Whether the settings can be used.
     ///
     /// # Errors

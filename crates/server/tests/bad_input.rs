@@ -41,7 +41,7 @@ async fn fields_that_cannot_be_taken_are_named() {
     for (method, path, body, named) in [
         (Method::POST, "/v1/urls", json!({"urls": [], "crawls": "x"}), "unknown field `crawls`"),
         (Method::POST, "/v1/urls", json!({"urls": [{"url": "http://a/", "prio": 1}]}), "unknown field `prio`"),
-        (Method::POST, "/v1/urls", json!({"urls": "http://a/"}), "expected a sequence"),
+        (Method::POST, "/v1/urls", json!({"urls": "http://a/"}), "expected a list of at most 10000"),
         (Method::POST, "/v1/urls", json!({"urls": [{"url": "http://a/", "at": "soon"}]}), "RFC 3339"),
         (Method::POST, "/v1/urls", json!({"crawl": "a\u{7}b", "urls": []}), "crawl: "),
         (Method::POST, "/v1/reservations", json!({}), "missing field `holder`"),
@@ -197,5 +197,6 @@ async fn requests_are_counted_by_route_never_by_path() {
         "{}",
         page.text
     );
+    assert!(page.text.contains("_count{method=\"GET\",route=\"-\",status=\"404\"} 1\n"), "{}", page.text);
     assert!(!page.text.contains("secret"), "{}", page.text);
 }

@@ -152,7 +152,6 @@ async fn a_port_in_use_is_named() {
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn a_long_poll_ends_early_when_the_server_stops() {
     let running = start(Config::default()).await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();

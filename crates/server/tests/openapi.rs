@@ -10,6 +10,8 @@ use axum::body::Body;
 use axum::http::Method;
 use serde_json::Value;
 use support::Door;
+use wayleave_core::frontier::request::PRIORITY_MAX;
+use wayleave_core::limits;
 
 /// Every call of the contract, by hand.
 const CALLS: [&str; 27] = [
@@ -116,6 +118,24 @@ async fn every_call_says_that_it_may_answer_with_a_problem() {
             assert_eq!(content["schema"]["$ref"], "#/components/schemas/Problem");
         }
     }
+}
+
+/// The document's numbers are written by hand beside the fields; here they are held against the real ones.
+#[tokio::test]
+async fn the_document_tells_the_limits_that_are_in_force() {
+    let document = document().await;
+    let field = |name: &str| &document["components"]["schemas"]["ReserveGroupsRequest"]["properties"][name];
+    assert_eq!(field("groups")["maximum"], limits::RESERVE_GROUPS_MAX);
+    assert_eq!(field("urls")["maximum"], limits::RESERVE_URLS_MAX);
+    assert_eq!(field("wait_ms")["maximum"], limits::WAIT_MS_MAX);
+    for schema in ["ReserveGroupsRequest", "RenewReservationRequest"] {
+        let lease = &document["components"]["schemas"][schema]["properties"]["lease_ms"];
+        assert_eq!(lease["minimum"], limits::LEASE_MS_MIN);
+        assert_eq!(lease["maximum"], limits::LEASE_MS_MAX);
+        assert_eq!(lease["default"], limits::LEASE_MS_DEFAULT);
+    }
+    let priority = &document["components"]["schemas"]["UrlToAdd"]["properties"]["priority"];
+    assert_eq!(priority["maximum"], PRIORITY_MAX);
 }
 
 #[tokio::test]

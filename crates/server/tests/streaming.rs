@@ -75,22 +75,21 @@ async fn results_come_while_lines_are_still_sent() {
 
 /// Sends before it reads: the results must wait for it instead of stopping it.
 #[tokio::test]
-async fn a_client_that_sends_ten_thousand_lines_before_it_reads_is_not_stuck() {
+async fn a_client_that_sends_everything_before_it_reads_is_not_stuck() {
     let door = Door::new();
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Bytes, Infallible>>(1);
     let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(receiver));
     let request = Request::post("/v1/urls").header(header::CONTENT_TYPE, "application/x-ndjson").body(body).unwrap();
     let response = tower::ServiceExt::oneshot(wayleave_server::http::router(&door.app), request).await.unwrap();
-    for _ in 0..10 {
+    for _ in 0..200 {
         sender.send(Ok(Bytes::from("nonsense\n".repeat(1_000)))).await.unwrap();
     }
     drop(sender);
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 10_001);
+    assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 200_001);
 }
 
 #[tokio::test]
-#[ignore = "needs the real frontier"]
 async fn lines_in_come_out_again() {
     let door = Door::new();
     let lines: String = (0..3_500).map(|i| format!("{{\"url\":\"http://h{}.example/{i}\"}}\n", i % 7)).collect();

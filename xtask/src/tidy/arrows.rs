@@ -15,7 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &["core"]),
     ("server", &["shard", "api", "core"]),
     ("client", &["api"]),
-    ("cli", &["client", "api", "server", "shard", "engine", "engine-*", "core"]),
+    ("bench", &["api"]),
+    ("cli", &["client", "bench", "api", "server", "shard", "engine", "engine-*", "core"]),
     ("sim", &["*"]),
     ("xtask", &[]),
 ];

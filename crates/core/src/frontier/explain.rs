@@ -289,10 +289,11 @@ impl State {
         }
     }
 
-    /// Since when a group has been ready and when the next one becomes so: what a router needs to ask the right shard.
+    /// Since when a group has been ready, and when the next one may become so (its wait, a lease or a hold is over): what
+    /// a router needs to ask the right shard.
     #[must_use]
     pub fn readiness(&self) -> (Option<Time>, Option<Time>) {
-        (self.schedule.oldest_ready(), self.schedule.next_due())
+        (self.schedule.oldest_ready(), self.next_wake())
     }
 
     /// How many slots have become ready since this was last asked.

@@ -4,8 +4,8 @@ use tonic::Status;
 use wayleave_api::urlfrontier::{DeleteCrawlMessage, Long, PurgeUrlParams, QueueWithinCrawlParams};
 use wayleave_core::names::{self, CrawlName};
 use wayleave_core::time::{Millis, Time};
-use wayleave_shard::Frontier;
 use wayleave_shard::Answer;
+use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 

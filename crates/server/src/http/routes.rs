@@ -1,5 +1,7 @@
 //! All routes of the one port.
 
+use std::sync::Arc;
+
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -10,6 +12,7 @@ use wayleave_api::{Code, Problem};
 use super::app::App;
 use super::refused::Refused;
 use super::{docs, health, observe, openapi, v1};
+use crate::grpc::GrpcMetrics;
 
 /// Everything that is served, on one router.
 pub fn router(app: &App) -> Router {
@@ -18,9 +21,10 @@ pub fn router(app: &App) -> Router {
     let http = api
         .merge(docs::routes(&document))
         .method_not_allowed_fallback(method_not_allowed)
+        .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         .with_state(app.clone());
-    http.merge(grpc(app)).fallback(no_such_path)
+    http.merge(grpc(app))
 }
 
 /// The routes with their documentation, in one piece: neither can be without the other.
@@ -30,8 +34,11 @@ pub(super) fn documented() -> OpenApiRouter<App> {
 
 /// The gRPC door joins here. It brings no fallback of its own and is not seen by [`observe`]: it counts for itself and
 /// its streams may stay open for ever.
-fn grpc(_app: &App) -> Router {
-    Router::new()
+fn grpc(app: &App) -> Router {
+    let metrics = Arc::new(GrpcMetrics::default());
+    let page = metrics.clone();
+    app.metrics.annex(move |out| page.render(out));
+    crate::grpc::routes(app.frontier.clone(), metrics, app.config.advertised()).into_axum_router().reset_fallback()
 }
 
 async fn no_such_path(request: Request) -> Response {

@@ -2,19 +2,30 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::sync::{Arc, LazyLock};
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use tokio::runtime::Runtime;
 use tower::ServiceExt;
+use wayleave_engine::clock::SystemClock;
+use wayleave_engine::memory::Memory;
 use wayleave_server::Config;
 use wayleave_server::http::{App, router};
 use wayleave_shard::Frontier;
 
+/// Owners outlive the short runtimes of single tests.
+static OWNERS: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
 /// A frontier of its own, empty.
 pub fn frontier() -> Frontier {
-    Frontier {}
+    let engine = Arc::new(Memory::new(SystemClock::default()));
+    let opening = || OWNERS.block_on(Frontier::open(engine, wayleave_shard::Config::new(4), OWNERS.handle()));
+    // A test's own runtime must not be blocked from within, so a thread of its own waits.
+    std::thread::scope(|scope| scope.spawn(opening).join().unwrap()).unwrap()
 }
 
 /// An answer, read to its end.

@@ -1,7 +1,5 @@
 //! Adding URLs: as one JSON body, or as lines of any number.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
@@ -9,8 +7,6 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use wayleave_api::urls::{
     AddCounts, AddResult, AddUrlsQuery, AddUrlsRequest, AddUrlsResponse, AddUrlsSummary, UrlToAdd, crawl_or_default,
 };
@@ -19,6 +15,7 @@ use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 
 use super::add_batch::{AddBatch, count, sum};
+use super::unread::{Bounds, Giver, unread, write_line};
 use crate::http::accepts::{BodyKind, NDJSON, body_kind};
 use crate::http::app::App;
 use crate::http::extract::{QueryOf, read_body, read_json};
@@ -31,14 +28,10 @@ const PART_LINES: usize = 1_000;
 const PART_BYTES: usize = 256 * 1024;
 /// Parts of one stream that are with the frontier at once.
 const PARTS_IN_FLIGHT: usize = 4;
-/// Parts of results that wait for a client which sends before it reads.
-const PARTS_UNREAD: usize = 32;
-/// How long a client may leave its results unread before it is given up. A client that only sends would wait for us
-/// while we wait for it.
-const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Adds URLs. As NDJSON, one URL object on each line, any number of them: results are streamed while lines arrive, so
-/// read while you send, or ask for counts alone with `results=false`. The last line has the counts.
+/// Adds URLs. As NDJSON, one URL object on each line, any number of them: results are streamed while lines arrive.
+/// Read while you send: of results that wait too long only line and status are kept, and in the end only their number.
+/// `results=false` asks for the counts alone. The last line has the counts.
 #[utoipa::path(
     post, path = "/v1/urls", tag = "urls", params(AddUrlsQuery),
     request_body(content((AddUrlsRequest = "application/json"), (UrlToAdd = "application/x-ndjson"))),
@@ -163,54 +156,36 @@ async fn count_only(intake: Intake) -> Result<Response, Refused> {
     while let Some(part) = results.next().await {
         sum(&mut total, &count(&part?));
     }
-    let mut line = Vec::new();
-    write_line(&mut line, &AddUrlsSummary { counts: total });
-    Ok(([(header::CONTENT_TYPE, NDJSON)], line).into_response())
+    Ok(([(header::CONTENT_TYPE, NDJSON)], summary(total, 0)).into_response())
 }
 
 /// The answer begins at once and grows with the results. A task of its own reads on while the client is busy sending.
 fn stream_results(intake: Intake) -> Response {
-    let (sink, parts) = mpsc::channel::<Result<Bytes, Problem>>(PARTS_UNREAD);
-    tokio::spawn(run_intake(intake, sink));
-    ([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(ReceiverStream::new(parts))).into_response()
+    let (giver, reader) = unread(Bounds::default());
+    tokio::spawn(run_intake(intake, giver));
+    ([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(reader.stream())).into_response()
 }
 
-async fn run_intake(intake: Intake, sink: mpsc::Sender<Result<Bytes, Problem>>) {
+async fn run_intake(intake: Intake, giver: Giver) {
     let mut total = AddCounts::default();
     let mut results = std::pin::pin!(intake.results());
     while let Some(part) = results.next().await {
-        let lines = part.map(|part| {
-            sum(&mut total, &count(&part));
-            let mut lines = Vec::new();
-            for result in &part {
-                write_line(&mut lines, result);
+        match part {
+            Ok(part) => {
+                sum(&mut total, &count(&part));
+                if !giver.give(&part) {
+                    return;
+                }
             }
-            Bytes::from(lines)
-        });
-        let cut_off = lines.is_err();
-        if !deliver(&sink, lines).await || cut_off {
-            return;
+            Err(problem) => return giver.end(Err(problem)),
         }
     }
+    let last = summary(total, giver.omitted());
+    giver.end(Ok(last));
+}
+
+fn summary(counts: AddCounts, omitted: u64) -> Bytes {
     let mut line = Vec::new();
-    write_line(&mut line, &AddUrlsSummary { counts: total });
-    deliver(&sink, Ok(line.into())).await;
-}
-
-/// Whether the client still takes results.
-async fn deliver(sink: &mpsc::Sender<Result<Bytes, Problem>>, part: Result<Bytes, Problem>) -> bool {
-    match sink.send_timeout(part, UNREAD_TIMEOUT).await {
-        Ok(()) => true,
-        Err(mpsc::error::SendTimeoutError::Closed(_)) => false,
-        Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
-            tracing::warn!("gave up a stream of URLs whose client sends but does not read; use results=false there");
-            false
-        }
-    }
-}
-
-fn write_line<T: serde::Serialize>(out: &mut Vec<u8>, value: &T) {
-    // Plain data always serialises; a line that did not would be an empty one.
-    let _ = serde_json::to_writer(&mut *out, value);
-    out.push(b'\n');
+    write_line(&mut line, &AddUrlsSummary { counts, omitted });
+    line.into()
 }

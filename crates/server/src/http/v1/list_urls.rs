@@ -13,6 +13,7 @@ use wayleave_api::urls::{ListUrlsQuery, ListUrlsResponse, Url};
 use wayleave_core::frontier::view::UrlFilter;
 use wayleave_core::limits;
 
+use super::unread::write_line;
 use crate::http::accepts::{NDJSON, wants_lines};
 use crate::http::app::App;
 use crate::http::extract::QueryOf;
@@ -81,9 +82,7 @@ impl Listing {
             }
             let mut lines = Vec::new();
             for view in page.items {
-                // Plain data always serialises.
-                let _ = serde_json::to_writer(&mut lines, &Url::from(view));
-                lines.push(b'\n');
+                write_line(&mut lines, &Url::from(view));
             }
             return Ok(Some(lines.into()));
         }

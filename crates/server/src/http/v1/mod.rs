@@ -10,6 +10,7 @@ mod lookup_url;
 mod parents;
 mod reservations;
 mod stats;
+mod unread;
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

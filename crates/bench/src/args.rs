@@ -1,0 +1,138 @@
+//! What `wayleave bench` can be told.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::scenario;
+
+/// Measure a running frontier, side by side with a peer and with a null server.
+///
+/// Every scenario runs in short rounds that take turns between the servers, so that whatever else the machine does hits
+/// all of them alike. Compare the ratios, not the rates: `null` is the same protocol on the same stack without a store,
+/// the most that this machine could do.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = scenario::HELP)]
+pub struct BenchArgs {
+    /// The server to measure, on this machine
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7071")]
+    pub address: String,
+
+    /// A second server of the URLFrontier protocol to measure in turns with the first
+    #[arg(long, value_name = "HOST:PORT")]
+    pub beside: Option<String>,
+
+    /// A null server that is running already; without it, one is started for the time of the run
+    #[arg(long, value_name = "HOST:PORT")]
+    pub null_address: Option<String>,
+
+    /// Do not compare with a null server
+    #[arg(long, conflicts_with = "null_address")]
+    pub no_null: bool,
+
+    /// Scenarios to run, by name or by the beginning of a name; all of them if none is named
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub scenario: Vec<String>,
+
+    /// Hosts that the URLs are spread over
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub hosts: u64,
+
+    /// Hosts of the many-hosts scenarios
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub many_hosts: u64,
+
+    /// URLs that lie in the queues before each round that takes some out
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    pub urls: u64,
+
+    /// How many of a hundred ingested URLs were sent before
+    #[arg(long, value_name = "PERCENT", default_value_t = 23, value_parser = clap::value_parser!(u8).range(0..=99))]
+    pub known: u8,
+
+    /// Time for each scenario and each server, in seconds
+    #[arg(long, value_name = "S", default_value_t = 6.0)]
+    pub seconds: f64,
+
+    /// Rounds that the time is cut into
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+
+    /// Makes the same URLs again; without it every run has its own
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Process of the first server: adds its CPU time and memory to the table
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+
+    /// Process of the second server
+    #[arg(long, value_name = "PID", requires = "beside")]
+    pub beside_pid: Option<u32>,
+
+    /// Print JSON for scripts instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Serve as a null server instead of measuring
+    #[arg(long)]
+    pub null: bool,
+
+    /// Where the null server listens; port 0 takes any free one and prints it
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", requires = "null")]
+    pub listen: SocketAddr,
+
+    /// Ends the null server when its standard input closes, so that it never outlives the run that started it
+    #[arg(long, hide = true, requires = "null")]
+    pub until_stdin_closes: bool,
+}
+
+impl BenchArgs {
+    /// Seconds of one round.
+    pub(crate) fn round_secs(&self) -> f64 {
+        self.seconds.clamp(0.05, 3_600.0) / f64::from(self.rounds)
+    }
+}
+
+/// The address, if it is on this machine: a load without limit must not leave it.
+pub(crate) async fn loopback(address: &str) -> Result<SocketAddr> {
+    let bare = address.trim_start_matches("http://").trim_end_matches('/');
+    let found = tokio::net::lookup_host(bare).await.with_context(|| format!("'{address}' is not HOST:PORT"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let local = |ip: IpAddr| ip.is_loopback();
+    match found.iter().find(|found| local(found.ip())) {
+        Some(address) => Ok(*address),
+        None => bail!("'{address}' is not on this machine; bench only loads servers on a loopback address"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    #[test]
+    fn the_definition_is_sound_and_has_defaults() {
+        Cli::command().debug_assert();
+        let args = Cli::try_parse_from(["bench", "--seconds", "9"]).unwrap().args;
+        assert_eq!((args.hosts, args.known, args.rounds), (50_000, 23, 3));
+        assert!((args.round_secs() - 3.0).abs() < 1e-9);
+        assert!(Cli::try_parse_from(["bench", "--known", "100"]).is_err());
+    }
+
+    #[tokio::test]
+    async fn only_this_machine_is_loaded() {
+        assert!(loopback("127.0.0.1:7071").await.is_ok());
+        assert!(loopback("http://[::1]:7071/").await.is_ok());
+        assert!(loopback("192.0.2.1:7071").await.unwrap_err().to_string().contains("loopback"));
+        assert!(loopback("nonsense").await.is_err());
+    }
+}

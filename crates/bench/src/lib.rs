@@ -1,0 +1,24 @@
+//! Measures: drives a frontier through its public doors and compares it with a null server in the same run.
+//!
+//! In: addresses. Out: a table of rates and latencies, as ratios that hold on any machine. This crate must not know
+//! how any server works inside; it speaks the wire like anybody else and asks the kernel what a process used.
+
+mod args;
+mod codec;
+mod get;
+mod latency;
+mod native;
+mod null;
+mod process;
+mod put;
+mod report;
+mod rounds;
+mod scenario;
+mod source;
+mod target;
+mod wire;
+
+pub use args::BenchArgs;
+pub use null::{NullServer, serve_null};
+pub use report::{Line, Measured};
+pub use rounds::{measure, run};

@@ -1,0 +1,208 @@
+//! The null server: the same protocol on the same stack, and no store behind it. The most that a server could do here.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use axum::body::Bytes;
+use axum::routing::{post, put};
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+use wayleave_api::urlfrontier as wire;
+use wayleave_api::urlfrontier::url_frontier_server::{UrlFrontier, UrlFrontierServer};
+use wayleave_api::urlfrontier::{get_params, url_item};
+
+type Answer<T> = Result<Response<T>, Status>;
+type Answers<T> = BoxStream<'static, Result<T, Status>>;
+
+/// A null server that listens.
+pub struct NullServer {
+    incoming: TcpIncoming,
+}
+
+impl NullServer {
+    /// Listens at an address; port 0 takes any free one.
+    ///
+    /// # Errors
+    /// If the address cannot be listened at.
+    pub fn bind(address: SocketAddr) -> Result<Self> {
+        Ok(Self { incoming: TcpIncoming::bind(address)?.with_nodelay(Some(true)) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// If the system cannot say.
+    pub fn address(&self) -> Result<SocketAddr> {
+        Ok(self.incoming.local_addr()?)
+    }
+
+    /// Serves until it is dropped.
+    ///
+    /// # Errors
+    /// If the connections cannot be taken.
+    pub async fn serve(self) -> Result<()> {
+        let grpc = Routes::new(UrlFrontierServer::new(Null)).into_axum_router();
+        let routes = Routes::from(grpc.merge(native()));
+        Ok(Server::builder().accept_http1(true).add_routes(routes).serve_with_incoming(self.incoming).await?)
+    }
+}
+
+/// Serves nothing but answers at an address, and says on standard output where.
+///
+/// # Errors
+/// If the address cannot be listened at.
+#[expect(clippy::print_stdout, reason = "who started it reads the address there")]
+pub async fn serve_null(address: SocketAddr) -> Result<()> {
+    let server = NullServer::bind(address)?;
+    println!("null server on {}", server.address()?);
+    server.serve().await
+}
+
+/// The native calls that the load makes.
+fn native() -> axum::Router {
+    let reserve = || async {
+        let one = |no: u32| {
+            format!(
+                r#"{{"token":"null{no}","group":"h{no}.example","host":"h{no}.example","expires_at":"2100-01-01T00:00:00.000Z","delay_ms":0,"urls":[{{"url":"https://h{no}.example/","crawl":"c","priority":5,"depth":0,"attempts":0,"metadata":{{}}}}]}}"#
+            )
+        };
+        let all: Vec<String> = (0..10).map(one).collect();
+        json(format!(r#"{{"reservations":[{}]}}"#, all.join(",")))
+    };
+    let release = |_: Bytes| async { json(r#"{"group":"g","ready_at":"2100-01-01T00:00:00.000Z"}"#.to_owned()) };
+    let take = |_: Bytes| async { json(r#"{"added":0,"known":0,"rejected":0,"failed":0,"urls":[]}"#.to_owned()) };
+    axum::Router::new()
+        .route("/v1/urls", post(take))
+        .route("/v1/crawls/{crawl}", put(|_: Bytes| async { json("{}".to_owned()) }))
+        .route("/v1/reservations", post(reserve))
+        .route("/v1/reservations/{token}/release", post(release))
+}
+
+fn json(text: String) -> ([(&'static str, &'static str); 1], String) {
+    ([("content-type", "application/json")], text)
+}
+
+struct Null;
+
+fn answer<T>(message: T) -> Answer<T> {
+    Ok(Response::new(message))
+}
+
+fn made_up(params: &wire::GetParams) -> impl Iterator<Item = wire::UrlInfo> + Send + use<> {
+    let crawl = match &params.item {
+        Some(get_params::Item::CrawlId(crawl)) => crawl.clone(),
+        _ => "DEFAULT".to_owned(),
+    };
+    let (queues, urls) = (params.max_queues.clamp(1, 10_000), params.max_urls_per_queue.clamp(1, 1_000));
+    (0..queues).flat_map(move |queue| {
+        let crawl = crawl.clone();
+        (0..urls).map(move |no| wire::UrlInfo {
+            url: format!("https://h{queue}.example/0/{no:x}/page.html"),
+            key: format!("h{queue}.example"),
+            metadata: Default::default(),
+            crawl_id: crawl.clone(),
+        })
+    })
+}
+
+fn ack(item: wire::UrlItem) -> wire::AckMessage {
+    let info = match item.item {
+        Some(url_item::Item::Discovered(discovered)) => discovered.info,
+        Some(url_item::Item::Known(known)) => known.info,
+        None => None,
+    };
+    let id = if item.id.is_empty() { info.unwrap_or_default().url } else { item.id };
+    wire::AckMessage { id, status: wire::ack_message::Status::Ok.into() }
+}
+
+#[tonic::async_trait]
+impl UrlFrontier for Null {
+    type GetURLsStream = Answers<wire::UrlInfo>;
+    type PutURLsStream = Answers<wire::AckMessage>;
+    type PutDiscoveredStream = Answers<wire::BatchAck>;
+    type ListURLsStream = Answers<wire::UrlItem>;
+
+    async fn get_urls(&self, request: Request<wire::GetParams>) -> Answer<Self::GetURLsStream> {
+        answer(stream::iter(made_up(request.get_ref()).map(Ok)).boxed())
+    }
+
+    async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> Answer<Self::PutURLsStream> {
+        answer(request.into_inner().map(|item| item.map(ack)).boxed())
+    }
+
+    async fn put_discovered(
+        &self,
+        request: Request<Streaming<wire::DiscoveredBatch>>,
+    ) -> Answer<Self::PutDiscoveredStream> {
+        let ack = |batch: wire::DiscoveredBatch| wire::BatchAck { statuses: vec![0; batch.items.len()], id: batch.id };
+        answer(request.into_inner().map(move |batch| batch.map(ack)).boxed())
+    }
+
+    async fn list_nodes(&self, _: Request<wire::Empty>) -> Answer<wire::StringList> {
+        answer(wire::StringList::default())
+    }
+
+    async fn list_crawls(&self, _: Request<wire::Local>) -> Answer<wire::StringList> {
+        answer(wire::StringList::default())
+    }
+
+    async fn delete_crawl(&self, _: Request<wire::DeleteCrawlMessage>) -> Answer<wire::Long> {
+        answer(wire::Long::default())
+    }
+
+    async fn list_queues(&self, _: Request<wire::Pagination>) -> Answer<wire::QueueList> {
+        answer(wire::QueueList::default())
+    }
+
+    async fn get_stats(&self, _: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Stats> {
+        answer(wire::Stats::default())
+    }
+
+    async fn delete_queue(&self, _: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Long> {
+        answer(wire::Long::default())
+    }
+
+    async fn block_queue_until(&self, _: Request<wire::BlockQueueParams>) -> Answer<wire::Empty> {
+        answer(wire::Empty {})
+    }
+
+    async fn set_active(&self, _: Request<wire::Active>) -> Answer<wire::Empty> {
+        answer(wire::Empty {})
+    }
+
+    async fn get_active(&self, _: Request<wire::Local>) -> Answer<wire::Boolean> {
+        answer(wire::Boolean { state: true })
+    }
+
+    async fn set_delay(&self, _: Request<wire::QueueDelayParams>) -> Answer<wire::Empty> {
+        answer(wire::Empty {})
+    }
+
+    async fn set_log_level(&self, _: Request<wire::LogLevelParams>) -> Answer<wire::Empty> {
+        answer(wire::Empty {})
+    }
+
+    async fn set_crawl_limit(&self, _: Request<wire::CrawlLimitParams>) -> Answer<wire::Empty> {
+        answer(wire::Empty {})
+    }
+
+    async fn get_url_status(&self, _: Request<wire::UrlStatusRequest>) -> Answer<wire::UrlItem> {
+        Err(Status::not_found("the null server keeps nothing"))
+    }
+
+    async fn list_urls(&self, _: Request<wire::ListUrlParams>) -> Answer<Self::ListURLsStream> {
+        answer(stream::empty().boxed())
+    }
+
+    async fn count_urls(&self, _: Request<wire::CountUrlParams>) -> Answer<wire::Long> {
+        answer(wire::Long::default())
+    }
+
+    async fn purge_urls(&self, _: Request<wire::PurgeUrlParams>) -> Answer<wire::Long> {
+        answer(wire::Long::default())
+    }
+}

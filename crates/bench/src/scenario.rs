@@ -1,0 +1,158 @@
+//! The scenarios: what load, by how many clients, over which hosts.
+
+use anyhow::{Result, bail};
+
+use crate::args::BenchArgs;
+use crate::get::Appetite;
+use crate::put::Form;
+use crate::source::Spread;
+
+/// Shown below the options.
+pub const HELP: &str = "Scenarios:
+  put-1, put-4                    single URLs in (PutURLs, 1,024 in flight), over 1 and 4 streams
+  put-batches-1, put-batches-4    batches of 100 in (PutDiscovered, 16 in flight), over 1 and 4 streams
+  get-10x1-1, get-10x1-4          10 queues x 1 URL out, each completed and acknowledged, 1 and 4 clients
+  get-100x10                      100 queues x 10 URLs out, 1 client
+  many-hosts-put, many-hosts-get  in and out where every URL is on a host of its own
+  mixed-in, mixed-out             4 streams in while one client takes URLs out: rate and latency of either side
+  ingest-0, ingest-30, ingest-45  4 streams in with so many percent known
+  native-put, native-cycle        HTTP: batches of 100 in; reservations taken and released, 4 clients
+
+Examples:
+  wayleave bench --scenario put,get-10x1 --pid $(pgrep -x wayleave)
+  wayleave bench --beside 127.0.0.1:7072 --json > result.json
+  wayleave bench --null --listen 127.0.0.1:7073";
+
+/// What a scenario does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// URLs in.
+    Put {
+        /// Streams at once.
+        streams: u64,
+        /// Single or batches.
+        form: Form,
+        /// Percent sent before; the argument's if none.
+        known: Option<u8>,
+    },
+    /// URLs out and completed.
+    Get {
+        /// Clients at once.
+        clients: u64,
+        /// What each call asks for.
+        appetite: Appetite,
+    },
+    /// Both at once; which side is reported.
+    Mixed {
+        /// The hand-outs, not the ingest.
+        out: bool,
+    },
+    /// URLs in through HTTP.
+    NativePut,
+    /// Reservations through HTTP.
+    NativeCycle,
+}
+
+/// A named load.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// Its load.
+    pub load: Load,
+    /// Whether every URL is on a host of its own.
+    pub many_hosts: bool,
+}
+
+const TEN_BY_ONE: Appetite = Appetite { queues: 10, urls: 1 };
+
+const fn put(name: &'static str, streams: u64, form: Form, known: Option<u8>) -> Scenario {
+    Scenario { name, load: Load::Put { streams, form, known }, many_hosts: false }
+}
+
+const fn get(name: &'static str, clients: u64, appetite: Appetite) -> Scenario {
+    Scenario { name, load: Load::Get { clients, appetite }, many_hosts: false }
+}
+
+const ALL: [Scenario; 16] = [
+    put("put-1", 1, Form::Single, None),
+    put("put-4", 4, Form::Single, None),
+    put("put-batches-1", 1, Form::Batch(100), None),
+    put("put-batches-4", 4, Form::Batch(100), None),
+    get("get-10x1-1", 1, TEN_BY_ONE),
+    get("get-10x1-4", 4, TEN_BY_ONE),
+    get("get-100x10", 1, Appetite { queues: 100, urls: 10 }),
+    Scenario { many_hosts: true, ..put("many-hosts-put", 4, Form::Single, Some(0)) },
+    Scenario { many_hosts: true, ..get("many-hosts-get", 4, TEN_BY_ONE) },
+    Scenario { name: "mixed-in", load: Load::Mixed { out: false }, many_hosts: false },
+    Scenario { name: "mixed-out", load: Load::Mixed { out: true }, many_hosts: false },
+    put("ingest-0", 4, Form::Single, Some(0)),
+    put("ingest-30", 4, Form::Single, Some(30)),
+    put("ingest-45", 4, Form::Single, Some(45)),
+    Scenario { name: "native-put", load: Load::NativePut, many_hosts: false },
+    Scenario { name: "native-cycle", load: Load::NativeCycle, many_hosts: false },
+];
+
+impl Scenario {
+    /// Those that the names, or beginnings of names, choose; all, if there are none.
+    pub fn chosen(names: &[String]) -> Result<Vec<Self>> {
+        for name in names {
+            if !ALL.iter().any(|scenario| scenario.is_called(name)) {
+                let all: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+                bail!("there is no scenario '{name}'; there are {}", all.join(", "));
+            }
+        }
+        let wanted = |scenario: &Self| names.is_empty() || names.iter().any(|name| scenario.is_called(name));
+        Ok(ALL.into_iter().filter(wanted).collect())
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+    }
+
+    /// The crawl that its URLs belong to, so that scenarios do not take each other's.
+    pub fn crawl(&self) -> String {
+        format!("bench-{}", self.name)
+    }
+
+    /// How its URLs lie over hosts.
+    pub const fn spread(&self, args: &BenchArgs) -> Spread {
+        if self.many_hosts { Spread::Sequential(args.many_hosts) } else { Spread::Random(args.hosts) }
+    }
+
+    /// Whether it takes URLs out.
+    pub const fn takes_out(&self) -> bool {
+        matches!(self.load, Load::Get { .. } | Load::Mixed { .. } | Load::NativeCycle)
+    }
+
+    /// Whether it speaks HTTP.
+    pub const fn is_native(&self) -> bool {
+        matches!(self.load, Load::NativePut | Load::NativeCycle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(asked: &[&str]) -> Vec<&'static str> {
+        let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+        Scenario::chosen(&asked).unwrap().iter().map(|scenario| scenario.name).collect()
+    }
+
+    #[test]
+    fn a_beginning_chooses_all_that_begin_so() {
+        assert_eq!(names(&["get-10x1"]), ["get-10x1-1", "get-10x1-4"]);
+        assert_eq!(names(&["put-1", "native"]), ["put-1", "native-put", "native-cycle"]);
+        assert_eq!(names(&[]).len(), ALL.len());
+        let error = Scenario::chosen(&["nope".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("'nope'") && error.contains("put-1"));
+    }
+
+    #[test]
+    fn the_help_names_every_scenario() {
+        for scenario in ALL {
+            assert!(HELP.contains(scenario.name), "{}", scenario.name);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A server that is measured.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tonic::transport::{Channel, Endpoint};
+use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
+use wayleave_api::urlfrontier::{QueueDelayParams, QueueWithinCrawlParams};
+
+use crate::args::{BenchArgs, loopback};
+
+/// Which column of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The server of `--address`.
+    Main,
+    /// The server of `--beside`.
+    Beside,
+    /// The null server.
+    Null,
+}
+
+/// A server with its place in the table.
+pub struct Target {
+    /// Its column.
+    pub side: Side,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process, if it is known.
+    pub pid: Option<u32>,
+    /// The null server's process ends with this.
+    _child: Option<Child>,
+}
+
+impl Target {
+    /// The servers that the arguments name.
+    pub async fn all(args: &BenchArgs) -> Result<Vec<Self>> {
+        let known = async |side, address: &str, pid| -> Result<Self> {
+            Ok(Self { side, address: loopback(address).await?, pid, _child: None })
+        };
+        let mut targets = vec![known(Side::Main, &args.address, args.pid).await?];
+        if let Some(address) = &args.beside {
+            targets.push(known(Side::Beside, address, args.beside_pid).await?);
+        }
+        match &args.null_address {
+            Some(address) => targets.push(known(Side::Null, address, None).await?),
+            None if args.no_null => {}
+            None => targets.push(start_null().await?),
+        }
+        for target in &targets {
+            target.channel().await?;
+        }
+        Ok(targets)
+    }
+
+    /// A connection of its own.
+    pub async fn channel(&self) -> Result<Channel> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?;
+        let endpoint = endpoint.tcp_nodelay(true).connect_timeout(Duration::from_secs(5));
+        let help = || format!("no gRPC server answers at {}; start one with 'wayleave serve'", self.address);
+        endpoint.connect().await.with_context(help)
+    }
+
+    /// URLs that a crawl has scheduled.
+    pub async fn scheduled(&self, crawl: &str) -> Result<u64> {
+        let mut client = UrlFrontierClient::new(self.channel().await?);
+        let params = QueueWithinCrawlParams { crawl_id: crawl.to_owned(), ..Default::default() };
+        Ok(client.get_stats(params).await?.into_inner().size)
+    }
+
+    /// Takes politeness out of a crawl, so that it does not cap the rate. Servers that know no delay of a crawl take
+    /// it for all.
+    pub async fn without_delay(&self, crawl: &str) -> Result<()> {
+        let mut client = UrlFrontierClient::new(self.channel().await?);
+        let params = QueueDelayParams { crawl_id: crawl.to_owned(), ..Default::default() };
+        client.set_delay(params).await?;
+        Ok(())
+    }
+}
+
+/// Starts a null server as a process of its own, which shares the machine as the measured server does.
+async fn start_null() -> Result<Target> {
+    let program = std::env::current_exe().context("this program's own file cannot be told")?;
+    let mut child = Command::new(program)
+        .args(["bench", "--null", "--listen", "127.0.0.1:0", "--until-stdin-closes"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("the null server cannot be started; start one yourself and give --null-address, or --no-null")?;
+    let output = child.stdout.take().context("the null server has no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).await?;
+    let address = line.trim().rsplit(' ').next().unwrap_or_default();
+    let address = address.parse().with_context(|| format!("the null server said '{}'", line.trim()))?;
+    Ok(Target { side: Side::Null, address, pid: child.id(), _child: Some(child) })
+}
