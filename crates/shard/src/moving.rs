@@ -75,7 +75,7 @@ impl Owner {
         batch.fences.extend(part.fences);
         batch.writes.extend(part.writes);
         let outcome = self.engine.commit(batch).await;
-        _ = done.send(outcome.as_ref().map(|()| ()).map_err(crate::cycle::refusal));
+        _ = done.send(outcome.as_ref().copied().map_err(crate::cycle::refusal));
         outcome
     }
 

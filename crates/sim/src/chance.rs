@@ -27,6 +27,14 @@ impl Chance {
         self.draw() % bound.max(1)
     }
 
+    /// One of some things.
+    pub fn pick<T: Copy, const N: usize>(&self, things: [T; N]) -> T {
+        const { assert!(N > 0, "there must be something to pick") };
+        let at = self.below(N as u64) as usize;
+        #[expect(clippy::indexing_slicing, reason = "the number drawn is below the length")]
+        things[at]
+    }
+
     /// True once in `times`.
     pub fn once_in(&self, times: u64) -> bool {
         self.below(times) == 0

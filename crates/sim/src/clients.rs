@@ -25,7 +25,7 @@ pub fn host_name(n: u64) -> String {
 
 fn draw_put(chance: &Chance, now: Time) -> Put {
     let host = host_name(chance.below(HOSTS));
-    let crawl = CRAWLS[chance.below(CRAWLS.len() as u64) as usize];
+    let crawl = chance.pick(CRAWLS);
     let at = chance.once_in(4).then(|| now.after(Millis(chance.below(5_000))));
     Put {
         url: format!("http://{host}/{}", chance.below(PATHS)).into(),

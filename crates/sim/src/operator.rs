@@ -48,8 +48,8 @@ async fn act(world: &World, chance: &Chance) {
             world.tell("operator", &format!("block {host} {}", answer.is_ok()));
         }
         4 | 5 => {
-            let alias = ["left", "right"][chance.below(2) as usize];
-            let half = |n: &u64| (n % 2 == 0) == (alias == "left") && chance.once_in(2);
+            let alias = chance.pick(["left", "right"]);
+            let half = |n: &u64| n.is_multiple_of(2) == (alias == "left") && chance.once_in(2);
             let hosts = (0..HOSTS).filter(half).map(|n| host_name(n).into()).collect::<Vec<HostName>>();
             let start = world.now();
             let answer = frontier.set_group(alias.into(), Some(hosts.clone()), PaceChanges::default(), false).await;
@@ -57,7 +57,7 @@ async fn act(world: &World, chance: &Chance) {
             world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
         }
         6 => {
-            let crawl = CRAWLS[chance.below(2) as usize];
+            let crawl = chance.pick(["DEFAULT", "news"]);
             let changes = CrawlChanges { paused: Change::Set(chance.once_in(2)), ..CrawlChanges::default() };
             let answer = frontier.set_crawl(crawl.into(), changes, false).await;
             world.tell("operator", &format!("pause crawl {crawl} {}", answer.is_ok()));

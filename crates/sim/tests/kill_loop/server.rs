@@ -35,7 +35,8 @@ impl Server {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut seen = Vec::new();
         loop {
-            let line = lines.next().unwrap_or_else(|| panic!("the server ended: {seen:#?}")).unwrap();
+            let Some(line) = lines.next() else { panic!("the server ended: {:?} {seen:#?}", child.wait()) };
+            let line = line.unwrap();
             if line.contains(" ready on ") {
                 break;
             }
