@@ -11,6 +11,9 @@ use crate::chance::Chance;
 use crate::clients::{CRAWLS, HOSTS, host_name};
 use crate::world::{World, pass};
 
+/// A host without URLs, which is queued by time alone.
+pub const BARE: &str = "bare.example";
+
 /// Changes things until it is calm, then sets everything free.
 pub async fn operator(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
@@ -23,7 +26,7 @@ pub async fn operator(world: Rc<World>, name: u64) {
 async fn act(world: &World, chance: &Chance) {
     let host: HostName = host_name(chance.below(HOSTS)).into();
     let frontier = world.frontier().await;
-    match chance.below(8) {
+    match chance.below(9) {
         0 | 1 => {
             let delay = chance.below(3_000);
             let changes = PaceChanges { delay: Change::Set(Millis(delay)), ..PaceChanges::default() };
@@ -61,6 +64,11 @@ async fn act(world: &World, chance: &Chance) {
             let changes = CrawlChanges { paused: Change::Set(chance.once_in(2)), ..CrawlChanges::default() };
             let answer = frontier.set_crawl(crawl.into(), changes, false).await;
             world.tell("operator", &format!("pause crawl {crawl} {}", answer.is_ok()));
+        }
+        7 => {
+            let at = world.now().after(Millis(chance.below(2_000)));
+            let answer = frontier.set_host(BARE.into(), PaceChanges::default(), false, Some(at)).await;
+            world.tell("operator", &format!("queue {BARE} {}", answer.is_ok()));
         }
         _ => {
             world.oracle.borrow_mut().deleting("doomed", world.now());

@@ -9,7 +9,7 @@ use wayleave_engine::Engine;
 
 use crate::clients::{paced, putter, worker};
 use crate::faults::{disk, gremlin};
-use crate::operator::{operator, set_free};
+use crate::operator::{BARE, operator, set_free};
 use crate::oracle::Id;
 use crate::world::{World, pass};
 
@@ -112,7 +112,9 @@ async fn settle(world: &Rc<World>) -> u64 {
             Ok(stats) => stats,
             Err(refusal) => fail(world, &format!("no stats in the calm: {refusal}")),
         };
-        if free.is_ok() && stats.urls.scheduled() == 0 && stats.reservations == 0 {
+        let bare = world.frontier().await.host(BARE.into()).await;
+        let waits = bare.is_ok_and(|view| view.queued_at.is_some());
+        if free.is_ok() && stats.urls.scheduled() == 0 && stats.reservations == 0 && !waits {
             break;
         }
         if world.clock.elapsed() - start > CALM_MS {

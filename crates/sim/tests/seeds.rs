@@ -16,7 +16,7 @@ fn no_seed_breaks_a_law() {
         println!("{}\n{:?}", report.history, report.counts);
         return;
     }
-    let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(40);
+    let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(300);
     let mut sum = [0; 4];
     for seed in 0..seeds {
         let report = run(seed);
