@@ -1,1 +1,11 @@
-//! Placeholder until its own first commit.
+//! Speaks with people: one binary whose subcommands start a server or talk to one.
+//!
+//! In: arguments, files and standard input. Out: data on stdout, everything else on stderr, an exit code that scripts can
+//! use. Apart from `serve`, which starts the other rooms, this crate must not know how anything is decided or kept: it
+//! speaks to a server like anybody else.
+
+pub mod cli;
+mod exit;
+pub mod serve;
+
+pub use cli::{Cli, main};

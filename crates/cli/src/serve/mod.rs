@@ -1,0 +1,142 @@
+//! `serve`: opens the store, starts the frontier and the doors, and ends them in the opposite order.
+
+mod logging;
+mod settings;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use wayleave_engine::Engine;
+use wayleave_engine::clock::SystemClock;
+use wayleave_engine::memory::Memory;
+use wayleave_engine_fjall::{Fjall, Options};
+use wayleave_server::Server;
+use wayleave_shard::Frontier;
+
+pub use settings::{Args, EngineKind, LogForm, Settings};
+
+/// How long work on the owners' threads may go on after the frontier has stopped.
+const OWNERS_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Runs a server until it is told to stop.
+///
+/// # Errors
+/// If the settings are wrong, the data folder or the port cannot be had, or a shard cannot be opened.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let settings = Settings::from_args(args)?;
+    logging::start(settings.log, &settings.log_level)?;
+    let listening = settings.server();
+    // Before anything is made on disk: an address that must not be used.
+    listening.validate().map_err(wayleave_server::server::BindError::from)?;
+    let store = Store::open(&settings)?;
+    let owners = runtime("shard", usize::from(store.shards).min(cores()))?;
+    let doors = runtime("http", cores())?;
+    let served = doors.block_on(serve(&settings, store, owners.handle()));
+    owners.shutdown_timeout(OWNERS_GRACE);
+    served
+}
+
+fn runtime(name: &str, threads: usize) -> anyhow::Result<Runtime> {
+    let runtime = Builder::new_multi_thread().worker_threads(threads.max(1)).thread_name(name).enable_all().build();
+    runtime.context("cannot start threads")
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// An engine and what it was made with.
+struct Store {
+    engine: Arc<dyn Engine>,
+    shards: u16,
+    /// Where it keeps its rows, for people to read.
+    place: String,
+}
+
+impl Store {
+    fn open(settings: &Settings) -> anyhow::Result<Self> {
+        match settings.engine {
+            EngineKind::Memory => {
+                let (engine, place) = (Arc::new(Memory::new(SystemClock::new())), "memory, lost at the end".to_owned());
+                Ok(Self { engine, shards: settings.shards, place })
+            }
+            EngineKind::Fjall => Self::open_folder(&settings.data, settings),
+        }
+    }
+
+    fn open_folder(path: &Path, settings: &Settings) -> anyhow::Result<Self> {
+        let options = Options { shards: settings.shards, cache_bytes: settings.cache_mb << 20, ..Options::default() };
+        let engine = Fjall::open(path, options)?;
+        let shards = engine.shards();
+        if settings.shards_asked && shards != settings.shards {
+            tracing::warn!(
+                data.path = %path.display(), shards.kept = shards, shards.asked = settings.shards,
+                "the number of shards is fixed when a folder is made; to change it, export and import into a new folder"
+            );
+        }
+        let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+        Ok(Self { engine: Arc::new(engine), shards, place })
+    }
+}
+
+async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handle) -> anyhow::Result<()> {
+    let Store { engine, shards, place } = store;
+    let signals = Signals::listen()?;
+    let frontier = Frontier::open(engine, wayleave_shard::Config::new(shards), owners)
+        .await
+        .with_context(|| format!("cannot open the shards of {place}"))?;
+    let served = match Server::bind(settings.server(), frontier.clone()).await {
+        Ok(server) => {
+            announce(settings, &server, &place, shards);
+            server.run(signals.first()).await;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    };
+    frontier.stop().await;
+    tracing::info!("stopped");
+    served
+}
+
+/// The one line that people and scripts wait for.
+fn announce(settings: &Settings, server: &Server, place: &str, shards: u16) {
+    let (address, version) = (server.local_addr(), env!("CARGO_PKG_VERSION"));
+    match settings.log {
+        LogForm::Json => tracing::info!(listen.address = %address, data.place = place, shards, version, "ready"),
+        LogForm::Text => eprintln!("wayleave {version} ready on http://{address} ({shards} shards, data: {place})"),
+    }
+}
+
+/// The two ways in which a process is asked to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the first of them. From then on a second one ends the process at once: everything that was answered is
+    /// durable, so that impatience costs nothing.
+    async fn first(mut self) {
+        self.next().await;
+        tokio::spawn(async move {
+            self.next().await;
+            eprintln!("stopped at once");
+            std::process::exit(1);
+        });
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The settings of a server: flag before environment before file before default.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::exit::Usage;
+
+/// What keeps the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineKind {
+    /// A folder on this machine.
+    #[default]
+    Fjall,
+    /// Nothing outlives the process; for trials.
+    Memory,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum LogForm {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines, one object a line.
+    Json,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave serve                                       everything at its default
+  wayleave serve --data /var/lib/wayleave --cache-mb 512
+  wayleave serve --engine memory --listen 127.0.0.1:0  a trial on a free port
+  wayleave serve --config /etc/wayleave.toml
+
+The file has the same names as the flags, with _ for -:
+  listen = \"127.0.0.1:7071\"
+  data = \"/var/lib/wayleave\"
+  cache_mb = 512
+  log = \"json\"
+An unknown name in it is an error. Flags come before the environment, the environment before the file.
+
+SIGINT or SIGTERM: no new connections, requests finish, the store is closed. A second one ends at once; nothing that
+was answered is lost.";
+
+/// Arguments of `serve`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Address and port for everything; port 0 takes a free one [default: 127.0.0.1:7071]
+    #[arg(long, env = "WAYLEAVE_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Data folder, made if it does not exist [default: ./wayleave-data]
+    #[arg(long, env = "WAYLEAVE_DATA", value_name = "FOLDER")]
+    pub data: Option<PathBuf>,
+    /// What keeps the data [default: fjall]
+    #[arg(long, env = "WAYLEAVE_ENGINE", value_enum)]
+    pub engine: Option<EngineKind>,
+    /// Number of shards of a new data folder; fixed from then on [default: 16]
+    #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub shards: Option<u16>,
+    /// Allow an address that other machines can reach, although there is neither TLS nor a token
+    #[arg(
+        long, env = "WAYLEAVE_INSECURE", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        value_name = "BOOL", value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub insecure: Option<bool>,
+    /// Address that URLFrontier clients are told to use, if it differs from the one listened on
+    #[arg(long, env = "WAYLEAVE_ADVERTISE", value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Memory for blocks of the data folder that were read, in MiB [default: 32]
+    #[arg(long, env = "WAYLEAVE_CACHE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub cache_mb: Option<u64>,
+    /// Form of the log on stderr [default: text]
+    #[arg(long, env = "WAYLEAVE_LOG", value_enum)]
+    pub log: Option<LogForm>,
+    /// What to log: error, warn, info, debug, trace, or pairs such as wayleave_shard=debug [default: info]
+    #[arg(long, env = "WAYLEAVE_LOG_LEVEL", value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// TOML file with settings
+    #[arg(long, env = "WAYLEAVE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// What a settings file may say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    listen: Option<SocketAddr>,
+    data: Option<PathBuf>,
+    engine: Option<EngineKind>,
+    shards: Option<u16>,
+    insecure: Option<bool>,
+    advertise: Option<String>,
+    cache_mb: Option<u64>,
+    log: Option<LogForm>,
+    log_level: Option<String>,
+}
+
+/// The settings in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Address and port for everything.
+    pub listen: SocketAddr,
+    /// The data folder.
+    pub data: PathBuf,
+    /// What keeps the data.
+    pub engine: EngineKind,
+    /// Number of shards of a new data folder.
+    pub shards: u16,
+    /// Whether somebody asked for that number.
+    pub shards_asked: bool,
+    /// Whether other machines may reach the address.
+    pub insecure: bool,
+    /// Address that URLFrontier clients are told to use.
+    pub advertise: Option<String>,
+    /// Memory for blocks that were read, in MiB.
+    pub cache_mb: u64,
+    /// Form of the log.
+    pub log: LogForm,
+    /// What to log.
+    pub log_level: String,
+}
+
+impl Settings {
+    /// Reads the file that the arguments name and lays the arguments over it.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or says something that is not a setting.
+    pub fn from_args(args: Args) -> anyhow::Result<Self> {
+        let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        Self::merge(args, file)
+    }
+
+    fn merge(args: Args, file: File) -> anyhow::Result<Self> {
+        let shards = args.shards.or(file.shards);
+        let settings = Self {
+            listen: args.listen.or(file.listen).unwrap_or(wayleave_server::Config::default().listen),
+            data: args.data.or(file.data).unwrap_or_else(|| "wayleave-data".into()),
+            engine: args.engine.or(file.engine).unwrap_or_default(),
+            shards: shards.unwrap_or(16),
+            shards_asked: shards.is_some(),
+            insecure: args.insecure.or(file.insecure).unwrap_or(false),
+            advertise: args.advertise.or(file.advertise),
+            cache_mb: args.cache_mb.or(file.cache_mb).unwrap_or(32),
+            log: args.log.or(file.log).unwrap_or_default(),
+            log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// The bounds that clap checks for flags hold for the file too.
+    fn check(&self) -> Result<(), Usage> {
+        if !(1..=4_096).contains(&self.shards) {
+            return Err(Usage(format!("shards = {} is not between 1 and 4096", self.shards)));
+        }
+        if !(1..=1_048_576).contains(&self.cache_mb) {
+            return Err(Usage(format!("cache_mb = {} is not between 1 and 1048576", self.cache_mb)));
+        }
+        Ok(())
+    }
+
+    /// The part that the listening side needs.
+    #[must_use]
+    pub fn server(&self) -> wayleave_server::Config {
+        wayleave_server::Config { listen: self.listen, insecure: self.insecure, ..Default::default() }
+    }
+}
+
+fn read_file(path: &Path) -> anyhow::Result<File> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the settings file {}", path.display()))?;
+    parse_file(&text, path)
+}
+
+fn parse_file(text: &str, path: &Path) -> anyhow::Result<File> {
+    let wrong = |error: toml::de::Error| Usage(format!("settings file {}: {error}", path.display()));
+    Ok(toml::from_str(text).map_err(wrong)?)
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

@@ -1,0 +1,71 @@
+use super::*;
+use clap::Parser;
+
+#[derive(Parser)]
+struct Only {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn args(list: &[&str]) -> Args {
+    Only::try_parse_from(std::iter::once("serve").chain(list.iter().copied())).unwrap().args
+}
+
+fn file(text: &str) -> anyhow::Result<File> {
+    parse_file(text, Path::new("sample.toml"))
+}
+
+fn usage(result: anyhow::Result<impl std::fmt::Debug>) -> String {
+    let error = result.expect_err("wrong settings");
+    assert!(error.is::<Usage>(), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn without_any_setting_the_defaults_hold() {
+    let settings = Settings::merge(Args::default(), File::default()).unwrap();
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:7071");
+    assert_eq!((settings.engine, settings.shards, settings.insecure), (EngineKind::Fjall, 16, false));
+    assert_eq!((settings.data, settings.log_level), (PathBuf::from("wayleave-data"), "info".to_owned()));
+}
+
+#[test]
+fn a_flag_comes_before_the_file_and_the_file_before_the_default() {
+    let from_file = file("listen = '127.0.0.1:1'\nshards = 4\ncache_mb = 64\nengine = 'memory'\nlog = 'json'").unwrap();
+    let flags = args(&["--listen", "127.0.0.1:2", "--engine", "fjall"]);
+    let settings = Settings::merge(flags, from_file).unwrap();
+    assert_eq!(settings.listen.to_string(), "127.0.0.1:2");
+    assert_eq!(settings.engine, EngineKind::Fjall);
+    assert_eq!((settings.shards, settings.cache_mb, settings.log), (4, 64, LogForm::Json));
+    assert_eq!(settings.log_level, "info");
+}
+
+#[test]
+fn a_flag_can_take_back_what_the_file_allows() {
+    for (flags, want) in [(vec![], true), (vec!["--insecure=false"], false), (vec!["--insecure"], true)] {
+        let settings = Settings::merge(args(&flags), file("insecure = true").unwrap()).unwrap();
+        assert_eq!(settings.insecure, want, "{flags:?}");
+    }
+}
+
+#[test]
+fn an_unknown_name_in_the_file_is_an_error_that_names_it() {
+    let error = usage(file("listen = '127.0.0.1:1'\nlisten_port = 7071\n"));
+    assert!(error.contains("sample.toml") && error.contains("listen_port"), "{error}");
+    assert!(error.contains("expected one of") && error.contains("cache_mb"), "{error}");
+}
+
+#[test]
+fn bounds_hold_for_the_file_as_for_the_flags() {
+    for (text, name) in [("shards = 0", "shards"), ("shards = 5000", "shards"), ("cache_mb = 0", "cache_mb")] {
+        assert!(usage(Settings::merge(Args::default(), file(text).unwrap())).contains(name), "{text}");
+    }
+    assert!(Only::try_parse_from(["serve", "--shards", "0"]).is_err());
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let missing = Args { config: Some("/nonexistent/wayleave.toml".into()), ..Args::default() };
+    let error = format!("{:#}", Settings::from_args(missing).expect_err("missing"));
+    assert!(error.contains("/nonexistent/wayleave.toml"), "{error}");
+}

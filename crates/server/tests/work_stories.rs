@@ -1,0 +1,224 @@
+//! What a worker lives through, over HTTP: URLs in, reservations out, results back.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::Door;
+
+/// No delay between visits, so that a story need not wait.
+async fn at_once(door: &Door, host: &str) {
+    door.put(&format!("/v1/hosts/{host}"), json!({"delay_ms": 0})).await.ok();
+}
+
+fn lookup(url: &str, crawl: &str) -> String {
+    let encoded: String = url.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    format!("/v1/urls/lookup?url={encoded}&crawl={crawl}")
+}
+
+fn path(reservation: &Value, call: &str) -> String {
+    format!("/v1/reservations/{}/{call}", reservation["token"].as_str().unwrap())
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn a_url_is_added_reserved_fetched_and_known_for_ever() {
+    let door = Door::new();
+    let url = json!({"url": "HTTP://A.example/x#part", "priority": 7, "depth": 2, "metadata": {"from": "seed", "tags": ["a", "b"]}});
+    let told = door
+        .post("/v1/urls", json!({"crawl": "news", "urls": [url, {"url": "mailto:x@y"}, {"url": "http://a.example/x"}]}))
+        .await
+        .ok();
+    assert_eq!(told["counts"], json!({"added": 1, "known": 1, "rejected": 1, "failed": 0}));
+    let statuses: Vec<&Value> = told["results"].as_array().unwrap().iter().map(|result| &result["status"]).collect();
+    assert_eq!(statuses, ["added", "rejected", "known"]);
+
+    let queued = door.get(&lookup("http://a.example/x", "news")).await.ok();
+    assert_eq!(
+        (&queued["state"], &queued["host"], &queued["last"]),
+        (&json!("queued"), &json!("a.example"), &Value::Null)
+    );
+
+    let reservation = door.reserve_one(json!({"holder": "w1", "crawl": "news"})).await;
+    assert_eq!((&reservation["group"], &reservation["host"]), (&json!("a.example"), &json!("a.example")));
+    assert_eq!(reservation["delay_ms"], 1000);
+    let want = json!([{
+        "url": "http://a.example/x", "crawl": "news", "priority": 7, "depth": 2, "attempts": 0,
+        "metadata": {"from": "seed", "tags": ["a", "b"]},
+    }]);
+    assert_eq!(reservation["urls"], want);
+    let reserved = door.get(&lookup("http://a.example/x", "news")).await.ok();
+    assert_eq!((&reserved["state"], &reserved["held_until"]), (&json!("reserved"), &reservation["expires_at"]));
+
+    let released = door.release_all(&reservation, "fetched").await;
+    assert_eq!(released["group"], "a.example");
+    let fetched = door.get(&lookup("http://a.example/x", "news")).await.ok();
+    assert_eq!((&fetched["state"], &fetched["due_at"]), (&json!("fetched"), &Value::Null));
+    assert_eq!(fetched["last"]["status"], 200);
+    let again = door.seed("news", &["http://a.example/x"]).await;
+    assert_eq!(again["counts"]["known"], 1);
+    assert_eq!(door.get("/v1/stats").await.ok()["urls"]["fetched"], 1);
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn between_two_visits_lies_the_delay_and_the_host_says_so() {
+    let door = Door::new();
+    door.put("/v1/hosts/a.example", json!({"delay_ms": 3_600_000})).await.ok();
+    door.seed("DEFAULT", &["http://a.example/1", "http://a.example/2"]).await;
+    let first = door.reserve_one(json!({"holder": "w1"})).await;
+    assert_eq!(first["delay_ms"], 3_600_000);
+    assert_eq!(door.get("/v1/hosts/a.example").await.ok()["state"], "busy");
+    assert_eq!(door.post("/v1/reservations", json!({"holder": "w2"})).await.ok(), json!({"reservations": []}));
+
+    let released = door.release_all(&first, "fetched").await;
+    let host = door.get("/v1/hosts/a.example").await.ok();
+    assert_eq!((&host["state"], &host["ready_at"]), (&json!("waiting"), &released["ready_at"]));
+    assert_eq!((&host["delay_in_force_ms"], &host["counts"]["queued"]), (&json!(3_600_000), &json!(1)));
+    assert!(!host["reason"].as_str().unwrap().is_empty() && host["last_visit_at"] != Value::Null, "{host}");
+    assert_eq!(door.post("/v1/reservations", json!({"holder": "w2"})).await.ok(), json!({"reservations": []}));
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn a_token_that_is_not_current_changes_nothing() {
+    let door = Door::new();
+    at_once(&door, "a.example").await;
+    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    let reservation = door.reserve_one(json!({"holder": "w1"})).await;
+    let results =
+        json!({"results": [{"url": "http://a.example/1", "outcome": "retry", "next_at": "2020-01-01T00:00:00Z"}]});
+    door.post(&path(&reservation, "release"), results).await.ok();
+
+    let gone =
+        json!({"results": [{"url": "http://a.example/1", "outcome": "gone", "found": [{"url": "http://b.example/"}]}]});
+    assert_eq!(door.post(&path(&reservation, "release"), gone).await.problem(), (409, "not_current".to_owned()));
+    assert_eq!(door.post(&path(&reservation, "renew"), json!({})).await.problem(), (409, "not_current".to_owned()));
+    let never = format!("/v1/reservations/{}/renew", "A".repeat(22));
+    assert_eq!(door.post(&never, json!({})).await.problem(), (409, "not_current".to_owned()));
+    assert_eq!(door.get(&lookup("http://a.example/1", "DEFAULT")).await.ok()["state"], "queued");
+    let missing = door.get(&lookup("http://b.example/", "DEFAULT")).await;
+    assert_eq!(missing.problem(), (404, "unknown_url".to_owned()));
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn a_renewal_moves_the_deadline() {
+    let door = Door::new();
+    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    let reservation = door.reserve_one(json!({"holder": "w1", "lease_ms": 5_000})).await;
+    let renewed = door.post(&path(&reservation, "renew"), json!({"lease_ms": 3_600_000})).await.ok();
+    assert!(renewed["expires_at"].as_str() > reservation["expires_at"].as_str(), "{renewed} {reservation}");
+    let list = door.get("/v1/reservations").await.ok();
+    let listed = &list["reservations"][0];
+    assert_eq!(
+        (&listed["holder"], &listed["expires_at"], &listed["urls"]),
+        (&json!("w1"), &renewed["expires_at"], &json!(1))
+    );
+    assert!(!list.to_string().contains(reservation["token"].as_str().unwrap()), "the listing tells the secret");
+}
+
+/// Nobody releases: the work returns by itself and the attempt is counted.
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn the_work_of_a_lost_worker_returns() {
+    let door = Door::new();
+    at_once(&door, "a.example").await;
+    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    let lost = door.reserve_one(json!({"holder": "w1", "lease_ms": 100})).await;
+    let again = door.reserve_one(json!({"holder": "w2", "wait_ms": 10_000})).await;
+    assert_eq!((&again["urls"][0]["url"], &again["urls"][0]["attempts"]), (&json!("http://a.example/1"), &json!(1)));
+    assert_eq!(door.post(&path(&lost, "release"), json!({})).await.problem(), (409, "not_current".to_owned()));
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn a_page_comes_back_when_the_worker_says_so() {
+    let door = Door::new();
+    at_once(&door, "a.example").await;
+    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    let first = door.reserve_one(json!({"holder": "w1"})).await;
+    let later = json!({"results": [{"url": "http://a.example/1", "outcome": "fetched", "status": 200, "next_at": "2099-01-01T00:00:00+01:00"}]});
+    door.post(&path(&first, "release"), later).await.ok();
+    let url = door.get(&lookup("http://a.example/1", "DEFAULT")).await.ok();
+    assert_eq!((&url["state"], &url["due_at"]), (&json!("queued"), &json!("2098-12-31T23:00:00.000Z")));
+    let host = door.get("/v1/hosts/a.example").await.ok();
+    assert_eq!((&host["state"], &host["ready_at"]), (&json!("waiting"), &json!("2098-12-31T23:00:00.000Z")));
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn a_long_poll_is_answered_when_work_arrives() {
+    let door = Door::new();
+    let waiting = tokio::spawn({
+        let door = door.clone();
+        async move { door.reserve_one(json!({"holder": "w1", "wait_ms": 30_000})).await }
+    });
+    tokio::task::yield_now().await;
+    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    let reservation = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("long before 30 s").unwrap();
+    assert_eq!(reservation["host"], "a.example");
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn what_is_found_belongs_to_the_page_it_was_found_on() {
+    let door = Door::new();
+    let seed = json!({"crawl": "news", "urls": [{"url": "http://a.example/1", "depth": 3}]});
+    door.post("/v1/urls", seed).await.ok();
+    let reservation = door.reserve_one(json!({"holder": "w1"})).await;
+    let found = json!([{"url": "http://b.example/"}, {"url": "nonsense"}, {"url": "http://c.example/", "crawl": "other", "depth": 9}]);
+    let results = json!({"results": [{"url": "http://a.example/1", "outcome": "fetched", "found": found}]});
+    let released = door.post(&path(&reservation, "release"), results).await.ok();
+    assert_eq!(released["found"]["counts"], json!({"added": 2, "known": 0, "rejected": 1, "failed": 0}));
+    assert_eq!(released["found"]["results"][1]["status"], "rejected");
+    assert_eq!(door.get(&lookup("http://b.example/", "news")).await.ok()["depth"], 4);
+    assert_eq!(door.get(&lookup("http://c.example/", "other")).await.ok()["depth"], 9);
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn a_result_for_a_url_of_another_reservation_is_refused() {
+    let door = Door::new();
+    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    let reservation = door.reserve_one(json!({"holder": "w1"})).await;
+    let results = json!({"results": [{"url": "http://a.example/2", "outcome": "fetched"}]});
+    let answer = door.post(&path(&reservation, "release"), results).await;
+    assert_eq!(answer.problem(), (422, "foreign_result".to_owned()));
+    door.release_all(&reservation, "fetched").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn urls_that_are_not_named_go_back_untouched() {
+    let door = Door::new();
+    at_once(&door, "a.example").await;
+    door.seed("DEFAULT", &["http://a.example/1", "http://a.example/2"]).await;
+    let both = door.reserve_one(json!({"holder": "w1", "urls": 10})).await;
+    assert_eq!(both["urls"].as_array().unwrap().len(), 2);
+    let results = json!({"results": [{"url": "http://a.example/1", "outcome": "fetched"}]});
+    door.post(&path(&both, "release"), results).await.ok();
+    let rest = door.reserve_one(json!({"holder": "w1", "urls": 10})).await;
+    let urls = rest["urls"].as_array().unwrap();
+    assert_eq!((urls.len(), &urls[0]["url"], &urls[0]["attempts"]), (1, &json!("http://a.example/2"), &json!(0)));
+}
+
+#[tokio::test]
+#[ignore = "needs the real frontier"]
+async fn one_call_reserves_every_ready_group_up_to_the_number_asked() {
+    let door = Door::new();
+    let urls: Vec<String> = (0..40).map(|i| format!("http://h{i}.example/")).collect();
+    door.seed("DEFAULT", &urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let some = door.post("/v1/reservations", json!({"holder": "w1", "groups": 30})).await.ok();
+    assert_eq!(some["reservations"].as_array().unwrap().len(), 30);
+    let rest = door.post("/v1/reservations", json!({"holder": "w1", "groups": 30})).await.ok();
+    assert_eq!(rest["reservations"].as_array().unwrap().len(), 10);
+    let page = door.get("/v1/reservations?limit=25").await.ok();
+    let next = page["next"].as_str().unwrap();
+    let last = door.get(&format!("/v1/reservations?limit=25&after={next}")).await.ok();
+    let count = |page: &Value| page["reservations"].as_array().unwrap().len();
+    assert_eq!((count(&page), count(&last), &last["next"]), (25, 15, &Value::Null));
+}
