@@ -2,53 +2,116 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::{exit, serve};
+use crate::commands::{ListArgs, crawls, get, groups, hosts, put, release, reservations, stats, urls, why};
+use crate::remote::{Remote, RemoteArgs};
+use crate::{exit, export, import, seed, serve};
 
 /// The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it.
 #[derive(Debug, Parser)]
 #[command(name = "wayleave", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// What to do.
+    #[command(flatten)]
+    remote: RemoteArgs,
     #[command(subcommand)]
-    pub command: Command,
+    command: Command,
 }
 
 const AFTER_HELP: &str = "\
 Start here:
-  wayleave serve                                  run a server in this folder
-  curl -s http://127.0.0.1:7071/docs              all calls, readable
+  wayleave serve                        run a server on 127.0.0.1:7071, with its data in ./wayleave-data
+  wayleave seed urls.txt                give it URLs
+  wayleave get --release fetched        play a crawler that fetches one of them
+  wayleave why example.com              see what a host waits for
 
-Exit codes: 0 done, 1 error, 2 wrong usage or settings, 3 not found, 4 refused or in conflict, 5 cannot be reached.";
+Exit codes: 0 done, 1 error, 2 wrong usage or settings, 3 not found or nothing ready, 4 refused or in conflict,
+5 the server cannot be reached or cannot answer now.";
 
-/// What the binary can do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Run a server: native API, URLFrontier, health and metrics on one port.
-    Serve(serve::Args),
-    /// Measure a server, and another beside it, as shares of a null server in the same run.
+enum Command {
+    /// Run a server: native API, URLFrontier, health and metrics on one port
+    Serve(Box<serve::Args>),
+    /// Add URLs from files, sitemaps or standard input
+    Seed(seed::Args),
+    /// Add a few URLs
+    Put(put::Args),
+    /// Reserve groups and print their URLs
+    Get(get::Args),
+    /// End a reservation and tell what became of its URLs
+    Release(release::ReleaseArgs),
+    /// Give a reservation more time
+    Renew(release::RenewArgs),
+    /// Hosts: list, show, set
+    #[command(subcommand)]
+    Hosts(hosts::Command),
+    /// Groups of hosts that are visited as one: list, show, set, delete
+    #[command(subcommand)]
+    Groups(groups::Command),
+    /// Crawls: list, show, set, delete, purge
+    #[command(subcommand)]
+    Crawls(crawls::Command),
+    /// URLs: list, look up
+    #[command(subcommand)]
+    Urls(urls::Command),
+    /// List the reservations that are not over
+    Reservations(ListArgs),
+    /// Explain what a host or group waits for
+    Why(why::Args),
+    /// Totals
+    Stats,
+    /// Write everything to a file
+    Export(export::Args),
+    /// Read an export, or a dump of URLFrontier
+    Import(import::Args),
+    /// Measure a server, and another beside it, as shares of a null server in the same run
     Bench(Box<wayleave_bench::BenchArgs>),
 }
 
 /// Reads the arguments, does what they say and tells how it went.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
+    let Cli { remote, command } = Cli::parse();
+    match run(&remote, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error),
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
-    match cli.command {
-        Command::Serve(args) => serve::run(args),
+fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(args) => serve::run(*args),
         Command::Bench(args) => bench(*args),
+        command => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?, command))
+        }
     }
 }
 
 fn bench(args: wayleave_bench::BenchArgs) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(wayleave_bench::run(args))
+}
+
+async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
+    match command {
+        // These two need threads of their own and were started before.
+        Command::Serve(_) | Command::Bench(_) => Ok(()),
+        Command::Seed(args) => seed::run(remote, args).await,
+        Command::Put(args) => put::run(remote, args).await,
+        Command::Get(args) => get::run(remote, args).await,
+        Command::Release(args) => release::release(remote, args).await,
+        Command::Renew(args) => release::renew(remote, args).await,
+        Command::Hosts(command) => hosts::run(remote, command).await,
+        Command::Groups(command) => groups::run(remote, command).await,
+        Command::Crawls(command) => crawls::run(remote, command).await,
+        Command::Urls(command) => urls::run(remote, command).await,
+        Command::Reservations(args) => reservations::run(remote, args).await,
+        Command::Why(args) => why::run(remote, args).await,
+        Command::Stats => stats::run(remote).await,
+        Command::Export(args) => export::run(remote, args).await,
+        Command::Import(args) => import::run(remote, args).await,
+    }
 }
 
 #[cfg(test)]
@@ -59,5 +122,13 @@ mod tests {
     #[test]
     fn the_definition_of_the_arguments_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_are_taken_before_and_after_the_command() {
+        for line in ["wayleave --json stats", "wayleave stats --json", "wayleave hosts list --json --server http://a"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert!(cli.remote.json, "{line}");
+        }
     }
 }

@@ -2,25 +2,61 @@
 
 use std::process::ExitCode;
 
+use wayleave_client::Error;
 use wayleave_engine_fjall::OpenError;
 use wayleave_server::server::BindError;
 
 /// Something went wrong that has no code of its own.
-const ERROR: u8 = 1;
+pub const ERROR: u8 = 1;
 /// The arguments or settings are wrong; clap uses the same code.
-const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
+/// There is no such thing, or nothing to be had now.
+pub const NOT_FOUND: u8 = 3;
 /// Another process or a decision of the server stands in the way.
-const REFUSED: u8 = 4;
+pub const REFUSED: u8 = 4;
+/// The server cannot be reached, or cannot answer now.
+pub const UNAVAILABLE: u8 = 5;
 
 /// Arguments or settings that clap cannot check.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// An end with a code that is no error of any other room; with nothing to say, the command said it already.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Ended {
+    /// The exit code.
+    pub code: u8,
+    /// What to say on stderr.
+    pub message: String,
+}
+
 /// Says what went wrong and with which code to end.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    // A reader such as `head` that has seen enough is no error.
+    let closed = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    if error.chain().any(|cause| cause.downcast_ref().is_some_and(closed)) {
+        return ExitCode::SUCCESS;
+    }
+    let text = describe(error);
+    if !text.is_empty() {
+        eprintln!("error: {text}");
+    }
     ExitCode::from(code_of(error))
+}
+
+/// The chain of causes, without those that an outer one has told already.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {
@@ -28,8 +64,14 @@ fn code_of(error: &anyhow::Error) -> u8 {
 }
 
 fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    if let Some(ended) = cause.downcast_ref::<Ended>() {
+        return Some(ended.code);
+    }
     if cause.is::<Usage>() {
         return Some(USAGE);
+    }
+    if let Some(error) = cause.downcast_ref::<Error>() {
+        return Some(code_of_call(error));
     }
     if let Some(open) = cause.downcast_ref::<OpenError>() {
         return match open {
@@ -41,5 +83,52 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     match cause.downcast_ref::<BindError>()? {
         BindError::Config(_) => Some(USAGE),
         BindError::Listen { .. } => Some(REFUSED),
+    }
+}
+
+fn code_of_call(error: &Error) -> u8 {
+    match error {
+        Error::Refused(problem) | Error::PerhapsReleased(problem) => match problem.status {
+            404 => NOT_FOUND,
+            409 | 422 => REFUSED,
+            429 | 502..=504 => UNAVAILABLE,
+            400..=499 => USAGE,
+            _ => ERROR,
+        },
+        Error::Unreachable { .. } | Error::Lost { .. } => UNAVAILABLE,
+        Error::BadAddress { .. } => USAGE,
+        Error::BadAnswer { .. } => ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+    use wayleave_api::{Code, Problem};
+
+    #[test]
+    fn each_refusal_has_its_exit_code() {
+        for (code, want) in [
+            (Code::UnknownHost, NOT_FOUND),
+            (Code::NotCurrent, REFUSED),
+            (Code::OverLimit, REFUSED),
+            (Code::BadValue, USAGE),
+            (Code::Overloaded, UNAVAILABLE),
+            (Code::Unavailable, UNAVAILABLE),
+            (Code::Internal, ERROR),
+        ] {
+            let error = anyhow::Error::from(Error::Refused(Box::new(Problem::new(code, "x")))).context("while trying");
+            assert_eq!(code_of(&error), want, "{code:?}");
+        }
+        assert_eq!(code_of(&anyhow::anyhow!("anything")), ERROR);
+        assert_eq!(code_of(&Usage("x".into()).into()), USAGE);
+    }
+
+    #[test]
+    fn a_cause_that_was_told_is_not_repeated() {
+        let inner = std::io::Error::other("disk on fire");
+        let error = Err::<(), _>(inner).context("cannot read a: disk on fire").context("seeding").expect_err("error");
+        assert_eq!(describe(&error), "seeding: cannot read a: disk on fire");
     }
 }

@@ -5,7 +5,16 @@
 //! speaks to a server like anybody else.
 
 pub mod cli;
+mod commands;
 mod exit;
+mod export;
+mod import;
+mod input;
+mod output;
+mod record;
+mod remote;
+mod seed;
 pub mod serve;
+mod values;
 
 pub use cli::{Cli, main};

@@ -1,1 +1,28 @@
-//! Placeholder until its own first commit.
+//! Speaks to a server: the native HTTP API, and the one call of URLFrontier that restores completed URLs.
+//!
+//! In: the API's own types. Out: the same types, or an error that carries the server's problem. It knows when a request
+//! may be sent again; it must not know how a server decides or keeps anything.
+
+mod add_lines;
+mod call;
+mod client;
+mod crawls;
+mod error;
+mod groups;
+mod hosts;
+mod lines;
+mod list_lines;
+mod pages;
+mod put_items;
+mod reservations;
+mod retry;
+mod stats;
+mod urls;
+mod window;
+
+pub use add_lines::Uploaded;
+pub use call::Repeat;
+pub use client::Client;
+pub use error::Error;
+pub use put_items::{ItemStatus, PutItems};
+pub use retry::Retry;

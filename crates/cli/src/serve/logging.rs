@@ -12,7 +12,7 @@ use crate::exit::Usage;
 /// # Errors
 /// If the level cannot be read.
 pub fn start(form: LogForm, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(level).map_err(|error| {
+    let filter = EnvFilter::try_new(directives(level)).map_err(|error| {
         Usage(format!("log level '{level}': {error}; use error, warn, info, debug, trace, or module=level pairs"))
     })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -21,4 +21,12 @@ pub fn start(form: LogForm, level: &str) -> anyhow::Result<()> {
         LogForm::Json => lines.json().flatten_event(true).try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+}
+
+/// A bare level speaks of us: the database's own steps are noise at the levels that people use.
+fn directives(level: &str) -> String {
+    match level {
+        "info" | "debug" => format!("{level},fjall=warn,lsm_tree=warn,h2=info,hyper=info,hyper_util=info,tower=info"),
+        other => other.to_owned(),
+    }
 }

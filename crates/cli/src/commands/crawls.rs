@@ -1,0 +1,218 @@
+//! `crawls`: list, show, set, delete, purge.
+
+use wayleave_api::Patch;
+use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, PurgeCrawlQuery, Revisit, SetCrawlRequest};
+use wayleave_api::hosts::DeleteUrlsResponse;
+
+use super::pace::patch;
+use crate::exit::Usage;
+use crate::output::{self, Table, or_dash, span};
+use crate::remote::Remote;
+use crate::values;
+
+/// Arguments of `crawls`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// List all crawls
+    List,
+    /// Show one crawl
+    Show {
+        /// Its name
+        crawl: String,
+    },
+    /// Make a crawl or change its settings
+    #[command(after_help = SET_HELP)]
+    Set(Box<SetArgs>),
+    /// Remove a crawl: its URLs, queues and settings
+    Delete {
+        /// Its name
+        crawl: String,
+        /// Really do it
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Remove URLs of a crawl that were stored long ago
+    Purge {
+        /// Its name
+        crawl: String,
+        /// Those stored longer ago than this
+        #[arg(long, value_name = "SPAN", value_parser = values::span)]
+        older_than: u64,
+        /// Only those of this host
+        #[arg(long, value_name = "HOST")]
+        host: Option<String>,
+    },
+}
+
+const SET_HELP: &str = "\
+Examples:
+  wayleave crawls set news --weight 5 --delay 2s
+  wayleave crawls set news --max-urls 1000000 --max-depth 3 --max-attempts 5
+  wayleave crawls set news --revisit 1d                    every day
+  wayleave crawls set news --revisit-adaptive 1h,30d       sooner if it had changed, later if not
+  wayleave crawls set news --pause
+  wayleave crawls set news --clear max-urls,revisit";
+
+/// Settings that can be cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Clear {
+    /// The weight.
+    Weight,
+    /// The delay.
+    Delay,
+    /// The revisit policy.
+    Revisit,
+    /// The bound on URLs.
+    MaxUrls,
+    /// The bound on pages.
+    MaxPages,
+    /// The bound on URLs of a host.
+    MaxUrlsPerHost,
+    /// The bound on pages of a host.
+    MaxPagesPerHost,
+    /// The bound on depth.
+    MaxDepth,
+    /// The bound on attempts.
+    MaxAttempts,
+}
+
+/// What to set.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SetArgs {
+    /// Its name
+    crawl: String,
+    /// Share against other crawls of a group
+    #[arg(long, value_name = "NUMBER")]
+    weight: Option<u32>,
+    /// Delay where neither group nor host sets one
+    #[arg(long, value_name = "SPAN", value_parser = values::span)]
+    delay: Option<u64>,
+    /// Hand out nothing of it
+    #[arg(long, conflicts_with = "resume")]
+    pause: bool,
+    /// Hand out again
+    #[arg(long)]
+    resume: bool,
+    /// Visit pages again after this time
+    #[arg(long, value_name = "SPAN", value_parser = values::span, conflicts_with = "revisit_adaptive")]
+    revisit: Option<u64>,
+    /// Visit pages again between these times, by how they change
+    #[arg(long, value_name = "MIN,MAX", value_parser = spans)]
+    revisit_adaptive: Option<(u64, u64)>,
+    /// URLs of the whole crawl
+    #[arg(long, value_name = "NUMBER")]
+    max_urls: Option<u64>,
+    /// Pages fetched in the whole crawl
+    #[arg(long, value_name = "NUMBER")]
+    max_pages: Option<u64>,
+    /// URLs of one host
+    #[arg(long, value_name = "NUMBER")]
+    max_urls_per_host: Option<u64>,
+    /// Pages fetched of one host
+    #[arg(long, value_name = "NUMBER")]
+    max_pages_per_host: Option<u64>,
+    /// Greatest depth that is taken
+    #[arg(long, value_name = "NUMBER")]
+    max_depth: Option<u32>,
+    /// Attempts after which a URL is set aside
+    #[arg(long, value_name = "NUMBER")]
+    max_attempts: Option<u32>,
+    /// Settings to take back; may be repeated
+    #[arg(long, value_enum, value_name = "SETTING", value_delimiter = ',')]
+    clear: Vec<Clear>,
+}
+
+fn spans(text: &str) -> Result<(u64, u64), String> {
+    let (min, max) = text.split_once(',').ok_or("write two spans, such as 1h,30d")?;
+    Ok((values::span(min)?, values::span(max)?))
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
+    let client = &remote.client;
+    match command {
+        Command::List => list(remote).await,
+        Command::Show { crawl } => show(remote, &client.crawl(&crawl).await?),
+        Command::Set(args) => show(remote, &client.patch_crawl(&args.crawl, &request(&args)).await?),
+        Command::Delete { crawl, yes: false } => {
+            let found = client.crawl(&crawl).await?;
+            let text = format!("crawl {crawl} has {}; say --yes to delete all of it", output::counts(&found.counts));
+            Err(Usage(text).into())
+        }
+        Command::Delete { crawl, yes: true } => deleted(remote, client.delete_crawl(&crawl).await?),
+        Command::Purge { crawl, older_than, host } => {
+            let query = PurgeCrawlQuery { older_than_ms: older_than, host };
+            deleted(remote, client.purge_crawl(&crawl, &query).await?)
+        }
+    }
+}
+
+fn deleted(remote: &Remote, answer: DeleteUrlsResponse) -> anyhow::Result<()> {
+    if remote.json { output::json(&answer) } else { output::line(format_args!("{} URLs deleted", answer.deleted)) }
+}
+
+fn request(args: &SetArgs) -> SetCrawlRequest {
+    let clears = |setting| args.clear.contains(&setting);
+    let limits = CrawlLimitsPatch {
+        urls: patch(args.max_urls, clears(Clear::MaxUrls)),
+        pages: patch(args.max_pages, clears(Clear::MaxPages)),
+        urls_per_host: patch(args.max_urls_per_host, clears(Clear::MaxUrlsPerHost)),
+        pages_per_host: patch(args.max_pages_per_host, clears(Clear::MaxPagesPerHost)),
+        depth: patch(args.max_depth, clears(Clear::MaxDepth)),
+        attempts: patch(args.max_attempts, clears(Clear::MaxAttempts)),
+    };
+    let adaptive = args.revisit_adaptive.map(|(min_ms, max_ms)| Revisit::Adaptive { min_ms, max_ms });
+    SetCrawlRequest {
+        weight: patch(args.weight, clears(Clear::Weight)),
+        paused: patch(args.pause.then_some(true), args.resume),
+        delay_ms: patch(args.delay, clears(Clear::Delay)),
+        limits: if limits == CrawlLimitsPatch::default() { Patch::Keep } else { Patch::Set(limits) },
+        revisit: patch(args.revisit.map(Revisit::FixedMs).or(adaptive), clears(Clear::Revisit)),
+    }
+}
+
+async fn list(remote: &Remote) -> anyhow::Result<()> {
+    let mut crawls = std::pin::pin!(remote.client.all_crawls());
+    let mut table = Table::new(["crawl", "hosts", "active", "queued", "reserved", "fetched", "weight", "paused"]);
+    while let Some(crawl) = futures::StreamExt::next(&mut crawls).await.transpose()? {
+        if remote.json {
+            output::json(&crawl)?;
+            continue;
+        }
+        let counts = &crawl.counts;
+        let numbers = [crawl.hosts, crawl.active_hosts, counts.queued, counts.reserved, counts.fetched];
+        let [hosts, active, queued, reserved, fetched] = numbers.map(|n| n.to_string());
+        let (weight, paused) = (crawl.weight.to_string(), crawl.paused.to_string());
+        table.row([crawl.crawl, hosts, active, queued, reserved, fetched, weight, paused]);
+    }
+    if remote.json { Ok(()) } else { table.print() }
+}
+
+fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
+    if remote.json {
+        return output::json(crawl);
+    }
+    let mut table = Table::new(["crawl", &crawl.crawl]);
+    table.row(["urls".into(), output::counts(&crawl.counts)]);
+    table.row(["hosts".into(), format!("{}, of which {} active", crawl.hosts, crawl.active_hosts)]);
+    table.row(["weight".into(), crawl.weight.to_string()]);
+    table.row(["paused".into(), crawl.paused.to_string()]);
+    table.row(["delay".into(), or_dash(crawl.delay_ms.map(span))]);
+    let revisit = match crawl.revisit {
+        Revisit::Never => "never".to_owned(),
+        Revisit::FixedMs(ms) => format!("after {}", span(ms)),
+        Revisit::Adaptive { min_ms, max_ms } => format!("between {} and {}", span(min_ms), span(max_ms)),
+    };
+    table.row(["revisit".into(), revisit]);
+    let limits = &crawl.limits;
+    table.row(["max urls".into(), or_dash(limits.urls)]);
+    table.row(["max pages".into(), or_dash(limits.pages)]);
+    table.row(["max urls per host".into(), or_dash(limits.urls_per_host)]);
+    table.row(["max pages per host".into(), or_dash(limits.pages_per_host)]);
+    table.row(["max depth".into(), or_dash(limits.depth)]);
+    table.row(["max attempts".into(), or_dash(limits.attempts)]);
+    table.print()
+}

@@ -1,0 +1,130 @@
+//! `get`: reserve groups and print what was handed out.
+
+use wayleave_api::Timestamp;
+use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, Reservation, ReserveGroupsRequest, UrlResult};
+
+use crate::exit::{Ended, NOT_FOUND};
+use crate::output::{self, Table, relative, span};
+use crate::remote::Remote;
+use crate::values;
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave get                                   one group, one URL, for a minute
+  wayleave get --groups 10 --urls 5 --wait 30s   wait until something is ready
+  wayleave get --release fetched                 reserve and release at once: a dry run of a crawler
+  wayleave get --json | jq -r .token             a token for `wayleave release`
+
+Ends with 3 if nothing was ready in time.";
+
+/// How a URL ended.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum OutcomeArg {
+    /// It was fetched.
+    Fetched,
+    /// It is to be tried again.
+    Retry,
+    /// It does not exist any more.
+    Gone,
+    /// It cannot be fetched.
+    Failed,
+}
+
+impl From<OutcomeArg> for Outcome {
+    fn from(outcome: OutcomeArg) -> Self {
+        match outcome {
+            OutcomeArg::Fetched => Self::Fetched,
+            OutcomeArg::Retry => Self::Retry,
+            OutcomeArg::Gone => Self::Gone,
+            OutcomeArg::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Arguments of `get`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Who reserves: a name for people to read
+    #[arg(long, env = "WAYLEAVE_HOLDER", default_value = "wayleave-cli", value_name = "NAME")]
+    holder: String,
+    /// At most this many groups
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    groups: u64,
+    /// At most this many URLs of each; 0 reserves hosts alone
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    urls: u64,
+    /// Only URLs of this crawl
+    #[arg(long, value_name = "CRAWL")]
+    crawl: Option<String>,
+    /// How long the reservations hold
+    #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
+    lease: u64,
+    /// How long to wait for something to become ready, at most 60s
+    #[arg(long, default_value = "0", value_name = "SPAN", value_parser = values::span)]
+    wait: u64,
+    /// Release at once, with this outcome for every URL
+    #[arg(long, value_enum, value_name = "OUTCOME")]
+    release: Option<OutcomeArg>,
+}
+
+/// Reserves, prints and perhaps releases.
+///
+/// # Errors
+/// If the server refuses or does not answer, or nothing was ready.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let Args { holder, groups, urls, crawl, lease, wait, release } = args;
+    let request = ReserveGroupsRequest { holder, groups, urls, crawl, lease_ms: lease, wait_ms: wait };
+    let reservations = remote.client.reserve(&request).await?.reservations;
+    for reservation in &reservations {
+        if remote.json { output::json(reservation)? } else { print(reservation, output::now())? }
+    }
+    if reservations.is_empty() {
+        return Err(Ended {
+            code: NOT_FOUND,
+            message: "nothing is ready; `wayleave stats` tells what there is".into(),
+        }
+        .into());
+    }
+    if let Some(outcome) = release {
+        for reservation in &reservations {
+            let result = |url: &wayleave_api::reservations::UrlToFetch| result(&url.url, outcome.into());
+            let results = reservation.urls.iter().map(result).collect();
+            let request = ReleaseReservationRequest { results, ready_at: None };
+            let released = remote.client.release(&reservation.token, &request).await?;
+            let ready = relative(released.ready_at, output::now());
+            eprintln!("released {}, to be visited again {ready}", released.group);
+        }
+    }
+    Ok(())
+}
+
+fn print(reservation: &Reservation, now: Timestamp) -> anyhow::Result<()> {
+    let Reservation { token, group, host, expires_at, delay_ms, urls } = reservation;
+    let of = if group == host { String::new() } else { format!(" of group {group}") };
+    let (end, delay) = (relative(*expires_at, now), span(*delay_ms));
+    output::line(format_args!("{host}{of}  token {token}  ends {end}  keep {delay} between requests"))?;
+    let mut table = Table::new(["  url", "crawl", "priority", "depth", "attempts"]);
+    for url in urls {
+        let numbers = [url.priority.to_string(), url.depth.to_string(), url.attempts.to_string()];
+        let [priority, depth, attempts] = numbers;
+        table.row([format!("  {}", url.url), url.crawl.clone(), priority, depth, attempts]);
+    }
+    if urls.is_empty() { Ok(()) } else { table.print() }
+}
+
+/// The result of a URL with nothing but its outcome.
+pub fn result(url: &str, outcome: Outcome) -> UrlResult {
+    UrlResult {
+        url: url.to_owned(),
+        outcome,
+        status: None,
+        duration_ms: None,
+        bytes: None,
+        crawl_delay_ms: None,
+        retry_after_ms: None,
+        next_at: None,
+        changed: None,
+        found: Vec::new(),
+    }
+}

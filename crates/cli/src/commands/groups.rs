@@ -1,0 +1,120 @@
+//! `groups`: list, show, set, delete.
+
+use wayleave_api::groups::{Group, SetGroupRequest};
+
+use super::hosts::{ListHostsArgs, word};
+use super::pace::{Clear, PaceArgs, patch};
+use crate::output::{self, Table, or_dash, span, when};
+use crate::remote::Remote;
+
+/// Arguments of `groups`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// List groups: aliases, and hosts that are groups of their own
+    List(ListHostsArgs),
+    /// Show one group
+    Show {
+        /// Alias or host name
+        group: String,
+    },
+    /// Make an alias, or change its hosts and settings
+    #[command(after_help = SET_HELP)]
+    Set(Box<SetArgs>),
+    /// Take an alias away; its hosts become groups of their own
+    Delete {
+        /// The alias
+        alias: String,
+    },
+}
+
+const SET_HELP: &str = "\
+Examples:
+  wayleave groups set bigsite --host a.example.com --host b.example.com --delay 2s
+  wayleave groups set bigsite --parallel 4           settings alone; the hosts stay
+
+--host names all hosts of the group; one that is not named leaves it.";
+
+/// What to set.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SetArgs {
+    /// Alias: letters, digits, _ and -
+    alias: String,
+    /// A host of the group; repeat for all of them
+    #[arg(long = "host", value_name = "HOST")]
+    hosts: Vec<String>,
+    #[command(flatten)]
+    pace: PaceArgs,
+    /// Visits at once
+    #[arg(long, value_name = "NUMBER")]
+    parallel: Option<u32>,
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
+    let client = &remote.client;
+    match command {
+        Command::List(args) => list(remote, &args).await,
+        Command::Show { group } => show(remote, &client.group(&group).await?),
+        Command::Set(args) => show(remote, &client.patch_group(&args.alias, &request(&args)).await?),
+        Command::Delete { alias } => {
+            client.delete_group(&alias).await?;
+            eprintln!("group {alias} is gone; its hosts are groups of their own again");
+            Ok(())
+        }
+    }
+}
+
+fn request(args: &SetArgs) -> SetGroupRequest {
+    let pace = &args.pace;
+    SetGroupRequest {
+        hosts: (!args.hosts.is_empty()).then(|| args.hosts.clone()),
+        delay_ms: patch(pace.delay, pace.clears(Clear::Delay)),
+        delay_factor: patch(pace.delay_factor, pace.clears(Clear::DelayFactor)),
+        delay_ms_min: patch(pace.delay_min, pace.clears(Clear::DelayMin)),
+        delay_ms_max: patch(pace.delay_max, pace.clears(Clear::DelayMax)),
+        blocked_until: patch(pace.block, pace.clears(Clear::Blocked)),
+        paused: pace.paused(),
+        limit: patch(pace.limit, pace.clears(Clear::Limit)),
+        parallel: args.parallel.into(),
+    }
+}
+
+async fn list(remote: &Remote, args: &ListHostsArgs) -> anyhow::Result<()> {
+    let groups = args.page.collect(remote.client.all_groups(args.query())).await?;
+    let now = output::now();
+    let mut table = Table::new(["group", "hosts", "state", "ready", "queued", "reserved", "fetched", "reason"]);
+    for group in groups {
+        if remote.json {
+            output::json(&group)?;
+            continue;
+        }
+        let [queued, reserved, fetched] =
+            [group.counts.queued, group.counts.reserved, group.counts.fetched].map(|n| n.to_string());
+        let (hosts, ready) = (group.hosts.len().to_string(), when(group.ready_at, now));
+        table.row([group.group, hosts, word(group.state), ready, queued, reserved, fetched, group.reason]);
+    }
+    if remote.json { Ok(()) } else { table.print() }
+}
+
+fn show(remote: &Remote, group: &Group) -> anyhow::Result<()> {
+    if remote.json {
+        return output::json(group);
+    }
+    let now = output::now();
+    let mut table = Table::new(["group", &group.group]);
+    table.row(["hosts".into(), group.hosts.join(" ")]);
+    table.row(["state".into(), format!("{}: {}", word(group.state), group.reason)]);
+    table.row(["ready".into(), when(group.ready_at, now)]);
+    table.row(["urls".into(), output::counts(&group.counts)]);
+    table.row(["delay in force".into(), span(group.delay_in_force_ms)]);
+    table.row(["delay set".into(), or_dash(group.delay_ms.map(span))]);
+    table.row(["visits at once".into(), group.parallel.to_string()]);
+    table.row(["blocked until".into(), when(group.blocked_until, now)]);
+    table.row(["paused".into(), group.paused.to_string()]);
+    table.row(["page limit".into(), or_dash(group.limit)]);
+    table.row(["last visit".into(), when(group.last_visit_at, now)]);
+    table.print()
+}

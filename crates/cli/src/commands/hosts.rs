@@ -1,0 +1,191 @@
+//! `hosts`: list, show, set.
+
+use wayleave_api::Timestamp;
+use wayleave_api::hosts::{Host, ListHostsQuery, SetHostRequest, State};
+
+use super::ListArgs;
+use super::pace::{Clear, PaceArgs, patch};
+use crate::output::{self, Table, or_dash, span, when};
+use crate::remote::Remote;
+use crate::values;
+
+/// Arguments of `hosts`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// List hosts with their state and reason
+    List(ListHostsArgs),
+    /// Show one host
+    Show {
+        /// Host name, IP address or queue key
+        host: String,
+    },
+    /// Set how a host is visited; it need not be known yet
+    #[command(after_help = SET_HELP)]
+    Set(Box<SetArgs>),
+    /// Remove one crawl's URLs of a host
+    DeleteQueue {
+        /// Host name, IP address or queue key
+        host: String,
+        /// The crawl
+        #[arg(long, default_value = "DEFAULT")]
+        crawl: String,
+    },
+}
+
+const SET_HELP: &str = "\
+Examples:
+  wayleave hosts set example.com --delay 5s
+  wayleave hosts set example.com --block 2h          no visits for two hours
+  wayleave hosts set example.com --pause
+  wayleave hosts set example.com --resume --clear delay,blocked
+  wayleave hosts set example.com --ready-at now      queue the host itself, without URLs";
+
+/// State of a host or group.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum StateArg {
+    /// May be visited now.
+    Ready,
+    /// Waits for its delay or its next due URL.
+    Waiting,
+    /// Reserved.
+    Busy,
+    /// Barred until a time.
+    Blocked,
+    /// Held by an operator.
+    Paused,
+    /// Holds no URL that will ever be due.
+    Idle,
+}
+
+impl From<StateArg> for State {
+    fn from(state: StateArg) -> Self {
+        match state {
+            StateArg::Ready => Self::Ready,
+            StateArg::Waiting => Self::Waiting,
+            StateArg::Busy => Self::Busy,
+            StateArg::Blocked => Self::Blocked,
+            StateArg::Paused => Self::Paused,
+            StateArg::Idle => Self::Idle,
+        }
+    }
+}
+
+/// The word for a state.
+pub fn word(state: State) -> String {
+    format!("{state:?}").to_lowercase()
+}
+
+/// Which hosts or groups to list.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ListHostsArgs {
+    /// Only those in this state
+    #[arg(long, value_enum)]
+    state: Option<StateArg>,
+    /// Only those with URLs of this crawl
+    #[arg(long, value_name = "CRAWL")]
+    crawl: Option<String>,
+    #[command(flatten)]
+    pub(super) page: ListArgs,
+}
+
+impl ListHostsArgs {
+    pub(super) fn query(&self) -> ListHostsQuery {
+        ListHostsQuery { state: self.state.map(State::from), crawl: self.crawl.clone(), after: None, limit: None }
+    }
+}
+
+/// What to set.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SetArgs {
+    /// Host name, IP address or queue key
+    host: String,
+    #[command(flatten)]
+    pace: PaceArgs,
+    /// Queue the host itself at this time, or after this span
+    #[arg(long, value_name = "WHEN", value_parser = values::when)]
+    ready_at: Option<Timestamp>,
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
+    let client = &remote.client;
+    match command {
+        Command::List(args) => list(remote, &args).await,
+        Command::Show { host } => show(remote, &client.host(&host).await?),
+        Command::Set(args) => show(remote, &client.patch_host(&args.host, &request(&args)).await?),
+        Command::DeleteQueue { host, crawl } => {
+            let deleted = client.delete_queue(&host, &crawl).await?;
+            if remote.json {
+                output::json(&deleted)
+            } else {
+                output::line(format_args!("{} URLs deleted", deleted.deleted))
+            }
+        }
+    }
+}
+
+fn request(args: &SetArgs) -> SetHostRequest {
+    let pace = &args.pace;
+    SetHostRequest {
+        delay_ms: patch(pace.delay, pace.clears(Clear::Delay)),
+        delay_factor: patch(pace.delay_factor, pace.clears(Clear::DelayFactor)),
+        delay_ms_min: patch(pace.delay_min, pace.clears(Clear::DelayMin)),
+        delay_ms_max: patch(pace.delay_max, pace.clears(Clear::DelayMax)),
+        blocked_until: patch(pace.block, pace.clears(Clear::Blocked)),
+        paused: pace.paused(),
+        limit: patch(pace.limit, pace.clears(Clear::Limit)),
+        ready_at: args.ready_at,
+    }
+}
+
+async fn list(remote: &Remote, args: &ListHostsArgs) -> anyhow::Result<()> {
+    let hosts = args.page.collect(remote.client.all_hosts(args.query())).await?;
+    let now = output::now();
+    let mut table = Table::new(["host", "state", "ready", "queued", "reserved", "fetched", "group", "reason"]);
+    for host in hosts {
+        if remote.json {
+            output::json(&host)?;
+            continue;
+        }
+        let [queued, reserved, fetched] =
+            [host.counts.queued, host.counts.reserved, host.counts.fetched].map(|n| n.to_string());
+        let group = if host.group == host.host { "-".to_owned() } else { host.group };
+        table.row([
+            host.host,
+            word(host.state),
+            when(host.ready_at, now),
+            queued,
+            reserved,
+            fetched,
+            group,
+            host.reason,
+        ]);
+    }
+    if remote.json { Ok(()) } else { table.print() }
+}
+
+fn show(remote: &Remote, host: &Host) -> anyhow::Result<()> {
+    if remote.json {
+        return output::json(host);
+    }
+    let now = output::now();
+    let mut table = Table::new(["host", &host.host]);
+    table.row(["group".into(), host.group.clone()]);
+    table.row(["state".into(), format!("{}: {}", word(host.state), host.reason)]);
+    table.row(["ready".into(), when(host.ready_at, now)]);
+    table.row(["urls".into(), output::counts(&host.counts)]);
+    table.row(["delay in force".into(), span(host.delay_in_force_ms)]);
+    table.row(["delay set".into(), or_dash(host.delay_ms.map(span))]);
+    table.row(["factor set".into(), or_dash(host.delay_factor)]);
+    table.row(["blocked until".into(), when(host.blocked_until, now)]);
+    table.row(["paused".into(), host.paused.to_string()]);
+    table.row(["page limit".into(), or_dash(host.limit)]);
+    table.row(["last visit".into(), when(host.last_visit_at, now)]);
+    for queue in &host.crawls {
+        table.row([format!("crawl {}", queue.crawl), output::counts(&queue.counts)]);
+    }
+    table.print()
+}

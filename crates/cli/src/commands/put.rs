@@ -1,0 +1,99 @@
+//! `put`: a few URLs, each with its result.
+
+use wayleave_api::Timestamp;
+use wayleave_api::metadata::Metadata;
+use wayleave_api::urls::{AddStatus, AddUrlsRequest, UrlToAdd};
+
+use crate::exit::{Ended, REFUSED, UNAVAILABLE};
+use crate::output::{self, Table};
+use crate::remote::Remote;
+use crate::values;
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave put https://example.com/ https://example.org/a
+  wayleave put --crawl news --priority 9 --metadata source=editor https://example.com/today
+  wayleave put --at 10m https://example.com/later
+
+For whole files use `wayleave seed`. Ends with 4 if a URL is rejected.";
+
+/// Arguments of `put`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// The URLs
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<String>,
+    /// Crawl that they belong to
+    #[arg(long, value_name = "CRAWL")]
+    crawl: Option<String>,
+    /// 0 to 9, 9 first
+    #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
+    priority: Option<u8>,
+    /// Links from the seed
+    #[arg(long, value_name = "NUMBER")]
+    depth: Option<u32>,
+    /// When they are due: a time, or a span from now
+    #[arg(long, value_name = "WHEN", value_parser = values::when)]
+    at: Option<Timestamp>,
+    /// Queue that they go to instead of their hosts'
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Kept with them and handed out again; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}' is not of the form name=value"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn metadata(pairs: &[(String, String)]) -> Metadata {
+    let mut all: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, value) in pairs {
+        match all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, values)) => values.push(value.clone()),
+            None => all.push((name.clone(), vec![value.clone()])),
+        }
+    }
+    Metadata(all)
+}
+
+/// Adds the URLs.
+///
+/// # Errors
+/// If the server does not answer, or a URL is rejected or could not be stored.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let metadata = metadata(&args.metadata);
+    let url = |url: String| UrlToAdd {
+        url,
+        key: args.key.clone(),
+        crawl: None,
+        at: args.at,
+        priority: args.priority,
+        depth: args.depth,
+        metadata: metadata.clone(),
+    };
+    let request = AddUrlsRequest { crawl: args.crawl, urls: args.urls.into_iter().map(url).collect() };
+    let answer = remote.client.add_urls(&request).await?;
+    let mut table = Table::new(["result", "url", "reason"]);
+    for result in answer.results.iter().flatten() {
+        if remote.json {
+            output::json(result)?;
+        }
+        let status = format!("{:?}", result.status).to_lowercase();
+        table.row([status, output::or_dash(result.url.as_ref()), result.reason.clone().unwrap_or_default()]);
+    }
+    if !remote.json {
+        table.print()?;
+    }
+    let has = |status| answer.results.iter().flatten().any(|result| result.status == status);
+    match (has(AddStatus::Failed), has(AddStatus::Rejected)) {
+        (true, _) => {
+            Err(Ended { code: UNAVAILABLE, message: "some URLs could not be stored; try again".into() }.into())
+        }
+        (_, true) => Err(Ended { code: REFUSED, message: "some URLs were rejected".into() }.into()),
+        _ => Ok(()),
+    }
+}

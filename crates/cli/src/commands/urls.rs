@@ -1,0 +1,141 @@
+//! `urls`: list and look up.
+
+use wayleave_api::urls::{ListUrlsQuery, LookupUrlQuery, Url, UrlState};
+
+use super::ListArgs;
+use crate::output::{self, Table, or_dash, when};
+use crate::remote::Remote;
+
+/// Arguments of `urls`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// List URLs with all that is known of them
+    #[command(after_help = LIST_HELP)]
+    List(ListUrlsArgs),
+    /// Look one URL up; ends with 3 if it is not known
+    Lookup {
+        /// The URL
+        url: String,
+        /// Its crawl
+        #[arg(long, value_name = "CRAWL")]
+        crawl: Option<String>,
+        /// The queue that it was put into, if not its host's
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+    },
+}
+
+const LIST_HELP: &str = "\
+Examples:
+  wayleave urls list --host example.com
+  wayleave urls list --state failed --all --json | jq -r .url
+  wayleave urls list --crawl news --contains /2026/";
+
+/// State of a URL.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum UrlStateArg {
+    /// Waits for its turn.
+    Queued,
+    /// Handed out.
+    Reserved,
+    /// Fetched for good.
+    Fetched,
+    /// Gone.
+    Gone,
+    /// Set aside.
+    Failed,
+}
+
+impl From<UrlStateArg> for UrlState {
+    fn from(state: UrlStateArg) -> Self {
+        match state {
+            UrlStateArg::Queued => Self::Queued,
+            UrlStateArg::Reserved => Self::Reserved,
+            UrlStateArg::Fetched => Self::Fetched,
+            UrlStateArg::Gone => Self::Gone,
+            UrlStateArg::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Which URLs to list.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ListUrlsArgs {
+    /// Only those of this crawl
+    #[arg(long, value_name = "CRAWL")]
+    crawl: Option<String>,
+    /// Only those of this host or queue key
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// Only those in this state
+    #[arg(long, value_enum)]
+    state: Option<UrlStateArg>,
+    /// Only those with this text in them
+    #[arg(long, value_name = "TEXT")]
+    contains: Option<String>,
+    #[command(flatten)]
+    page: ListArgs,
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::List(args) => list(remote, args).await,
+        Command::Lookup { url, crawl, key } => {
+            let found = remote.client.lookup_url(&LookupUrlQuery { url, crawl, key }).await?;
+            if remote.json { output::json(&found) } else { show(&found) }
+        }
+    }
+}
+
+async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {
+    let ListUrlsArgs { crawl, host, state, contains, page } = args;
+    let query = ListUrlsQuery { crawl, host, state: state.map(UrlState::from), contains, after: None, limit: None };
+    if remote.json && page.all {
+        // Any number: line by line, without keeping them.
+        let mut urls = std::pin::pin!(remote.client.stream_urls(&query).await?);
+        while let Some(url) = futures::StreamExt::next(&mut urls).await.transpose()? {
+            output::json(&url)?;
+        }
+        return Ok(());
+    }
+    let now = output::now();
+    let mut table = Table::new(["url", "crawl", "state", "due", "priority", "depth", "attempts"]);
+    for url in page.collect(remote.client.all_urls(query)).await? {
+        if remote.json {
+            output::json(&url)?;
+            continue;
+        }
+        let [priority, depth, attempts] = [u32::from(url.priority), url.depth, url.attempts].map(|n| n.to_string());
+        table.row([url.url, url.crawl, word(url.state), when(url.due_at, now), priority, depth, attempts]);
+    }
+    if remote.json { Ok(()) } else { table.print() }
+}
+
+fn word(state: UrlState) -> String {
+    format!("{state:?}").to_lowercase()
+}
+
+fn show(url: &Url) -> anyhow::Result<()> {
+    let now = output::now();
+    let mut table = Table::new(["url", "value"]);
+    table.row(["url".into(), url.url.clone()]);
+    table.row(["host".into(), url.host.clone()]);
+    table.row(["crawl".into(), url.crawl.clone()]);
+    table.row(["state".into(), word(url.state)]);
+    table.row(["due".into(), when(url.due_at, now)]);
+    table.row(["held until".into(), when(url.held_until, now)]);
+    table.row(["stored".into(), when(Some(url.created_at), now)]);
+    table.row(["priority".into(), url.priority.to_string()]);
+    table.row(["depth".into(), url.depth.to_string()]);
+    table.row(["attempts".into(), url.attempts.to_string()]);
+    let last = url.last.map(|last| format!("{}, status {}", when(Some(last.at), now), or_dash(last.status)));
+    table.row(["last result".into(), or_dash(last)]);
+    for (name, values) in &url.metadata.0 {
+        table.row([format!("metadata {name}"), values.join(", ")]);
+    }
+    table.print()
+}

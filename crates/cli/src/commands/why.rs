@@ -1,0 +1,130 @@
+//! `why`: what a host or group waits for, in sentences.
+
+use wayleave_api::groups::Group;
+use wayleave_api::hosts::{Host, State};
+use wayleave_api::{Code, Timestamp};
+
+use crate::output::{self, counts, relative, span};
+use crate::remote::Remote;
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave why example.com
+  wayleave why bigsite               an alias
+
+Ends with 3 if neither a host nor an alias of that name is known.";
+
+/// Arguments of `why`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Host name, queue key or alias
+    host: String,
+}
+
+/// Explains.
+///
+/// # Errors
+/// If it is not known or the server does not answer.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let now = output::now();
+    let unknown = match remote.client.host(&args.host).await {
+        Ok(host) if remote.json => return output::json(&host),
+        Ok(host) => {
+            let group = remote.client.group(&host.group).await.ok();
+            return output::line(explain_host(&host, group.as_ref(), now));
+        }
+        Err(error) if error.code() == Some(Code::UnknownHost) => error,
+        Err(error) => return Err(error.into()),
+    };
+    match remote.client.group(&args.host).await {
+        Ok(group) if remote.json => output::json(&group),
+        Ok(group) => output::line(explain_group(&group, now)),
+        // What is neither is told as an unknown host: that is what was most likely meant.
+        Err(_) => Err(unknown.into()),
+    }
+}
+
+/// The state and its reason, and when time alone will change it.
+fn standing(name: &str, state: State, reason: &str, ready_at: Option<Timestamp>, now: Timestamp) -> String {
+    let verb = match state {
+        State::Ready => "may be visited now",
+        State::Waiting => "must wait",
+        State::Busy => "is being visited",
+        State::Blocked => "is blocked",
+        State::Paused => "is paused",
+        State::Idle => "has nothing to do",
+    };
+    let change = match (state, ready_at) {
+        (State::Ready, _) => String::new(),
+        (_, Some(at)) if at > now => format!("\nIt may be visited {} (at {at}).", relative(at, now)),
+        (_, Some(_)) => String::new(),
+        (_, None) => "\nTime alone will not change that.".to_owned(),
+    };
+    format!("{name} {verb}: {reason}.{change}")
+}
+
+fn visits(delay_ms: u64, last_visit_at: Option<Timestamp>, now: Timestamp) -> String {
+    let last = last_visit_at.map_or_else(
+        || "it was never visited".to_owned(),
+        |at| {
+            if at > now {
+                "a visit is under way".to_owned()
+            } else {
+                format!("the last one ended {}", relative(at, now))
+            }
+        },
+    );
+    format!("Between two visits lie at least {}; {last}.", span(delay_ms))
+}
+
+fn explain_host(host: &Host, group: Option<&Group>, now: Timestamp) -> String {
+    let mut lines = vec![standing(&host.host, host.state, &host.reason, host.ready_at, now)];
+    if host.group != host.host {
+        let others = group.map_or(0, |group| group.hosts.len().saturating_sub(1));
+        lines.push(format!("It belongs to group {}, which {others} other hosts share.", host.group));
+    }
+    lines.push(visits(host.delay_in_force_ms, host.last_visit_at, now));
+    lines.push(format!("Its URLs: {}.", counts(&host.counts)));
+    for queue in &host.crawls {
+        let due = queue.next_due_at.map_or_else(String::new, |at| format!("; next due {}", relative(at, now)));
+        lines.push(format!("  crawl {}: {}{due}", queue.crawl, counts(&queue.counts)));
+    }
+    lines.join("\n")
+}
+
+fn explain_group(group: &Group, now: Timestamp) -> String {
+    let lines = [
+        standing(&format!("group {}", group.group), group.state, &group.reason, group.ready_at, now),
+        format!("Its hosts: {}.", group.hosts.join(", ")),
+        visits(group.delay_in_force_ms, group.last_visit_at, now),
+        format!("Its URLs: {}.", counts(&group.counts)),
+    ];
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_core::time::Time;
+
+    const NOW: Timestamp = Timestamp(Time(1_000_000));
+
+    #[test]
+    fn a_state_is_told_with_its_reason_and_its_end() {
+        let soon = Some(Timestamp(Time(1_003_000)));
+        let text = standing("a.example", State::Waiting, "its delay is not over", soon, NOW);
+        assert_eq!(
+            text,
+            "a.example must wait: its delay is not over.\nIt may be visited in 3 s (at 1970-01-01T00:16:43.000Z)."
+        );
+        assert_eq!(standing("a", State::Ready, "r", Some(NOW), NOW), "a may be visited now: r.");
+        assert!(standing("a", State::Paused, "r", None, NOW).contains("Time alone will not change that"));
+    }
+
+    #[test]
+    fn visits_are_told_by_their_end() {
+        assert_eq!(visits(1_000, None, NOW), "Between two visits lie at least 1 s; it was never visited.");
+        assert!(visits(0, Some(Timestamp(Time(990_000))), NOW).ends_with("the last one ended 10 s ago."));
+    }
+}

@@ -1,0 +1,176 @@
+//! `export`: everything that a store holds, as lines of JSON.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::StreamExt;
+use wayleave_api::hosts::{Host, ListHostsQuery};
+use wayleave_api::urlfrontier::Local;
+use wayleave_api::urls::ListUrlsQuery;
+use wayleave_client::Client;
+
+use crate::input::progress_of;
+use crate::output::now;
+use crate::record::{FORMAT, Header, Record, ServerSettings, Totals};
+use crate::remote::Remote;
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave export backup.jsonl.gz              packed by its name
+  wayleave export | jq -c 'select(.url)'       to standard output
+  wayleave export --crawl news news.jsonl
+
+One JSON object a line: the settings of crawls, groups and hosts, then every URL with its state. A file gets its name
+only when it is whole. The server goes on working: each line is as it was when it was read. What is not in it, see
+`wayleave import --help`.";
+
+/// How many rows a page of a listing has.
+const PAGE: u64 = 1_000;
+
+/// Arguments of `export`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// File to write, - for standard output
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// Only this crawl, and nothing of groups and hosts
+    #[arg(long, value_name = "CRAWL")]
+    crawl: Option<String>,
+}
+
+/// Writes everything.
+///
+/// # Errors
+/// If the server does not answer or the file cannot be written.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let client = remote.patient().await?;
+    let mut writer = Writer::open(&args.file)?;
+    let header = Header { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
+    writer.write(&Record::Wayleave(header))?;
+    let expected = match &args.crawl {
+        Some(crawl) => {
+            let crawl = client.crawl(crawl).await?;
+            let total = total(&crawl.counts);
+            writer.write(&Record::Crawl(Box::new(crawl)))?;
+            total
+        }
+        None => {
+            write_settings(&client, &mut writer).await?;
+            total(&client.stats().await?.urls)
+        }
+    };
+    write_urls(&client, args.crawl, expected, &mut writer).await?;
+    let totals = writer.finish()?;
+    let Totals { crawls, groups, hosts, urls } = totals;
+    eprintln!("exported {urls} URLs, settings of {crawls} crawls, {groups} groups and {hosts} hosts");
+    Ok(())
+}
+
+const fn total(counts: &wayleave_api::stats::Counts) -> u64 {
+    counts.queued + counts.reserved + counts.fetched + counts.gone + counts.failed
+}
+
+async fn write_settings(client: &Client, writer: &mut Writer) -> anyhow::Result<()> {
+    let mut door = client.urlfrontier().await?;
+    let active = door.get_active(Local { local: false }).await.map_err(|status| client.refused_call(&status))?;
+    writer.write(&Record::Server(ServerSettings { active: active.into_inner().state }))?;
+    let mut crawls = std::pin::pin!(client.all_crawls());
+    while let Some(crawl) = crawls.next().await.transpose()? {
+        writer.write(&Record::Crawl(Box::new(crawl)))?;
+    }
+    let all = ListHostsQuery { limit: Some(PAGE), ..ListHostsQuery::default() };
+    let mut groups = std::pin::pin!(client.all_groups(all.clone()));
+    while let Some(group) = groups.next().await.transpose()? {
+        if group.aliased {
+            writer.write(&Record::Group(Box::new(group)))?;
+        }
+    }
+    let mut hosts = std::pin::pin!(client.all_hosts(all));
+    while let Some(host) = hosts.next().await.transpose()? {
+        if is_set(&host) {
+            writer.write(&Record::Host(Box::new(host)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether anything is set on a host: the others need no line of their own.
+fn is_set(host: &Host) -> bool {
+    let pace = host.delay_ms.is_some()
+        || host.delay_factor.is_some()
+        || host.delay_ms_min.is_some()
+        || host.delay_ms_max.is_some();
+    let held = host.blocked_until.is_some() || host.paused || host.limit.is_some() || host.queued_at.is_some();
+    pace || held || host.crawls.iter().any(|queue| queue.limit.is_some())
+}
+
+async fn write_urls(client: &Client, crawl: Option<String>, expected: u64, writer: &mut Writer) -> anyhow::Result<()> {
+    let bar = progress_of(expected);
+    let query = ListUrlsQuery { crawl, ..ListUrlsQuery::default() };
+    let mut urls = std::pin::pin!(client.stream_urls(&query).await?);
+    while let Some(url) = urls.next().await {
+        let url = url.context("the export is not whole and was given up")?;
+        writer.write(&Record::Url(Box::new(url)))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Where the lines go. A file lies under another name until it is whole.
+struct Writer {
+    out: Out,
+    names: Option<(PathBuf, PathBuf)>,
+    totals: Totals,
+}
+
+enum Out {
+    Plain(Box<dyn Write>),
+    Packed(Box<GzEncoder<Box<dyn Write>>>),
+}
+
+impl Writer {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if path.as_os_str() == "-" {
+            let out = Out::Plain(Box::new(BufWriter::new(std::io::stdout())));
+            return Ok(Self { out, names: None, totals: Totals::default() });
+        }
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
+        let file: Box<dyn Write> = Box::new(BufWriter::new(file));
+        let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
+        let out =
+            if packed { Out::Packed(Box::new(GzEncoder::new(file, Compression::default()))) } else { Out::Plain(file) };
+        Ok(Self { out, names: Some((part, path.to_owned())), totals: Totals::default() })
+    }
+
+    fn write(&mut self, record: &Record) -> anyhow::Result<()> {
+        self.totals.count(record);
+        let out: &mut dyn Write = match &mut self.out {
+            Out::Plain(out) => out,
+            Out::Packed(out) => out,
+        };
+        serde_json::to_writer(&mut *out, record).map_err(std::io::Error::from)?;
+        Ok(out.write_all(b"\n")?)
+    }
+
+    fn finish(mut self) -> anyhow::Result<Totals> {
+        let totals = self.totals;
+        self.write(&Record::End(totals))?;
+        match self.out {
+            Out::Plain(mut out) => out.flush()?,
+            Out::Packed(out) => out.finish()?.flush()?,
+        }
+        if let Some((part, name)) = self.names {
+            std::fs::rename(&part, &name).with_context(|| format!("cannot rename {}", part.display()))?;
+        }
+        Ok(totals)
+    }
+}

@@ -1,0 +1,160 @@
+//! `import`: reads an export of Wayleave or a dump of URLFrontier and restores it over the public calls.
+
+mod dump;
+mod parse;
+mod restore;
+mod route;
+
+use std::path::PathBuf;
+
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use wayleave_api::urls::{AddCounts, AddStatus};
+use wayleave_client::{Client, ItemStatus, PutItems};
+
+use crate::exit::{ERROR, Ended, REFUSED, UNAVAILABLE};
+use crate::input::{Input, progress};
+use crate::output;
+use crate::remote::Remote;
+use crate::seed::stream;
+use route::{Routed, route};
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave import backup.jsonl.gz
+  wayleave import frontier-dump.txt --crawl old    a dump of URLFrontier; --crawl is for its bare URLs
+  wayleave export --server http://old:7071 | wayleave import -
+
+Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
+pauses of crawls, groups and hosts.
+Not restored: live reservations and holds (their URLs become queued), attempts and last results, creation dates, the
+time of each host's last visit, why a URL is completed (gone and failed ones count as fetched), metadata of completed
+ones, and the server's default delay. URLs that only URLFrontier's loose rules accept lose priority and depth too.
+
+Settings come first and limits last, so that no URL of the file is turned away by them. Importing twice is harmless, but
+a completed URL of the file completes one of the same name that is queued here.
+Ends with 4 if lines were rejected.";
+
+/// Lines between the reader's thread and the connections.
+const CHANNEL: usize = 4_096;
+
+/// Arguments of `import`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// File to read, packed or not, - for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Crawl of bare URLs
+    #[arg(long, value_name = "CRAWL")]
+    crawl: Option<String>,
+    /// How many reasons of rejected lines to show
+    #[arg(long, default_value_t = 10, value_name = "NUMBER")]
+    reasons: usize,
+}
+
+/// Reads and restores everything.
+///
+/// # Errors
+/// If the file cannot be read, the server refuses or does not answer, or lines were rejected.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let client = remote.patient().await?;
+    let input = Input::new(&args.file);
+    let bar = progress(std::slice::from_ref(&input));
+    let (sink, lines) = mpsc::channel(CHANNEL);
+    let (reading_bar, crawl) = (bar.clone(), args.crawl.clone());
+    let reading = tokio::task::spawn_blocking(move || parse::read(&input, crawl.as_deref(), &reading_bar, &sink));
+    let (to_add, adds) = mpsc::channel(CHANNEL);
+    let (to_put, puts) = mpsc::channel(CHANNEL);
+    let (routed, added, put) =
+        tokio::join!(route(&client, lines, to_add, to_put), add(&client, adds), put(&client, puts));
+    bar.finish_and_clear();
+    // Why a connection ended says more than that the way to it was closed.
+    let (added, put) = (added?, put?);
+    let mut routed = routed?;
+    reading.await??;
+    routed.set_limits(&client).await?;
+    finish(remote, &args, routed, added, put)
+}
+
+/// A line that was not taken, and why.
+type Reason = (u64, String);
+
+/// What became of the lines on one way.
+#[derive(Default)]
+struct Sent<C> {
+    counts: C,
+    reasons: Vec<Reason>,
+}
+
+async fn add(
+    client: &Client,
+    urls: mpsc::Receiver<(u64, wayleave_api::urls::UrlToAdd)>,
+) -> anyhow::Result<Sent<AddCounts>> {
+    let mut urls = stream(urls).peekable();
+    let mut sent = Sent::default();
+    if std::pin::Pin::new(&mut urls).peek().await.is_none() {
+        return Ok(sent);
+    }
+    let uploaded = client.add_lines(None, urls, |line, result| {
+        if matches!(result.status, AddStatus::Rejected | AddStatus::Failed) {
+            sent.reasons.push((line, result.reason.unwrap_or_default()));
+        }
+    });
+    sent.counts = uploaded.await?.counts;
+    Ok(sent)
+}
+
+async fn put(
+    client: &Client,
+    items: mpsc::Receiver<(u64, wayleave_api::urlfrontier::UrlItem)>,
+) -> anyhow::Result<Sent<PutItems>> {
+    let mut items = stream(items).peekable();
+    let mut sent = Sent::default();
+    if std::pin::Pin::new(&mut items).peek().await.is_none() {
+        return Ok(sent);
+    }
+    let counts = client.put_items(items, |line, status| {
+        if status == ItemStatus::Failed {
+            sent.reasons.push((line, "could not be stored".to_owned()));
+        }
+    });
+    sent.counts = counts.await?;
+    Ok(sent)
+}
+
+fn finish(
+    remote: &Remote,
+    args: &Args,
+    routed: Routed,
+    added: Sent<AddCounts>,
+    put: Sent<PutItems>,
+) -> anyhow::Result<()> {
+    let stored = added.counts.added + put.counts.stored;
+    let known = added.counts.known + put.counts.skipped;
+    let failed = added.counts.failed + put.counts.failed;
+    let rejected = added.counts.rejected + routed.reasons.len() as u64;
+    let settings = routed.settings;
+    if remote.json {
+        output::json(&serde_json::json!({
+            "stored": stored, "known": known, "rejected": rejected, "failed": failed, "settings": settings,
+        }))?;
+    } else {
+        let urls = format!("{stored} URLs stored, {known} known or skipped, {rejected} rejected, {failed} failed");
+        output::line(format_args!("{urls}; {settings} settings restored"))?;
+    }
+    let mut reasons: Vec<Reason> = [routed.reasons, added.reasons, put.reasons].concat();
+    reasons.sort_unstable();
+    for (line, reason) in reasons.iter().take(args.reasons) {
+        eprintln!("line {line}: {reason}");
+    }
+    let ended = |code, message: &str| Err(Ended { code, message: message.to_owned() }.into());
+    if routed.cut {
+        return ended(ERROR, "the file has a beginning but no end: it was cut off; what it has is restored");
+    }
+    match (failed, rejected) {
+        (1.., _) => ended(UNAVAILABLE, "some URLs could not be stored; run the same command again"),
+        (_, 1..) => ended(REFUSED, "some lines were rejected"),
+        _ => Ok(()),
+    }
+}

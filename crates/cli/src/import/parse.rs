@@ -1,0 +1,96 @@
+//! Lines of a file: our own records, items of a URLFrontier dump, or bare URLs.
+
+use std::io::BufRead;
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use wayleave_api::urlfrontier::{DiscoveredUrlItem, UrlInfo, UrlItem, url_item};
+
+use super::dump;
+use crate::input::Input;
+use crate::record::Record;
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// A record of our own.
+    Record(Record),
+    /// An item of a URLFrontier dump, or a bare URL.
+    Item(Box<UrlItem>),
+    /// Nothing that is known here, and why.
+    Bad(String),
+}
+
+/// Reads an input line by line into `sink`, with the lines' numbers.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(
+    input: &Input,
+    crawl: Option<&str>,
+    bar: &ProgressBar,
+    sink: &mpsc::Sender<(u64, Line)>,
+) -> anyhow::Result<()> {
+    let mut reader = input.open(bar)?;
+    let mut text = Vec::new();
+    let mut number = 0;
+    loop {
+        number += 1;
+        text.clear();
+        if reader.read_until(b'\n', &mut text).with_context(|| format!("cannot read {}", input.name()))? == 0 {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&text);
+        let text = text.trim_start_matches('\u{feff}').trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        if sink.blocking_send((number, parse(text, crawl))).is_err() {
+            // The other side is gone and says itself why.
+            return Ok(());
+        }
+    }
+}
+
+fn parse(text: &str, crawl: Option<&str>) -> Line {
+    if !text.starts_with('{') {
+        return Line::Item(Box::new(bare(text, crawl)));
+    }
+    let value: Value = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(error) => return Line::Bad(format!("not JSON: {error}")),
+    };
+    if value.get("known").is_some() || value.get("discovered").is_some() {
+        return dump::item(value).map_or_else(|error| Line::Bad(error.to_string()), |item| Line::Item(Box::new(item)));
+    }
+    serde_json::from_value(value).map_or_else(
+        |error| Line::Bad(format!("neither a line of an export nor of a URLFrontier dump: {error}")),
+        Line::Record,
+    )
+}
+
+fn bare(url: &str, crawl: Option<&str>) -> UrlItem {
+    let info = UrlInfo { url: url.to_owned(), crawl_id: crawl.unwrap_or_default().to_owned(), ..UrlInfo::default() };
+    let item = url_item::Item::Discovered(DiscoveredUrlItem { info: Some(info) });
+    UrlItem { item: Some(item), ..UrlItem::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Totals;
+
+    #[test]
+    fn each_form_of_a_line_is_told_apart() {
+        assert_eq!(parse("http://a/", Some("c")), Line::Item(Box::new(bare("http://a/", Some("c")))));
+        assert_eq!(parse(r#"{"end":{"crawls":0,"groups":0,"hosts":0,"urls":2}}"#, None), {
+            Line::Record(Record::End(Totals { urls: 2, ..Totals::default() }))
+        });
+        assert!(matches!(parse(r#"{"known":{"info":{"url":"http://a/"}}}"#, None), Line::Item(_)));
+        for text in ["{", "{}", r#"{"strange":1}"#, r#"{"known":7}"#] {
+            assert!(matches!(parse(text, None), Line::Bad(_)), "{text}");
+        }
+    }
+}

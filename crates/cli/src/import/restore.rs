@@ -1,0 +1,149 @@
+//! Our own records as requests: what the public calls can restore of them. Pure.
+
+use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, SetCrawlRequest};
+use wayleave_api::groups::{Group, SetGroupRequest};
+use wayleave_api::hosts::{Host, SetHostRequest};
+use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
+use wayleave_api::urls::{Url, UrlState, UrlToAdd};
+use wayleave_api::{Patch, Timestamp};
+use wayleave_core::page;
+
+/// The way on which a URL is restored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Way {
+    /// The native call: keeps due time, priority, depth and metadata.
+    Add(UrlToAdd),
+    /// URLFrontier's call: the only one that stores completed URLs and texts that the native call would change.
+    Put(Box<UrlItem>),
+}
+
+/// How a URL is restored.
+pub fn url(url: Url) -> Way {
+    let waiting = matches!(url.state, UrlState::Queued | UrlState::Reserved);
+    let same = |key: Option<&str>| {
+        page::parse(&url.url, key).is_ok_and(|page| page.url == url.url && page.host.as_ref() == url.host.as_str())
+    };
+    let key = match (same(None), same(Some(&url.host))) {
+        (true, _) => None,
+        (false, true) => Some(url.host.clone()),
+        (false, false) => return put(url, waiting),
+    };
+    if !waiting {
+        return put(url, waiting);
+    }
+    Way::Add(UrlToAdd {
+        key,
+        crawl: Some(url.crawl),
+        at: url.due_at,
+        priority: Some(url.priority),
+        depth: Some(url.depth),
+        metadata: url.metadata,
+        url: url.url,
+    })
+}
+
+fn put(url: Url, waiting: bool) -> Way {
+    // 0 would mean completed.
+    let secs = |at: Timestamp| (at.0.0 / 1_000).max(1);
+    let date = if waiting { url.due_at.map_or(1, secs) } else { 0 };
+    let metadata = url.metadata.0.into_iter().map(|(name, values)| (name, StringList { values })).collect();
+    let info = UrlInfo { url: url.url, key: url.host, crawl_id: url.crawl, metadata };
+    let item = url_item::Item::Known(KnownUrlItem { info: Some(info), refetchable_from_date: date });
+    Way::Put(Box::new(UrlItem { item: Some(item), ..UrlItem::default() }))
+}
+
+/// The settings of a crawl without its limits, and the limits by themselves if there are any.
+pub fn crawl(crawl: &Crawl) -> (SetCrawlRequest, Option<SetCrawlRequest>) {
+    let settings = SetCrawlRequest {
+        weight: Patch::Set(crawl.weight),
+        paused: Patch::Set(crawl.paused),
+        delay_ms: crawl.delay_ms.into(),
+        limits: Patch::Keep,
+        revisit: Patch::Set(crawl.revisit),
+    };
+    let limits = CrawlLimitsPatch {
+        urls: crawl.limits.urls.into(),
+        pages: crawl.limits.pages.into(),
+        urls_per_host: crawl.limits.urls_per_host.into(),
+        pages_per_host: crawl.limits.pages_per_host.into(),
+        depth: crawl.limits.depth.into(),
+        attempts: crawl.limits.attempts.into(),
+    };
+    let limited = limits != CrawlLimitsPatch::default();
+    (settings, limited.then(|| SetCrawlRequest { limits: Patch::Set(limits), ..SetCrawlRequest::default() }))
+}
+
+/// The settings of a host.
+pub fn host(host: &Host) -> SetHostRequest {
+    SetHostRequest {
+        delay_ms: host.delay_ms.into(),
+        delay_factor: host.delay_factor.into(),
+        delay_ms_min: host.delay_ms_min.into(),
+        delay_ms_max: host.delay_ms_max.into(),
+        blocked_until: host.blocked_until.into(),
+        paused: Patch::Set(host.paused),
+        limit: host.limit.into(),
+        ready_at: host.queued_at,
+    }
+}
+
+/// The hosts and settings of an alias.
+pub fn group(group: &Group) -> SetGroupRequest {
+    SetGroupRequest {
+        hosts: Some(group.hosts.clone()),
+        delay_ms: group.delay_ms.into(),
+        delay_factor: group.delay_factor.into(),
+        delay_ms_min: group.delay_ms_min.into(),
+        delay_ms_max: group.delay_ms_max.into(),
+        blocked_until: group.blocked_until.into(),
+        paused: Patch::Set(group.paused),
+        limit: group.limit.into(),
+        parallel: Patch::Set(group.parallel),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_core::time::Time;
+
+    fn stored(text: &str, host: &str, state: UrlState) -> Url {
+        Url {
+            url: text.into(),
+            host: host.into(),
+            crawl: "news".into(),
+            state,
+            due_at: Some(Timestamp(Time(5_500))),
+            held_until: None,
+            created_at: Timestamp(Time(1)),
+            priority: 7,
+            depth: 3,
+            attempts: 2,
+            last: None,
+            metadata: wayleave_api::metadata::Metadata(vec![("m".into(), vec!["1".into()])]),
+        }
+    }
+
+    #[test]
+    fn a_queued_url_keeps_all_that_the_native_call_can_say() {
+        let Way::Add(add) = url(stored("http://a.example/x", "a.example", UrlState::Queued)) else { panic!("put") };
+        assert_eq!((add.key, add.priority, add.depth, add.at.unwrap().0.0), (None, Some(7), Some(3), 5_500));
+        let Way::Add(add) = url(stored("http://a.example/x", "b.example", UrlState::Reserved)) else { panic!("put") };
+        assert_eq!(add.key.as_deref(), Some("b.example"), "a queue of another name");
+    }
+
+    #[test]
+    fn a_completed_url_and_one_that_would_be_changed_go_the_other_way() {
+        for (text, host, state, date) in [
+            ("http://a.example/x", "a.example", UrlState::Fetched, 0),
+            ("http://a.example/x", "a.example", UrlState::Failed, 0),
+            ("http://A.example?x", "a.example", UrlState::Queued, 5),
+            ("mailto:a@b", "mailto", UrlState::Queued, 5),
+        ] {
+            let Way::Put(item) = url(stored(text, host, state)) else { panic!("{text} {state:?}") };
+            let Some(url_item::Item::Known(known)) = item.item else { panic!("not known") };
+            let info = known.info.unwrap();
+            assert_eq!((info.url.as_str(), info.key.as_str(), known.refetchable_from_date), (text, host, date));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Sends each line its way: settings at once and in order, URLs to the connections; limits when all URLs are stored.
+
+use tokio::sync::mpsc;
+use wayleave_api::crawls::SetCrawlRequest;
+use wayleave_api::hosts::Host;
+use wayleave_api::urlfrontier::{Active, CrawlLimitParams, UrlItem};
+use wayleave_api::urls::UrlToAdd;
+use wayleave_client::{Client, Error};
+
+use super::Reason;
+use super::parse::Line;
+use super::restore::{self, Way};
+use crate::exit::Usage;
+use crate::record::{FORMAT, Record};
+
+/// What became of the lines that are not URLs.
+#[derive(Default)]
+pub struct Routed {
+    /// Settings that were restored.
+    pub settings: u64,
+    /// Lines that were not taken.
+    pub reasons: Vec<Reason>,
+    /// Whether the file has a beginning but no end.
+    pub cut: bool,
+    later: Later,
+}
+
+/// What must wait until all URLs are stored: limits would turn some of them away.
+#[derive(Default)]
+struct Later {
+    crawls: Vec<(u64, String, SetCrawlRequest)>,
+    queues: Vec<(u64, CrawlLimitParams)>,
+    active: Option<bool>,
+}
+
+/// Routes all lines. Returns when they are all on their way; see [`Routed::set_limits`] for the rest.
+///
+/// # Errors
+/// If the file is of a newer format, or the server does not answer.
+pub async fn route(
+    client: &Client,
+    mut lines: mpsc::Receiver<(u64, Line)>,
+    adds: mpsc::Sender<(u64, UrlToAdd)>,
+    puts: mpsc::Sender<(u64, UrlItem)>,
+) -> anyhow::Result<Routed> {
+    let mut routed = Routed::default();
+    while let Some((number, line)) = lines.recv().await {
+        let way = match line {
+            Line::Bad(reason) => {
+                routed.reasons.push((number, reason));
+                continue;
+            }
+            Line::Item(item) => Way::Put(item),
+            Line::Record(Record::Url(url)) => restore::url(*url),
+            Line::Record(record) => {
+                routed.set(client, number, record).await?;
+                continue;
+            }
+        };
+        let open = match way {
+            Way::Add(url) => adds.send((number, url)).await.is_ok(),
+            Way::Put(item) => puts.send((number, *item)).await.is_ok(),
+        };
+        if !open {
+            // The connection has ended and says itself why.
+            return Ok(routed);
+        }
+    }
+    Ok(routed)
+}
+
+impl Routed {
+    async fn set(&mut self, client: &Client, line: u64, record: Record) -> anyhow::Result<()> {
+        let set = match record {
+            Record::Wayleave(header) if header.format > FORMAT => {
+                let found = header.format;
+                let text =
+                    format!("the file has format {found}, this program reads up to {FORMAT}: use a newer wayleave");
+                return Err(Usage(text).into());
+            }
+            Record::Wayleave(_) => {
+                self.cut = true;
+                return Ok(());
+            }
+            Record::End(_) => {
+                self.cut = false;
+                return Ok(());
+            }
+            Record::Server(server) => {
+                self.later.active = Some(server.active);
+                return Ok(());
+            }
+            Record::Url(_) => return Ok(()),
+            Record::Crawl(crawl) => {
+                let (settings, limits) = restore::crawl(&crawl);
+                self.later.crawls.extend(limits.map(|limits| (line, crawl.crawl.clone(), limits)));
+                client.put_crawl(&crawl.crawl, &settings).await.map(drop)
+            }
+            Record::Group(group) => client.put_group(&group.group, &restore::group(&group)).await.map(drop),
+            Record::Host(host) => {
+                self.later.queues.extend(queue_limits(&host).map(|limit| (line, limit)));
+                client.put_host(&host.host, &restore::host(&host)).await.map(drop)
+            }
+        };
+        self.note(line, set)
+    }
+
+    /// Sets what had to wait for the URLs.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn set_limits(&mut self, client: &Client) -> anyhow::Result<()> {
+        let later = std::mem::take(&mut self.later);
+        for (line, crawl, limits) in later.crawls {
+            let set = client.patch_crawl(&crawl, &limits).await.map(drop);
+            self.note(line, set)?;
+        }
+        if later.queues.is_empty() && later.active != Some(false) {
+            return Ok(());
+        }
+        let mut door = client.urlfrontier().await?;
+        for (line, limit) in later.queues {
+            let set = door.set_crawl_limit(limit).await;
+            match set {
+                Ok(_) => self.settings += 1,
+                Err(status) => self.reasons.push((line, status.message().to_owned())),
+            }
+        }
+        if later.active == Some(false) {
+            let stopped = door.set_active(Active { state: false, local: false }).await;
+            stopped.map_err(|status| client.refused_call(&status))?;
+            self.settings += 1;
+        }
+        Ok(())
+    }
+
+    /// A setting that is refused is a line that was not taken; a server that does not answer ends the import.
+    fn note(&mut self, line: u64, set: Result<(), Error>) -> anyhow::Result<()> {
+        match set {
+            Ok(()) => self.settings += 1,
+            Err(Error::Refused(problem)) if !matches!(problem.status, 429 | 500..) => {
+                self.reasons.push((line, problem.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+fn queue_limits(host: &Host) -> impl Iterator<Item = CrawlLimitParams> + '_ {
+    host.crawls.iter().filter_map(|queue| {
+        let limit = u32::try_from(queue.limit?).unwrap_or(u32::MAX);
+        Some(CrawlLimitParams { key: host.host.clone(), limit, crawl_id: queue.crawl.clone(), local: false })
+    })
+}

@@ -1,0 +1,95 @@
+//! Files and standard input: opened by name, unpacked by content, counted on the way.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use flate2::bufread::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Buffer of a reader.
+const BUFFER: usize = 256 * 1024;
+
+/// Something to read: a file, or `-` for standard input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Standard input.
+    Stdin,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Input {
+    /// The input that a name stands for.
+    pub fn new(path: &Path) -> Self {
+        if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path.to_owned()) }
+    }
+
+    /// For people to read.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Stdin => "stdin".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Its size, if that is known before it is read.
+    pub fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Stdin => None,
+            Self::File(path) => std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|data| data.len()),
+        }
+    }
+
+    /// Opens it; gzip is unpacked whatever its name. The bar moves by the bytes of the file as it lies there.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(&self, bar: &ProgressBar) -> anyhow::Result<Box<dyn BufRead + Send>> {
+        let raw: Box<dyn Read + Send> = match self {
+            Self::Stdin => Box::new(std::io::stdin()),
+            Self::File(path) => Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?),
+        };
+        let mut reader = BufReader::with_capacity(BUFFER, bar.wrap_read(raw));
+        let start = reader.fill_buf().with_context(|| format!("cannot read {}", self.name()))?;
+        if start.starts_with(&[0x1f, 0x8b]) {
+            return Ok(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(reader))));
+        }
+        Ok(Box::new(reader))
+    }
+}
+
+/// A whole small text.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut reader = Input::new(path).open(&ProgressBar::hidden())?;
+    reader.read_to_string(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text)
+}
+
+/// A bar on stderr over the bytes of all inputs; it shows itself on a terminal only.
+pub fn progress(inputs: &[Input]) -> ProgressBar {
+    let total: Option<u64> = inputs.iter().map(Input::bytes).sum();
+    let (bar, form) = match total {
+        Some(total) => (ProgressBar::new(total), "{bar:30} {bytes}/{total_bytes} {eta} left, {msg}"),
+        None => (ProgressBar::no_length(), "{spinner} {bytes} read in {elapsed}, {msg}"),
+    };
+    styled(bar, form)
+}
+
+/// A bar over a number of things.
+pub fn progress_of(total: u64) -> ProgressBar {
+    styled(ProgressBar::new(total), "{bar:30} {human_pos}/{human_len} {per_sec}, {eta} left {msg}")
+}
+
+fn styled(bar: ProgressBar, form: &str) -> ProgressBar {
+    // The forms are constants of this file; were one wrong, the default would do.
+    if let Ok(style) = ProgressStyle::with_template(form) {
+        bar.set_style(style);
+    }
+    bar
+}

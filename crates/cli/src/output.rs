@@ -1,0 +1,134 @@
+//! What people and programs read: tables or JSON lines on stdout, remarks on stderr.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use serde::Serialize;
+use wayleave_api::Timestamp;
+use wayleave_api::stats::Counts;
+
+/// Prints one value as one line of JSON.
+///
+/// # Errors
+/// If stdout is gone.
+pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, value)?;
+    Ok(writeln!(out)?)
+}
+
+/// Prints a line.
+///
+/// # Errors
+/// If stdout is gone.
+pub fn line(text: impl Display) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+}
+
+/// Rows under a head, each column as wide as its widest cell.
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new<const N: usize>(head: [&str; N]) -> Self {
+        Self { rows: vec![head.map(str::to_uppercase).to_vec()] }
+    }
+
+    /// One more row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// If stdout is gone.
+    pub fn print(&self) -> anyhow::Result<()> {
+        Ok(std::io::stdout().lock().write_all(self.render().as_bytes())?)
+    }
+
+    fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width =
+            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let mut out = String::new();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            out.push_str(cells.collect::<Vec<String>>().join("  ").trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// A span in its two largest units, as people say it.
+pub fn span(ms: u64) -> String {
+    let (secs, rest) = (ms / 1_000, ms % 1_000);
+    match secs {
+        0 => format!("{rest} ms"),
+        1..60 if rest == 0 => format!("{secs} s"),
+        1..60 => format!("{secs}.{} s", rest / 100),
+        60..3_600 => format!("{} min {} s", secs / 60, secs % 60),
+        3_600..86_400 => format!("{} h {} min", secs / 3_600, secs % 3_600 / 60),
+        _ => format!("{} d {} h", secs / 86_400, secs % 86_400 / 3_600),
+    }
+}
+
+/// How far a time is from now.
+pub fn relative(at: Timestamp, now: Timestamp) -> String {
+    let (at, now) = (at.0.0, now.0.0);
+    if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
+}
+
+/// A time that may be absent, relative to now.
+pub fn when(at: Option<Timestamp>, now: Timestamp) -> String {
+    at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
+}
+
+/// A value that may be absent.
+pub fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// What this machine's clock shows.
+pub fn now() -> Timestamp {
+    let millis = jiff::Timestamp::now().as_millisecond();
+    Timestamp(wayleave_core::time::Time(u64::try_from(millis).unwrap_or(0)))
+}
+
+/// Counts of URLs in a few words.
+pub fn counts(counts: &Counts) -> String {
+    let Counts { queued, reserved, fetched, gone, failed } = counts;
+    format!("{queued} queued, {reserved} reserved, {fetched} fetched, {gone} gone, {failed} failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(["host", "n"]);
+        table.row(["ä.example".to_owned(), "1".to_owned()]);
+        table.row(["b".to_owned(), "20".to_owned()]);
+        assert_eq!(table.render(), "HOST       N\nä.example  1\nb          20\n");
+    }
+
+    #[test]
+    fn spans_are_told_in_their_largest_units() {
+        for (ms, want) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_000, "1 s"),
+            (1_500, "1.5 s"),
+            (61_000, "1 min 1 s"),
+            (3_600_000, "1 h 0 min"),
+            (90_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(span(ms), want);
+        }
+    }
+}

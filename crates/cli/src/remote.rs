@@ -1,0 +1,56 @@
+//! The server that a command speaks to, and the form of its answers.
+
+use std::time::Duration;
+
+use wayleave_client::{Client, Error, Retry};
+
+/// Arguments of every command that speaks to a server.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RemoteArgs {
+    /// Address of the server
+    #[arg(
+        long,
+        global = true,
+        env = "WAYLEAVE_SERVER",
+        default_value = "http://127.0.0.1:7071",
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
+    pub server: String,
+    /// Print JSON, one value a line, instead of tables
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub json: bool,
+}
+
+/// A client and the form of its answers.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// The client.
+    pub client: Client,
+    /// Whether answers are printed as JSON.
+    pub json: bool,
+}
+
+impl Remote {
+    /// Patience of a person at a terminal.
+    const SHORT: Retry = Retry { attempts: 4, base: Duration::from_millis(100), max: Duration::from_millis(500) };
+    /// Patience of work that runs for hours: a restart of the server must not end it.
+    const LONG: Retry = Retry { attempts: 15, base: Duration::from_millis(100), max: Duration::from_secs(5) };
+
+    /// The server that the arguments name.
+    ///
+    /// # Errors
+    /// If they name none.
+    pub fn new(args: &RemoteArgs) -> Result<Self, Error> {
+        Ok(Self { client: Client::new(&args.server)?.with_retry(Self::SHORT), json: args.json })
+    }
+
+    /// A client for long work, once the server has answered: a wrong address is told at once.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn patient(&self) -> Result<Client, Error> {
+        self.client.stats().await?;
+        Ok(self.client.clone().with_retry(Self::LONG))
+    }
+}

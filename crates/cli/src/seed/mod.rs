@@ -1,0 +1,103 @@
+//! `seed`: files of URLs, sitemaps and standard input, streamed to the server.
+
+mod sitemap;
+mod source;
+mod summary;
+
+use std::path::PathBuf;
+
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use wayleave_api::urls::UrlToAdd;
+
+use crate::input::{Input, progress};
+use crate::remote::Remote;
+use source::Source;
+use summary::Summary;
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave seed urls.txt                        one URL a line; # comments and blank lines are skipped
+  zcat urls.gz | wayleave seed                  standard input
+  wayleave seed --crawl news sitemap.xml.gz     a sitemap, packed or not
+  wayleave seed sitemap-index.xml               an index: its sitemaps are read if they lie next to it
+
+Files are told apart by their content. This command fetches nothing: sitemaps of an index that do not lie next to it
+are listed, for you to download. A broken connection is resumed; running the same seed twice adds nothing twice.
+Ends with 4 if no URL was taken and some were rejected.";
+
+/// URLs between the reader's thread and the connection.
+const CHANNEL: usize = 4_096;
+
+/// Arguments of `seed`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Files, - for standard input, which is also read if none is named
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Crawl that the URLs belong to
+    #[arg(long, value_name = "CRAWL")]
+    crawl: Option<String>,
+    /// 0 to 9, 9 first
+    #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
+    priority: Option<u8>,
+    /// Links from the seed
+    #[arg(long, value_name = "NUMBER")]
+    depth: Option<u32>,
+    /// How many reasons of rejected URLs to show
+    #[arg(long, default_value_t = 10, value_name = "NUMBER")]
+    reasons: usize,
+}
+
+/// Reads and sends everything.
+///
+/// # Errors
+/// If an input cannot be read, the server refuses or does not answer, or no URL was taken.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::new(path)).collect();
+    if inputs.is_empty() {
+        inputs.push(Input::Stdin);
+    }
+    let client = remote.patient().await?;
+    let bar = progress(&inputs);
+    let (sink, urls) = mpsc::channel(CHANNEL);
+    let reader = Source::new(bar.clone(), sink);
+    let reading = tokio::task::spawn_blocking(move || reader.read_all(&inputs));
+    let mut summary = Summary::new(args.reasons);
+    let urls = stream(urls).map(|(origin, url)| {
+        (origin, UrlToAdd { url, priority: args.priority, depth: args.depth, ..UrlToAdd::default() })
+    });
+    let sent = client.add_lines(args.crawl.as_deref(), urls, |origin, result| summary.take(origin, result, &bar)).await;
+    bar.finish_and_clear();
+    match sent {
+        Ok(uploaded) => summary.resent = uploaded.resent,
+        Err(error) => {
+            summary.tell(remote)?;
+            return Err(error.into());
+        }
+    }
+    summary.tell(remote)?;
+    tell_unread(&reading.await??);
+    summary.end()
+}
+
+/// A channel as a stream.
+pub fn stream<T: 'static>(receiver: mpsc::Receiver<T>) -> impl futures::Stream<Item = T> + Unpin {
+    let next = |mut receiver: mpsc::Receiver<T>| async { receiver.recv().await.map(|item| (item, receiver)) };
+    futures::stream::unfold(receiver, next).boxed_local()
+}
+
+fn tell_unread(sitemaps: &[String]) {
+    if sitemaps.is_empty() {
+        return;
+    }
+    let count = sitemaps.len();
+    eprintln!(
+        "{count} sitemaps of an index were not read: they do not lie next to it, and this command fetches nothing"
+    );
+    eprintln!("download these and seed them:");
+    for sitemap in sitemaps {
+        eprintln!("  {sitemap}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Sitemaps and sitemap indexes, read entry by entry.
+
+use std::io::BufRead;
+
+use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::Event;
+
+/// One entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A page.
+    Url(String),
+    /// A sitemap, named by an index.
+    Sitemap(String),
+}
+
+/// A sitemap that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum BadSitemap {
+    /// Its XML is broken.
+    #[error("broken XML near byte {position}: {cause}")]
+    Xml {
+        /// Where.
+        position: u64,
+        /// What the parser says.
+        cause: quick_xml::Error,
+    },
+    /// It is XML of another kind.
+    #[error("its root is <{0}>, not <urlset> or <sitemapindex>")]
+    Root(String),
+    /// It ends in the middle.
+    #[error("it ends inside <{0}>")]
+    Cut(String),
+}
+
+/// The entries of a sitemap.
+pub struct Sitemap<R> {
+    reader: Reader<R>,
+    buffer: Vec<u8>,
+    /// The elements that are open, by local name.
+    open: Vec<String>,
+    text: String,
+    ended: bool,
+}
+
+impl<R: BufRead> Sitemap<R> {
+    /// The entries that `reader` gives.
+    pub fn new(reader: R) -> Self {
+        let reader = Reader::from_reader(reader);
+        Self { reader, buffer: Vec::new(), open: Vec::new(), text: String::new(), ended: false }
+    }
+
+    fn next_entry(&mut self) -> Result<Option<Entry>, BadSitemap> {
+        loop {
+            self.buffer.clear();
+            let position = self.reader.buffer_position();
+            let event = self.reader.read_event_into(&mut self.buffer);
+            match event.map_err(|cause| BadSitemap::Xml { position, cause })? {
+                Event::Start(start) => {
+                    let name = start.local_name().as_ref().to_owned();
+                    if self.open.is_empty() && !matches!(name.as_str(), "urlset" | "sitemapindex") {
+                        return Err(BadSitemap::Root(name));
+                    }
+                    self.open.push(name);
+                    self.text.clear();
+                }
+                Event::Text(text) => self.text.push_str(&text.xml10_content()),
+                Event::CData(text) => self.text.push_str(&text.xml10_content()),
+                Event::GeneralRef(reference) => resolve(&reference.xml10_content(), &mut self.text),
+                Event::End(_) => {
+                    let entry = self.close();
+                    if entry.is_some() {
+                        return Ok(entry);
+                    }
+                }
+                Event::Eof => return self.open.pop().map_or(Ok(None), |name| Err(BadSitemap::Cut(name))),
+                _ => {}
+            }
+        }
+    }
+
+    /// An element ended: a location directly in an entry is what we look for; those of images and videos lie deeper.
+    fn close(&mut self) -> Option<Entry> {
+        let closed = self.open.pop()?;
+        let location = std::mem::take(&mut self.text).trim().to_owned();
+        if closed != "loc" || location.is_empty() {
+            return None;
+        }
+        match self.open.last().map(String::as_str) {
+            Some("url") => Some(Entry::Url(location)),
+            Some("sitemap") => Some(Entry::Sitemap(location)),
+            _ => None,
+        }
+    }
+}
+
+/// The character that `&name;` stands for; an unknown one stays as it is.
+fn resolve(name: &str, out: &mut String) {
+    let code = name.strip_prefix('#').and_then(|code| match code.strip_prefix(['x', 'X']) {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => code.parse().ok(),
+    });
+    if let Some(character) = code.and_then(char::from_u32) {
+        out.push(character);
+    } else if let Some(text) = resolve_predefined_entity(name) {
+        out.push_str(text);
+    } else {
+        out.push('&');
+        out.push_str(name);
+        out.push(';');
+    }
+}
+
+impl<R: BufRead> Iterator for Sitemap<R> {
+    type Item = Result<Entry, BadSitemap>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let entry = self.next_entry().transpose();
+        self.ended = !matches!(entry, Some(Ok(_)));
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Entry>, BadSitemap> {
+        Sitemap::new(text.as_bytes()).collect()
+    }
+
+    fn url(text: &str) -> Entry {
+        Entry::Url(text.to_owned())
+    }
+
+    #[test]
+    fn pages_are_found_and_images_are_not() {
+        let text = "<?xml version='1.0'?>\n<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9' xmlns:image='i'>
+            <url><loc> http://a/?x=1&amp;y=2 </loc><lastmod>2026-01-01</lastmod>
+              <image:image><image:loc>http://a/picture</image:loc></image:image></url>
+            <url><loc><![CDATA[http://a/c?d&e]]></loc></url><url><loc>http://a/&#228;</loc></url><url/></urlset>";
+        assert_eq!(read(text).unwrap(), [url("http://a/?x=1&y=2"), url("http://a/c?d&e"), url("http://a/ä")]);
+    }
+
+    #[test]
+    fn an_index_names_sitemaps() {
+        let text =
+            "<s:sitemapindex xmlns:s='x'><s:sitemap><s:loc>http://a/1.xml.gz</s:loc></s:sitemap></s:sitemapindex>";
+        assert_eq!(read(text).unwrap(), [Entry::Sitemap("http://a/1.xml.gz".into())]);
+    }
+
+    #[test]
+    fn other_xml_and_broken_xml_are_refused_with_a_reason() {
+        assert!(matches!(read("<html><body/></html>"), Err(BadSitemap::Root(root)) if root == "html"));
+        assert!(matches!(read("<urlset><url><loc>http://a/</loc>"), Err(BadSitemap::Cut(_))));
+        assert!(matches!(read("<urlset><url></urlset>"), Err(BadSitemap::Xml { .. })));
+    }
+}

@@ -1,0 +1,80 @@
+//! What became of the seeds: counts, and the first reasons of those that were not taken.
+
+use indicatif::ProgressBar;
+use wayleave_api::urls::{AddCounts, AddResult, AddStatus};
+
+use super::source::Origin;
+use crate::exit::{Ended, REFUSED, UNAVAILABLE};
+use crate::output;
+use crate::remote::Remote;
+
+/// How often the bar's text is renewed, in URLs.
+const MESSAGE_EVERY: u64 = 1_024;
+
+/// What became of the URLs so far.
+pub struct Summary {
+    counts: AddCounts,
+    /// Lines that were sent more than once.
+    pub resent: u64,
+    reasons_max: usize,
+    reasons: Vec<(Origin, AddResult)>,
+}
+
+impl Summary {
+    /// An empty summary that keeps so many reasons.
+    pub fn new(reasons_max: usize) -> Self {
+        Self { counts: AddCounts::default(), resent: 0, reasons_max, reasons: Vec::new() }
+    }
+
+    /// One more result.
+    pub fn take(&mut self, origin: Origin, result: AddResult, bar: &ProgressBar) {
+        self.counts.count(result.status);
+        if matches!(result.status, AddStatus::Rejected | AddStatus::Failed) && self.reasons.len() < self.reasons_max {
+            self.reasons.push((origin, result));
+        }
+        let AddCounts { added, known, .. } = self.counts;
+        if (added + known).is_multiple_of(MESSAGE_EVERY) {
+            bar.set_message(format!("{added} added, {known} known"));
+        }
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// If stdout is gone.
+    pub fn tell(&self, remote: &Remote) -> anyhow::Result<()> {
+        let AddCounts { added, known, rejected, failed } = self.counts;
+        if remote.json {
+            output::json(&serde_json::json!({ "counts": self.counts, "resent": self.resent }))?;
+        } else {
+            output::line(format_args!("{added} added, {known} known, {rejected} rejected, {failed} failed"))?;
+        }
+        for (origin, result) in &self.reasons {
+            let url = result.url.as_deref().unwrap_or_default();
+            eprintln!("{origin}: {url}: {}", result.reason.as_deref().unwrap_or("no reason given"));
+        }
+        let more = (rejected + failed).saturating_sub(self.reasons.len() as u64);
+        if more > 0 {
+            eprintln!("and {more} more; --reasons shows more of them");
+        }
+        if self.resent > 0 {
+            let resent = self.resent;
+            eprintln!("{resent} lines were sent again after a broken connection; added ones among them count as known");
+        }
+        Ok(())
+    }
+
+    /// How the command ends.
+    ///
+    /// # Errors
+    /// If some URLs could not be stored, or none was taken.
+    pub fn end(&self) -> anyhow::Result<()> {
+        let AddCounts { added, known, rejected, failed } = self.counts;
+        let ended = |code, message: &str| Err(Ended { code, message: message.to_owned() }.into());
+        match (added + known, rejected, failed) {
+            (_, _, 1..) => ended(UNAVAILABLE, "some URLs could not be stored; run the same command again"),
+            (0, 1.., _) => ended(REFUSED, "no URL was taken"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Values of arguments that people write in their own way: spans and points in time.
+
+use wayleave_api::Timestamp;
+use wayleave_core::time::Millis;
+
+use crate::output::now;
+
+/// A span with its unit, such as `500ms`, `2s`, `5m`, `1h 30m`; in milliseconds.
+///
+/// # Errors
+/// If it is not one.
+pub fn span(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a span of time; write 500ms, 2s, 5m, 1h or 7d");
+    if text == "0" {
+        return Ok(0);
+    }
+    if let Some(days) = text.strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok()) {
+        return days.checked_mul(86_400_000).ok_or_else(wrong);
+    }
+    let parsed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    u64::try_from(parsed.as_millis()).map_err(|_| wrong())
+}
+
+/// A point in time: `now`, RFC 3339, or a span from now.
+///
+/// # Errors
+/// If it is none of these.
+pub fn when(text: &str) -> Result<Timestamp, String> {
+    if text == "now" {
+        return Ok(now());
+    }
+    if let Ok(ms) = span(text) {
+        return Ok(Timestamp(now().0.after(Millis(ms))));
+    }
+    text.parse().map_err(|_| format!("'{text}' is not a time; write now, 10m (from now) or 2026-11-15T03:04:05Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_need_their_unit() {
+        for (text, want) in [("0", 0), ("500ms", 500), ("2s", 2_000), ("1h 30m", 5_400_000), ("7d", 604_800_000)] {
+            assert_eq!(span(text), Ok(want), "{text}");
+        }
+        for text in ["5", "", "soon", "-2s", "99999999999999999999d"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_absolute_or_from_now() {
+        assert_eq!(when("1970-01-01T00:00:01Z").unwrap().0.0, 1_000);
+        let soon = when("10m").unwrap().0.0 - now().0.0;
+        assert!((590_000..=600_000).contains(&soon), "{soon}");
+        assert!(when("yesterday").is_err());
+    }
+}

@@ -1,0 +1,125 @@
+//! The commands against a real server: what they print, and how they end.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::{Server, folder, run, wayleave};
+
+#[test]
+fn a_url_goes_all_the_way_from_put_to_released() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let put =
+        server.run(&["put", "--crawl", "news", "--priority", "9", "http://a.example/x", "http://a.example/y"]).ok();
+    assert!(put.contains("added   http://a.example/x"), "{put}");
+    let got = server.run(&["get", "--urls", "2", "--holder", "tester", "--json"]).json().remove(0);
+    assert_eq!((&got["host"], &got["urls"][0]["priority"]), (&"a.example".into(), &9.into()));
+    let token = got["token"].as_str().unwrap();
+    assert!(server.run(&["reservations"]).ok().contains("tester"));
+    assert!(server.run(&["why", "a.example"]).ok().starts_with("a.example is being visited:"));
+    assert!(server.run(&["renew", token, "--lease", "5m"]).ok().starts_with("ends in 4 min"));
+    let released = server.run(&["release", token, "--fetched", "http://a.example/x", "--gone", "http://a.example/y"]);
+    assert!(released.ok().starts_with("released a.example"));
+    let again = server.run(&["release", token]);
+    assert_eq!(again.code, 4, "{}", again.err);
+    assert!(again.err.contains("not_current"), "{}", again.err);
+    let looked = server.run(&["urls", "lookup", "--crawl", "news", "http://a.example/y", "--json"]).json().remove(0);
+    assert_eq!(looked["state"], "gone");
+    let why = server.run(&["why", "a.example"]).ok();
+    assert!(why.contains("crawl news: 0 queued, 0 reserved, 1 fetched, 1 gone"), "{why}");
+}
+
+#[test]
+fn exit_codes_tell_what_kind_of_no_it_is() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    for (args, code) in [
+        (vec!["hosts", "show", "nobody.example"], 3),
+        (vec!["why", "nobody.example"], 3),
+        (vec!["urls", "lookup", "http://nobody.example/"], 3),
+        (vec!["get"], 3),
+        (vec!["put", "nonsense"], 4),
+        (vec!["release", "AAAA"], 2),
+        (vec!["hosts", "set", "a.example", "--delay", "5"], 2),
+        (vec!["no-such-command"], 2),
+    ] {
+        let ended = server.run(&args);
+        assert_eq!(ended.code, code, "{args:?}: {}{}", ended.out, ended.err);
+        assert!(!ended.err.is_empty(), "{args:?}");
+    }
+    let url = server.url.clone();
+    server.kill();
+    let away = run(wayleave(&["stats", "--server", &url]), "");
+    assert_eq!(away.code, 5, "{}", away.err);
+    assert!(away.err.contains("cannot reach") && away.err.contains("is a server running there?"), "{}", away.err);
+}
+
+#[test]
+fn hosts_groups_and_crawls_can_be_set_and_shown() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    server.run(&["put", "http://a.example/", "http://b.example/", "http://c.example/"]).ok();
+    let host = server.run(&["hosts", "set", "a.example", "--delay", "5s", "--pause", "--json"]).json().remove(0);
+    assert_eq!((&host["delay_ms"], &host["state"]), (&5_000.into(), &"paused".into()));
+    let host = server.run(&["hosts", "set", "a.example", "--resume", "--clear", "delay", "--json"]).json().remove(0);
+    assert_eq!((&host["delay_ms"], &host["state"]), (&serde_json::Value::Null, &"ready".into()));
+    let group = ["groups", "set", "pair", "--host", "a.example", "--host", "b.example", "--block", "1h", "--json"];
+    assert_eq!(server.run(&group).json().remove(0)["state"], "blocked");
+    let why = server.run(&["why", "b.example"]).ok();
+    assert!(why.contains("b.example is blocked") && why.contains("belongs to group pair"), "{why}");
+    let taken = server.run(&["groups", "set", "other", "--host", "a.example"]);
+    assert_eq!(taken.code, 4, "{}", taken.err);
+    assert_eq!(server.run(&["groups", "list", "--json"]).json().len(), 2);
+    server.run(&["groups", "delete", "pair"]).ok();
+    assert_eq!(server.run(&["hosts", "list", "--json"]).json().len(), 3);
+    let one = server.run(&["hosts", "list", "--limit", "1"]);
+    assert!(one.err.contains("there are more"), "{}", one.err);
+    let crawl = ["crawls", "set", "DEFAULT", "--weight", "3", "--revisit", "1d", "--max-depth", "4", "--json"];
+    let crawl = server.run(&crawl).json().remove(0);
+    assert_eq!((&crawl["weight"], &crawl["revisit"]["fixed_ms"]), (&3.into(), &86_400_000.into()));
+    assert_eq!(crawl["limits"]["depth"], 4);
+    assert_eq!(server.run(&["crawls", "delete", "DEFAULT"]).code, 2, "it asks first");
+    assert_eq!(server.run(&["crawls", "delete", "DEFAULT", "--yes"]).ok(), "3 URLs deleted\n");
+}
+
+#[test]
+fn seeds_are_counted_and_the_reasons_of_rejected_ones_are_shown_with_their_lines() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let file = keep.path().join("urls.txt");
+    std::fs::write(&file, "# seeds\nhttp://a.example/\n\nnonsense\nhttp://a.example/\n").unwrap();
+    let sitemap = keep.path().join("map.xml");
+    std::fs::write(&sitemap, "<urlset><url><loc>http://b.example/&amp;</loc></url></urlset>").unwrap();
+    let seeded = server.run(&["seed", file.to_str().unwrap(), sitemap.to_str().unwrap(), "--depth", "1"]);
+    assert_eq!(seeded.out, "2 added, 1 known, 1 rejected, 0 failed\n", "{}", seeded.err);
+    assert!(seeded.err.contains("urls.txt, line 4: nonsense"), "{}", seeded.err);
+    assert_eq!(seeded.code, 0);
+    let found = server.run(&["urls", "lookup", "http://b.example/&", "--json"]).json().remove(0);
+    assert_eq!(found["depth"], 1);
+    assert_eq!(server.run_with(&["seed"], "nonsense\n").code, 4);
+}
+
+#[test]
+fn a_seed_goes_on_after_the_server_was_killed_and_came_back() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let file = keep.path().join("urls.txt");
+    let urls: String = (0..200_000).map(|n| format!("http://h{}.example/{n}\n", n % 1_000)).collect();
+    std::fs::write(&file, urls).unwrap();
+    let mut command = wayleave(&["seed", file.to_str().unwrap(), "--server", &server.url]);
+    let seeding = std::thread::spawn(move || {
+        command.stdin(std::process::Stdio::null());
+        run(command, "")
+    });
+    // Killed as soon as the first lines are stored.
+    while server.stats()["urls"]["queued"] == 0 {
+        std::thread::yield_now();
+    }
+    server.kill();
+    let server = Server::start_on(&data, &address);
+    let ended = seeding.join().unwrap();
+    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    assert_eq!(server.stats()["urls"]["queued"], 200_000);
+}

@@ -1,0 +1,113 @@
+//! Export and import: what is carried from one store to another, and dumps of URLFrontier.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Server, folder};
+
+/// What a move must keep of a URL.
+fn essence(server: &Server) -> Vec<Value> {
+    let mut urls = server.run(&["urls", "list", "--all", "--json"]).json();
+    urls.sort_by_key(|url| (url["crawl"].to_string(), url["url"].to_string()));
+    let keep = |url: &Value| {
+        let done = url["state"] == "fetched";
+        let names = ["url", "host", "crawl", "state", "priority", "depth", "due_at", "metadata"];
+        let names = if done { &names[..4] } else { &names[..] };
+        names.iter().map(|name| ((*name).to_owned(), url[name].clone())).collect::<Value>()
+    };
+    urls.iter().map(keep).collect()
+}
+
+fn fill(server: &Server) {
+    let later = ["put", "--crawl", "news", "--priority", "8", "--depth", "2", "--at", "2030-01-02T03:04:05.678Z"];
+    let later: Vec<&str> =
+        later.iter().copied().chain(["--metadata", "m=1", "--metadata", "m=2", "http://a.example/later"]).collect();
+    server.run(&later).ok();
+    server.run(&["put", "http://b.example/", "http://done.example/"]).ok();
+    server.run(&["put", "--key", "queue", "http://c.example/"]).ok();
+    server.run(&["hosts", "set", "b.example", "--pause"]).ok();
+    server.run(&["hosts", "set", "queue", "--block", "2030-01-01T00:00:00Z", "--delay", "9s"]).ok();
+    server.run(&["get", "--release", "fetched"]).ok();
+    server.run(&["groups", "set", "pair", "--host", "a.example", "--host", "done.example", "--parallel", "2"]).ok();
+    // A limit that would turn away the very URLs that are there.
+    server.run(&["crawls", "set", "news", "--weight", "7", "--max-depth", "1", "--revisit-adaptive", "1h,2d"]).ok();
+}
+
+#[test]
+fn an_export_restores_urls_and_settings_in_another_store() {
+    let ((keep, data), (_keep_other, other)) = (folder(), folder());
+    let file = keep.path().join("all.jsonl.gz");
+    let from = Server::start(&data);
+    fill(&from);
+    let done = from.run(&["urls", "lookup", "http://done.example/", "--json"]).json().remove(0);
+    assert_eq!(done["state"], "fetched");
+    from.run(&["export", file.to_str().unwrap()]).ok();
+    assert!(std::fs::read(&file).unwrap().starts_with(&[0x1f, 0x8b]), "packed by its name");
+
+    let to = Server::start(&other);
+    let imported = to.run(&["import", file.to_str().unwrap()]);
+    assert_eq!(imported.code, 0, "{}{}", imported.out, imported.err);
+    assert_eq!(essence(&to), essence(&from));
+    for (what, name, fields) in [
+        ("hosts", "b.example", &["paused"][..]),
+        ("hosts", "queue", &["blocked_until", "delay_ms"]),
+        ("groups", "pair", &["hosts", "parallel"]),
+        ("crawls", "news", &["weight", "limits", "revisit"]),
+    ] {
+        let show = |server: &Server| server.run(&[what, "show", name, "--json"]).json().remove(0);
+        let (ours, theirs) = (show(&to), show(&from));
+        for field in fields {
+            assert_eq!(ours[field], theirs[field], "{what} {name} {field}");
+        }
+    }
+    // Once more changes nothing.
+    to.run(&["import", file.to_str().unwrap()]).ok();
+    assert_eq!(essence(&to), essence(&from));
+}
+
+#[test]
+fn a_dump_of_urlfrontier_is_read_and_completed_urls_stay_completed() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let file = keep.path().join("dump.txt");
+    let lines = [
+        json!({"known": {"info": {"url": "http://a.example/x?Y", "key": "a.example", "crawlID": "old",
+            "metadata": {"m": {"values": ["1", "2"]}}}, "refetchableFromDate": "1893456000"}, "creationDate": "1690000000"}),
+        json!({"known": {"info": {"url": "http://a.example/done", "key": "a.example", "crawlID": "old"}}}),
+        json!({"discovered": {"info": {"url": "http://b.example/"}}, "ID": "7"}),
+    ];
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(&file, format!("{text}http://bare.example/\n{{\"strange\":1}}\n")).unwrap();
+    let imported = server.run(&["import", file.to_str().unwrap(), "--crawl", "bare", "--json"]);
+    assert_eq!(imported.code, 4, "{}", imported.err);
+    assert!(imported.err.contains("line 5: neither a line of an export"), "{}", imported.err);
+    let counts: Value = serde_json::from_str(&imported.out).unwrap();
+    assert_eq!((&counts["stored"], &counts["rejected"]), (&4.into(), &1.into()));
+    let look =
+        |url: &str, crawl: &str| server.run(&["urls", "lookup", url, "--crawl", crawl, "--json"]).json().remove(0);
+    let scheduled = look("http://a.example/x?Y", "old");
+    assert_eq!((&scheduled["state"], &scheduled["due_at"]), (&"queued".into(), &"2030-01-01T00:00:00.000Z".into()));
+    assert_eq!(scheduled["metadata"], json!({"m": ["1", "2"]}));
+    assert_eq!(look("http://a.example/done", "old")["state"], "fetched");
+    assert_eq!(look("http://b.example/", "DEFAULT")["state"], "queued");
+    assert_eq!(look("http://bare.example/", "bare")["state"], "queued");
+}
+
+#[test]
+fn an_export_that_was_cut_off_is_noticed() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    server.run(&["put", "http://a.example/"]).ok();
+    let whole = server.run(&["export"]).ok();
+    assert!(whole.lines().last().unwrap().starts_with(r#"{"end":"#), "{whole}");
+    let cut: String = whole.lines().take(whole.lines().count() - 1).map(|line| format!("{line}\n")).collect();
+    let imported = server.run_with(&["import", "-"], &cut);
+    assert_eq!(imported.code, 1, "{}", imported.err);
+    assert!(imported.err.contains("cut off"), "{}", imported.err);
+    let newer = whole.replacen("\"format\":1", "\"format\":99", 1);
+    let imported = server.run_with(&["import", "-"], &newer);
+    assert_eq!(imported.code, 2, "{}", imported.err);
+    assert!(imported.err.contains("newer wayleave"), "{}", imported.err);
+}

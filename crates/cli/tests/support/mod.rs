@@ -1,0 +1,129 @@
+//! The built binary: a server of its own for each test, and commands that speak to it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "helpers of tests may fail loudly")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+/// A command of the binary, with an environment of its own.
+pub fn wayleave(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wayleave"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
+        command.env_remove(name);
+    }
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ended {
+    /// The output of a command that must have succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}{}", self.out, self.err);
+        self.out
+    }
+
+    /// The lines of JSON of a command that must have succeeded.
+    #[track_caller]
+    pub fn json(self) -> Vec<Value> {
+        self.ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(mut command: Command, stdin: &str) -> Ended {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let text = stdin.to_owned();
+    let writing = std::thread::spawn(move || _ = input.write_all(text.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A server in a process of its own; killed when it goes out of scope.
+pub struct Server {
+    child: Child,
+    pub url: String,
+}
+
+impl Server {
+    /// Starts a server on a free port and waits until it says that it is ready.
+    pub fn start(data: &Path) -> Self {
+        Self::start_on(data, "127.0.0.1:0")
+    }
+
+    /// Starts a server on an address.
+    pub fn start_on(data: &Path, listen: &str) -> Self {
+        let data = data.to_str().unwrap();
+        let mut child = wayleave(&["serve", "--data", data, "--listen", listen, "--shards", "4"]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut seen = Vec::new();
+        let url = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("it ended: {seen:?}")).unwrap();
+            if let Some((_, rest)) = line.split_once(" ready on ") {
+                break rest.split(' ').next().unwrap().to_owned();
+            }
+            seen.push(line);
+        };
+        // Its log is read on, else it would stand still once the pipe is full.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, url }
+    }
+
+    /// Runs a command against it.
+    pub fn run(&self, args: &[&str]) -> Ended {
+        self.run_with(args, "")
+    }
+
+    /// Runs a command with something on its standard input.
+    pub fn run_with(&self, args: &[&str], stdin: &str) -> Ended {
+        let mut command = wayleave(args);
+        command.env("WAYLEAVE_SERVER", &self.url);
+        run(command, stdin)
+    }
+
+    /// The totals.
+    pub fn stats(&self) -> Value {
+        self.run(&["stats", "--json"]).json().remove(0)
+    }
+
+    /// Ends it as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to stop and waits for its exit code.
+    pub fn stop(mut self) -> i32 {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A folder of its own with a path in it.
+pub fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    (folder, path)
+}

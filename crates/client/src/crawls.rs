@@ -1,0 +1,70 @@
+//! Crawls: list, look at, set up, remove.
+
+use futures::Stream;
+use reqwest::Method;
+use wayleave_api::crawls::{Crawl, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlRequest};
+use wayleave_api::hosts::DeleteUrlsResponse;
+use wayleave_api::listing::PageQuery;
+
+use crate::call::Call;
+use crate::hosts::DELETION_TIME;
+use crate::pages::pages;
+use crate::{Client, Error};
+
+impl Client {
+    /// One page of crawls.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn list_crawls(&self, query: &PageQuery) -> Result<ListCrawlsResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["crawls"])).query(&self.http, query)?).await
+    }
+
+    /// All crawls, page after page.
+    pub fn all_crawls(&self) -> impl Stream<Item = Result<Crawl, Error>> + '_ {
+        pages(move |after| async move {
+            self.list_crawls(&PageQuery { after, limit: None }).await.map(|page| (page.crawls, page.next))
+        })
+    }
+
+    /// One crawl.
+    ///
+    /// # Errors
+    /// If it is not known or the server cannot answer.
+    pub async fn crawl(&self, crawl: &str) -> Result<Crawl, Error> {
+        self.call(Call::new(Method::GET, self.url(&["crawls", crawl]))).await
+    }
+
+    /// Sets up a crawl; what the request leaves out is cleared.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn put_crawl(&self, crawl: &str, request: &SetCrawlRequest) -> Result<Crawl, Error> {
+        self.call(Call::new(Method::PUT, self.url(&["crawls", crawl])).body(request)?).await
+    }
+
+    /// Changes a crawl; what the request leaves out is kept.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn patch_crawl(&self, crawl: &str, request: &SetCrawlRequest) -> Result<Crawl, Error> {
+        self.call(Call::new(Method::PATCH, self.url(&["crawls", crawl])).body(request)?).await
+    }
+
+    /// Removes a crawl with its URLs, queues and settings.
+    ///
+    /// # Errors
+    /// If the server cannot answer.
+    pub async fn delete_crawl(&self, crawl: &str) -> Result<DeleteUrlsResponse, Error> {
+        self.call(Call::new(Method::DELETE, self.url(&["crawls", crawl])).longer(DELETION_TIME)).await
+    }
+
+    /// Removes URLs of a crawl that were stored long ago.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn purge_crawl(&self, crawl: &str, query: &PurgeCrawlQuery) -> Result<DeleteUrlsResponse, Error> {
+        let call = Call::new(Method::POST, self.url(&["crawls", crawl, "purge"])).query(&self.http, query)?;
+        self.call(call.longer(DELETION_TIME)).await
+    }
+}

@@ -1,0 +1,91 @@
+//! Why a call did not succeed, in the words of what the caller can do about it.
+
+use wayleave_api::{Code, Problem};
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server answered that it will not; the problem has its code and the details.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// A release was refused as not current, but an earlier attempt was sent and its answer lost: that one may well have
+    /// released the reservation.
+    #[error(
+        "{0}; an earlier attempt to release it was sent and its answer was lost, so it may have been released then"
+    )]
+    PerhapsReleased(Box<Problem>),
+    /// No connection: nothing was sent.
+    #[error("cannot reach {server}: {cause}; is a server running there?")]
+    Unreachable {
+        /// The server.
+        server: String,
+        /// What the machine says.
+        cause: String,
+    },
+    /// The request was sent and its answer lost: it may or may not have been carried out.
+    #[error("lost the answer of {server}: {cause}; the request may have been carried out")]
+    Lost {
+        /// The server.
+        server: String,
+        /// What the machine says.
+        cause: String,
+    },
+    /// The answer makes no sense to this version.
+    #[error("cannot understand the answer of {server}: {cause}; is it a wayleave server of this version?")]
+    BadAnswer {
+        /// The server.
+        server: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The address of the server cannot be used.
+    #[error("'{address}' is not the address of a server: {cause}; write it like http://127.0.0.1:7071")]
+    BadAddress {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+}
+
+impl Error {
+    /// The server's problem, if it answered with one.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Refused(problem) | Self::PerhapsReleased(problem) => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// The problem's code, if the server answered with one that this version knows.
+    #[must_use]
+    pub fn code(&self) -> Option<Code> {
+        self.problem().and_then(Problem::code)
+    }
+
+    /// Whether the request may have been carried out all the same.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self, Self::Lost { .. }) || self.code() == Some(Code::OutcomeUnknown)
+    }
+
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Lost { .. } => true,
+            Self::Refused(problem) => matches!(problem.status, 429 | 503),
+            _ => false,
+        }
+    }
+}
+
+/// The innermost cause of an error: the outer ones only say that a request failed.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

@@ -1,0 +1,60 @@
+//! Groups: list, look at, make, change, take away.
+
+use futures::Stream;
+use reqwest::Method;
+use wayleave_api::groups::{Group, ListGroupsResponse, SetGroupRequest};
+use wayleave_api::hosts::ListHostsQuery;
+
+use crate::call::Call;
+use crate::pages::pages;
+use crate::{Client, Error};
+
+impl Client {
+    /// One page of groups.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn list_groups(&self, query: &ListHostsQuery) -> Result<ListGroupsResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["groups"])).query(&self.http, query)?).await
+    }
+
+    /// All groups of a query, page after page.
+    pub fn all_groups(&self, query: ListHostsQuery) -> impl Stream<Item = Result<Group, Error>> + '_ {
+        pages(move |after| {
+            let query = ListHostsQuery { after: after.or_else(|| query.after.clone()), ..query.clone() };
+            async move { self.list_groups(&query).await.map(|page| (page.groups, page.next)) }
+        })
+    }
+
+    /// One group, by its alias or by the name of its only host.
+    ///
+    /// # Errors
+    /// If it is not known or the server cannot answer.
+    pub async fn group(&self, group: &str) -> Result<Group, Error> {
+        self.call(Call::new(Method::GET, self.url(&["groups", group]))).await
+    }
+
+    /// Makes an alias with these hosts; settings that the request leaves out are cleared.
+    ///
+    /// # Errors
+    /// If a host belongs to another alias, a setting is refused, or the server cannot answer.
+    pub async fn put_group(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
+        self.call(Call::new(Method::PUT, self.url(&["groups", alias])).body(request)?).await
+    }
+
+    /// Changes an alias; what the request leaves out is kept.
+    ///
+    /// # Errors
+    /// If it is not known, a setting is refused, or the server cannot answer.
+    pub async fn patch_group(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
+        self.call(Call::new(Method::PATCH, self.url(&["groups", alias])).body(request)?).await
+    }
+
+    /// Takes an alias away; its hosts become groups of their own.
+    ///
+    /// # Errors
+    /// If it is not known or the server cannot answer.
+    pub async fn delete_group(&self, alias: &str) -> Result<(), Error> {
+        self.call(Call::new(Method::DELETE, self.url(&["groups", alias]))).await
+    }
+}

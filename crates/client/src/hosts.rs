@@ -1,0 +1,65 @@
+//! Hosts: list, look at, set up.
+
+use std::time::Duration;
+
+use futures::Stream;
+use reqwest::Method;
+use wayleave_api::hosts::{DeleteUrlsResponse, Host, ListHostsQuery, ListHostsResponse, SetHostRequest};
+
+use crate::call::Call;
+use crate::pages::pages;
+use crate::{Client, Error};
+
+/// Removing many URLs takes its time.
+pub(crate) const DELETION_TIME: Duration = Duration::from_secs(600);
+
+impl Client {
+    /// One page of hosts.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn list_hosts(&self, query: &ListHostsQuery) -> Result<ListHostsResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["hosts"])).query(&self.http, query)?).await
+    }
+
+    /// All hosts of a query, page after page.
+    pub fn all_hosts(&self, query: ListHostsQuery) -> impl Stream<Item = Result<Host, Error>> + '_ {
+        pages(move |after| {
+            let query = ListHostsQuery { after: after.or_else(|| query.after.clone()), ..query.clone() };
+            async move { self.list_hosts(&query).await.map(|page| (page.hosts, page.next)) }
+        })
+    }
+
+    /// One host.
+    ///
+    /// # Errors
+    /// If it is not known or the server cannot answer.
+    pub async fn host(&self, host: &str) -> Result<Host, Error> {
+        self.call(Call::new(Method::GET, self.url(&["hosts", host]))).await
+    }
+
+    /// Sets up a host; what the request leaves out is cleared.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn put_host(&self, host: &str, request: &SetHostRequest) -> Result<Host, Error> {
+        self.call(Call::new(Method::PUT, self.url(&["hosts", host])).body(request)?).await
+    }
+
+    /// Changes a host; what the request leaves out is kept.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn patch_host(&self, host: &str, request: &SetHostRequest) -> Result<Host, Error> {
+        self.call(Call::new(Method::PATCH, self.url(&["hosts", host])).body(request)?).await
+    }
+
+    /// Removes one crawl's URLs of a host.
+    ///
+    /// # Errors
+    /// If there is no such queue or the server cannot answer.
+    pub async fn delete_queue(&self, host: &str, crawl: &str) -> Result<DeleteUrlsResponse, Error> {
+        let url = self.url(&["hosts", host, "queues", crawl]);
+        self.call(Call::new(Method::DELETE, url).longer(DELETION_TIME)).await
+    }
+}

@@ -1,0 +1,45 @@
+//! All URLs of a query as one stream of lines, as fast as they are read.
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use reqwest::{Method, header};
+use wayleave_api::urls::{ListUrlsQuery, Url};
+
+use crate::call::Call;
+use crate::lines::{TooLong, lines};
+use crate::{Client, Error};
+
+/// What can go wrong with the body of an answer.
+enum Broken {
+    Cut(reqwest::Error),
+    Line(TooLong),
+}
+
+impl From<TooLong> for Broken {
+    fn from(too_long: TooLong) -> Self {
+        Self::Line(too_long)
+    }
+}
+
+impl Client {
+    /// All URLs of a query in one answer. It has no end in time and is not resumed: an answer that was cut ends with an
+    /// error, never as if it were whole.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn stream_urls(
+        &self,
+        query: &ListUrlsQuery,
+    ) -> Result<impl Stream<Item = Result<Url, Error>> + use<>, Error> {
+        let call = Call::new(Method::GET, self.url(&["urls"])).query(&self.http, query)?;
+        let request = self.http.get(call.url().clone()).header(header::ACCEPT, "application/x-ndjson");
+        let response = request.send().await.map_err(|error| self.not_answered(&error))?;
+        let response = self.accepted(response).await.map_err(|(error, _)| error)?;
+        let client = self.clone();
+        let body = response.bytes_stream().map_err(Broken::Cut).boxed();
+        Ok(lines(body).map(move |line| match line {
+            Ok(line) => serde_json::from_slice(&line).map_err(|error| client.bad_answer(&error)),
+            Err(Broken::Cut(error)) => Err(client.not_answered(&error)),
+            Err(Broken::Line(error)) => Err(client.bad_answer(&error)),
+        }))
+    }
+}

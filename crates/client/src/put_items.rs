@@ -1,0 +1,141 @@
+//! PutURLs of URLFrontier: the one way to store a URL as completed, and the way in for dumps of other frontiers.
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint};
+use wayleave_api::urlfrontier::UrlItem;
+use wayleave_api::urlfrontier::ack_message::Status as Ack;
+use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
+
+use crate::error::root_cause;
+use crate::window::{Broken, Payload, Window, drive};
+use crate::{Client, Error};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What became of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemStatus {
+    /// Stored or updated.
+    Stored,
+    /// Known already, or not to be taken.
+    Skipped,
+    /// Not stored, although it was tried several times.
+    Failed,
+}
+
+/// What became of all items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutItems {
+    /// Stored or updated.
+    pub stored: u64,
+    /// Known already, or not to be taken.
+    pub skipped: u64,
+    /// Not stored, although it was tried several times.
+    pub failed: u64,
+}
+
+impl Payload for UrlItem {
+    fn size(&self) -> usize {
+        bytes_of(self)
+    }
+}
+
+/// The bytes of an item, roughly: metadata is the one part that can be large.
+fn bytes_of(item: &UrlItem) -> usize {
+    use wayleave_api::urlfrontier::url_item::Item;
+    let info = match &item.item {
+        Some(Item::Discovered(discovered)) => discovered.info.as_ref(),
+        Some(Item::Known(known)) => known.info.as_ref(),
+        None => None,
+    };
+    info.map_or(0, |info| {
+        let values =
+            info.metadata.iter().map(|(name, list)| name.len() + list.values.iter().map(String::len).sum::<usize>());
+        info.url.len() + info.key.len() + values.sum::<usize>()
+    })
+}
+
+impl Client {
+    /// A client of the server's URLFrontier door.
+    ///
+    /// # Errors
+    /// If the server cannot be reached.
+    pub async fn urlfrontier(&self) -> Result<UrlFrontierClient<Channel>, Error> {
+        let server = self.server().to_owned();
+        let endpoint = Endpoint::from_shared(server.clone())
+            .map_err(|error| Error::BadAddress { address: server.clone(), cause: error.to_string() })?;
+        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect().await;
+        let channel = channel.map_err(|error| Error::Unreachable { server, cause: root_cause(&error) })?;
+        Ok(UrlFrontierClient::new(channel))
+    }
+
+    /// Puts items in any number. Each comes with a tag, which comes back with its status; the item's own ID is not kept.
+    /// Broken connections are resumed: putting an item twice is the same as once.
+    ///
+    /// # Errors
+    /// If the server does not serve URLFrontier, or cannot be reached for as long as the client is patient.
+    pub async fn put_items<T>(
+        &self,
+        items: impl Stream<Item = (T, UrlItem)> + Unpin,
+        mut on_ack: impl FnMut(T, ItemStatus),
+    ) -> Result<PutItems, Error> {
+        let window = Window::new();
+        let mut counts = PutItems::default();
+        let sent = drive(&window, self.retry, items, async |receiver| {
+            self.send_items(receiver, |number, ack| {
+                let (count, status) = match ack {
+                    Ack::Ok => (&mut counts.stored, ItemStatus::Stored),
+                    Ack::Skipped => (&mut counts.skipped, ItemStatus::Skipped),
+                    Ack::Fail => (&mut counts.failed, ItemStatus::Failed),
+                };
+                if let Some(tag) = if ack == Ack::Fail { window.fail(number) } else { window.settle(number) } {
+                    *count += 1;
+                    on_ack(tag, status);
+                }
+            })
+            .await
+        });
+        sent.await?;
+        Ok(counts)
+    }
+
+    async fn send_items(
+        &self,
+        receiver: mpsc::Receiver<(u64, UrlItem)>,
+        mut on_ack: impl FnMut(u64, Ack),
+    ) -> Result<(), Broken> {
+        let items = futures::stream::unfold(receiver, |mut receiver| async {
+            let (number, mut item) = receiver.recv().await?;
+            item.id = number.to_string();
+            Some((item, receiver))
+        });
+        let mut door = self.urlfrontier().await.map_err(|error| (error, None))?;
+        let answer = door.put_urls(items.boxed()).await.map_err(|status| (self.refused_call(&status), None))?;
+        let mut acks = answer.into_inner();
+        while let Some(ack) = acks.message().await.map_err(|status| (self.refused_call(&status), None))? {
+            let number = ack.id.parse();
+            let number = number.map_err(|_| (self.bad_answer(&"an acknowledgement has a foreign ID"), None))?;
+            on_ack(number, ack.status());
+        }
+        Ok(())
+    }
+
+    /// The error that a gRPC status stands for.
+    #[must_use]
+    pub fn refused_call(&self, status: &tonic::Status) -> Error {
+        let server = self.server().to_owned();
+        match status.code() {
+            tonic::Code::Unavailable
+            | tonic::Code::Unknown
+            | tonic::Code::Cancelled
+            | tonic::Code::ResourceExhausted => Error::Lost { server, cause: status.message().to_owned() },
+            tonic::Code::Unimplemented => {
+                Error::BadAnswer { server, cause: "it does not serve URLFrontier".to_owned() }
+            }
+            code => Error::BadAnswer { server, cause: format!("{code:?}: {}", status.message()) },
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! URLs: add a few, list a page, look one up.
+
+use futures::Stream;
+use reqwest::Method;
+use wayleave_api::urls::{AddUrlsRequest, AddUrlsResponse, ListUrlsQuery, ListUrlsResponse, LookupUrlQuery, Url};
+
+use crate::call::Call;
+use crate::pages::pages;
+use crate::{Client, Error};
+
+impl Client {
+    /// Adds up to 10,000 URLs; more go as lines. What is known stays as it was, so that it may be sent again.
+    ///
+    /// # Errors
+    /// If the request as a whole is refused or the server cannot answer.
+    pub async fn add_urls(&self, request: &AddUrlsRequest) -> Result<AddUrlsResponse, Error> {
+        self.call(Call::new(Method::POST, self.url(&["urls"])).body(request)?).await
+    }
+
+    /// One page of URLs.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn list_urls(&self, query: &ListUrlsQuery) -> Result<ListUrlsResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["urls"])).query(&self.http, query)?).await
+    }
+
+    /// All URLs of a query, page after page.
+    pub fn all_urls(&self, query: ListUrlsQuery) -> impl Stream<Item = Result<Url, Error>> + '_ {
+        pages(move |after| {
+            let query = ListUrlsQuery { after: after.or_else(|| query.after.clone()), ..query.clone() };
+            async move { self.list_urls(&query).await.map(|page| (page.urls, page.next)) }
+        })
+    }
+
+    /// One URL.
+    ///
+    /// # Errors
+    /// If it is not known or the server cannot answer.
+    pub async fn lookup_url(&self, query: &LookupUrlQuery) -> Result<Url, Error> {
+        self.call(Call::new(Method::GET, self.url(&["urls", "lookup"])).query(&self.http, query)?).await
+    }
+}

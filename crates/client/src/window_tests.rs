@@ -1,0 +1,109 @@
+use std::cell::{Cell, RefCell};
+
+use super::*;
+
+impl Payload for u64 {
+    fn size(&self) -> usize {
+        8
+    }
+}
+
+const FAST: Retry = Retry { attempts: 3, base: Duration::from_millis(1), max: Duration::from_millis(1) };
+
+fn lost() -> Broken {
+    (Error::Lost { server: "s".into(), cause: "cut".into() }, None)
+}
+
+fn numbers(count: u64) -> impl Stream<Item = (u64, u64)> + Unpin {
+    futures::stream::iter((1..=count).map(|n| (n, n)))
+}
+
+#[tokio::test]
+async fn after_a_broken_connection_it_goes_on_from_the_first_entry_without_an_answer() {
+    let window = Window::new();
+    let (connections, told) = (Cell::new(0), RefCell::new(Vec::new()));
+    let done = drive(&window, FAST, numbers(10), async |mut receiver| {
+        connections.set(connections.get() + 1);
+        let mut answered = 0;
+        while let Some((number, _)) = receiver.recv().await {
+            if connections.get() == 1 && answered == 4 {
+                return Err(lost());
+            }
+            told.borrow_mut().extend(window.settle(number));
+            answered += 1;
+        }
+        Ok(())
+    });
+    done.await.unwrap();
+    assert_eq!(*told.borrow(), (1..=10).collect::<Vec<u64>>());
+    assert_eq!(connections.get(), 2);
+    assert!(window.resent() > 0);
+}
+
+#[tokio::test]
+async fn connections_that_bring_nothing_forward_are_bounded() {
+    let window = Window::new();
+    let connections = Cell::new(0);
+    let done = drive(&window, FAST, numbers(1), async |_receiver| {
+        connections.set(connections.get() + 1);
+        Err(lost())
+    });
+    assert!(matches!(done.await, Err(Error::Lost { .. })));
+    assert_eq!(connections.get(), FAST.attempts);
+}
+
+#[tokio::test]
+async fn entries_that_fail_are_sent_again_and_given_up_in_the_end() {
+    let window = Window::new();
+    let (tries, given_up) = (Cell::new(0), RefCell::new(Vec::new()));
+    let done = drive(&window, FAST, numbers(3), async |mut receiver| {
+        while let Some((number, _)) = receiver.recv().await {
+            if number == 2 {
+                tries.set(tries.get() + 1);
+                given_up.borrow_mut().extend(window.fail(number));
+            } else {
+                window.settle(number);
+            }
+        }
+        Ok(())
+    });
+    done.await.unwrap();
+    assert_eq!((tries.get(), given_up.into_inner()), (TRIES_MAX, vec![2]));
+}
+
+#[tokio::test]
+async fn a_sender_never_runs_further_ahead_than_the_window_is_wide() {
+    let window = Window::new();
+    let taken = Cell::new(0_u64);
+    let source = futures::stream::iter(1..=u64::MAX).map(|n| {
+        taken.set(n);
+        (n, n)
+    });
+    let never = drive(&window, FAST, source, async |mut receiver| {
+        // Takes everything and answers nothing.
+        while receiver.recv().await.is_some() {}
+        Ok(())
+    });
+    let waited = tokio::time::timeout(Duration::from_millis(200), never).await;
+    assert!(waited.is_err());
+    assert_eq!(taken.get(), ENTRIES_MAX as u64);
+}
+
+#[tokio::test]
+async fn a_window_full_of_failures_begins_a_new_round() {
+    let window = Window::new();
+    let rounds = Cell::new(0);
+    let done = drive(&window, FAST, numbers(3_000), async |mut receiver| {
+        rounds.set(rounds.get() + 1);
+        while let Some((number, _)) = receiver.recv().await {
+            if rounds.get() == 1 {
+                window.fail(number)
+            } else {
+                window.settle(number)
+            };
+        }
+        Ok(())
+    });
+    tokio::time::timeout(Duration::from_secs(20), done).await.expect("it hangs").unwrap();
+    assert!(rounds.get() >= 2);
+}
