@@ -1,0 +1,95 @@
+//! What the clients were told, and the laws it is held against. Lost answers are "perhaps".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use wayleave_core::invariants::{self, Span, Visit};
+use wayleave_core::time::{Millis, Time};
+
+/// A URL by crawl and text.
+pub type Id = (String, String);
+
+/// What happened, counted.
+#[derive(Debug)]
+#[expect(dead_code, reason = "printed in the summary")]
+pub struct Counts {
+    pub acknowledged: usize,
+    pub visits: usize,
+    pub finished: usize,
+    pub handed_out: usize,
+}
+
+#[derive(Default)]
+struct Told {
+    added: BTreeSet<Id>,
+    finished: BTreeSet<Id>,
+    visits: Vec<Visit>,
+    handed_out: usize,
+}
+
+/// Shared by all clients.
+#[derive(Default)]
+pub struct History {
+    told: Mutex<Told>,
+    over: AtomicBool,
+}
+
+impl History {
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub fn stop(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    pub fn added(&self, ids: impl IntoIterator<Item = Id>) {
+        self.told.lock().unwrap().added.extend(ids);
+    }
+
+    pub fn finished(&self, ids: impl IntoIterator<Item = Id>) {
+        self.told.lock().unwrap().finished.extend(ids);
+    }
+
+    /// URLs were given to a client: none of them may have been acknowledged as finished before.
+    pub fn served(&self, urls: &[Id]) {
+        let mut told = self.told.lock().unwrap();
+        told.handed_out += urls.len();
+        for url in urls {
+            assert!(!told.finished.contains(url), "{url:?} was finished and is handed out again");
+        }
+    }
+
+    /// A visit was granted; says its number.
+    pub fn granted(&self, place: &str, span: Span, delay_ms: u64, urls: &[Id]) -> usize {
+        let urls = urls.iter().map(|(crawl, url)| (crawl.as_str().into(), url.as_str().into())).collect();
+        let visit = Visit { place: place.into(), span, parallel: 1, delay: Millis(delay_ms), urls };
+        let visits = &mut self.told.lock().unwrap().visits;
+        visits.push(visit);
+        visits.len() - 1
+    }
+
+    /// From when on a visit may be over at the earliest.
+    pub fn ends(&self, visit: usize, end: Time) {
+        self.told.lock().unwrap().visits[visit].span.end = end;
+    }
+
+    /// Holds everything against the laws. `known` are the URLs at the end, each with whether it is finished.
+    pub fn judge(&self, known: &BTreeMap<Id, bool>) -> Counts {
+        let told = self.told.lock().unwrap();
+        let names: BTreeSet<Id> = known.keys().cloned().collect();
+        let done: BTreeSet<Id> = known.iter().filter(|(_, done)| **done).map(|(id, _)| id.clone()).collect();
+        invariants::nothing_lost(&told.added, &names).unwrap();
+        invariants::nothing_lost(&told.finished, &done).unwrap();
+        invariants::one_visitor(&told.visits).unwrap();
+        invariants::politeness(&told.visits).unwrap();
+        invariants::nothing_twice(&told.visits).unwrap();
+        Counts {
+            acknowledged: told.added.len(),
+            visits: told.visits.len(),
+            finished: told.finished.len(),
+            handed_out: told.handed_out,
+        }
+    }
+}
