@@ -5,6 +5,7 @@
 
 pub mod frontier;
 pub mod ids;
+pub mod invariants;
 pub mod limits;
 pub mod metadata;
 pub mod names;

@@ -212,7 +212,8 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     if !path.join("version").exists() {
         return Err(damaged("db/version is missing"));
     }
-    let builder = Database::builder(path).cache_size(options.cache_bytes).manual_journal_persist(true);
+    let workers: usize = std::env::var("FW").map_or(2, |v| v.parse().unwrap());
+    let builder = Database::builder(path).cache_size(options.cache_bytes).manual_journal_persist(true).worker_threads(workers);
     let database = builder.open().map_err(broken)?;
     if !database.keyspace_exists(KEYSPACE) {
         return Err(damaged("the tables in db/keyspaces are missing"));

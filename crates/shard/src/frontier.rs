@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Put, PutOutcome, Release, Released, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::row::Write;
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits;
+use wayleave_core::names::HostName;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
 
@@ -16,7 +19,7 @@ use crate::config::Config;
 use crate::message::{Message, Outcomes, decide};
 use crate::owner::{self, Post};
 use crate::pulse::{Pulse, lock};
-use crate::router::{Answer, Router, stopping};
+use crate::router::{Answer, MOVING, Router, belongs, moving, stopping};
 
 /// A release keeps its reservation alive for this long while it stores what was found.
 const RELEASE_TIME: Millis = Millis(30_000);
@@ -109,6 +112,7 @@ impl Frontier {
     /// Stores URLs without waiting for them: outcomes arrive at `sink` in any order, possibly in several parts, each item
     /// exactly once. Returns when all items are queued, so a full shard slows its callers down.
     pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
+        self.settle_hints().await;
         let mut parts: Vec<Vec<(u64, Put)>> = (0..self.shards()).map(|_| Vec::new()).collect();
         for (tag, put) in puts {
             let shard = self.router.shard_of(&put.host);
@@ -134,7 +138,7 @@ impl Frontier {
         let deadline = tokio::time::Instant::now() + Duration::from_millis(request.wait.0);
         loop {
             // In line before looking, so that nothing that becomes ready meanwhile is missed.
-            let turn = (request.wait.0 > 0).then(|| self.pulse.wait());
+            let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
             let granted = self.reserve_now(&request).await?;
             let Some(turn) = turn.filter(|_| granted.is_empty()) else { return Ok(granted) };
             if tokio::time::timeout_at(deadline, turn).await.is_err() {
@@ -195,7 +199,8 @@ impl Frontier {
         Ok((self.with_token(token, end).await?, outcomes))
     }
 
-    /// Asks the shard that granted a token; if its host has moved since, the shards that keep aliases.
+    /// Asks the shard that granted a token; if its host may have moved since, all others: a host that has left its
+    /// alias took its reservations home, and nobody remembers from where.
     async fn with_token<T, F: Future<Output = Answer<T>>>(
         &self,
         token: Token,
@@ -209,13 +214,65 @@ impl Frontier {
         if !matches!(answer, Err(Refusal::NotCurrent)) {
             return answer;
         }
-        for shard in self.router.shards_of_moved_hosts(first) {
+        for shard in (0..self.shards()).map(ShardId).filter(|shard| *shard != first) {
             match ask(shard).await {
                 Err(Refusal::NotCurrent) => {}
                 other => return other,
             }
         }
         Err(Refusal::NotCurrent)
+    }
+
+    /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.
+    pub(crate) async fn at_host<T, F: Future<Output = Answer<T>>>(
+        &self,
+        host: &str,
+        ask: impl Fn(ShardId) -> F,
+    ) -> Answer<T> {
+        const TRIES: usize = 3;
+        for _ in 1..TRIES {
+            self.settle_hints().await;
+            match ask(self.router.shard_of(host)).await {
+                Err(Refusal::Unavailable(why)) if why == MOVING => self.router.doubt(),
+                answer => return answer,
+            }
+        }
+        self.settle_hints().await;
+        ask(self.router.shard_of(host)).await
+    }
+
+    /// Lets the shard of a host decide something about it.
+    pub(crate) async fn decide_at<T: Send + 'static>(
+        &self,
+        host: &HostName,
+        decision: impl Fn(&mut State, Time, &mut Vec<Write>) -> Answer<T> + Clone + Send + 'static,
+    ) -> Answer<T> {
+        let shards = self.shards();
+        self.at_host(host, |shard| {
+            let (host, decision) = (host.clone(), decision.clone());
+            self.decide(
+                shard,
+                move |state, now, writes| {
+                    if belongs(state, &host, shards) { decision(state, now, writes) } else { Err(moving()) }
+                },
+            )
+        })
+        .await
+    }
+
+    /// Reads the router's hints again if they are in doubt, once no move is under way.
+    pub(crate) async fn settle_hints(&self) {
+        if !self.router.is_doubted() {
+            return;
+        }
+        let _no_move = self.moves.lock().await;
+        let told = self.router.decide_all(|state, _, _| {
+            state.moved().map(|(host, alias)| (host.clone(), alias.clone())).collect::<Vec<_>>()
+        });
+        // If a shard cannot answer now the doubt stays and the next caller asks.
+        if let Ok(told) = told.await {
+            self.router.set_aliases(told.into_iter().flatten().collect());
+        }
     }
 
     /// Hands out URLs in the paced form, longest ready queues first.
@@ -227,10 +284,13 @@ impl Frontier {
             return Ok(Vec::new());
         }
         if let Some(host) = &request.host {
-            let shard = self.router.shard_of(host);
             let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));
-            let request = HandOut { crawl, queues: 1, ..request };
-            return self.router.ask(shard, |reply| Message::HandOut { request, reply }).await;
+            let one = HandOut { crawl, queues: 1, ..request.clone() };
+            let ask = |shard| {
+                let request = one.clone();
+                self.router.ask(shard, |reply| Message::HandOut { request, reply })
+            };
+            return self.at_host(host, ask).await;
         }
         let mut urls: Vec<UrlToFetch> = Vec::new();
         let mut queues = request.queues;
@@ -297,13 +357,7 @@ impl Frontier {
     pub(crate) async fn decide<T: Send + 'static>(
         &self,
         shard: ShardId,
-        decision: impl FnOnce(
-            &mut wayleave_core::frontier::State,
-            Time,
-            &mut Vec<wayleave_core::frontier::row::Write>,
-        ) -> Answer<T>
-        + Send
-        + 'static,
+        decision: impl FnOnce(&mut State, Time, &mut Vec<Write>) -> Answer<T> + Send + 'static,
     ) -> Answer<T> {
         self.router.ask(shard, |reply| decide(reply, decision)).await
     }

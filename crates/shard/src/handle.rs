@@ -11,6 +11,7 @@ use wayleave_engine::Error;
 use crate::facts;
 use crate::message::{Message, Reply};
 use crate::owner::Owner;
+use crate::router::moving;
 
 impl Owner {
     pub async fn handle(&mut self, message: Message) -> Result<(), Error> {
@@ -28,10 +29,13 @@ impl Owner {
                 self.answer(reply, released)
             }
             Message::Lookup { crawl, host, url, reply } => {
-                let view = self.lookup(&crawl, &host, &url).await;
-                self.answer(reply, view.map(Ok))
+                let view = if self.belongs(&host) { Ok(self.lookup(&crawl, &host, &url).await) } else { Err(moving()) };
+                self.answer(reply, view.map_or_else(|refusal| Ok(Err(refusal)), |view| view.map(Ok)))
             }
             Message::Urls { filter, after, limit, reply } => {
+                if filter.host.as_ref().is_some_and(|host| !self.belongs(host)) {
+                    return self.answer(reply, Ok(Err(moving())));
+                }
                 let page = self.url_page(&filter, after, limit).await;
                 self.answer(reply, page.map(Ok))
             }
@@ -83,6 +87,9 @@ impl Owner {
 
     async fn hand_out(&mut self, request: &HandOut) -> Result<Result<Vec<UrlToFetch>, Refusal>, Error> {
         let now = self.now();
+        if request.host.as_ref().is_some_and(|host| !self.belongs(host)) {
+            return Ok(Err(moving()));
+        }
         let crawl = match self.crawl_wanted(request.crawl.as_deref()) {
             Ok(crawl) => crawl,
             Err(()) => return Ok(Ok(Vec::new())),

@@ -67,6 +67,7 @@ enum End {
 pub(crate) async fn run(post: Post, mut inbox: mpsc::Receiver<Message>) {
     loop {
         let opened = tokio::select! {
+            biased;
             opened = open::open(&*post.engine, post.shard, &post.config) => opened,
             () = refuse_while_closed(&mut inbox, &post) => return,
         };
@@ -245,11 +246,12 @@ impl Owner {
         if !self.pulse.bounded.load(Ordering::Relaxed) {
             return;
         }
+        let now = self.engine.now();
         for crawl in self.state.crawl_views() {
             let bounded = crawl.settings.limits.urls.is_some() || crawl.settings.limits.pages.is_some();
             if bounded {
                 let others = self.pulse.share(&crawl.crawl, self.shard.0.into(), crawl.counts);
-                self.state.set_elsewhere(&crawl.crawl, others);
+                self.state.set_elsewhere(&crawl.crawl, others, now);
             }
         }
     }

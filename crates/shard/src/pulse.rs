@@ -23,6 +23,8 @@ pub(crate) struct Beat {
 pub(crate) struct Pulse {
     pub beats: Vec<Beat>,
     waiters: Mutex<VecDeque<oneshot::Sender<()>>>,
+    /// Those who wait for one crawl only: they are told of every group, for it may not be theirs.
+    picky: Mutex<Vec<oneshot::Sender<()>>>,
     /// Counts of crawls that are bounded as a whole, by shard.
     totals: Mutex<HashMap<CrawlName, Vec<Counts>>>,
     pub bounded: AtomicBool,
@@ -42,6 +44,7 @@ impl Pulse {
         Self {
             beats,
             waiters: Mutex::default(),
+            picky: Mutex::default(),
             totals: Mutex::default(),
             bounded: AtomicBool::new(false),
             trouble: Mutex::default(),
@@ -72,9 +75,15 @@ impl Pulse {
         ready.into_iter().map(|(_, shard)| shard).collect()
     }
 
-    /// Waits in line for a group to become ready.
-    pub fn wait(&self) -> oneshot::Receiver<()> {
+    /// Waits in line for a group to become ready; `picky` if not every group will do.
+    pub fn wait(&self, picky: bool) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
+        if picky {
+            let mut waiters = lock(&self.picky);
+            waiters.retain(|waiter| !waiter.is_closed());
+            waiters.push(tell);
+            return told;
+        }
         let mut waiters = lock(&self.waiters);
         waiters.retain(|waiter| !waiter.is_closed());
         waiters.push_back(tell);
@@ -85,6 +94,9 @@ impl Pulse {
     pub fn wake(&self, ready: usize) {
         if ready == 0 {
             return;
+        }
+        for waiter in lock(&self.picky).drain(..) {
+            _ = waiter.send(());
         }
         let mut waiters = lock(&self.waiters);
         let mut left = ready;

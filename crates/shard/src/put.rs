@@ -14,7 +14,7 @@ use crate::facts;
 use crate::filter::Filter;
 use crate::message::{Deferred, Outcomes};
 use crate::owner::Owner;
-use crate::router::home;
+use crate::router::{MOVING, belongs};
 
 type Sink = mpsc::UnboundedSender<Outcomes>;
 
@@ -48,18 +48,20 @@ impl Owner {
         let mut sinks = Vec::with_capacity(puts.callers.len());
         let mut items = Vec::new();
         let mut seen: HashSet<u64> = HashSet::new();
+        // Callers hear why it failed, so their answers are made in any case.
+        let mut failed: Option<Error> = None;
         for (caller, (sink, puts)) in puts.callers.into_iter().enumerate() {
             sinks.push(sink);
             outcomes.push(Vec::with_capacity(puts.len()));
             for (tag, put) in puts {
                 if !self.belongs(&put.host) {
-                    let why = "the host is moving to another group; try again";
-                    outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Failed(why.into())));
+                    outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Failed(MOVING.into())));
                     continue;
                 }
                 let target = self.state.put_target(&put);
                 if !seen.insert(url_hash(&put, &target.key)) {
-                    self.put_some(std::mem::take(&mut items), &mut outcomes).await?;
+                    let part = self.put_some(std::mem::take(&mut items), &mut outcomes).await;
+                    failed = failed.or(part.err());
                     seen.clear();
                     seen.insert(url_hash(&put, &target.key));
                     // The first put may have made the queue that the second one speaks of.
@@ -70,11 +72,11 @@ impl Owner {
                 items.push(Item { caller, tag, put, target });
             }
         }
-        self.put_some(items, &mut outcomes).await?;
+        failed = failed.or(self.put_some(items, &mut outcomes).await.err());
         for (sink, outcomes) in sinks.into_iter().zip(outcomes) {
             self.cycle.answers.push(answer(sink, outcomes));
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Decides and commits puts of different URLs.
@@ -131,8 +133,7 @@ impl Owner {
 
     /// Whether a host lives in this shard: it is here, or it is at home here and has not moved.
     pub fn belongs(&self, host: &str) -> bool {
-        let at_home = home(host, self.config.shards) == self.shard;
-        if at_home { self.state.moved_to(host).is_none() } else { self.state.host_id(host).is_some() }
+        belongs(&self.state, host, self.config.shards)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The router: which shard a name or a token belongs to, and how to ask one shard or all of them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
 use hashbrown::HashMap;
@@ -30,11 +31,24 @@ pub(crate) struct Router {
     pub inboxes: Vec<mpsc::Sender<Message>>,
     /// Which alias a host lives with. Only a hint: an owner refuses a host that is not its own.
     moved: RwLock<HashMap<HostName, Alias>>,
+    /// Whether a move failed half-way or a shard refused a host: the hints are to be asked for again.
+    stale: AtomicBool,
+}
+
+/// What callers hear of a host that is not where it was looked for.
+pub(crate) const MOVING: &str = "the host is moving to another group; try again";
+
+/// Whether a host lives in a shard: with an alias there, at home there, or among its hosts.
+pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
+    match state.moved_to(host) {
+        Some(alias) => home(alias, shards) == state.shard(),
+        None => home(host, shards) == state.shard() || state.host_id(host).is_some(),
+    }
 }
 
 impl Router {
     pub fn new(inboxes: Vec<mpsc::Sender<Message>>) -> Arc<Self> {
-        Arc::new(Self { inboxes, moved: RwLock::default() })
+        Arc::new(Self { inboxes, moved: RwLock::default(), stale: AtomicBool::new(false) })
     }
 
     pub fn shards(&self) -> u16 {
@@ -55,14 +69,19 @@ impl Router {
         };
     }
 
-    /// The shards, other than `but`, where a host that was moved may have taken its reservations.
-    pub fn shards_of_moved_hosts(&self, but: ShardId) -> Vec<ShardId> {
-        let moved = self.moved.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let homes = moved.iter().flat_map(|(host, alias)| [home(host, self.shards()), home(alias, self.shards())]);
-        let mut shards: Vec<ShardId> = homes.filter(|shard| *shard != but).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        shards
+    /// Notes that the hints may be wrong.
+    pub fn doubt(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    pub fn is_doubted(&self) -> bool {
+        self.stale.load(Ordering::Acquire)
+    }
+
+    /// Replaces all hints by what the shards say.
+    pub fn set_aliases(&self, told: HashMap<HostName, Alias>) {
+        *self.moved.write().unwrap_or_else(std::sync::PoisonError::into_inner) = told;
+        self.stale.store(false, Ordering::Release);
     }
 
     /// The shard that a host lives in.
@@ -105,6 +124,11 @@ impl Router {
         };
         futures::future::try_join_all((0..self.shards()).map(ask)).await
     }
+}
+
+/// The answer of a shard that a host does not live in.
+pub(crate) fn moving() -> Refusal {
+    Refusal::Unavailable(MOVING.to_owned())
 }
 
 /// What callers hear when the process is on its way out.

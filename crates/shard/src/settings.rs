@@ -1,8 +1,8 @@
 //! The handle, continued: changing hosts, groups, crawls and queues.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use hashbrown::HashMap;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{CrawlView, GroupView, HostView};
 use wayleave_core::ids::{QueueId, ShardId};
@@ -28,13 +28,10 @@ impl Frontier {
         replace: bool,
         ready_at: Option<Time>,
     ) -> Answer<HostView> {
-        let shard = self.router.shard_of(&host);
-        self.decide(shard, move |state, now, _| {
-            if state.moved_to(&host).is_some() {
-                return Err(Refusal::Unavailable("the host is moving to another group".to_owned()));
-            }
-            state.set_host(&host, &changes, replace, ready_at, now);
-            state.host_view(&host, now).ok_or_else(|| Refusal::UnknownHost(host.to_string()))
+        let name = host.clone();
+        self.decide_at(&host, move |state, now, _| {
+            state.set_host(&name, &changes, replace, ready_at, now);
+            state.host_view(&name, now).ok_or_else(|| Refusal::UnknownHost(name.to_string()))
         })
         .await
     }
@@ -50,6 +47,7 @@ impl Frontier {
         changes: PaceChanges,
         replace: bool,
     ) -> Answer<GroupView> {
+        self.settle_hints().await;
         let _one_at_a_time = self.moves.lock().await;
         let shard = home(&alias, self.shards());
         if let Some(hosts) = &hosts {
@@ -108,7 +106,12 @@ impl Frontier {
     async fn move_hosts(&self, from: ShardId, to: ShardId, hosts: Vec<HostName>, alias: Option<Alias>) -> Answer<()> {
         let inbox = self.router.inboxes.get(usize::from(to.0)).cloned().ok_or_else(crate::router::stopping)?;
         let same = from == to;
-        self.router.ask(from, |reply| Message::Give { hosts, alias, to: inbox, same, reply }).await
+        let moved = self.router.ask(from, |reply| Message::Give { hosts, alias, to: inbox, same, reply }).await;
+        if moved.is_err() {
+            // The move may have been made all the same.
+            self.router.doubt();
+        }
+        moved
     }
 
     /// Dissolves an alias: its hosts become groups of their own again.
@@ -116,6 +119,7 @@ impl Frontier {
     /// # Errors
     /// If there is no such alias.
     pub async fn delete_group(&self, alias: Alias) -> Answer<()> {
+        self.settle_hints().await;
         let _one_at_a_time = self.moves.lock().await;
         let shard = home(&alias, self.shards());
         let name = alias.clone();
@@ -153,8 +157,8 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_queue(&self, crawl: CrawlName, host: HostName) -> Answer<u64> {
-        let shard = self.router.shard_of(&host);
-        self.decide(shard, move |state, now, writes| Ok(state.delete_queue(&host, &crawl, now, writes))).await
+        let name = host.clone();
+        self.decide_at(&host, move |state, now, writes| Ok(state.delete_queue(&name, &crawl, now, writes))).await
     }
 
     /// Sets the pages after which a queue hands out no more; none clears it.
@@ -162,8 +166,8 @@ impl Frontier {
     /// # Errors
     /// If there is no such queue.
     pub async fn set_queue_limit(&self, crawl: CrawlName, host: HostName, limit: Option<u64>) -> Answer<()> {
-        let shard = self.router.shard_of(&host);
-        self.decide(shard, move |state, now, _| state.set_queue_limit(&host, &crawl, limit, now)).await
+        let name = host.clone();
+        self.decide_at(&host, move |state, now, _| state.set_queue_limit(&name, &crawl, limit, now)).await
     }
 
     /// Removes URLs of a crawl, or of one host in it, that were stored before a time; says how many.
@@ -171,6 +175,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached; what was removed by then stays removed.
     pub async fn purge(&self, crawl: CrawlName, host: Option<HostName>, before: Time) -> Answer<u64> {
+        self.settle_hints().await;
         let mut count = 0;
         let shards: Vec<ShardId> = match &host {
             Some(host) => vec![self.router.shard_of(host)],
@@ -209,8 +214,9 @@ impl Frontier {
     }
 }
 
-fn by_home(hosts: Vec<HostName>, shards: u16) -> HashMap<ShardId, Vec<HostName>> {
-    let mut homes: HashMap<ShardId, Vec<HostName>> = HashMap::new();
+/// Hosts by their homes, in one order, so that the same request always moves them in the same way.
+fn by_home(hosts: Vec<HostName>, shards: u16) -> BTreeMap<ShardId, Vec<HostName>> {
+    let mut homes: BTreeMap<ShardId, Vec<HostName>> = BTreeMap::new();
     for host in hosts {
         let place = homes.entry(home(&host, shards)).or_default();
         if !place.contains(&host) {

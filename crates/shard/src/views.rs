@@ -21,9 +21,11 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn lookup(&self, crawl: CrawlName, host: HostName, url: &str) -> Answer<Option<UrlView>> {
-        let shard = self.router.shard_of(&host);
-        let url = url.into();
-        self.router.ask(shard, |reply| Message::Lookup { crawl, host, url, reply }).await
+        self.at_host(&host, |shard| {
+            let (crawl, host, url) = (crawl.clone(), host.clone(), url.into());
+            self.router.ask(shard, |reply| Message::Lookup { crawl, host, url, reply })
+        })
+        .await
     }
 
     /// A page of URLs. It may hold fewer than `limit` and still have a next one, where a filter passes many over.
@@ -34,7 +36,7 @@ impl Frontier {
         let limit = limit.clamp(1, limits::PAGE_MAX);
         let (mut shard, mut after) = cursor::read_url(after)?;
         if let Some(host) = &filter.host {
-            shard = self.router.shard_of(host);
+            return self.urls_of_host(host, filter, after, limit).await;
         }
         let mut items = Vec::new();
         while shard.0 < self.shards() {
@@ -46,9 +48,6 @@ impl Frontier {
                 // A slice was read: rather a short page than a long wait.
                 return Ok(Page { items, next: Some(cursor::write_url(shard, next.as_ref())) });
             }
-            if filter.host.is_some() {
-                break;
-            }
             shard.0 += 1;
             if items.len() >= limit && shard.0 < self.shards() {
                 return Ok(Page { items, next: Some(cursor::write_url(shard, None)) });
@@ -57,14 +56,30 @@ impl Frontier {
         Ok(Page { items, next: None })
     }
 
+    async fn urls_of_host(
+        &self,
+        host: &HostName,
+        filter: &UrlFilter,
+        after: Option<crate::message::UrlPlace>,
+        limit: usize,
+    ) -> Answer<Page<UrlView>> {
+        let ask = |shard| {
+            let (filter, after) = (filter.clone(), after.clone());
+            self.router.ask(shard, |reply| Message::Urls { filter, after, limit, reply })
+        };
+        let (items, next) = self.at_host(host, ask).await?;
+        let shard = self.router.shard_of(host);
+        Ok(Page { items, next: next.map(|next| cursor::write_url(shard, Some(&next))) })
+    }
+
     /// A host.
     ///
     /// # Errors
     /// If it is not known.
     pub async fn host(&self, host: HostName) -> Answer<HostView> {
-        let shard = self.router.shard_of(&host);
-        self.decide(shard, move |state, now, _| {
-            state.host_view(&host, now).ok_or_else(|| Refusal::UnknownHost(host.to_string()))
+        let name = host.clone();
+        self.decide_at(&host, move |state, now, _| {
+            state.host_view(&name, now).ok_or_else(|| Refusal::UnknownHost(name.to_string()))
         })
         .await
     }
@@ -97,6 +112,7 @@ impl Frontier {
     /// # Errors
     /// If there is no such group.
     pub async fn group(&self, name: &str) -> Answer<GroupView> {
+        self.settle_hints().await;
         let unknown = || Refusal::UnknownGroup(name.to_owned());
         let by_alias = crate::router::home(name, self.shards());
         let wanted: HostName = name.into();

@@ -1,1 +1,16 @@
-//! Placeholder until its own first commit.
+//! Proves: a deterministic simulator. Seed in, history out.
+//!
+//! Clients of every kind work on one frontier over a memory engine whose time, durability and failures are in the
+//! simulator's hands. First a phase with faults, in which nothing wrong may be answered; then a calm one, in which
+//! everything must finish. An answer that was refused or lost counts as "perhaps". The same seed gives the same bytes.
+
+mod chance;
+mod clients;
+mod clock;
+mod faults;
+mod operator;
+mod oracle;
+mod run;
+mod world;
+
+pub use run::{Report, run};

@@ -14,7 +14,9 @@ impl State {
     pub fn delete_queue(&mut self, host: &HostName, crawl: &CrawlName, now: Time, writes: &mut Vec<Write>) -> u64 {
         let Some((ix, at)) = self.queue_id(host, crawl).and_then(|id| self.find_queue(id)) else { return 0 };
         let no = self.queue(ix, at).crawl;
+        let was_spent = self.is_spent(no);
         let count = self.drop_queue(ix, at, now, writes);
+        self.go_on(no, was_spent, now);
         self.drop_idle_crawl(no);
         count
     }
@@ -123,6 +125,8 @@ impl State {
         writes: &mut Vec<Write>,
     ) -> u64 {
         let Some((host, at)) = self.find_queue(queue) else { return 0 };
+        let crawl = self.queue(host, at).crawl;
+        let was_spent = self.is_spent(crawl);
         let mut count = 0;
         for (key, row) in rows.into_iter().filter(|(_, row)| row.created < before) {
             // A reserved URL leaves its lease: the row no longer names the token, so the release passes it over.
@@ -132,6 +136,7 @@ impl State {
         }
         if count > 0 {
             self.reschedule(self.hosts[host].group, now);
+            self.go_on(crawl, was_spent, now);
         }
         count
     }

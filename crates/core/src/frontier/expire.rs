@@ -32,6 +32,8 @@ impl State {
         let Some((host, group)) = place else { return };
         if let Some(at) = lease.queued_at {
             self.hosts[host].queued_at = self.hosts[host].queued_at.min(at);
+            // A shard that was opened, or took the host in, while it was being visited has made no slot for it.
+            self.ensure_slot(group, crate::ids::CrawlNo::NONE);
             self.touch_host(host);
         }
         self.end_visit(group, lease.crawl, lease.expires_at, lease.expires_at.since(lease.granted_at));

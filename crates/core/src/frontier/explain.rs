@@ -66,7 +66,7 @@ impl State {
             return None;
         }
         let leases = self.groups[ix].leases.iter().filter_map(|t| self.leases.get(t));
-        let lease = leases.min_by_key(|l| l.expires_at)?;
+        let lease = leases.min_by_key(|l| (l.expires_at, l.token))?;
         let visited = self.host_by_id.get(&lease.host).map(|h| self.hosts[*h].name.clone()).unwrap_or_default();
         let reason = format!("'{}' is visiting host '{visited}'; the lease ends at the latest then", lease.holder);
         Some(Standing { state: Is::Busy, reason, ready_at: Some(lease.expires_at) })

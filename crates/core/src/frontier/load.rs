@@ -58,7 +58,6 @@ impl Loader {
         let leased: u64 = state.leases.values().map(|l| l.urls.len() as u64).sum();
         state.holds = state.totals.reserved.saturating_sub(leased);
         state.reschedule_all(now);
-        state.take_newly_ready();
         state
     }
 }

@@ -3,6 +3,7 @@
 //! This room decides. It must not know what time it is, where rows are kept, who asked, or how an answer is sent.
 //! In: a request, the rows it needs and *now*. Out: writes for the engine and a reply, both plain values.
 
+mod audit;
 mod delete;
 mod expire;
 mod explain;

@@ -135,6 +135,8 @@ impl State {
         self.holds += holds.len() as u64;
         for (until, queue, key) in holds {
             self.next_hold = self.next_hold.min(until);
+            // The sweep here may have come past the end of a hold that was not yet over where it comes from.
+            self.holds_swept = self.holds_swept.min(until);
             writes.push(Write::Hold(until, queue, key, true));
         }
         self.reschedule(self.hosts[ix].group, now);

@@ -124,6 +124,8 @@ impl State {
         let Some((host, at)) = self.find_queue(queue) else { return };
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         self.shift(host, at, Some(super::view::UrlState::Reserved), None);
+        // Before the URL goes back: putting it into the queue counts for itself.
+        self.recount_active(host, at, was_active);
         match fate {
             Fate::Queue(turn, details) => {
                 self.enqueue(host, at, key.clone(), turn, DueRow { created, whole, details }, writes);
@@ -132,7 +134,6 @@ impl State {
                 self.finish(host, at, key.clone(), (created, whole), (end, attempts, last), writes);
             }
         }
-        self.recount_active(host, at, was_active);
     }
 
     fn judge(&self, queue: QueueId, turn: Turn, mut details: Details, result: &UrlResult, now: Time) -> Fate {

@@ -96,6 +96,15 @@ impl Schedule {
         }
     }
 
+    /// Since or until when a slot is ready or waits, and which; none if it is parked.
+    pub fn place_of(&self, ix: Ix) -> Option<(Time, bool)> {
+        match self.slots[ix].place {
+            SlotPlace::Nowhere => None,
+            SlotPlace::Waiting(at) => Some((at, false)),
+            SlotPlace::Ready(since, _) => Some((since, true)),
+        }
+    }
+
     pub fn is_ready(&self, ix: Ix) -> bool {
         matches!(self.slots[ix].place, SlotPlace::Ready(..))
     }

@@ -35,9 +35,12 @@ impl State {
     pub fn set_group(&mut self, alias: &Alias, changes: &PaceChanges, replace: bool, now: Time) {
         let ix = self.ensure_group(alias);
         let group = &mut self.groups[ix];
-        group.settings = changed(group.settings.as_deref(), changes, replace);
-        self.touch_group(ix);
-        self.reschedule(ix, now);
+        let settings = changed(group.settings.as_deref(), changes, replace);
+        if group.settings != settings {
+            group.settings = settings;
+            self.touch_group(ix);
+            self.reschedule(ix, now);
+        }
     }
 
     pub(super) fn ensure_group(&mut self, alias: &Alias) -> Ix {
@@ -131,9 +134,19 @@ impl State {
     }
 
     /// Takes note of what other shards count for a crawl that is bounded as a whole.
-    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts) {
-        if let Some(crawl) = self.crawl_by_name.get(crawl).and_then(|no| self.crawls.get_mut(no)) {
+    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts, now: Time) {
+        let Some(no) = self.crawl_by_name.get(crawl).copied() else { return };
+        let was_spent = self.is_spent(no);
+        if let Some(crawl) = self.crawls.get_mut(&no) {
             crawl.elsewhere = counts;
+        }
+        self.go_on(no, was_spent, now);
+    }
+
+    /// Lets a crawl go on that had fetched all the pages it may and now has not: its slots were parked.
+    pub(super) fn go_on(&mut self, crawl: CrawlNo, was_spent: bool, now: Time) {
+        if was_spent && !self.is_spent(crawl) {
+            self.reschedule_all(now);
         }
     }
 }

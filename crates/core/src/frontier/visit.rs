@@ -150,7 +150,8 @@ impl State {
             } else {
                 want.crawl.is_none_or(|w| w == crawl)
             };
-            wanted && self.schedule.is_ready(*slot) && self.choose_host(group, crawl, want, now).is_some()
+            let may = wanted && self.schedule.is_ready(*slot) && !self.is_spent(crawl);
+            may && self.choose_host(group, crawl, want, now).is_some()
         };
         let slots = self.groups[group].slots.iter().copied().filter(fits);
         let slot = slots.min_by_key(|slot| (self.schedule.slots[*slot].pass, self.schedule.slots[*slot].crawl))?;

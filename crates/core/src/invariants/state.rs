@@ -1,0 +1,102 @@
+//! Laws that are checked on the hot state of a shard, as an [`Audit`] recounts it from scratch.
+
+use super::{Verdict, judge};
+use crate::frontier::view::{Counts, Standing, State as Is};
+use crate::ids::Token;
+use crate::limits;
+use crate::names::{CrawlName, HostName};
+use crate::time::{Millis, Time};
+
+/// A crawl: what is kept of it, and what a recount says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrawlAudit {
+    /// Its name.
+    pub crawl: CrawlName,
+    /// Its URLs, queues and active queues, as they are kept up to date.
+    pub kept: (Counts, u64, u64),
+    /// The same, counted again.
+    pub recounted: (Counts, u64, u64),
+}
+
+/// A reservation, and whether all places that must know of it do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseAudit {
+    /// Its token.
+    pub token: Token,
+    /// When it was granted.
+    pub granted_at: Time,
+    /// When it ends.
+    pub expires_at: Time,
+    /// Whether its group counts it.
+    pub in_group: bool,
+    /// Whether the sweep will find it.
+    pub in_line: bool,
+}
+
+/// What a careful look at a shard's hot state finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// URLs of the shard, as they are kept up to date, and counted again.
+    pub totals: (Counts, Counts),
+    /// Its crawls.
+    pub crawls: Vec<CrawlAudit>,
+    /// Its reservations.
+    pub leases: Vec<LeaseAudit>,
+    /// Tokens in groups and in the sweep's line for which there is no reservation.
+    pub stray_tokens: usize,
+    /// Slots that are not where they belong, and why.
+    pub misplaced: Vec<String>,
+    /// How each host stands.
+    pub standings: Vec<(HostName, Standing)>,
+}
+
+/// Law 3, for counts: what is kept up to date is what a recount says.
+///
+/// # Errors
+/// The count that drifted.
+pub fn counts_agree(audit: &Audit) -> Verdict {
+    let (kept, recounted) = audit.totals;
+    judge(3, "counts agree", kept == recounted, || format!("totals {kept:?}, recounted {recounted:?}"))?;
+    let drifted = audit.crawls.iter().find(|crawl| crawl.kept != crawl.recounted);
+    judge(3, "counts agree", drifted.is_none(), || format!("{drifted:?}"))
+}
+
+/// Law 5: every reservation has a deadline that the sweep will find, and none outlives it by more than `grace`.
+///
+/// # Errors
+/// The reservation that would never end.
+pub fn everything_ends(audit: &Audit, now: Time, grace: Millis) -> Verdict {
+    let longest = Millis(limits::LEASE_MS_MAX);
+    let endless = audit.leases.iter().find(|lease| {
+        let overdue = lease.expires_at.after(grace) < now;
+        !lease.in_group || !lease.in_line || lease.expires_at.since(now) > longest || overdue
+    });
+    judge(5, "everything ends", endless.is_none(), || format!("at {}: {endless:?}", now.0))?;
+    judge(5, "everything ends", audit.stray_tokens == 0, || format!("{} stray tokens", audit.stray_tokens))
+}
+
+/// Law 5, for groups: one with work is ready, or waits for a time; nothing is in no queue for ever.
+///
+/// # Errors
+/// The slots that nobody would ever look at.
+pub fn scheduled(audit: &Audit) -> Verdict {
+    judge(5, "scheduled", audit.misplaced.is_empty(), || audit.misplaced.join("; "))
+}
+
+/// Law 10: a host's state comes with its reason and the time it will change.
+///
+/// # Errors
+/// The host that is not explained.
+pub fn explained(audit: &Audit, now: Time) -> Verdict {
+    let unclear = audit.standings.iter().find(|(_, standing)| {
+        let told = match (standing.state, standing.ready_at) {
+            (Is::Ready, Some(at)) => at <= now,
+            (Is::Waiting | Is::Blocked, Some(at)) => at > now,
+            (Is::Busy, at) => at.is_some(),
+            (Is::Paused | Is::Idle, at) => at.is_none(),
+            _ => false,
+        };
+        !told || standing.reason.is_empty()
+    });
+    judge(10, "explained", unclear.is_none(), || format!("at {}: {unclear:?}", now.0))
+}

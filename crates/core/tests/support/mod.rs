@@ -1,0 +1,281 @@
+//! A shard in a test's hands: the state, and a store of rows that is nothing but maps.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wayleave_core::frontier::State;
+use wayleave_core::frontier::load::Loader;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released, Reservation, UrlToFetch};
+use wayleave_core::frontier::reserve::Grant;
+use wayleave_core::frontier::row::{DueRow, HotRow, LeaseRow, Turn, UrlRow, Write};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::frontier::view::UrlView;
+use wayleave_core::frontier::visit::{Found, Visit, Want};
+use wayleave_core::ids::{QueueId, ShardId, Token};
+use wayleave_core::names::{Alias, CrawlName, HostName};
+use wayleave_core::time::{Millis, Time};
+
+/// Rows by their keys.
+#[derive(Default)]
+pub struct Store {
+    pub urls: BTreeMap<(QueueId, UrlKey), UrlRow>,
+    pub dues: BTreeMap<(QueueId, Turn, UrlKey), DueRow>,
+    pub holds: BTreeSet<(Time, QueueId, UrlKey)>,
+    pub leases: BTreeMap<Token, LeaseRow>,
+    pub jobs: BTreeSet<QueueId>,
+    pub hot: BTreeMap<String, HotRow>,
+}
+
+impl Store {
+    fn apply(&mut self, write: &Write) {
+        match write.clone() {
+            Write::Url(queue, key, Some(row)) => _ = self.urls.insert((queue, key), row),
+            Write::Url(queue, key, None) => _ = self.urls.remove(&(queue, key)),
+            Write::Due(queue, turn, key, Some(row)) => _ = self.dues.insert((queue, turn, key), row),
+            Write::Due(queue, turn, key, None) => _ = self.dues.remove(&(queue, turn, key)),
+            Write::Hold(until, queue, key, true) => _ = self.holds.insert((until, queue, key)),
+            Write::Hold(until, queue, key, false) => _ = self.holds.remove(&(until, queue, key)),
+            Write::Lease(token, Some(row)) => _ = self.leases.insert(token, row),
+            Write::Lease(token, None) => _ = self.leases.remove(&token),
+            Write::Job(queue, true) => _ = self.jobs.insert(queue),
+            Write::Job(queue, false) => _ = self.jobs.remove(&queue),
+        }
+    }
+
+    fn apply_hot(&mut self, row: HotRow) {
+        let key = match &row {
+            HotRow::Shard(_) => "0".to_owned(),
+            HotRow::Crawl(row) => format!("1 {:?}", row.no),
+            HotRow::CrawlGone(no) => format!("1 {no:?}"),
+            HotRow::Alias(row) => format!("2 {:?}", row.id),
+            HotRow::AliasGone(id) => format!("2 {id:?}"),
+            HotRow::Host(row) => format!("3 {:?}", row.id),
+            HotRow::HostGone(id) => format!("3 {id:?}"),
+            HotRow::Member { host, .. } => format!("4 {host}"),
+        };
+        let gone = matches!(
+            row,
+            HotRow::CrawlGone(_) | HotRow::AliasGone(_) | HotRow::HostGone(_) | HotRow::Member { alias: None, .. }
+        );
+        if gone {
+            self.hot.remove(&key);
+        } else {
+            self.hot.insert(key, row);
+        }
+    }
+}
+
+/// A shard.
+pub struct Shard {
+    pub state: State,
+    pub store: Store,
+    pub now: Time,
+    pub draws: u128,
+    /// What the last commands wrote.
+    pub written: Vec<Write>,
+    pub changed: Vec<HotRow>,
+}
+
+impl Shard {
+    pub fn new(now: u64) -> Self {
+        let state = State::new(ShardId(0));
+        Self { state, store: Store::default(), now: Time(now), draws: 0, written: Vec::new(), changed: Vec::new() }
+    }
+
+    pub fn commit(&mut self, writes: Vec<Write>) {
+        writes.iter().for_each(|write| self.store.apply(write));
+        self.written.extend(writes);
+        let rows = self.state.take_changes();
+        rows.iter().for_each(|row| self.store.apply_hot(row.clone()));
+        self.changed.extend(rows);
+    }
+
+    /// Drops the memory and reads the rows again.
+    pub fn reload(&mut self) {
+        let mut loader = Loader::default();
+        self.store.hot.values().for_each(|row| loader.take(row.clone()));
+        self.state = loader.finish(ShardId(0), self.store.leases.values().cloned().collect(), self.now);
+        self.sweep();
+    }
+
+    fn row(&self, queue: QueueId, key: &UrlKey) -> Option<UrlRow> {
+        self.store.urls.get(&(queue, key.clone())).cloned()
+    }
+
+    fn rows(&self, urls: &[(QueueId, UrlKey)]) -> Vec<Option<UrlRow>> {
+        urls.iter().map(|(queue, key)| self.row(*queue, key)).collect()
+    }
+
+    pub fn put(&mut self, put: Put) -> PutOutcome {
+        let target = self.state.put_target(&put);
+        let found = target.queue.and_then(|queue| self.row(queue, &target.key));
+        let mut writes = Vec::new();
+        let outcome = self.state.put(put, target.key, found, self.now, &mut writes);
+        self.commit(writes);
+        outcome
+    }
+
+    /// What a visit's scans find.
+    fn fronts(&self, visit: &Visit, most: usize) -> Vec<Vec<Found>> {
+        let mut fronts: Vec<Vec<Found>> = Vec::new();
+        for (i, scan) in visit.scans.iter().enumerate() {
+            if i > 0 && fronts.iter().map(Vec::len).sum::<usize>() >= most {
+                break;
+            }
+            let from = (scan.queue, Turn { lane: scan.lane, due: scan.from.0 }, UrlKey(scan.from.1.clone()));
+            let rows = self.store.dues.range(from..);
+            let rows = rows.take_while(|((queue, turn, _), _)| *queue == scan.queue && turn.lane == scan.lane);
+            let found = |((_, turn, key), row): (&(QueueId, Turn, UrlKey), &DueRow)| Found {
+                turn: *turn,
+                key: key.clone(),
+                row: row.clone(),
+            };
+            fronts.push(rows.take(scan.limit).map(found).collect());
+        }
+        fronts
+    }
+
+    fn want(&self, crawl: Option<&str>, urls: usize, held_below: Option<u32>, bare_hosts: bool) -> Option<Want> {
+        let crawl = match crawl {
+            Some(name) => Some(self.state.crawl_no(name)?),
+            None => None,
+        };
+        Some(Want { crawl, urls, held_below, bare_hosts: bare_hosts && crawl.is_none() })
+    }
+
+    pub fn reserve(&mut self, groups: usize, urls: usize, crawl: Option<&str>, lease: u64) -> Vec<Reservation> {
+        self.state.wake(self.now);
+        let Some(want) = self.want(crawl, urls, None, true) else { return Vec::new() };
+        let mut granted = Vec::new();
+        while granted.len() < groups {
+            let visits = self.state.plan_visits(&want, groups - granted.len(), self.now);
+            if visits.is_empty() {
+                break;
+            }
+            let mut writes = Vec::new();
+            for visit in &visits {
+                self.draws += 1;
+                let grant = Grant { holder: "worker".into(), urls, lease: Millis(lease), entropy: self.draws };
+                let found = self.fronts(visit, urls);
+                granted.extend(self.state.reserve(visit, found, &grant, self.now, &mut writes));
+            }
+            self.commit(writes);
+        }
+        granted
+    }
+
+    pub fn hand_out(&mut self, queues: usize, urls: usize, crawl: Option<&str>, hold: u64) -> Vec<UrlToFetch> {
+        self.state.wake(self.now);
+        let Some(want) = self.want(crawl, urls, Some(urls as u32), false) else { return Vec::new() };
+        let (mut out, mut left) = (Vec::new(), queues);
+        while left > 0 {
+            let visits = self.state.plan_visits(&want, left, self.now);
+            if visits.is_empty() {
+                break;
+            }
+            let mut writes = Vec::new();
+            for visit in &visits {
+                let found = self.fronts(visit, urls);
+                let more = self.state.hand_out(visit, found, (urls, Millis(hold)), self.now, &mut writes);
+                left -= usize::from(!more.is_empty());
+                out.extend(more);
+            }
+            self.commit(writes);
+        }
+        out
+    }
+
+    pub fn renew(&mut self, token: Token, lease: u64) -> Result<Time, Refusal> {
+        let mut writes = Vec::new();
+        let answer = self.state.renew(token, Millis(lease), self.now, &mut writes);
+        self.commit(writes);
+        answer
+    }
+
+    pub fn release(&mut self, release: &Release) -> Result<Released, Refusal> {
+        let targets = self.state.release_targets(release.token, self.now)?;
+        let rows = self.rows(&targets);
+        let mut writes = Vec::new();
+        let answer = self.state.release(release, rows, self.now, 0, &mut writes);
+        self.commit(writes);
+        answer
+    }
+
+    /// Returns what ran out.
+    pub fn sweep(&mut self) {
+        self.state.wake(self.now);
+        let mut writes = Vec::new();
+        for (token, urls) in self.state.expired_leases(self.now, 1_000) {
+            let rows = self.rows(&urls);
+            self.state.expire_lease(token, rows, self.now, &mut writes);
+        }
+        self.commit(writes);
+        if self.state.next_hold() <= self.now {
+            self.sweep_holds();
+        }
+    }
+
+    fn sweep_holds(&mut self) {
+        let from = self.state.holds_swept();
+        let lying: Vec<_> = self.store.holds.iter().filter(|(until, ..)| *until >= from).cloned().collect();
+        let (over, ahead): (Vec<_>, Vec<_>) = lying.into_iter().partition(|(until, ..)| *until <= self.now);
+        let mut writes = Vec::new();
+        let swept = over.iter().map(|(until, ..)| *until).max().unwrap_or(from);
+        for hold in over {
+            let row = self.row(hold.1, &hold.2);
+            self.state.expire_hold(hold, row, self.now, &mut writes);
+        }
+        self.state.set_holds_swept(swept, ahead.first().map_or(Time::NEVER, |(until, ..)| *until));
+        self.commit(writes);
+    }
+
+    pub fn delete_queue(&mut self, host: &HostName, crawl: &CrawlName) -> u64 {
+        let mut writes = Vec::new();
+        let count = self.state.delete_queue(host, crawl, self.now, &mut writes);
+        self.commit(writes);
+        count
+    }
+
+    pub fn delete_crawl(&mut self, crawl: &CrawlName) -> u64 {
+        let mut writes = Vec::new();
+        let count = self.state.delete_crawl(crawl, self.now, &mut writes);
+        self.commit(writes);
+        count
+    }
+
+    /// Removes the rows of deleted queues.
+    pub fn run_jobs(&mut self) {
+        for queue in std::mem::take(&mut self.store.jobs) {
+            self.store.urls.retain(|(id, _), _| *id != queue);
+            self.store.dues.retain(|(id, ..), _| *id != queue);
+        }
+    }
+
+    /// Moves hosts into an alias, or out of theirs.
+    pub fn move_hosts(&mut self, hosts: &[HostName], alias: Option<&Alias>) {
+        let mut writes = Vec::new();
+        for host in hosts {
+            let id = self.state.has_holds(host);
+            let holds = self.store.holds.iter().filter(|(_, queue, _)| Some(queue.host) == id).cloned().collect();
+            let moving = self.state.export(host, holds, self.now, &mut writes);
+            self.state.set_moved(host, alias);
+            self.state.adopt(moving, alias, self.now, &mut writes);
+        }
+        self.commit(writes);
+    }
+
+    pub fn lookup(&self, crawl: &str, host: &str, url: &str) -> Option<UrlView> {
+        let queue = self.state.queue_id(host, crawl)?;
+        let key = UrlKey::new(host, url);
+        let row = self.row(queue, &key)?;
+        let details = match &row.place {
+            wayleave_core::frontier::row::Place::Queued(turn) => {
+                self.store.dues.get(&(queue, *turn, key.clone())).map(|row| row.details.clone())
+            }
+            _ => None,
+        };
+        self.state.url_view(queue, &key, row, details.unwrap_or_default())
+    }
+}

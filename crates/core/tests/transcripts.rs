@@ -1,0 +1,29 @@
+//! Transcripts: commands and the core's decisions as text. `UPDATE=1 cargo test -p wayleave-core --test transcripts`
+//! writes them anew; what changed is then to be read and understood before it is committed.
+//!
+//! The language: one command a line; `at 1000` sets the time (what runs out by then is returned first). Lines that
+//! begin with a blank are the decision: `<` the answer, `+` and `-` rows written and removed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_methods)]
+
+mod story;
+mod support;
+
+use std::path::PathBuf;
+
+fn check(name: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata").join(format!("{name}.txt"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let told = story::tell(&text);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, told).unwrap();
+    } else {
+        assert_eq!(told, text, "{name}.txt tells another story; see UPDATE=1 in this file's header");
+    }
+}
+
+macro_rules! stories {
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
+}
+
+stories! { add, reserve_and_release, politeness, back_off, expire, hand_out, alias_move, delete }

@@ -1,0 +1,107 @@
+//! Deleting queues and crawls, and purging old URLs.
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::PutOutcome;
+use wayleave_core::frontier::view::UrlFilter;
+use wayleave_engine::rows::{Kind, key};
+use wayleave_engine::{Engine, Scan};
+
+use crate::support::*;
+
+/// How many rows of URLs lie in the store, reachable or not.
+async fn url_rows(world: &World) -> usize {
+    let mut count = 0;
+    for shard in 0..world.frontier.shards() {
+        let (from, to) = key::range(wayleave_core::ids::ShardId(shard), Kind::Url, Kind::Hold);
+        count += world.engine.scan_many(&[Scan { from, to, limit: 1 << 20 }]).await.unwrap()[0].len();
+    }
+    count
+}
+
+async fn with_urls(count: usize) -> World {
+    let world = World::new(4).await;
+    for crawl in ["x", "y"] {
+        let put = |n| of_crawl(crawl, disc(&format!("http://h{}.example/{n}", n % 3)));
+        world.put((0..count).map(put).collect()).await;
+    }
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_queue_is_forgotten_at_once_and_its_rows_soon() {
+    let mut world = with_urls(300).await;
+    let deleted = world.frontier.delete_queue("x".into(), "h0.example".into()).await.unwrap();
+    assert_eq!(deleted, 100);
+    let of_x = UrlFilter { crawl: Some("x".into()), host: Some("h0.example".into()), ..UrlFilter::default() };
+    assert!(world.urls(&of_x, 50).await.is_empty());
+    assert_eq!(world.frontier.stats().await.unwrap().urls.queued, 500);
+    world.survives_a_restart().await;
+    pass(1_000).await;
+    assert_eq!(url_rows(&world).await, 2 * 500);
+    let again = of_crawl("x", disc("http://h0.example/0"));
+    assert_eq!(world.put(vec![again]).await, [PutOutcome::Added], "it can be discovered again");
+    assert_eq!(world.frontier.delete_queue("x".into(), "never.example".into()).await, Ok(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_crawl_leaves_nothing_behind() {
+    let mut world = with_urls(3_000).await;
+    let out = world.hand_out(9, 5).await;
+    assert!(!out.is_empty());
+    assert_eq!(world.frontier.delete_crawl("x".into()).await, Ok(3_000));
+    assert_eq!(world.frontier.crawl("x".into()).await, Err(Refusal::UnknownCrawl("x".to_owned())));
+    assert_eq!(world.frontier.delete_crawl("y".into()).await, Ok(3_000));
+    world.reopen().await;
+    pass(60_000).await;
+    assert_eq!(url_rows(&world).await, 0, "jobs go on after a restart, and holds end");
+    let stats = world.frontier.stats().await.unwrap();
+    assert_eq!((stats.hosts, stats.urls.total(), stats.holds, stats.crawls), (0, 0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_visit_is_remembered_while_another_crawl_has_a_queue() {
+    let world = with_urls(3).await;
+    world.set_delay("h0.example", 50_000).await;
+    let out = world.reserve(9, 1).await;
+    for visit in &out {
+        world.fetched(visit).await;
+    }
+    world.frontier.delete_crawl("x".into()).await.unwrap();
+    assert!(world.host("h0.example").await.last_visit_at.is_some());
+    assert_eq!(world.host("h0.example").await.settings.delay.unwrap().0, 50_000);
+    world.frontier.delete_crawl("y".into()).await.unwrap();
+    assert_eq!(world.frontier.host("h0.example".into()).await, Err(Refusal::UnknownHost("h0.example".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_under_a_live_reservation_harms_neither() {
+    let world = with_urls(3).await;
+    let visits = world.reserve(9, 1).await;
+    assert_eq!(visits.len(), 3);
+    world.frontier.delete_crawl("x".into()).await.unwrap();
+    world.frontier.delete_crawl("y".into()).await.unwrap();
+    for visit in &visits {
+        world.fetched(visit).await;
+    }
+    pass(1_000).await;
+    assert_eq!(url_rows(&world).await, 0, "a release brings nothing back");
+    assert_eq!(world.frontier.stats().await.unwrap().urls.total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_removes_what_is_older_than_a_time() {
+    let mut world = with_urls(30).await;
+    let visits = world.reserve(1, 2).await;
+    pass(5_000).await;
+    let before = world.now();
+    let put = |n| of_crawl("x", disc(&format!("http://h0.example/young{n}")));
+    world.put((0..5).map(put).collect()).await;
+    let purged = world.frontier.purge("x".into(), None, before).await.unwrap();
+    assert_eq!(purged, 30);
+    let filter = UrlFilter { crawl: Some("x".into()), ..UrlFilter::default() };
+    assert_eq!(world.urls(&filter, 50).await.len(), 5);
+    world.fetched(&visits[0]).await;
+    assert_eq!(world.urls(&filter, 50).await.len(), 5);
+    assert_eq!(world.frontier.crawl("x".into()).await.unwrap().counts.total(), 5);
+    world.survives_a_restart().await;
+}

@@ -1,0 +1,124 @@
+//! Who is next: groups by how long they are ready, crawls by weight, URLs by priority, and nobody starves.
+
+use std::collections::HashMap;
+
+use wayleave_core::settings::{Change, CrawlChanges};
+use wayleave_core::time::Time;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn f3_the_group_that_became_ready_first_is_served_first() {
+    let world = World::new(4).await;
+    let hosts: Vec<String> = (0..40).map(|n| format!("h{n}.example")).collect();
+    for host in &hosts {
+        world.add(&[&format!("http://{host}/")]).await;
+        pass(10).await;
+    }
+    for want in &hosts {
+        assert_eq!(&*world.next().await.unwrap().host, want.as_str());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_group_waits_for_more_than_one_round_of_the_others() {
+    let world = World::new(4).await;
+    let hosts: Vec<String> = (0..30).map(|n| format!("h{n}.example")).collect();
+    for host in &hosts {
+        let urls: Vec<String> = (0..20).map(|n| format!("http://{host}/{n}")).collect();
+        world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        world.set_delay(host, 0).await;
+    }
+    // One worker, all groups ready all the time: a group is passed over at most once by each of the others.
+    let mut last_turn: HashMap<String, usize> = HashMap::new();
+    for turn in 0..600 {
+        let visit = world.next().await.unwrap();
+        world.fetched(&visit).await;
+        if let Some(before) = last_turn.insert(visit.host.to_string(), turn) {
+            assert!(turn - before <= hosts.len(), "{} waited {} turns", visit.host, turn - before);
+        }
+        pass(1).await;
+    }
+    assert_eq!(last_turn.len(), hosts.len());
+    assert!(world.next().await.is_none(), "all 600 URLs are done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn crawls_share_a_host_by_their_weights() {
+    let world = World::new(1).await;
+    world.set_crawl("heavy", CrawlChanges { weight: Change::Set(3), ..CrawlChanges::default() }).await;
+    world.set_delay("a.example", 0).await;
+    for crawl in ["heavy", "light"] {
+        let put = |n: u32| of_crawl(crawl, disc(&format!("http://a.example/{n}")));
+        world.put((0..400).map(put).collect()).await;
+    }
+    let mut turns: HashMap<String, u32> = HashMap::new();
+    for _ in 0..400 {
+        let visit = world.next().await.unwrap();
+        *turns.entry(visit.urls[0].crawl.to_string()).or_default() += 1;
+        world.fetched(&visit).await;
+    }
+    assert_eq!((turns["heavy"], turns["light"]), (300, 100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawl_that_was_away_does_not_catch_up() {
+    let world = World::new(1).await;
+    world.set_delay("a.example", 0).await;
+    let put = |crawl: &'static str| move |n: u32| of_crawl(crawl, disc(&format!("http://a.example/{n}")));
+    world.put((0..100).map(put("old")).collect()).await;
+    world.put((0..1).map(put("new")).collect()).await;
+    for _ in 0..50 {
+        let visit = world.next().await.unwrap();
+        world.fetched(&visit).await;
+    }
+    world.put((100..140).map(put("new")).collect()).await;
+    let mut old = 0;
+    for _ in 0..20 {
+        let visit = world.next().await.unwrap();
+        old += u32::from(&*visit.urls[0].crawl == "old");
+        world.fetched(&visit).await;
+    }
+    assert!((9..=11).contains(&old), "half of the turns stay with the crawl that was there: {old}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn priorities_go_first_and_every_tenth_turn_belongs_to_the_lower_ones() {
+    let world = World::new(1).await;
+    world.set_delay("a.example", 0).await;
+    world.put((0..100).map(|n| ranked(&format!("http://a.example/high{n:03}"), 9)).collect()).await;
+    world.put((0..10).map(|n| ranked(&format!("http://a.example/low{n}"), 0)).collect()).await;
+    let mut turns = String::new();
+    for _ in 0..40 {
+        let visit = world.next().await.unwrap();
+        turns.push(if visit.urls[0].priority == 9 { 'H' } else { 'l' });
+        world.fetched(&visit).await;
+    }
+    assert_eq!(turns, "HHHHHHHHHl".repeat(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f4_a_group_is_queued_by_its_own_name_and_within_it_the_most_overdue_host_goes_first() {
+    let world = World::new(4).await;
+    let now = world.now().0;
+    let puts = [("c", 300), ("a", 100), ("b", 200)];
+    let put = |(host, due)| known(&format!("http://{host}.example/"), Some(Time(now - 1_000 + due)));
+    world.put(puts.map(put).into()).await;
+    world.set_group("trio", &["a.example", "b.example", "c.example"], delay(0)).await;
+    for want in ["a.example", "b.example", "c.example"] {
+        let visit = world.next().await.unwrap();
+        assert_eq!((&*visit.group, &*visit.host), ("trio", want));
+        world.fetched(&visit).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn urls_of_one_priority_go_by_due_time() {
+    let world = World::new(1).await;
+    let now = world.now().0;
+    let put = |n: u64| known(&format!("http://a.example/{}", 9 - n), Some(Time(now - 100 + n)));
+    world.put((0..9).rev().map(put).collect()).await;
+    let visit = world.reserve(1, 9).await.pop().unwrap();
+    let order: Vec<String> = (0..9).map(|n| format!("http://a.example/{}", 9 - n)).collect();
+    assert_eq!(texts(&visit.urls), order);
+}

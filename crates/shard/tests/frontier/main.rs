@@ -1,0 +1,15 @@
+//! How the frontier behaves, told through its handle over the memory engine.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+mod deletes;
+mod failures;
+mod fairness;
+mod groups;
+mod listings;
+mod paced;
+mod politeness;
+mod puts;
+mod reservations;
+mod restarts;
+mod support;

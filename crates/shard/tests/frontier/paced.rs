@@ -1,0 +1,134 @@
+//! The paced form: URLs are held one by one, the group's delay starts at the hand-out.
+
+use wayleave_core::frontier::request::HandOut;
+use wayleave_core::frontier::view::{State, UrlState};
+use wayleave_core::settings::{Change, PaceChanges};
+use wayleave_core::time::{Millis, Time};
+
+use crate::support::*;
+
+async fn with_urls(hosts: &[&str], each: usize) -> World {
+    let world = World::new(4).await;
+    for host in hosts {
+        let urls: Vec<String> = (0..each).map(|n| format!("http://{host}/{n}")).collect();
+        world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    }
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_url_is_held_and_the_delay_runs_from_the_hand_out() {
+    let world = with_urls(&["a.example"], 5).await;
+    let out = world.hand_out(9, 2).await;
+    assert_eq!(texts(&out), ["http://a.example/0", "http://a.example/1"]);
+    let view = world.lookup("http://a.example/0").await.unwrap();
+    assert_eq!((view.state, view.held_until), (UrlState::Reserved, Some(Time(world.now().0 + 30_000))));
+    assert_eq!(world.state("a.example").await, State::Waiting, "the group is not busy");
+    let free = HandOut { cap_held: false, ..paced(9, 2) };
+    assert!(world.frontier.hand_out(free.clone()).await.unwrap().is_empty());
+    pass(1_000).await;
+    let more = world.frontier.hand_out(free).await.unwrap();
+    assert_eq!(texts(&more), ["http://a.example/2", "http://a.example/3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_with_as_many_on_hold_as_were_asked_for_is_passed_over() {
+    let world = with_urls(&["a.example", "b.example"], 5).await;
+    assert_eq!(world.hand_out(9, 2).await.len(), 4);
+    pass(5_000).await;
+    assert!(world.hand_out(9, 2).await.is_empty());
+    assert_eq!(world.hand_out(9, 3).await.len(), 6, "with a larger cap each queue gives what it has left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_runs_out_returns_the_url_with_one_attempt_more() {
+    let world = with_urls(&["a.example"], 1).await;
+    let out = world.frontier.hand_out(HandOut { hold: Millis(2_000), ..paced(1, 1) }).await.unwrap();
+    assert_eq!(out[0].attempts, 0);
+    pass(1_999).await;
+    assert!(world.hand_out(1, 1).await.is_empty());
+    pass(2).await;
+    assert_eq!(world.hand_out(1, 1).await[0].attempts, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_put_completes_a_held_url() {
+    let world = with_urls(&["a.example"], 2).await;
+    let out = world.hand_out(1, 2).await;
+    let later = Time(world.now().0 + 60_000);
+    world.put(vec![known(&out[0].url, None), known(&out[1].url, Some(later))]).await;
+    let counts = world.host("a.example").await.counts;
+    assert_eq!((counts.queued, counts.reserved, counts.fetched), (1, 0, 1));
+    assert_eq!(world.frontier.stats().await.unwrap().holds, 0);
+    pass(59_999).await;
+    assert!(world.hand_out(1, 1).await.is_empty(), "the end of the old hold changes nothing");
+    pass(1).await;
+    assert_eq!(texts(&world.hand_out(1, 1).await), [&*out[1].url]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_queue_may_be_asked_for_by_name() {
+    let world = with_urls(&["a.example", "b.example"], 2).await;
+    let named = HandOut { host: Some("b.example".into()), ..paced(9, 9) };
+    assert_eq!(world.frontier.hand_out(named.clone()).await.unwrap().len(), 2);
+    assert!(world.frontier.hand_out(named).await.unwrap().is_empty());
+    let never = HandOut { host: Some("never.example".into()), ..paced(9, 9) };
+    assert!(world.frontier.hand_out(never).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_a_pause_and_an_inactive_server_hand_out_nothing() {
+    let mut world = with_urls(&["a.example"], 3).await;
+    let until = Time(world.now().0 + 3_000);
+    let block = PaceChanges { blocked_until: Change::Set(until), ..PaceChanges::default() };
+    world.set_host("a.example", block).await;
+    assert!(world.hand_out(9, 1).await.is_empty());
+    pass(3_000).await;
+    world.set_host("a.example", paused(true)).await;
+    assert!(world.hand_out(9, 1).await.is_empty());
+    world.set_host("a.example", paused(false)).await;
+    world.frontier.set_active(false).await.unwrap();
+    assert!(world.hand_out(9, 1).await.is_empty());
+    world.survives_a_restart().await;
+    assert!(world.hand_out(9, 1).await.is_empty());
+    world.frontier.set_active(true).await.unwrap();
+    assert_eq!(world.hand_out(9, 1).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_limit_ends_the_hand_out() {
+    let world = with_urls(&["a.example"], 3).await;
+    world.set_delay("a.example", 0).await;
+    world.frontier.set_queue_limit("DEFAULT".into(), "a.example".into(), Some(1)).await.unwrap();
+    let out = world.hand_out(1, 1).await;
+    world.put(vec![known(&out[0].url, None)]).await;
+    assert!(world.hand_out(1, 1).await.is_empty());
+    let standing = world.host("a.example").await.standing;
+    assert!(standing.state == State::Idle && standing.reason.contains("limit of 1"), "{standing:?}");
+    world.frontier.set_queue_limit("DEFAULT".into(), "a.example".into(), None).await.unwrap();
+    assert_eq!(world.hand_out(1, 1).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserved_group_gives_the_paced_form_nothing() {
+    let world = with_urls(&["a.example"], 3).await;
+    let visit = world.next().await.unwrap();
+    assert!(world.hand_out(9, 9).await.is_empty());
+    world.fetched(&visit).await;
+    pass(1_000).await;
+    assert_eq!(world.hand_out(9, 9).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_of_active_queues_do_not_drift() {
+    let world = with_urls(&["a.example"], 1).await;
+    let active = async || world.frontier.crawl("DEFAULT".into()).await.unwrap().active_queues;
+    for _ in 0..3 {
+        assert_eq!(world.hand_out(1, 1).await.len(), 1);
+        assert_eq!(active().await, 1);
+        pass(31_000).await;
+        assert_eq!(active().await, 1, "a hold that ran out makes no second queue");
+    }
+    world.put(vec![known("http://a.example/0", None)]).await;
+    assert_eq!(active().await, 0);
+}

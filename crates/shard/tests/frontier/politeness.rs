@@ -1,0 +1,211 @@
+//! The delay between visits, back-off and blocks.
+
+use wayleave_core::frontier::request::{Reservation, UrlResult};
+use wayleave_core::frontier::view::State;
+use wayleave_core::limits;
+use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
+use wayleave_core::time::{Millis, Time};
+
+use crate::support::*;
+
+async fn with_urls(hosts: &[&str], each: usize) -> World {
+    let world = World::new(4).await;
+    for host in hosts {
+        let urls: Vec<String> = (0..each).map(|n| format!("http://{host}/{n}")).collect();
+        world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    }
+    world
+}
+
+/// Waits for the next visit and says how long that took since `end`.
+async fn gap(world: &World, end: Time) -> (u64, Reservation) {
+    loop {
+        if let Some(reservation) = world.next().await {
+            return (reservation.granted_at.0 - end.0, reservation);
+        }
+        pass(1).await;
+    }
+}
+
+async fn gap_after(world: &World, change: impl Fn(UrlResult) -> UrlResult) -> u64 {
+    let visit = world.next().await.unwrap();
+    let released = world.release(&visit, change).await.unwrap();
+    let end = world.now();
+    let (gap, visit) = gap(world, end).await;
+    assert_eq!(released.ready_at.0 - end.0, gap, "the answer to a release says the truth");
+    world.fetched(&visit).await;
+    gap
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_lies_between_two_visits_where_nobody_says_otherwise() {
+    let world = with_urls(&["a.example"], 4).await;
+    assert_eq!(gap_after(&world, |r| r).await, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_host_then_the_crawl_then_the_server_sets_the_delay_and_zero_is_a_value() {
+    let world = with_urls(&["a.example"], 20).await;
+    world.frontier.set_default_delay(Some(Millis(300))).await.unwrap();
+    assert_eq!(gap_after(&world, |r| r).await, 300);
+    pass(5_000).await;
+    world.set_crawl("DEFAULT", CrawlChanges { delay: Change::Set(Millis(700)), ..CrawlChanges::default() }).await;
+    assert_eq!(gap_after(&world, |r| r).await, 700);
+    pass(5_000).await;
+    world.set_delay("a.example", 0).await;
+    assert_eq!(gap_after(&world, |r| r).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_factor_stretches_the_delay_between_its_bounds() {
+    let world = with_urls(&["a.example"], 20).await;
+    let changes = PaceChanges {
+        delay: Change::Set(Millis(100)),
+        factor_milli: Change::Set(2_500),
+        delay_min: Change::Set(Millis(500)),
+        delay_max: Change::Set(Millis(4_000)),
+        ..PaceChanges::default()
+    };
+    world.set_host("a.example", changes).await;
+    for (duration, want) in [(1_000, 2_500), (10, 500), (60_000, 4_000)] {
+        pass(10_000).await;
+        let took = move |r| UrlResult { duration: Some(Millis(duration)), ..r };
+        assert_eq!(gap_after(&world, took).await, want, "a visit of {duration} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn robots_may_ask_for_more_up_to_a_cap() {
+    let world = with_urls(&["a.example"], 9).await;
+    assert_eq!(gap_after(&world, |r| UrlResult { crawl_delay: Some(Millis(7_000)), ..r }).await, 7_000);
+    pass(10_000).await;
+    let endless = |r| UrlResult { crawl_delay: Some(Millis(1 << 40)), ..r };
+    assert_eq!(gap_after(&world, endless).await, limits::CRAWL_DELAY_MAX.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_blocks_the_group_for_every_crawl() {
+    let world = with_urls(&["a.example"], 3).await;
+    world.put(vec![of_crawl("other", disc("http://a.example/"))]).await;
+    let visit = world.next().await.unwrap();
+    let asked = |r| UrlResult { status: Some(503), retry_after: Some(Millis(90_000)), ..r };
+    world.release(&visit, asked).await.unwrap();
+    let view = world.host("a.example").await;
+    assert_eq!((view.standing.state, view.standing.ready_at), (State::Blocked, Some(Time(world.now().0 + 90_000))));
+    pass(89_999).await;
+    assert!(world.reserve(9, 1).await.is_empty());
+    pass(1).await;
+    assert_eq!(world.reserve(9, 1).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn back_off_doubles_with_jitter_and_is_forgiven_after_a_quiet_time() {
+    let world = with_urls(&["a.example"], 9).await;
+    let busy = |r| UrlResult { status: Some(429), ..r };
+    let mut spans = Vec::new();
+    for _ in 0..3 {
+        let visit = gap(&world, Time(0)).await.1;
+        let released = world.release(&visit, busy).await.unwrap();
+        spans.push(released.ready_at.0 - world.now().0);
+        pass(spans[spans.len() - 1]).await;
+    }
+    for (span, base) in spans.iter().zip([60_000, 120_000, 240_000]) {
+        assert!((base..=base + base / 10).contains(span), "{span} for {base}");
+    }
+    pass(limits::BACKOFF_QUIET.0 + 1_000).await;
+    let visit = world.next().await.unwrap();
+    let released = world.release(&visit, busy).await.unwrap();
+    assert!(released.ready_at.0 - world.now().0 <= 66_000, "the earlier ones are forgiven");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_is_raised_after_a_visit_counts_for_the_next_one() {
+    let world = with_urls(&["a.example"], 3).await;
+    let visit = world.next().await.unwrap();
+    world.fetched(&visit).await;
+    let end = world.now();
+    pass(500).await;
+    world.set_delay("a.example", 9_000).await;
+    let (waited, visit) = gap(&world, end).await;
+    assert_eq!(waited, 9_000);
+    world.fetched(&visit).await;
+    let end = world.now();
+    world.set_delay("a.example", 200).await;
+    assert_eq!(gap(&world, end).await.0, 200, "and one that is lowered too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_visit_ended_at_its_deadline() {
+    let world = with_urls(&["a.example"], 3).await;
+    let visit = world.next().await.unwrap();
+    let (waited, _) = gap(&world, visit.expires_at).await;
+    assert_eq!(waited, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f8_crawls_share_the_pace_of_a_host() {
+    let world = with_urls(&["a.example"], 3).await;
+    world.put((0..3).map(|n| of_crawl("other", disc(&format!("http://a.example/{n}")))).collect()).await;
+    let visit = world.reserve(9, 1).await;
+    assert_eq!(visit.len(), 1, "two crawls, one host, one visitor");
+    world.fetched(&visit[0]).await;
+    let end = world.now();
+    let (waited, next) = gap(&world, end).await;
+    assert_eq!(waited, 1_000);
+    assert_ne!(visit[0].urls[0].crawl, next.urls[0].crawl, "they take turns");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f12_for_any_host_state_reason_and_time_are_told() {
+    let world = with_urls(&["a.example"], 2).await;
+    let told = async |state: State, ready_in: Option<u64>| {
+        let standing = world.host("a.example").await.standing;
+        assert!(!standing.reason.is_empty());
+        assert_eq!(standing.state, state, "{standing:?}");
+        let now = world.now().0;
+        assert_eq!(standing.ready_at.map(|at| at.0.saturating_sub(now)), ready_in, "{standing:?}");
+    };
+    told(State::Ready, Some(0)).await;
+    let visit = world.next().await.unwrap();
+    told(State::Busy, Some(60_000)).await;
+    let until = Time(world.now().0 + 5_000);
+    let block = PaceChanges { blocked_until: Change::Set(until), ..PaceChanges::default() };
+    world.set_host("a.example", block).await;
+    told(State::Blocked, Some(5_000)).await;
+    world.set_host("a.example", paused(true)).await;
+    told(State::Paused, None).await;
+    world.set_host("a.example", PaceChanges { blocked_until: Change::Clear, ..paused(false) }).await;
+    told(State::Busy, Some(60_000)).await;
+    world.fetched(&visit).await;
+    told(State::Waiting, Some(1_000)).await;
+    pass(1_000).await;
+    let visit = world.next().await.unwrap();
+    world.fetched(&visit).await;
+    told(State::Idle, None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_crawl_waits_and_goes_on_where_it_was() {
+    let world = with_urls(&["a.example", "b.example"], 1).await;
+    let pause = |paused| CrawlChanges { paused: Change::Set(paused), ..CrawlChanges::default() };
+    world.set_crawl("DEFAULT", pause(true)).await;
+    assert!(world.reserve(9, 1).await.is_empty() && world.hand_out(9, 1).await.is_empty());
+    assert_eq!(world.state("a.example").await, State::Paused);
+    world.set_crawl("DEFAULT", pause(false)).await;
+    assert_eq!(world.reserve(9, 1).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_limit_ends_the_hand_out_of_groups_that_were_ready_before_it_was_reached() {
+    let world = with_urls(&["a.example", "b.example", "c.example"], 2).await;
+    world.set_crawl("DEFAULT", CrawlChanges { pages: Change::Set(1), ..CrawlChanges::default() }).await;
+    let visit = world.next().await.unwrap();
+    world.fetched(&visit).await;
+    // Shards tell each other what they count, so the limit holds everywhere once each has had a turn.
+    world.frontier.stats().await.unwrap();
+    world.frontier.stats().await.unwrap();
+    pass(5_000).await;
+    assert!(world.reserve(9, 1).await.is_empty(), "one page was all that the crawl may fetch");
+    world.set_crawl("DEFAULT", CrawlChanges { pages: Change::Clear, ..CrawlChanges::default() }).await;
+    assert_eq!(world.reserve(9, 1).await.len(), 3);
+}

@@ -1,0 +1,189 @@
+//! The clients of a run: putters, workers with reservations, and clients of the paced form.
+
+use std::rc::Rc;
+
+use wayleave_core::frontier::request::{
+    HandOut, Outcome, Put, PutKind, PutOutcome, Release, Reservation, Reserve, UrlResult,
+};
+use wayleave_core::metadata::Metadata;
+use wayleave_core::time::{Millis, Time};
+
+use crate::chance::Chance;
+use crate::run::verdict;
+use crate::world::{World, pass};
+
+/// Hosts of a run.
+pub const HOSTS: u64 = 6;
+/// Crawls of a run; the last one is deleted now and then.
+pub const CRAWLS: [&str; 3] = ["DEFAULT", "news", "doomed"];
+/// Paths of each host.
+const PATHS: u64 = 12;
+
+pub fn host_name(n: u64) -> String {
+    format!("h{n}.example")
+}
+
+fn draw_put(chance: &Chance, now: Time) -> Put {
+    let host = host_name(chance.below(HOSTS));
+    let crawl = CRAWLS[chance.below(CRAWLS.len() as u64) as usize];
+    let at = chance.once_in(4).then(|| now.after(Millis(chance.below(5_000))));
+    Put {
+        url: format!("http://{host}/{}", chance.below(PATHS)).into(),
+        host: host.into(),
+        crawl: crawl.into(),
+        kind: PutKind::Discovered { at, priority: chance.below(10) as u8, depth: 0 },
+        metadata: Metadata::default(),
+    }
+}
+
+/// Puts URLs, again and again the same few, until it is calm.
+pub async fn putter(world: Rc<World>, name: u64) {
+    let chance = Chance::new(world.seed, name);
+    while !world.calm.get() {
+        pass(chance.below(400)).await;
+        let frontier = world.frontier().await;
+        let puts: Vec<Put> = (0..=chance.below(8)).map(|_| draw_put(&chance, world.now())).collect();
+        let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
+        // What a deletion that runs meanwhile does to a put is either's right.
+        let deletions = world.oracle.borrow().doomed.len();
+        let outcomes = frontier.put(puts).await;
+        let mut oracle = world.oracle.borrow_mut();
+        for (id, outcome) in ids.into_iter().zip(outcomes) {
+            world.tell("put", &format!("{name} {id:?} {outcome:?}"));
+            let settled = id.0 != "doomed" || oracle.doomed.len() == deletions;
+            if matches!(outcome, PutOutcome::Added | PutOutcome::Known | PutOutcome::Updated) && settled {
+                oracle.added(id);
+            }
+        }
+    }
+}
+
+/// Reserves, works, renews and releases; sometimes it dies, sometimes it is too slow.
+pub async fn worker(world: Rc<World>, name: u64) {
+    let chance = Chance::new(world.seed, name);
+    while !world.done.get() {
+        pass(1 + chance.below(300)).await;
+        let frontier = world.frontier().await;
+        let (groups, urls) = (1 + chance.below(3) as usize, 1 + chance.below(3) as usize);
+        let lease = Millis(500 + chance.below(4_000));
+        let wait = Millis(if chance.once_in(3) { chance.below(2_000) } else { 0 });
+        let holder = format!("worker {name}").into();
+        let request = Reserve { holder, groups, urls, crawl: None, lease, wait };
+        match frontier.reserve(request).await {
+            Ok(granted) => {
+                let shown: Vec<_> = granted.iter().map(|r| (&r.host, r.granted_at.0, r.urls.len())).collect();
+                world.tell("reserve", &format!("{name} {shown:?}"));
+                verdict(&world, wayleave_core::invariants::bounded(&granted, groups, urls, lease));
+                let judged = world.oracle.borrow_mut().granted(&granted, |_| 0);
+                verdict(&world, judged);
+                for reservation in granted {
+                    visit(&world, &chance, name, reservation).await;
+                }
+            }
+            Err(refusal) => world.tell("reserve", &format!("{name} {refusal}")),
+        }
+    }
+}
+
+async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reservation) {
+    let calm = world.calm.get();
+    if !calm && chance.once_in(8) {
+        return world.tell("die", &format!("{name} {}", reservation.host));
+    }
+    pass(chance.below(if calm { 50 } else { 1_500 })).await;
+    let token = reservation.token;
+    if chance.once_in(3) {
+        let frontier = world.frontier().await;
+        world.oracle.borrow_mut().ending(token, world.now().after(Millis(3_000)));
+        let answer = frontier.renew(token, Millis(3_000)).await;
+        world.tell("renew", &format!("{name} {} {answer:?}", reservation.host));
+        match answer {
+            Ok(until) => world.oracle.borrow_mut().renewed(token, until),
+            Err(wayleave_core::frontier::refusal::Refusal::NotCurrent) => return,
+            Err(_) => {}
+        }
+        pass(chance.below(1_000)).await;
+    }
+    let draw = |_: &_| match chance.below(10) {
+        0 if !calm => Outcome::Retry,
+        1 => Outcome::Gone,
+        _ => Outcome::Fetched,
+    };
+    let results: Vec<UrlResult> = reservation.urls.iter().map(|url| result(&url.url, draw(url), chance)).collect();
+    let ids = |outcome: Outcome| outcome != Outcome::Retry;
+    let finished: Vec<_> = reservation
+        .urls
+        .iter()
+        .zip(&results)
+        .filter(|(_, result)| ids(result.outcome))
+        .map(|(url, _)| (url.crawl.to_string(), url.url.to_string()))
+        .collect();
+    let frontier = world.frontier().await;
+    world.oracle.borrow_mut().ending(token, world.now());
+    let answer = frontier.release(Release { token, results, ready_at: None }, Vec::new()).await;
+    world.tell("release", &format!("{name} {} {:?}", reservation.host, answer.as_ref().map(|(r, _)| r.ready_at)));
+    if answer.is_ok() {
+        world.oracle.borrow_mut().released(finished.into_iter());
+    }
+}
+
+fn result(url: &str, outcome: Outcome, chance: &Chance) -> UrlResult {
+    let busy = outcome == Outcome::Retry;
+    UrlResult {
+        url: url.into(),
+        outcome,
+        status: Some(if busy { 503 } else { 200 }),
+        duration: Some(Millis(chance.below(200))),
+        bytes: None,
+        crawl_delay: None,
+        retry_after: busy.then(|| Millis(chance.below(2_000))),
+        next_at: None,
+        changed: None,
+    }
+}
+
+/// Takes URLs in the paced form and completes most of them.
+pub async fn paced(world: Rc<World>, name: u64) {
+    let chance = Chance::new(world.seed, name);
+    while !world.done.get() {
+        pass(1 + chance.below(700)).await;
+        let frontier = world.frontier().await;
+        let (queues, urls) = (1 + chance.below(3) as usize, 1 + chance.below(3) as usize);
+        let hold = Millis(200 + chance.below(3_000));
+        let request = HandOut { host: None, crawl: None, queues, urls, cap_held: true, hold };
+        let asked = world.now();
+        let out = match frontier.hand_out(request).await {
+            Ok(out) => out,
+            Err(refusal) => {
+                world.tell("hand out", &format!("{name} {refusal}"));
+                continue;
+            }
+        };
+        world.tell("hand out", &format!("{name} {:?}", out.iter().map(|u| &u.url).collect::<Vec<_>>()));
+        let judged = world.oracle.borrow_mut().handed_out(&out, asked, world.now());
+        verdict(&world, judged);
+        pass(chance.below(hold.0 / 2)).await;
+        // A client of the paced form has no token: it may complete a URL only while its own hold surely lasts, else
+        // it would finish what was given to somebody else meanwhile.
+        if world.now().since(asked) >= hold || out.is_empty() || (chance.once_in(5) && !world.calm.get()) {
+            continue;
+        }
+        let done = |url: &wayleave_core::frontier::request::UrlToFetch| Put {
+            url: url.url.clone(),
+            host: url.host.clone(),
+            crawl: url.crawl.clone(),
+            kind: PutKind::Known { due: None },
+            metadata: Metadata::default(),
+        };
+        let puts: Vec<Put> = out.iter().filter(|url| &*url.crawl != "doomed").map(done).collect();
+        let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
+        let frontier = world.frontier().await;
+        let outcomes = frontier.put(puts).await;
+        for (id, outcome) in ids.into_iter().zip(outcomes) {
+            world.tell("complete", &format!("{name} {id:?} {outcome:?}"));
+            if matches!(outcome, PutOutcome::Added | PutOutcome::Updated) {
+                world.oracle.borrow_mut().released([id].into_iter());
+            }
+        }
+    }
+}

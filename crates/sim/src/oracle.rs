@@ -1,0 +1,199 @@
+//! What the clients were told, held against the laws. Refused and lost answers are "perhaps": they forbid nothing and
+//! promise nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use wayleave_core::frontier::request::{Reservation, UrlToFetch};
+use wayleave_core::ids::Token;
+use wayleave_core::invariants::{self, Span, Verdict, Visit};
+use wayleave_core::time::{Millis, Time};
+
+/// A URL by crawl and text.
+pub type Id = (String, String);
+
+/// A visit that its holder still has, as far as it knows: its places in the lists of visits.
+struct Open {
+    visit: usize,
+    of_group: Option<usize>,
+}
+
+/// All that was promised.
+#[derive(Default)]
+pub struct Oracle {
+    /// Acknowledged and not deleted since.
+    pub added: BTreeSet<Id>,
+    /// Acknowledged as finished: never to be handed out again.
+    pub finished: BTreeSet<Id>,
+    /// A deletion of their crawl was asked for: whatever happens to them is right.
+    pub doomed: BTreeSet<Id>,
+    /// Settings that were acknowledged: host, delay.
+    pub delays: BTreeMap<String, u64>,
+    visits: Vec<Visit>,
+    open: BTreeMap<Token, Open>,
+    /// Hosts whose visits may have been forgotten by a deletion.
+    forgotten: BTreeMap<String, Time>,
+    /// Visits of aliases, and when the members of each were being changed.
+    group_visits: Vec<Visit>,
+    moves: BTreeMap<String, Vec<Span>>,
+    /// Hand-outs of the paced form: the host, when it was asked for and when it was told.
+    hand_outs: Vec<(Arc<str>, Span)>,
+    deletions: Vec<Time>,
+    pub grants: u64,
+    pub handed_out: u64,
+    pub releases: u64,
+}
+
+impl Oracle {
+    /// A put was acknowledged as added or known.
+    pub fn added(&mut self, id: Id) {
+        if !self.doomed.contains(&id) {
+            self.added.insert(id);
+        }
+    }
+
+    /// Reservations were granted.
+    pub fn granted(&mut self, granted: &[Reservation], least_delay: impl Fn(&str) -> u64) -> Verdict {
+        for reservation in granted {
+            self.grants += 1;
+            self.serve(&reservation.urls)?;
+            let span = Span { start: reservation.granted_at, end: reservation.expires_at };
+            // The delay that the answer names was in force at the grant; a forgotten host starts anew.
+            let named = reservation.delay.0.max(least_delay(&reservation.host));
+            let visit = self.visit(&reservation.host, span, named, &reservation.urls);
+            let of_group = (reservation.group != reservation.host).then(|| {
+                let (place, delay) = (reservation.group.clone(), reservation.delay);
+                self.group_visits.push(Visit { place, span, parallel: 1, delay, urls: Vec::new() });
+                self.group_visits.len() - 1
+            });
+            self.open.insert(reservation.token, Open { visit, of_group });
+        }
+        Ok(())
+    }
+
+    /// URLs were handed out in the paced form, decided not before `asked` and not after `told`.
+    pub fn handed_out(&mut self, urls: &[UrlToFetch], asked: Time, told: Time) -> Verdict {
+        self.handed_out += urls.len() as u64;
+        let hosts: BTreeSet<_> = urls.iter().map(|url| url.host.clone()).collect();
+        self.hand_outs.extend(hosts.into_iter().map(|host| (host, Span { start: asked, end: told })));
+        self.serve(urls)
+    }
+
+    fn serve(&self, urls: &[UrlToFetch]) -> Verdict {
+        for url in urls {
+            let id = (url.crawl.to_string(), url.url.to_string());
+            if self.finished.contains(&id) && !self.doomed.contains(&id) {
+                let what = format!("{id:?} was finished and is handed out again");
+                return Err(invariants::Broken { law: 4, name: "nothing twice", what });
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, host: &str, span: Span, delay: u64, urls: &[UrlToFetch]) -> usize {
+        let urls = urls.iter().map(|url| (url.crawl.clone(), url.url.clone())).collect();
+        // After a deletion the host's earlier visits no longer count for politeness: it is another place.
+        let place: Arc<str> = match self.forgotten.get(host) {
+            Some(at) => format!("{host} since {}", at.0).into(),
+            None => host.into(),
+        };
+        self.visits.push(Visit { place, span, parallel: 1, delay: Millis(delay), urls });
+        self.visits.len() - 1
+    }
+
+    /// A renewal was acknowledged.
+    pub fn renewed(&mut self, token: Token, until: Time) {
+        self.change_end(token, |end| *end = until);
+    }
+
+    /// A release or a renewal is about to be sent: whatever the answer, the visit may be over at `end`.
+    pub fn ending(&mut self, token: Token, earliest: Time) {
+        self.change_end(token, |end| *end = earliest.min(*end));
+    }
+
+    fn change_end(&mut self, token: Token, change: impl Fn(&mut Time)) {
+        let Some(open) = self.open.get(&token) else { return };
+        if let Some(visit) = self.visits.get_mut(open.visit) {
+            change(&mut visit.span.end);
+        }
+        if let Some(visit) = open.of_group.and_then(|at| self.group_visits.get_mut(at)) {
+            change(&mut visit.span.end);
+        }
+    }
+
+    /// The members of an alias were being changed.
+    pub fn moved(&mut self, alias: &str, span: Span) {
+        self.moves.entry(alias.to_owned()).or_default().push(span);
+    }
+
+    /// A release was acknowledged: these URLs are finished.
+    pub fn released(&mut self, finished: impl Iterator<Item = Id>) {
+        self.releases += 1;
+        self.finished.extend(finished);
+    }
+
+    /// A deletion is about to be sent: URLs of the crawl may be gone, visits of its hosts forgotten.
+    pub fn deleting(&mut self, crawl: &str, now: Time) {
+        let doomed: Vec<Id> = self.added.iter().chain(&self.finished).filter(|id| id.0 == crawl).cloned().collect();
+        let hosts: BTreeSet<String> = self.visits.iter().map(|v| bare(&v.place).to_owned()).collect();
+        for id in doomed {
+            self.added.remove(&id);
+            self.doomed.insert(id);
+        }
+        self.forgotten.extend(hosts.into_iter().map(|host| (host, now)));
+        self.deletions.push(now);
+    }
+
+    /// Judges all that happened so far.
+    pub fn judge(&self) -> Verdict {
+        // Hosts are visited by one at a time also when their visits were forgotten, so they count under one name there.
+        let by_host = |v: &Visit| Visit { place: bare(&v.place).into(), ..v.clone() };
+        let by_host: Vec<Visit> = self.visits.iter().map(by_host).collect();
+        invariants::one_visitor(&by_host)?;
+        invariants::nothing_twice(&self.visits)?;
+        invariants::politeness(&self.visits)?;
+        let groups = self.settled_groups();
+        invariants::one_visitor(&groups)?;
+        invariants::politeness(&groups)?;
+        self.judge_hand_outs()
+    }
+
+    /// Visits of aliases while their members stayed the same: each such time is a place of its own.
+    fn settled_groups(&self) -> Vec<Visit> {
+        let settled = |visit: &Visit| {
+            let moves = self.moves.get(&*visit.place)?;
+            let at = visit.span.start;
+            if moves.iter().any(|span| span.start <= at && at <= span.end) {
+                return None;
+            }
+            let age = moves.iter().filter(|span| span.end < at).count();
+            Some(Visit { place: format!("{} after {age} moves", visit.place).into(), ..visit.clone() })
+        };
+        self.group_visits.iter().filter_map(settled).collect()
+    }
+
+    /// Law 2 in the paced form: the delay runs from the hand-out.
+    fn judge_hand_outs(&self) -> Verdict {
+        for (host, span) in &self.hand_outs {
+            let later = |visit: &&Visit| bare(&visit.place) == &**host && visit.span.start >= span.end;
+            for visit in self.visits.iter().filter(later) {
+                let start = visit.span.start;
+                let forgotten = self.deletions.iter().any(|at| span.start <= *at && *at <= start);
+                if !forgotten && start < span.start.after(visit.delay) {
+                    let what = format!("'{host}' was visited at {start:?} with {:?} after {span:?}", visit.delay);
+                    return Err(invariants::Broken { law: 2, name: "politeness", what });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Law 3 at the end: what was acknowledged is known.
+    pub fn judge_known(&self, known: &BTreeSet<Id>) -> Verdict {
+        invariants::nothing_lost(&self.added, known)
+    }
+}
+
+fn bare(place: &str) -> &str {
+    place.split(' ').next().unwrap_or(place)
+}

@@ -1,0 +1,168 @@
+//! One run: faults first, then calm, then the reckoning.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use wayleave_core::frontier::view::{UrlFilter, UrlState};
+use wayleave_core::invariants::Verdict;
+use wayleave_engine::Engine;
+
+use crate::clients::{paced, putter, worker};
+use crate::faults::{disk, gremlin};
+use crate::operator::{operator, set_free};
+use crate::oracle::Id;
+use crate::world::{World, pass};
+
+/// How long the faults last.
+const STORM_MS: u64 = 30_000;
+/// How long the calm may take until everything is finished.
+const CALM_MS: u64 = 300_000;
+
+/// What a run left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// All that happened, line by line.
+    pub history: String,
+    /// Reservations granted, URLs handed out in the paced form, releases acknowledged, URLs at the end.
+    pub counts: [u64; 4],
+}
+
+/// Runs the simulation of a seed.
+///
+/// # Panics
+/// If a law is broken; the message says how to replay the run.
+#[must_use]
+pub fn run(seed: u64) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    #[expect(clippy::expect_used, reason = "without a runtime nothing can be simulated")]
+    let runtime = runtime.expect("a runtime");
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, simulate(seed))
+}
+
+/// Ends the run if a law is broken.
+pub(crate) fn verdict(world: &World, verdict: Verdict) {
+    if let Err(broken) = verdict {
+        fail(world, &broken.to_string());
+    }
+}
+
+fn fail(world: &World, what: &str) -> ! {
+    let seed = world.seed;
+    let history = world.history();
+    let lines: Vec<&str> = history.lines().collect();
+    if let Ok(path) = std::env::var("WAYLEAVE_SIM_HISTORY") {
+        // Where it cannot be written, the last lines below must do.
+        _ = std::fs::write(path, &history);
+    }
+    let last = lines.iter().skip(lines.len().saturating_sub(60)).copied().collect::<Vec<_>>().join("\n");
+    panic!("{last}\nseed {seed}: {what}\nreplay: WAYLEAVE_SIM_SEED={seed} cargo test -p wayleave-sim --test seeds");
+}
+
+async fn simulate(seed: u64) -> Report {
+    let world = World::new(seed).await;
+    tokio::task::spawn_local(disk(world.clone(), 1));
+    world.open().await;
+    for name in 10..12 {
+        tokio::task::spawn_local(putter(world.clone(), name));
+    }
+    let workers: Vec<_> = (20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))).collect();
+    let paced: Vec<_> = (30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))).collect();
+    let operator = tokio::task::spawn_local(operator(world.clone(), 40));
+    let gremlin = tokio::task::spawn_local(gremlin(world.clone(), 50));
+    pass(STORM_MS).await;
+    world.calm.set(true);
+    world.tell("calm", "");
+    for task in [operator, gremlin] {
+        join(&world, task).await;
+    }
+    let urls = settle(&world).await;
+    world.done.set(true);
+    for task in workers.into_iter().chain(paced) {
+        join(&world, task).await;
+    }
+    verdict(&world, world.oracle.borrow().judge());
+    let oracle = world.oracle.borrow();
+    let counts = [oracle.grants, oracle.handed_out, oracle.releases, urls];
+    Report { history: world.history(), counts }
+}
+
+async fn join(world: &World, task: tokio::task::JoinHandle<()>) {
+    if let Err(error) = task.await {
+        if error.is_panic() {
+            std::panic::resume_unwind(error.into_panic());
+        }
+        fail(world, "a task was cancelled");
+    }
+}
+
+/// Waits until everything is finished and checks what is there.
+async fn settle(world: &Rc<World>) -> u64 {
+    let start = world.clock.elapsed();
+    let mut free = set_free(world).await;
+    loop {
+        if free.is_err() {
+            // A fault of the storm may still strike once: the next try must do.
+            world.tell("set free", &format!("{free:?}"));
+            pass(1_000).await;
+            free = set_free(world).await;
+        }
+        pass(2_000).await;
+        let stats = match world.frontier().await.stats().await {
+            Ok(stats) => stats,
+            Err(refusal) => fail(world, &format!("no stats in the calm: {refusal}")),
+        };
+        if free.is_ok() && stats.urls.scheduled() == 0 && stats.reservations == 0 {
+            break;
+        }
+        if world.clock.elapsed() - start > CALM_MS {
+            fail(world, &format!("law 5: not everything has ended in the calm: {stats:?}"));
+        }
+    }
+    reckon(world).await
+}
+
+/// Law 3 and the counts, over all pages; then once more after a crash.
+async fn reckon(world: &Rc<World>) -> u64 {
+    let before = known(world).await;
+    verdict(world, world.oracle.borrow().judge_known(&before));
+    let finished = world.oracle.borrow().finished.clone();
+    let doomed = world.oracle.borrow().doomed.clone();
+    verdict(world, wayleave_core::invariants::durable_before_answered(&(&finished - &doomed), &before));
+    world.crash().await;
+    let after = known(world).await;
+    if before != after {
+        fail(world, "a crash in the calm changed which URLs are known");
+    }
+    let stats = world.frontier().await.stats().await;
+    let total = stats.map(|stats| stats.urls.total());
+    if total != Ok(after.len() as u64) {
+        fail(world, &format!("the totals say {total:?}, the pages show {}", after.len()));
+    }
+    let times = [world.now(), world.engine().now()];
+    verdict(world, wayleave_core::invariants::clock_never_goes_back(&times));
+    after.len() as u64
+}
+
+async fn known(world: &Rc<World>) -> BTreeSet<Id> {
+    let frontier = world.frontier().await;
+    let (mut all, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = match frontier.urls(&UrlFilter::default(), after.as_deref(), 17).await {
+            Ok(page) => page,
+            Err(refusal) => fail(world, &format!("no listing in the calm: {refusal}")),
+        };
+        for url in page.items {
+            if matches!(url.state, UrlState::Queued | UrlState::Reserved) {
+                fail(world, &format!("{} is not finished", url.url));
+            }
+            if !all.insert((url.crawl.to_string(), url.url.to_string())) {
+                fail(world, &format!("{} is listed twice", url.url));
+            }
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return all,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Runs of the simulator. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` that one and prints its
+//! history.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use wayleave_sim::run;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn no_seed_breaks_a_law() {
+    if let Some(seed) = number("WAYLEAVE_SIM_SEED") {
+        let report = run(seed);
+        println!("{}\n{:?}", report.history, report.counts);
+        return;
+    }
+    let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(40);
+    let mut sum = [0; 4];
+    for seed in 0..seeds {
+        let report = run(seed);
+        sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
+    }
+    let [grants, handed_out, releases, urls] = sum;
+    println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
+    assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in [3, 1_000_003] {
+        let (first, second) = (run(seed), run(seed));
+        let differ = first.history.lines().zip(second.history.lines()).find(|(a, b)| a != b);
+        assert_eq!(differ, None, "seed {seed}");
+        assert_eq!(first, second);
+    }
+    assert_ne!(run(4).history, run(5).history);
+}
