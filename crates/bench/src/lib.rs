@@ -9,6 +9,7 @@ mod get;
 mod latency;
 mod native;
 mod null;
+mod null_native;
 mod process;
 mod put;
 mod report;

@@ -21,6 +21,16 @@ const PAUSE: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
+struct Added {
+    counts: Counts,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    failed: u64,
+}
+
+#[derive(Deserialize)]
 struct Reserved {
     reservations: Vec<Reservation>,
 }
@@ -68,7 +78,8 @@ impl Native {
         self.send(reqwest::Method::PUT, &path, r#"{"delay_ms":0}"#.to_owned()).await.map(drop)
     }
 
-    async fn put_batch(&self, source: &Mutex<Source>) -> Result<()> {
+    /// Sends a batch; how many of its URLs could not be stored.
+    async fn put_batch(&self, source: &Mutex<Source>) -> Result<u64> {
         let mut body = format!(r#"{{"crawl":"{}","urls":["#, self.crawl);
         {
             let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +89,9 @@ impl Native {
             }
         }
         body.push_str("]}");
-        self.send(reqwest::Method::POST, "urls", body).await.map(drop)
+        let text = self.send(reqwest::Method::POST, "urls", body).await?;
+        let added: Added = serde_json::from_slice(&text).context("what became of the URLs cannot be read")?;
+        Ok(added.counts.failed)
     }
 
     /// Sends batches of URLs for a time, at most so many URLs.
@@ -87,7 +100,7 @@ impl Native {
         let started = Instant::now();
         while started.elapsed() < time && done.urls < urls_max {
             let sent = Instant::now();
-            self.put_batch(&source).await?;
+            done.failed += self.put_batch(&source).await?;
             done.latency.add(sent.elapsed());
             done.urls += BATCH as u64;
         }

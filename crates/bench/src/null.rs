@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use axum::body::Bytes;
-use axum::routing::{post, put};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use tonic::service::Routes;
@@ -14,6 +12,8 @@ use tonic::{Request, Response, Status, Streaming};
 use wayleave_api::urlfrontier as wire;
 use wayleave_api::urlfrontier::url_frontier_server::{UrlFrontier, UrlFrontierServer};
 use wayleave_api::urlfrontier::{get_params, url_item};
+
+use crate::null_native;
 
 type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = BoxStream<'static, Result<T, Status>>;
@@ -46,7 +46,7 @@ impl NullServer {
     /// If the connections cannot be taken.
     pub async fn serve(self) -> Result<()> {
         let grpc = Routes::new(UrlFrontierServer::new(Null)).into_axum_router();
-        let routes = Routes::from(grpc.merge(native()));
+        let routes = Routes::from(grpc.merge(null_native::routes()));
         Ok(Server::builder().accept_http1(true).add_routes(routes).serve_with_incoming(self.incoming).await?)
     }
 }
@@ -60,30 +60,6 @@ pub async fn serve_null(address: SocketAddr) -> Result<()> {
     let server = NullServer::bind(address)?;
     println!("null server on {}", server.address()?);
     server.serve().await
-}
-
-/// The native calls that the load makes.
-fn native() -> axum::Router {
-    let reserve = || async {
-        let one = |no: u32| {
-            format!(
-                r#"{{"token":"null{no}","group":"h{no}.example","host":"h{no}.example","expires_at":"2100-01-01T00:00:00.000Z","delay_ms":0,"urls":[{{"url":"https://h{no}.example/","crawl":"c","priority":5,"depth":0,"attempts":0,"metadata":{{}}}}]}}"#
-            )
-        };
-        let all: Vec<String> = (0..10).map(one).collect();
-        json(format!(r#"{{"reservations":[{}]}}"#, all.join(",")))
-    };
-    let release = |_: Bytes| async { json(r#"{"group":"g","ready_at":"2100-01-01T00:00:00.000Z"}"#.to_owned()) };
-    let take = |_: Bytes| async { json(r#"{"added":0,"known":0,"rejected":0,"failed":0,"urls":[]}"#.to_owned()) };
-    axum::Router::new()
-        .route("/v1/urls", post(take))
-        .route("/v1/crawls/{crawl}", put(|_: Bytes| async { json("{}".to_owned()) }))
-        .route("/v1/reservations", post(reserve))
-        .route("/v1/reservations/{token}/release", post(release))
-}
-
-fn json(text: String) -> ([(&'static str, &'static str); 1], String) {
-    ([("content-type", "application/json")], text)
 }
 
 struct Null;

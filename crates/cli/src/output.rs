@@ -36,6 +36,11 @@ impl Table {
         Self { rows: vec![head.map(str::to_uppercase).to_vec()] }
     }
 
+    /// A table of facts about one thing, its name first.
+    pub fn about(kind: &str, name: &str) -> Self {
+        Self { rows: vec![vec![kind.to_owned(), name.to_owned()]] }
+    }
+
     /// One more row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());

@@ -1,6 +1,6 @@
 //! `serve` as a process: how it starts, what it refuses, how it ends, what survives.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -58,15 +58,29 @@ fn an_exposed_address_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn a_damaged_and_a_foreign_folder_are_named() {
-    let (keep, data) = folder();
+fn a_foreign_folder_is_named_and_left_alone() {
+    let (_keep, data) = folder();
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("thesis.doc"), "precious").unwrap();
     let foreign = run(wayleave(&["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]), "");
     assert_eq!(foreign.code, 1, "{}", foreign.err);
     assert!(foreign.err.contains("thesis.doc"), "{}", foreign.err);
     assert_eq!(std::fs::read_to_string(data.join("thesis.doc")).unwrap(), "precious");
-    drop(keep);
+}
+
+#[test]
+fn a_newer_and_a_damaged_folder_are_refused_with_the_remedy() {
+    let (_keep, data) = folder();
+    assert_eq!(Server::start(&data).stop(), 0);
+    let format = std::fs::read_to_string(data.join("FORMAT")).unwrap();
+    for (text, remedy) in
+        [(format.replacen("1", "99", 1), "use a newer wayleave"), ("nonsense".to_owned(), "restore it from a backup")]
+    {
+        std::fs::write(data.join("FORMAT"), text).unwrap();
+        let ended = run(wayleave(&["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]), "");
+        assert_eq!(ended.code, 1, "{}", ended.err);
+        assert!(ended.err.contains(remedy), "{}", ended.err);
+    }
 }
 
 #[test]

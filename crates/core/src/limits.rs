@@ -91,6 +91,6 @@ pub const SHARD_BATCH_MAX: usize = 1_024;
 /// Commands that wait for one shard.
 pub const SHARD_QUEUE_MAX: usize = 4_096;
 /// Commits of one shard that may be under way at once.
-pub const COMMITS_IN_FLIGHT_MAX: usize = 4;
+pub const COMMITS_IN_FLIGHT_MAX: usize = 1;
 /// Heads of a queue's lane that are read ahead and kept in memory.
 pub const READ_AHEAD: usize = 8;

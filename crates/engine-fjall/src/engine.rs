@@ -13,6 +13,7 @@ use wayleave_engine::{Batch, Commit, Engine, Error, Key, Pending, Row, Scan, Val
 use crate::clock::Clock;
 use crate::fence_row::{self, FenceRow};
 use crate::folder::Folder;
+use crate::journal::Journal;
 use crate::open_error::OpenError;
 use crate::syncer::Syncer;
 use crate::trouble;
@@ -65,8 +66,12 @@ impl Fjall {
         let (database, rows) = open_database(&folder, &options)?;
         let (fences, last_committed) = load_fences(&rows, &folder)?;
         let synced = database.clone();
-        let syncer = Syncer::start(move || synced.persist(PersistMode::SyncData).map_err(|e| trouble::describe(&e)))
-            .map_err(|error| OpenError::io(path, error))?;
+        let mut journal = Journal::open(&folder.database()).map_err(|error| OpenError::io(path, error))?;
+        let sync = move || {
+            synced.persist(PersistMode::Buffer).map_err(|error| trouble::describe(&error))?;
+            journal.sync().map_err(|error| trouble::describe(&error.into()))
+        };
+        let syncer = Syncer::start(sync).map_err(|error| OpenError::io(path, error))?;
         Ok(Self { syncer, rows, database, clock: Clock::start(last_committed), fences: Mutex::new(fences), folder })
     }
 
@@ -203,6 +208,13 @@ fn make_database(path: &Path, options: &Options) -> Result<(), fjall::Error> {
     Database::builder(path).open()?.keyspace(KEYSPACE, settings).map(drop)
 }
 
+/// Threads that flush and compact. With two, one of them spins while the other compacts; on a small machine one does it
+/// all, on a larger one there are always some to spare.
+fn background_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores <= 2 { 1 } else { cores.min(4) }
+}
+
 /// Opens what [`make_database`] has made. The database itself would rather make anew what it misses, so a loss must be
 /// noticed here.
 fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspace), OpenError> {
@@ -212,7 +224,10 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     if !path.join("version").exists() {
         return Err(damaged("db/version is missing"));
     }
-    let builder = Database::builder(path).cache_size(options.cache_bytes).manual_journal_persist(true);
+    let builder = Database::builder(path)
+        .cache_size(options.cache_bytes)
+        .manual_journal_persist(true)
+        .worker_threads(background_threads());
     let database = builder.open().map_err(broken)?;
     if !database.keyspace_exists(KEYSPACE) {
         return Err(damaged("the tables in db/keyspaces are missing"));

@@ -7,6 +7,7 @@ mod clock;
 mod engine;
 mod fence_row;
 mod folder;
+mod journal;
 mod open_error;
 mod syncer;
 mod timekeeper;

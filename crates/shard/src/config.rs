@@ -14,6 +14,8 @@ pub struct Config {
     pub log_bytes_max: usize,
     /// Rows of queue heads that each shard keeps in memory.
     pub head_rows_max: usize,
+    /// Rows of URLs on hold that each shard keeps in memory for their completion.
+    pub recent_rows_max: usize,
     /// Bytes of memory, over all shards, for the filters that spare a read for URLs never seen.
     pub filter_bytes_max: usize,
     /// Random bits.
@@ -27,7 +29,8 @@ impl Config {
         Self {
             shards,
             log_bytes_max: 2 * 1024 * 1024,
-            head_rows_max: 16 * 1024,
+            head_rows_max: 8 * 1024,
+            recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
             entropy: Arc::new(system_entropy),
         }

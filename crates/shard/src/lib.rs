@@ -19,6 +19,7 @@ mod open;
 mod owner;
 mod pulse;
 mod put;
+mod recent;
 mod router;
 mod settings;
 mod sweep;

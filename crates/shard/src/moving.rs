@@ -88,6 +88,7 @@ impl Owner {
         }
         // A host that has been here before was served elsewhere since: what is remembered of its queues is out of date.
         self.heads = crate::heads::Heads::new(self.config.head_rows_max);
+        self.recent = crate::recent::Recent::new(self.config.recent_rows_max);
         // URLs may have been added to these hosts elsewhere: the filter must read them before it may say "new".
         self.filter = crate::filter::Filter::new(self.config.filter_bytes_max / usize::from(self.config.shards.max(1)));
     }

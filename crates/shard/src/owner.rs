@@ -26,6 +26,7 @@ use crate::hot_log::HotLog;
 use crate::message::Message;
 use crate::open::{self, Opened};
 use crate::pulse::{Pulse, lock};
+use crate::recent::Recent;
 
 /// Between two tries to open a shard.
 const REOPEN_AFTER: Duration = Duration::from_millis(500);
@@ -49,6 +50,7 @@ pub(crate) struct Owner {
     pub pulse: Arc<Pulse>,
     pub state: State,
     pub heads: Heads,
+    pub recent: Recent,
     pub filter: Filter,
     pub jobs: VecDeque<QueueId>,
     pub cycle: Cycle,
@@ -175,6 +177,7 @@ impl Owner {
             config: post.config.clone(),
             pulse: post.pulse.clone(),
             heads: Heads::new(post.config.head_rows_max),
+            recent: Recent::new(post.config.recent_rows_max),
             filter: Filter::new(post.config.filter_bytes_max / usize::from(post.config.shards.max(1))),
             state,
             jobs,
@@ -278,6 +281,7 @@ impl Owner {
             return None;
         }
         self.heads.follow(&writes);
+        self.recent.follow(&writes);
         let mut rows: Vec<_> = writes.iter().map(|write| rows::encode(self.shard, write)).collect();
         self.seq += 1;
         rows.extend(self.log.add(self.seq, &changes));

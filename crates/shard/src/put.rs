@@ -111,18 +111,20 @@ impl Owner {
 
     /// The rows of the URLs that are known, in the order of the items.
     async fn known(&mut self, items: &[Item]) -> Result<Vec<Option<UrlRow>>, Error> {
+        let mut rows = vec![None; items.len()];
         let mut wanted: Vec<(QueueId, UrlKey)> = Vec::new();
         let mut places = Vec::new();
-        for (place, item) in items.iter().enumerate() {
-            let Some(queue) = item.target.queue else { continue };
+        for ((place, item), row) in items.iter().enumerate().zip(&mut rows) {
+            let (Some(queue), key) = (item.target.queue, &item.target.key) else { continue };
             let foreign = queue.host.birth() != self.shard;
-            if foreign || self.filter.may_have(Filter::hash(queue, &item.target.key)) {
-                wanted.push((queue, item.target.key.clone()));
+            if let Some(recent) = self.recent.get(queue, key) {
+                *row = Some(recent.clone());
+            } else if foreign || self.filter.may_have(Filter::hash(queue, key)) {
+                wanted.push((queue, key.clone()));
                 places.push(place);
             }
         }
         let found = facts::url_rows(&*self.engine, &wanted).await?;
-        let mut rows = vec![None; items.len()];
         for (place, row) in places.into_iter().zip(found) {
             if let Some(slot) = rows.get_mut(place) {
                 *slot = row;

@@ -195,7 +195,7 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     if remote.json {
         return output::json(crawl);
     }
-    let mut table = Table::new(["crawl", &crawl.crawl]);
+    let mut table = Table::about("crawl", &crawl.crawl);
     table.row(["urls".into(), output::counts(&crawl.counts)]);
     table.row(["hosts".into(), format!("{}, of which {} active", crawl.hosts, crawl.active_hosts)]);
     table.row(["weight".into(), crawl.weight.to_string()]);

@@ -104,7 +104,7 @@ fn show(remote: &Remote, group: &Group) -> anyhow::Result<()> {
         return output::json(group);
     }
     let now = output::now();
-    let mut table = Table::new(["group", &group.group]);
+    let mut table = Table::about("group", &group.group);
     table.row(["hosts".into(), group.hosts.join(" ")]);
     table.row(["state".into(), format!("{}: {}", word(group.state), group.reason)]);
     table.row(["ready".into(), when(group.ready_at, now)]);

@@ -172,7 +172,7 @@ fn show(remote: &Remote, host: &Host) -> anyhow::Result<()> {
         return output::json(host);
     }
     let now = output::now();
-    let mut table = Table::new(["host", &host.host]);
+    let mut table = Table::about("host", &host.host);
     table.row(["group".into(), host.group.clone()]);
     table.row(["state".into(), format!("{}: {}", word(host.state), host.reason)]);
     table.row(["ready".into(), when(host.ready_at, now)]);

@@ -121,8 +121,7 @@ fn word(state: UrlState) -> String {
 
 fn show(url: &Url) -> anyhow::Result<()> {
     let now = output::now();
-    let mut table = Table::new(["url", "value"]);
-    table.row(["url".into(), url.url.clone()]);
+    let mut table = Table::about("url", &url.url);
     table.row(["host".into(), url.host.clone()]);
     table.row(["crawl".into(), url.crawl.clone()]);
     table.row(["state".into(), word(url.state)]);

@@ -82,7 +82,8 @@ fn explain_host(host: &Host, group: Option<&Group>, now: Timestamp) -> String {
     let mut lines = vec![standing(&host.host, host.state, &host.reason, host.ready_at, now)];
     if host.group != host.host {
         let others = group.map_or(0, |group| group.hosts.len().saturating_sub(1));
-        lines.push(format!("It belongs to group {}, which {others} other hosts share.", host.group));
+        let others = if others == 1 { "one other host".to_owned() } else { format!("{others} other hosts") };
+        lines.push(format!("It belongs to group {}, together with {others}.", host.group));
     }
     lines.push(visits(host.delay_in_force_ms, host.last_visit_at, now));
     lines.push(format!("Its URLs: {}.", counts(&host.counts)));

@@ -28,8 +28,9 @@ Examples:
 Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
 pauses of crawls, groups and hosts.
 Not restored: live reservations and holds (their URLs become queued), attempts and last results, creation dates, the
-time of each host's last visit, why a URL is completed (gone and failed ones count as fetched), metadata of completed
-ones, and the server's default delay. URLs that only URLFrontier's loose rules accept lose priority and depth too.
+time of each host's last visit, due times in the past (they become now), why a URL is completed (gone and failed ones
+count as fetched), metadata of completed ones, and the server's default delay. URLs that only URLFrontier's loose rules
+accept lose priority and depth too.
 
 Settings come first and limits last, so that no URL of the file is turned away by them. Importing twice is harmless, but
 a completed URL of the file completes one of the same name that is queued here.

@@ -2,7 +2,10 @@ use std::io::Write;
 
 use super::*;
 
-fn read(inputs: &[&Path]) -> anyhow::Result<(Vec<(String, String)>, Vec<String>)> {
+/// URLs with their origins.
+type Urls = Vec<(String, String)>;
+
+fn read(inputs: &[&Path]) -> anyhow::Result<(Urls, Vec<String>)> {
     let (sink, mut urls) = mpsc::channel(1_000);
     let inputs: Vec<Input> = inputs.iter().map(|path| Input::new(path)).collect();
     let unread = Source::new(ProgressBar::hidden(), sink).read_all(&inputs)?;

@@ -59,6 +59,10 @@ pub struct Pump<I, A> {
     sink: UnboundedSender<Outcomes>,
     outcomes: UnboundedReceiver<Outcomes>,
     submitting: Option<BoxFuture<'static, ()>>,
+    /// Read, and not yet given to the frontier.
+    gathered: Vec<(u64, Put)>,
+    /// Given to the frontier, and not yet settled.
+    unsettled: usize,
     end: Option<Result<(), Status>>,
 }
 
@@ -70,13 +74,15 @@ where
     /// A pump that reads `incoming`.
     pub fn new(incoming: I, acks: A, submit: Submit, metrics: Arc<GrpcMetrics>) -> Self {
         let (sink, outcomes) = unbounded_channel();
-        Self { incoming, acks, submit, metrics, sink, outcomes, submitting: None, end: None }
+        let gathered = Vec::new();
+        Self { incoming, acks, submit, metrics, sink, outcomes, submitting: None, gathered, unsettled: 0, end: None }
     }
 
     /// Takes what the frontier has settled. True if there was anything.
     fn settle(&mut self, cx: &mut Context<'_>, tally: &mut PutTally) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(outcomes)) = self.outcomes.poll_recv(cx) {
+            self.unsettled = self.unsettled.saturating_sub(outcomes.len());
             for (tag, outcome) in &outcomes {
                 self.acks.settle(*tag, outcome, tally);
             }
@@ -95,29 +101,32 @@ where
         done
     }
 
-    /// Reads as many messages as are there and fit, and submits them in one piece. True if anything was read.
+    /// Reads as many messages as are there and fit. True if anything was read.
     fn read(&mut self, cx: &mut Context<'_>, tally: &mut PutTally) -> bool {
-        if self.submitting.is_some() || self.end.is_some() {
-            return false;
-        }
-        let mut puts = Vec::new();
         let mut read = 0;
-        while read < SUBMIT_MAX && puts.len() < SUBMIT_MAX && self.acks.has_room() {
+        while self.end.is_none() && read < SUBMIT_MAX && self.gathered.len() < SUBMIT_MAX && self.acks.has_room() {
             match Pin::new(&mut self.incoming).poll_next(cx) {
-                Poll::Ready(Some(Ok(message))) => self.acks.take(message, &mut puts, tally),
+                Poll::Ready(Some(Ok(message))) => self.acks.take(message, &mut self.gathered, tally),
                 Poll::Ready(Some(Err(status))) => self.end = Some(Err(refused_message(status))),
                 Poll::Ready(None) => self.end = Some(Ok(())),
                 Poll::Pending => break,
             }
             read += 1;
-            if self.end.is_some() {
-                break;
-            }
-        }
-        if !puts.is_empty() {
-            self.submitting = Some((self.submit)(puts, self.sink.clone()));
         }
         read > 0
+    }
+
+    /// Submits what was gathered. While much is under way, little is held back until more has come: what is settled
+    /// wakes this stream again, and pieces that grow with the load cost the shards less than many small ones.
+    fn launch(&mut self) -> bool {
+        let enough = self.end.is_some() || self.gathered.len() * 2 >= self.unsettled;
+        if self.gathered.is_empty() || self.submitting.is_some() || !enough {
+            return false;
+        }
+        let puts = std::mem::take(&mut self.gathered);
+        self.unsettled += puts.len();
+        self.submitting = Some((self.submit)(puts, self.sink.clone()));
+        true
     }
 }
 
@@ -146,6 +155,7 @@ where
             let mut tally = PutTally::default();
             let mut moved = this.settle(cx, &mut tally);
             moved |= this.read(cx, &mut tally);
+            moved |= this.launch();
             moved |= this.carry_on(cx);
             if tally != PutTally::default() {
                 this.metrics.on_items(tally);

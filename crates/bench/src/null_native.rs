@@ -1,0 +1,55 @@
+//! The null server's native API: bodies are read and answers written in full, and nothing is kept.
+
+use axum::routing::{post, put};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use wayleave_api::Timestamp;
+use wayleave_api::reservations::{
+    ReleaseReservationRequest, Reservation, ReserveGroupsRequest, ReserveGroupsResponse, UrlToFetch,
+};
+use wayleave_api::urls::{AddCounts, AddResult, AddStatus, AddUrlsRequest, AddUrlsResponse};
+
+/// A time that is always to come.
+const LATER: &str = "2100-01-01T00:00:00.000Z";
+
+/// The native calls that the load makes.
+pub fn routes() -> Router {
+    Router::new()
+        .route("/v1/urls", post(add))
+        .route("/v1/crawls/{crawl}", put(async |_: Json<Value>| Json(json!({}))))
+        .route("/v1/reservations", post(reserve))
+        .route("/v1/reservations/{token}/release", post(release))
+}
+
+async fn add(Json(request): Json<AddUrlsRequest>) -> Json<AddUrlsResponse> {
+    let counts = AddCounts { added: request.urls.len() as u64, ..Default::default() };
+    let result = |url: String| AddResult { line: None, url: Some(url), status: AddStatus::Added, reason: None };
+    let results = request.urls.into_iter().map(|to_add| result(to_add.url)).collect();
+    Json(AddUrlsResponse { counts, results: Some(results) })
+}
+
+async fn reserve(Json(request): Json<ReserveGroupsRequest>) -> Json<ReserveGroupsResponse> {
+    let crawl = request.crawl.unwrap_or_default();
+    let Ok(expires_at) = LATER.parse::<Timestamp>() else { return Json(ReserveGroupsResponse::default()) };
+    let page = |no: u64| UrlToFetch {
+        url: format!("https://h{no}.example/0/0/page.html"),
+        crawl: crawl.clone(),
+        priority: 5,
+        depth: 0,
+        attempts: 0,
+        metadata: Default::default(),
+    };
+    let one = |no: u64| Reservation {
+        token: format!("null{no}"),
+        group: format!("h{no}.example"),
+        host: format!("h{no}.example"),
+        expires_at,
+        delay_ms: 0,
+        urls: (0..request.urls.min(1_000)).map(|_| page(no)).collect(),
+    };
+    Json(ReserveGroupsResponse { reservations: (0..request.groups.min(1_000)).map(one).collect() })
+}
+
+async fn release(Json(_): Json<ReleaseReservationRequest>) -> Json<Value> {
+    Json(json!({"group": "null", "ready_at": LATER}))
+}
