@@ -47,11 +47,14 @@ pub fn encode(writes: &[Write]) -> Vec<u8> {
     out.into()
 }
 
-/// Unpacks changes: each key with its value, or none if the row is gone.
+/// A row's key, and its value or none if the row is gone.
+pub type Change<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// Unpacks changes.
 ///
 /// # Errors
 /// If the bytes are not those of such a row.
-pub fn decode(bytes: &[u8]) -> Result<Vec<(&[u8], Option<&[u8]>)>, Damaged> {
+pub fn decode(bytes: &[u8]) -> Result<Vec<Change<'_>>, Damaged> {
     let mut input = Reader::new(bytes);
     if input.byte()? != VERSION {
         return Err(Damaged("a log row has a version that is not known"));

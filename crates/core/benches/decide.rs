@@ -1,0 +1,94 @@
+//! What a decision costs, without any store: puts of new URLs, and visits that hand out and complete one URL.
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use wayleave_core::frontier::State;
+use wayleave_core::frontier::request::{Put, PutKind};
+use wayleave_core::frontier::row::{UrlRow, Write};
+use wayleave_core::frontier::visit::{Found, Want};
+use wayleave_core::ids::ShardId;
+use wayleave_core::metadata::Metadata;
+use wayleave_core::time::{Millis, Time};
+
+const HOSTS: u64 = 10_000;
+const NOW: Time = Time(1_800_000_000_000);
+
+fn put(number: u64, kind: PutKind) -> Put {
+    let host = number % HOSTS;
+    Put {
+        url: format!("https://h{host}.example/page/{number}").into(),
+        host: format!("h{host}.example").into(),
+        crawl: "DEFAULT".into(),
+        kind,
+        metadata: Metadata::default(),
+    }
+}
+
+fn discovered(number: u64) -> Put {
+    put(number, PutKind::Discovered { at: None, priority: 5, depth: 0 })
+}
+
+fn store(state: &mut State, put: Put, row: Option<UrlRow>, writes: &mut Vec<Write>) {
+    let key = state.put_target(&put).key;
+    state.put(put, key, row, NOW, writes);
+}
+
+/// A shard with one queued URL at each host.
+fn filled() -> State {
+    let mut state = State::new(ShardId(0));
+    let mut writes = Vec::new();
+    for number in 0..HOSTS {
+        store(&mut state, discovered(number), None, &mut writes);
+    }
+    state.set_default_delay(Some(Millis(0)), NOW);
+    state.take_changes();
+    state
+}
+
+/// The front of a lane as a scan of the store would find it.
+fn front(state: &State, host: &str, puts: &[Write]) -> Vec<Found> {
+    let queue = state.queue_id(host, "DEFAULT");
+    let found = puts.iter().filter_map(|write| match write {
+        Write::Due(id, turn, key, Some(row)) if Some(*id) == queue => {
+            Some(Found { turn: *turn, key: key.clone(), row: row.clone() })
+        }
+        _ => None,
+    });
+    found.collect()
+}
+
+fn puts(c: &mut Criterion) {
+    c.bench_function("put 1,000 new URLs", |b| {
+        let batch = |state: &mut State| {
+            let mut writes = Vec::with_capacity(2_000);
+            for number in HOSTS..HOSTS + 1_000 {
+                store(state, discovered(number), None, &mut writes);
+            }
+            (writes, state.take_changes())
+        };
+        b.iter_batched_ref(filled, batch, BatchSize::LargeInput);
+    });
+}
+
+fn visits(c: &mut Criterion) {
+    c.bench_function("plan and serve 100 visits", |b| {
+        let mut state = State::new(ShardId(0));
+        let mut writes = Vec::new();
+        for number in 0..100 {
+            store(&mut state, discovered(number), None, &mut writes);
+        }
+        let fronts: Vec<Vec<Found>> = (0..100).map(|n| front(&state, &format!("h{n}.example"), &writes)).collect();
+        let want = Want { crawl: None, urls: 1, held_below: Some(1), bare_hosts: false };
+        let serve = |state: &mut State| {
+            let visits = state.plan_visits(&want, 100, NOW);
+            let mut writes = Vec::new();
+            let serve = |(visit, front): (_, &Vec<Found>)| {
+                state.hand_out(visit, vec![front.clone()], (1, Millis(30_000)), NOW, &mut writes)
+            };
+            visits.iter().zip(&fronts).map(serve).map(|urls| urls.len()).sum::<usize>()
+        };
+        b.iter_batched_ref(filled, serve, BatchSize::LargeInput);
+    });
+}
+
+criterion_group!(benches, puts, visits);
+criterion_main!(benches);
