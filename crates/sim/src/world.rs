@@ -40,6 +40,7 @@ impl World {
         let mut config = Config::new(SHARDS);
         config.log_bytes_max = 4_000;
         config.head_rows_max = 64;
+        config.recent_rows_max = 8;
         config.entropy = Arc::new(move || {
             let chance = Chance::new(drawn.fetch_add(1, Ordering::Relaxed), 7);
             u128::from(chance.draw()) << 64 | u128::from(chance.draw())
