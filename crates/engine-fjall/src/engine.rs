@@ -208,11 +208,10 @@ fn make_database(path: &Path, options: &Options) -> Result<(), fjall::Error> {
     Database::builder(path).open()?.keyspace(KEYSPACE, settings).map(drop)
 }
 
-/// Threads that flush and compact. With two, one of them spins while the other compacts; on a small machine one does it
-/// all, on a larger one there are always some to spare.
+/// Threads that flush and compact. The first prefers to flush, and spins while a compaction is asked for and nobody else
+/// is free to do it; with one thread alone flushes wait behind compactions, and memory and journals pile up.
 fn background_threads() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores <= 2 { 1 } else { cores.min(4) }
+    std::thread::available_parallelism().map_or(3, |cores| cores.get().clamp(3, 6))
 }
 
 /// Opens what [`make_database`] has made. The database itself would rather make anew what it misses, so a loss must be
