@@ -5,6 +5,7 @@ use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::visit::{Found, LaneScan, Visit};
 use wayleave_core::ids::QueueId;
 use wayleave_core::limits::READ_AHEAD;
+use wayleave_core::time::Time;
 use wayleave_engine::rows::{due, url};
 use wayleave_engine::{Engine, Error, Key, Scan};
 
@@ -41,7 +42,7 @@ pub(crate) async fn fronts(
     engine: &dyn Engine,
     heads: &mut Heads,
     visits: &[Visit],
-    most: usize,
+    (most, now): (usize, Time),
 ) -> Result<Vec<Vec<Vec<Found>>>, Error> {
     // The first lane of a visit is seldom too short, so all visits' first lanes are read in one go.
     let first: Vec<&LaneScan> = visits.iter().filter_map(|visit| visit.scans.first()).collect();
@@ -49,14 +50,14 @@ pub(crate) async fn fronts(
     let mut fronts = Vec::with_capacity(visits.len());
     for visit in visits {
         let mut found = Vec::new();
-        let mut rows = 0;
+        let mut due = 0;
         for (i, scan) in visit.scans.iter().enumerate() {
-            if i > 0 && rows >= most {
+            if i > 0 && due >= most {
                 break;
             }
             let lane = if i == 0 { first.next() } else { scan_lanes(engine, heads, &[scan]).await?.pop() };
             let lane = lane.unwrap_or_default();
-            rows += lane.len();
+            due += lane.iter().filter(|found| found.turn.due <= now).count();
             found.push(lane);
         }
         fronts.push(found);

@@ -149,6 +149,7 @@ impl Frontier {
 
     async fn reserve_now(&self, request: &Reserve) -> Answer<Vec<Reservation>> {
         let mut granted = Vec::new();
+        let mut trouble = None;
         for shard in self.pulse.ready(self.now()) {
             let groups = request.groups.saturating_sub(granted.len());
             if groups == 0 {
@@ -158,12 +159,11 @@ impl Frontier {
             let ask = self.router.ask(ShardId(shard as u16), |reply| Message::Reserve { request, reply });
             match ask.await {
                 Ok(more) => granted.extend(more),
-                // What was granted is durable and must reach its holder.
-                Err(_) if !granted.is_empty() => break,
-                Err(refusal) => return Err(refusal),
+                // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
+                Err(refusal) => trouble = Some(refusal),
             }
         }
-        Ok(granted)
+        if granted.is_empty() { trouble.map_or(Ok(granted), Err) } else { Ok(granted) }
     }
 
     /// Extends a reservation; says the new deadline.
@@ -294,6 +294,7 @@ impl Frontier {
         }
         let mut urls: Vec<UrlToFetch> = Vec::new();
         let mut queues = request.queues;
+        let mut trouble = None;
         for shard in self.pulse.ready(self.now()) {
             if queues == 0 || urls.len() >= limits::HAND_OUT_TOTAL_MAX {
                 break;
@@ -307,11 +308,10 @@ impl Frontier {
                     queues = queues.saturating_sub(served.len());
                     urls.extend(more);
                 }
-                Err(_) if !urls.is_empty() => break,
-                Err(refusal) => return Err(refusal),
+                Err(refusal) => trouble = Some(refusal),
             }
         }
-        Ok(urls)
+        if urls.is_empty() { trouble.map_or(Ok(urls), Err) } else { Ok(urls) }
     }
 
     /// Sets whether the paced form serves at all; durable.

@@ -107,7 +107,7 @@ impl Owner {
             if visits.is_empty() {
                 break;
             }
-            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, request.urls).await?;
+            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, (request.urls, now)).await?;
             let mut writes = Vec::new();
             for (visit, found) in visits.iter().zip(fronts) {
                 let out = self.state.hand_out(visit, found, (request.urls, request.hold), now, &mut writes);
@@ -135,7 +135,7 @@ impl Owner {
             if visits.is_empty() {
                 break;
             }
-            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, request.urls).await?;
+            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, (request.urls, now)).await?;
             let mut writes = Vec::new();
             for (visit, found) in visits.iter().zip(fronts) {
                 let grant = Grant {

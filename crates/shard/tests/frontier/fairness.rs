@@ -122,3 +122,14 @@ async fn urls_of_one_priority_go_by_due_time() {
     let order: Vec<String> = (0..9).map(|n| format!("http://a.example/{}", 9 - n)).collect();
     assert_eq!(texts(&visit.urls), order);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_visit_is_filled_from_lower_priorities_where_the_higher_ones_are_not_due_yet() {
+    let world = World::new(1).await;
+    let later = Time(world.now().0 + 60_000);
+    let mut puts = vec![ranked("http://a.example/now", 5), ranked("http://a.example/low", 0)];
+    puts.extend((0..9).map(|n| disc_at(&format!("http://a.example/later{n}"), later)));
+    world.put(puts).await;
+    let visit = world.reserve(1, 2).await.remove(0);
+    assert_eq!(texts(&visit.urls), ["http://a.example/now", "http://a.example/low"]);
+}
