@@ -55,7 +55,9 @@ impl Frontier {
         }
         let (router, moves) = (Router::new(inboxes), Arc::default());
         let frontier = Self { router, pulse, engine, active: Arc::new(AtomicBool::new(true)), moves };
-        frontier.learn().await?;
+        // A shard that cannot be opened turns its callers away; what matters to them is why.
+        let why = |refusal| lock(&frontier.pulse.trouble).clone().map_or(refusal, Refusal::Unavailable);
+        frontier.learn().await.map_err(why)?;
         Ok(frontier)
     }
 
