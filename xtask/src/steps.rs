@@ -42,7 +42,7 @@ fn deny(root: &Path) -> Result<()> {
         cargo(root, &["install", "cargo-deny", "--locked"])
             .context("cannot install cargo-deny: install it by hand, then run this again")?;
     }
-    cargo(root, &["deny", "--offline", "check", "licenses", "bans", "sources"])
+    cargo(root, &["deny", "check", "licenses", "bans", "sources"])
 }
 
 fn heading(name: &str) {
