@@ -1,6 +1,8 @@
 //! Sixteen workers over forty hosts, ten of which share an alias; some workers die with a lease. The clock is the workers'
 //! own: what they see can only be later than a grant and earlier than a release, so every check errs on the strict side.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests may fail loudly")]
+
 mod support;
 
 use std::collections::BTreeMap;

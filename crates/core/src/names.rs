@@ -36,6 +36,9 @@ pub enum BadName {
     /// It is no host name.
     #[error("'{0}' is not a host name or IP address")]
     NotAHost(String),
+    /// It is more than a host name.
+    #[error("'{0}' is more than a host name: leave out the scheme, the port and the path")]
+    MoreThanAHost(String),
     /// It is no alias.
     #[error("'{0}' is not an alias: use one word of letters, digits, '_' and '-' that is not a host name")]
     NotAnAlias(String),
@@ -79,6 +82,11 @@ pub fn host_or_key(text: &str) -> Result<HostName, BadName> {
         Ok(name) => Ok(name),
         Err(BadName::NotAHost(_)) => {
             check_key(text)?;
+            // A slip that would be kept as a queue key of its own and then do nothing.
+            let port = text.rsplit_once(':').filter(|(name, port)| port.parse::<u16>().is_ok() && host(name).is_ok());
+            if text.contains("://") || port.is_some() {
+                return Err(BadName::MoreThanAHost(text.chars().take(80).collect()));
+            }
             Ok(text.into())
         }
         Err(other) => Err(other),
@@ -162,6 +170,15 @@ mod tests {
         }
         for text in ["", "a b", "a/b", "ex ample", "http://x", "a:80x"] {
             assert!(host(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_may_be_any_word_but_not_a_url_or_a_host_with_a_port() {
+        assert_eq!(host_or_key("_DEFAULT_ x").as_deref(), Ok("_DEFAULT_ x"));
+        assert_eq!(host_or_key("2001:db8::1").as_deref(), Ok("[2001:db8::1]"));
+        for text in ["https://a.example/", "a.example:443", "[::1]:80"] {
+            assert!(matches!(host_or_key(text), Err(BadName::MoreThanAHost(_))), "{text}");
         }
     }
 

@@ -13,7 +13,7 @@ use wayleave_engine::{Batch, Commit, Engine, Error, Key, Pending, Row, Scan, Val
 use crate::clock::Clock;
 use crate::fence_row::{self, FenceRow};
 use crate::folder::Folder;
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::open_error::OpenError;
 use crate::syncer::Syncer;
 use crate::trouble;
@@ -223,6 +223,10 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     if !path.join("version").exists() {
         return Err(damaged("db/version is missing"));
     }
+    let io = |error| OpenError::io(folder.path(), error);
+    let Some(written) = journal::newest_content(&path).map_err(io)? else {
+        return Err(damaged("the journal in db is missing"));
+    };
     let builder = Database::builder(path)
         .cache_size(options.cache_bytes)
         .manual_journal_persist(true)
@@ -230,6 +234,14 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     let database = builder.open().map_err(broken)?;
     if !database.keyspace_exists(KEYSPACE) {
         return Err(damaged("the tables in db/keyspaces are missing"));
+    }
+    let kept = journal::length(&written.path).map_err(io)?;
+    if kept < written.bytes {
+        // After a power cut this is the batch that nobody was answered. It cannot be told from damage to the last journal.
+        tracing::warn!(
+            journal.path = %written.path.display(), journal.bytes_kept = kept, journal.bytes_dropped = written.bytes - kept,
+            "the end of the journal could not be read and was dropped; after a clean stop this means damage: check the disk"
+        );
     }
     let rows = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default).map_err(broken)?;
     Ok((database, rows))

@@ -137,9 +137,15 @@ async fn the_number_of_shards_is_that_of_the_creation() {
 #[tokio::test]
 async fn a_damaged_database_is_told_as_such() {
     type Damage = fn(&Path);
-    let damages: [(&str, Damage); 4] = [
+    let damages: [(&str, Damage); 5] = [
         ("no lock file", |db| fs::remove_file(db.join("lock")).unwrap()),
         ("no version", |db| fs::remove_file(db.join("version")).unwrap()),
+        ("no journal", |db| {
+            let journals = fs::read_dir(db).unwrap().map(|entry| entry.unwrap().path());
+            journals
+                .filter(|path| path.extension().is_some_and(|e| e == "jnl"))
+                .for_each(|path| fs::remove_file(path).unwrap());
+        }),
         ("a strange version", |db| fs::write(db.join("version"), "strange").unwrap()),
         ("no tables", |db| fs::remove_dir_all(db.join("keyspaces")).unwrap()),
     ];

@@ -3,9 +3,12 @@
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = "jnl";
+/// Journals are read from their end in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// The journal that batches go to now.
 pub(crate) struct Journal {
@@ -20,15 +23,7 @@ impl Journal {
     /// # Errors
     /// If there is none or it cannot be opened.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
-        let mut newest = None;
-        for entry in std::fs::read_dir(folder)? {
-            let path = entry?.path();
-            let id = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-            if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
-                newest = newest.max(id);
-            }
-        }
-        let id = newest.ok_or_else(|| Error::new(ErrorKind::NotFound, "the database has no journal"))?;
+        let id = newest(folder)?.ok_or_else(|| Error::new(ErrorKind::NotFound, "the database has no journal"))?;
         let file = File::open(folder.join(format!("{id}.{SUFFIX}")))?;
         Ok(Self { folder: folder.into(), id, file })
     }
@@ -45,6 +40,59 @@ impl Journal {
             *self = Self::open(&self.folder)?;
         }
         self.file.sync_data()
+    }
+}
+
+/// The number of the newest journal.
+fn newest(folder: &Path) -> Result<Option<u64>> {
+    let mut newest = None;
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let id = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
+            newest = newest.max(id);
+        }
+    }
+    Ok(newest)
+}
+
+/// A journal and how far it was written; the room behind that was only set aside.
+pub(crate) struct Content {
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+/// How far the newest journal was written, before the database opens it; none if there is no journal.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn newest_content(folder: &Path) -> Result<Option<Content>> {
+    let Some(id) = newest(folder)? else { return Ok(None) };
+    let path = folder.join(format!("{id}.{SUFFIX}"));
+    let file = File::open(&path)?;
+    let mut end = file.metadata()?.len();
+    let mut piece = vec![0; PIECE_BYTES];
+    while end > 0 {
+        let start = end.saturating_sub(PIECE_BYTES as u64);
+        let piece = piece.get_mut(..(end - start) as usize).unwrap_or_default();
+        file.read_exact_at(piece, start)?;
+        if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+            return Ok(Some(Content { path, bytes: start + last as u64 + 1 }));
+        }
+        end = start;
+    }
+    Ok(Some(Content { path, bytes: 0 }))
+}
+
+/// How long a journal is; as long as can be if the database has done away with it since, for then all of it was kept.
+///
+/// # Errors
+/// If the system cannot say.
+pub(crate) fn length(path: &Path) -> Result<u64> {
+    match std::fs::metadata(path) {
+        Ok(data) => Ok(data.len()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(u64::MAX),
+        Err(error) => Err(error),
     }
 }
 
@@ -65,5 +113,15 @@ mod tests {
         std::fs::write(folder.path().join("11.jnl"), "x").unwrap();
         journal.sync().unwrap();
         assert_eq!(journal.id, 11);
+    }
+
+    #[test]
+    fn what_was_written_ends_before_the_room_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(newest_content(folder.path()).unwrap().is_none());
+        let mut bytes = b"batches".to_vec();
+        bytes.resize(3 * PIECE_BYTES + 5, 0);
+        std::fs::write(folder.path().join("4.jnl"), bytes).unwrap();
+        assert_eq!(newest_content(folder.path()).unwrap().map(|content| content.bytes), Some(7));
     }
 }

@@ -100,7 +100,7 @@ impl OpenError {
             fjall::Error::Locked => Self::InUse { path: folder },
             fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => match io.kind() {
                 // The database misses or misreads a file of its own.
-                ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData => {
+                ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => {
                     Self::Damaged { path: folder, what: io.to_string() }
                 }
                 _ => Self::io(path, io),

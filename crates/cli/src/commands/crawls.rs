@@ -23,7 +23,8 @@ pub enum Command {
     /// Make a crawl or change its settings
     #[command(after_help = SET_HELP)]
     Set(Box<SetArgs>),
-    /// Remove a crawl: its URLs, queues and settings
+    /// Remove a crawl: its URLs, queues and settings; a host that has no other queue is forgotten, with its settings and its
+    /// last visit
     Delete {
         /// Its name
         crawl: String,

@@ -22,7 +22,7 @@ pub enum Command {
     /// Set how a host is visited; it need not be known yet
     #[command(after_help = SET_HELP)]
     Set(Box<SetArgs>),
-    /// Remove one crawl's URLs of a host
+    /// Remove one crawl's URLs of a host; with its last queue the host is forgotten, its settings and last visit too
     DeleteQueue {
         /// Host name, IP address or queue key
         host: String,

@@ -56,6 +56,9 @@ pub fn read(
 
 fn parse(text: &str, crawl: Option<&str>) -> Line {
     if !text.starts_with('{') {
+        if !text.contains("://") {
+            return Line::Bad("neither JSON nor a URL".to_owned());
+        }
         return Line::Item(Box::new(bare(text, crawl)));
     }
     let value: Value = match serde_json::from_str(text) {
@@ -84,6 +87,7 @@ mod tests {
 
     #[test]
     fn each_form_of_a_line_is_told_apart() {
+        assert!(matches!(parse("not json", None), Line::Bad(_)));
         assert_eq!(parse("http://a/", Some("c")), Line::Item(Box::new(bare("http://a/", Some("c")))));
         assert_eq!(parse(r#"{"end":{"crawls":0,"groups":0,"hosts":0,"urls":2}}"#, None), {
             Line::Record(Record::End(Totals { urls: 2, ..Totals::default() }))

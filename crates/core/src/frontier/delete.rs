@@ -60,7 +60,11 @@ impl State {
         let group = self.hosts[ix].group;
         let queue = self.hosts[ix].queues.remove(at);
         let counts = queue.counts();
-        writes.push(Write::Job(QueueId { host: self.hosts[ix].id, no: queue.no }, true));
+        let id = QueueId { host: self.hosts[ix].id, no: queue.no };
+        let leases = self.groups[group].leases.iter().filter_map(|token| self.leases.get(token));
+        let leased = leases.flat_map(|lease| &lease.urls).filter(|(queue, _)| *queue == id).count() as u64;
+        self.holds = self.holds.saturating_sub(counts.reserved.saturating_sub(leased));
+        writes.push(Write::Job(id, true));
         if let Some(crawl) = self.crawls.get_mut(&queue.crawl) {
             crawl.counts.subtract(&counts);
             crawl.queues = crawl.queues.saturating_sub(1);

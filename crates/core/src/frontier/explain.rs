@@ -81,20 +81,23 @@ impl State {
                 let crawls = h.queues.iter().map(|q| q.crawl).chain([CrawlNo::NONE]);
                 let running =
                     crawls.filter(|no| !self.crawl_of(*no).is_some_and(|c| c.settings.paused) && !self.is_spent(*no));
-                running.filter_map(|no| self.host_chance(h, no)).map(|(due, _)| due.max(h.blocked_until()))
+                let chance =
+                    |no| self.host_chance(h, no).map(|(due, _)| (due.max(h.blocked_until()), no == CrawlNo::NONE));
+                running.filter_map(chance)
             })
             .min();
-        let Some(due) = due else { return self.idle(&hosts) };
+        let Some((due, bare)) = due else { return self.idle(&hosts) };
         let gate = self.gate(ix);
         let at = gate.max(due);
         if at <= now {
-            let reason = "a URL is due and the delay since the last visit has passed".to_owned();
+            let what = if bare { "the host itself is queued" } else { "a URL is due" };
+            let reason = format!("{what} and the delay since the last visit has passed");
             return Standing { state: Is::Ready, reason, ready_at: Some(at) };
         }
         let reason = if gate >= due {
             format!("the delay of {} ms since the last visit has not passed", self.delay(ix).0)
         } else {
-            "its next URL is due then".to_owned()
+            if bare { "the host itself is queued for then" } else { "its next URL is due then" }.to_owned()
         };
         Standing { state: Is::Waiting, reason, ready_at: Some(at) }
     }
