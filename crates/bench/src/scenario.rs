@@ -18,6 +18,8 @@ pub const HELP: &str = "Scenarios:
   ingest-0, ingest-30, ingest-45  4 streams in with so many percent known
   native-put, native-cycle        HTTP: batches of 100 in; reservations taken and released, 4 clients
 
+It fills the server it measures with URLs of crawls named bench-*: give it a server of its own.
+
 Examples:
   wayleave bench --scenario put,get-10x1 --pid $(pgrep -x wayleave)
   wayleave bench --beside 127.0.0.1:7072 --json > result.json

@@ -78,7 +78,6 @@ async fn a_hold_ends_at_its_time_and_is_thirty_seconds_by_default() {
 }
 
 #[tokio::test]
-#[ignore = "a shard does not tell when its next hold ends, so it is only asked after its own timer has fired"]
 async fn a_hold_that_has_ended_is_seen_without_naming_its_queue() {
     let mut world = world().await;
     world.seed("", &["http://a.com/"]).await;
