@@ -48,7 +48,7 @@ impl Frontier {
         let pulse = Arc::new(Pulse::new(config.shards));
         let mut inboxes = Vec::with_capacity(config.shards.into());
         for shard in (0..config.shards).map(ShardId) {
-            let (inbox, messages) = mpsc::channel(limits::SHARD_QUEUE_MAX);
+            let (inbox, messages) = crate::inbox::inbox();
             inboxes.push(inbox);
             let (engine, config, pulse) = (engine.clone(), config.clone(), pulse.clone());
             runtime.spawn(owner::run(Post { shard, engine, config, pulse }, messages));

@@ -12,6 +12,7 @@ mod frontier;
 mod handle;
 mod heads;
 mod hot_log;
+mod inbox;
 mod listing;
 mod message;
 mod moving;

@@ -12,6 +12,8 @@ use wayleave_core::names::{Alias, CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Key};
 
+use crate::inbox::Inbox;
+
 /// Outcomes of a streamed put, each with the tag that its item was sent under.
 pub type Outcomes = Vec<(u64, PutOutcome)>;
 /// Where an answer goes.
@@ -71,7 +73,7 @@ pub(crate) enum Message {
     Give {
         hosts: Vec<HostName>,
         alias: Option<Alias>,
-        to: mpsc::Sender<Message>,
+        to: Inbox,
         same: bool,
         reply: Reply<()>,
     },

@@ -1,7 +1,7 @@
 //! Moving hosts between groups: the giver's side and the taker's side of one commit that is fenced by both.
 
 use hashbrown::HashSet;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use wayleave_core::frontier::move_host::Moving;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
@@ -13,6 +13,7 @@ use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
 use wayleave_engine::{Batch, Error, Scan};
 
+use crate::inbox::Inbox;
 use crate::message::{Message, Reply};
 use crate::open::damaged;
 use crate::owner::Owner;
@@ -25,7 +26,7 @@ impl Owner {
         &mut self,
         hosts: Vec<HostName>,
         alias: Option<Alias>,
-        to: mpsc::Sender<Message>,
+        to: Inbox,
         same: bool,
         reply: Reply<()>,
     ) -> Result<(), Error> {

@@ -23,6 +23,7 @@ use crate::cycle::{self, Cycle, Failure};
 use crate::filter::Filter;
 use crate::heads::Heads;
 use crate::hot_log::HotLog;
+use crate::inbox::Mail;
 use crate::message::Message;
 use crate::open::{self, Opened};
 use crate::pulse::{Pulse, lock};
@@ -66,7 +67,7 @@ enum End {
 }
 
 /// Runs a shard until it is told to stop, reopening it whenever its memory can no longer be trusted.
-pub(crate) async fn run(post: Post, mut inbox: mpsc::Receiver<Message>) {
+pub(crate) async fn run(post: Post, mut inbox: Mail) {
     loop {
         let opened = tokio::select! {
             biased;
@@ -94,7 +95,7 @@ pub(crate) async fn run(post: Post, mut inbox: mpsc::Receiver<Message>) {
 }
 
 /// Refuses what arrives while the shard is not open; returns when told to stop.
-async fn refuse_while_closed(inbox: &mut mpsc::Receiver<Message>, post: &Post) {
+async fn refuse_while_closed(inbox: &mut Mail, post: &Post) {
     loop {
         // While a shard opens normally its callers wait; only one that cannot be opened turns them away.
         if lock(&post.pulse.trouble).is_none() {
@@ -111,7 +112,7 @@ async fn refuse_while_closed(inbox: &mut mpsc::Receiver<Message>, post: &Post) {
     }
 }
 
-async fn serve(mut owner: Owner, inbox: &mut mpsc::Receiver<Message>) -> End {
+async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
     let failure = Arc::new(Failure::default());
     let (cycles, waiting) = mpsc::channel(limits::COMMITS_IN_FLIGHT_MAX);
     let answering = tokio::spawn(cycle::answer(waiting, failure.clone()));
@@ -202,7 +203,7 @@ impl Owner {
     async fn turn(
         &mut self,
         first: Option<Message>,
-        inbox: &mut mpsc::Receiver<Message>,
+        inbox: &mut Mail,
         stop: &mut Option<tokio::sync::oneshot::Sender<()>>,
     ) -> Result<(), Error> {
         self.sweep().await?;
@@ -215,15 +216,16 @@ impl Owner {
             match message {
                 Message::Put { items, sink } => puts.add(items, sink),
                 Message::Stop { done } => {
+                    // What waits in the other line came before and is still done.
                     *stop = Some(done);
-                    break;
+                    left = usize::from(u16::MAX);
                 }
                 other => {
                     self.put_all(std::mem::take(&mut puts)).await?;
                     self.handle(other).await?;
                 }
             }
-            next = if left > 0 { inbox.try_recv().ok() } else { None };
+            next = if left > 0 { inbox.try_recv() } else { None };
         }
         self.put_all(puts).await?;
         self.tidy().await

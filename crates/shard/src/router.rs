@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
 use hashbrown::HashMap;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
@@ -12,6 +12,7 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::names::{Alias, HostName};
 use wayleave_core::time::Time;
 
+use crate::inbox::Inbox;
 use crate::message::{Message, Reply, decide};
 
 /// An answer or the reason why not.
@@ -28,7 +29,7 @@ pub fn home(name: &str, shards: u16) -> ShardId {
 
 /// The sending ends of all owners, and hints where hosts live that have moved to an alias.
 pub(crate) struct Router {
-    pub inboxes: Vec<mpsc::Sender<Message>>,
+    pub inboxes: Vec<Inbox>,
     /// Which alias a host lives with. Only a hint: an owner refuses a host that is not its own.
     moved: RwLock<HashMap<HostName, Alias>>,
     /// Whether a move failed half-way or a shard refused a host: the hints are to be asked for again.
@@ -47,7 +48,7 @@ pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
 }
 
 impl Router {
-    pub fn new(inboxes: Vec<mpsc::Sender<Message>>) -> Arc<Self> {
+    pub fn new(inboxes: Vec<Inbox>) -> Arc<Self> {
         Arc::new(Self { inboxes, moved: RwLock::default(), stale: AtomicBool::new(false) })
     }
 
