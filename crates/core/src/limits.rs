@@ -90,7 +90,8 @@ pub const FOUND_MAX: usize = 10_000;
 pub const SHARD_BATCH_MAX: usize = 1_024;
 /// Commands that wait for one shard.
 pub const SHARD_QUEUE_MAX: usize = 4_096;
-/// Commits of one shard that may be under way at once.
+/// Turns of one shard that may wait behind the one whose commits are being made durable. More would only make the commits
+/// smaller: what arrives meanwhile goes into the next turn.
 pub const COMMITS_IN_FLIGHT_MAX: usize = 1;
 /// Heads of a queue's lane that are read ahead and kept in memory.
 pub const READ_AHEAD: usize = 8;
