@@ -8,7 +8,7 @@ use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::fences::{Fences, Turn};
-use wayleave_engine::{Batch, Commit, Engine, Error, Key, Pending, Row, Scan, Value, Write};
+use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value, Write};
 
 use crate::clock::Clock;
 use crate::fence_row::{self, FenceRow};
@@ -87,9 +87,10 @@ impl Fjall {
         self.folder.path()
     }
 
-    fn try_own(&self, shard: ShardId) -> Result<(Turn, Commit), Error> {
+    fn try_own(&self, shard: ShardId, expects: &[Expect]) -> Result<(Turn, Commit), Error> {
         self.syncer.check()?;
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_rows(expects)?;
         let old = fences.turn(shard);
         let turn = Turn { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         self.apply(vec![FenceRow { turn, at: self.clock.now() }.write(shard)])?;
@@ -101,12 +102,7 @@ impl Fjall {
         self.syncer.check()?;
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = fences.check(&batch.fences)?;
-        for (key, expected) in &batch.expects {
-            let found = self.rows.get(key).map_err(|error| trouble::on_read(&error))?;
-            if found.as_deref() != expected.as_deref() {
-                return Err(Error::Conflict);
-            }
-        }
+        self.check_rows(&batch.expects)?;
         let mut writes = batch.writes;
         let at = self.clock.now();
         writes.extend(turns.iter().map(|(shard, turn)| FenceRow { turn: *turn, at }.write(*shard)));
@@ -116,6 +112,17 @@ impl Fjall {
         }
         // Inside the lock: the order of the answers is the order of the batches.
         Ok(self.syncer.answer())
+    }
+
+    /// Whether rows are as expected. The caller holds the fences.
+    fn check_rows(&self, expects: &[Expect]) -> Result<(), Error> {
+        for (key, expected) in expects {
+            let found = self.rows.get(key).map_err(|error| trouble::on_read(&error))?;
+            if found.as_deref() != expected.as_deref() {
+                return Err(Error::Conflict);
+            }
+        }
+        Ok(())
     }
 
     /// Makes writes visible, not durable. The caller holds the fences.
@@ -182,8 +189,8 @@ impl Engine for Fjall {
         self.clock.now()
     }
 
-    fn own(&self, shard: ShardId) -> Pending<'_, (Epoch, u64)> {
-        match self.try_own(shard) {
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        match self.try_own(shard, expects) {
             Ok((turn, durable)) => durable.map(move |done| done.map(|()| (turn.epoch, turn.seq))).boxed(),
             Err(error) => std::future::ready(Err(error)).boxed(),
         }
@@ -195,6 +202,13 @@ impl Engine for Fjall {
 
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
         std::future::ready(self.try_scan(scans)).boxed()
+    }
+
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        // The time first: what is read afterwards lay there then or came later. Nobody else has this folder, so it is
+        // always the same store.
+        let now = self.clock.now();
+        std::future::ready(self.try_scan(scans).map(|rows| Look { now, incarnation: 0, rows })).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {

@@ -70,7 +70,7 @@ async fn what_was_answered_is_there_after_a_kill() {
             let after = killed(&store.engine);
             let engine = open(after.path());
             assert_eq!(names(&engine, all(1)).await.len() as u64, seq);
-            assert_eq!(engine.own(ShardId(1)).await, Ok((Epoch(epoch.0 + 1), seq)));
+            assert_eq!(engine.own(ShardId(1), &[]).await, Ok((Epoch(epoch.0 + 1), seq)));
         }
     }
 }
@@ -89,7 +89,7 @@ async fn a_batch_cut_off_in_the_journal_is_left_out_as_a_whole() {
     fs::OpenOptions::new().write(true).open(journal).unwrap().set_len(end - 3).unwrap();
     let engine = open(after.path());
     check(&engine, 1, [("a", Some("1")), ("b", None)]).await;
-    assert_eq!(engine.own(ShardId(1)).await, Ok((Epoch(epoch.0 + 1), 1)));
+    assert_eq!(engine.own(ShardId(1), &[]).await, Ok((Epoch(epoch.0 + 1), 1)));
 }
 
 /// Where the zeros begin that a journal is laid out with.

@@ -1,6 +1,7 @@
 //! What goes to an engine: keys, values, scans, and batches with their fences.
 
 use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Time;
 
 /// An ordered key. The first two bytes are the shard that the row belongs to, the third is the row's kind. Kind 0 is kept
 /// for engines: callers neither read nor write it.
@@ -48,13 +49,28 @@ pub struct Fence {
     pub seq: u64,
 }
 
+/// A row that must have this value (none: must be absent).
+pub type Expect = (Key, Option<Value>);
+
+/// Rows as they lie in the store itself, and the store's own time at which they lay there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The store's time when it read the rows: never ahead of the time at which a later change counts.
+    pub now: Time,
+    /// Changes when another store has stepped in for this one, as after a failover: what was granted shortly before may
+    /// be lost.
+    pub incarnation: u64,
+    /// The rows of each scan, in its order.
+    pub rows: Vec<Vec<Row>>,
+}
+
 /// Writes that become durable together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// All must hold. Fences of one shard count one after the other.
     pub fences: Vec<Fence>,
-    /// Rows that must have these values (none: must be absent), else the batch is a conflict.
-    pub expects: Vec<(Key, Option<Value>)>,
+    /// What must hold of rows, else the batch is a conflict.
+    pub expects: Vec<Expect>,
     /// The changes. If a key comes twice the later one counts.
     pub writes: Vec<Write>,
 }

@@ -12,7 +12,7 @@ pub mod memory;
 pub mod rows;
 pub mod suite;
 
-pub use batch::{Batch, Fence, Key, Row, Scan, Value, Write};
+pub use batch::{Batch, Expect, Fence, Key, Look, Row, Scan, Value, Write};
 pub use contract::{Commit, Engine, Pending};
 pub use error::Error;
 pub use memory::Memory;

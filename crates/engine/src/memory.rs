@@ -13,7 +13,7 @@ use wayleave_core::time::Time;
 
 use crate::clock::Clock;
 use crate::fences::{Fences, Turn};
-use crate::{Batch, Commit, Engine, Error, Key, Pending, Row, Scan, Value};
+use crate::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value};
 
 /// An engine that forgets everything when it is dropped.
 pub struct Memory {
@@ -27,6 +27,8 @@ struct State {
     fences: Fences,
     /// The latest time told: a clock that steps back must not be seen.
     last: Time,
+    /// Which store this is: another one after [`Memory::fail_over`].
+    incarnation: u64,
     /// Durable only when told.
     stepped: bool,
     /// Visible but not durable, in commit order.
@@ -99,11 +101,17 @@ impl Memory {
             rows: std::mem::take(&mut state.rows),
             fences: std::mem::take(&mut state.fences),
             last: state.last,
+            incarnation: state.incarnation,
             stepped: state.stepped,
             ..State::default()
         };
         state.outage = Some("the store crashed; open it again".into());
         Self { clock: Arc::clone(&self.clock), state: Mutex::new(next) }
+    }
+
+    /// From now on another store answers, with the same rows.
+    pub fn fail_over(&self) {
+        self.lock().incarnation += 1;
     }
 
     /// From now on every call is refused as unavailable, until [`Memory::end_outage`].
@@ -131,9 +139,10 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_own(&self, shard: ShardId) -> Result<(Turn, Commit), Error> {
+    fn try_own(&self, shard: ShardId, expects: &[Expect]) -> Result<(Turn, Commit), Error> {
         let mut state = self.lock();
         state.refuse()?;
+        state.check(expects)?;
         let old = state.fences.turn(shard);
         let new = Turn { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         state.fences.set(shard, new);
@@ -144,9 +153,7 @@ impl Memory {
         let mut state = self.lock();
         state.refuse()?;
         let turns = state.fences.check(&batch.fences)?;
-        if batch.expects.iter().any(|(key, value)| state.rows.get(key) != value.as_ref()) {
-            return Err(Error::Conflict);
-        }
+        state.check(&batch.expects)?;
         let lost = state.lost_answers.pop_front();
         if lost == Some(LostAnswer::Dropped) {
             return Err(Error::OutcomeUnknown("the answer was lost".into()));
@@ -178,6 +185,12 @@ impl Memory {
         Ok(scans.iter().map(|scan| state.scan(scan)).collect())
     }
 
+    fn try_look(&self, scans: &[Scan]) -> Result<Look, Error> {
+        let now = self.now();
+        let rows = self.try_scan(scans)?;
+        Ok(Look { now, incarnation: self.lock().incarnation, rows })
+    }
+
     fn try_get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
         let mut state = self.lock();
         state.refuse()?;
@@ -191,6 +204,11 @@ impl State {
             return Err(Error::Unavailable(why.clone()));
         }
         self.refusals.pop_front().map_or(Ok(()), Err)
+    }
+
+    fn check(&self, expects: &[Expect]) -> Result<(), Error> {
+        let holds = expects.iter().all(|(key, value)| self.rows.get(key) == value.as_ref());
+        if holds { Ok(()) } else { Err(Error::Conflict) }
     }
 
     fn scan(&self, scan: &Scan) -> Vec<Row> {
@@ -235,8 +253,8 @@ impl Engine for Memory {
         state.last
     }
 
-    fn own(&self, shard: ShardId) -> Pending<'_, (Epoch, u64)> {
-        match self.try_own(shard) {
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        match self.try_own(shard, expects) {
             Ok((turn, durable)) => durable.map(move |done| done.map(|()| (turn.epoch, turn.seq))).boxed(),
             Err(error) => std::future::ready(Err(error)).boxed(),
         }
@@ -248,6 +266,10 @@ impl Engine for Memory {
 
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
         std::future::ready(self.try_scan(scans)).boxed()
+    }
+
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        std::future::ready(self.try_look(scans)).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {

@@ -72,12 +72,12 @@ async fn a_crash_keeps_the_durable_batches_and_drops_the_later_ones() {
 #[tokio::test]
 async fn a_crash_puts_fences_back_to_the_durable_turn() {
     let engine = Memory::stepped(ManualClock::default());
-    let owned = engine.own(SHARD);
+    let owned = engine.own(SHARD, &[]);
     engine.make_durable(1);
     let (epoch, seq) = owned.await.unwrap();
     let fence = |seq| Batch { fences: vec![Fence { shard: SHARD, epoch, seq }], ..Batch::default() };
     let lost_commit = engine.commit(fence(seq + 1));
-    let lost_owner = engine.own(SHARD);
+    let lost_owner = engine.own(SHARD, &[]);
     let after = engine.crash();
     assert!(matches!(lost_commit.await, Err(Error::OutcomeUnknown(_))));
     assert!(matches!(lost_owner.await, Err(Error::OutcomeUnknown(_))));
@@ -93,14 +93,14 @@ async fn an_outage_refuses_every_call_and_changes_nothing() {
     engine.begin_outage("the disk is away");
     let refused = Error::Unavailable("the disk is away".into());
     assert_eq!(engine.commit(batch([put(1, "a", "1")])).await, Err(refused.clone()));
-    assert_eq!(engine.own(SHARD).await, Err(refused.clone()));
+    assert_eq!(engine.own(SHARD, &[]).await, Err(refused.clone()));
     assert_eq!(engine.get_many(&[key(1, "a")]).await, Err(refused.clone()));
     let scan = Scan { from: key(1, ""), to: key(2, ""), limit: 9 };
     assert_eq!(engine.scan_many(&[scan]).await, Err(refused));
 
     engine.end_outage();
     check(&engine, 1, [("a", None)]).await;
-    assert_eq!(engine.own(SHARD).await, Ok((Epoch(1), 0)));
+    assert_eq!(engine.own(SHARD, &[]).await, Ok((Epoch(1), 0)));
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ pub(crate) struct Opened {
 
 /// Takes a shard over and reads what it holds.
 pub(crate) async fn open(engine: &dyn Engine, shard: ShardId, config: &Config) -> Result<Opened, Error> {
-    let (epoch, seq) = engine.own(shard).await?;
+    let (epoch, seq) = engine.own(shard, &[]).await?;
     let mut loader = Loader::default();
     for row in scan_all(engine, shard, Kind::Shard, Kind::Member).await? {
         loader.take(hot::decode(&row.key, Some(&row.value)).map_err(damaged)?);

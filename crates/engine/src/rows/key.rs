@@ -7,6 +7,9 @@ use wayleave_core::wire::Damaged;
 use super::Kind;
 use crate::Key;
 
+/// The prefix of rows that belong to no shard. A store has fewer shards than this.
+pub const OUTSIDE: ShardId = ShardId(u16::MAX);
+
 /// The bytes of shard and kind.
 pub const PREFIX_BYTES: usize = 3;
 

@@ -15,9 +15,14 @@
 //! | 9 | lease | token | while the reservation lives |
 //! | 10 | log | commit number | until the hot rows in it are written out |
 //! | 11 | job | host, queue | until the queue's rows are removed |
+//! | 12 | role | role name | until deletion |
+//! | 13 | standby | role name, uuid | until its deadline |
+//! | 14 | node | node id | while the node lives |
+//! | 15 | seat | shard number | as long as the shard: which node it belongs to |
+//! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
 //!
 //! Rows 1 to 5 are *hot*: the shard keeps them in memory. They are written packed, one log row a commit, and written
-//! out row by row from time to time.
+//! out row by row from time to time. Kinds 12 to 16 lie outside the shards, under [`key::OUTSIDE`].
 
 pub mod due;
 pub mod hold;
@@ -62,6 +67,16 @@ pub enum Kind {
     Log = 10,
     /// A queue whose rows are to be removed.
     Job = 11,
+    /// A role: who is its primary.
+    Role = 12,
+    /// One who stands for election.
+    Standby = 13,
+    /// A Wayleave process.
+    Node = 14,
+    /// Which node a shard belongs to.
+    Seat = 15,
+    /// What all nodes of a store agree on.
+    Cluster = 16,
 }
 
 /// A change of the core as a change to a row of the store. `shard` is the one that writes.

@@ -1,8 +1,8 @@
 //! Owners and their turns: what a paused or superseded owner tries must never count.
 
-use wayleave_core::ids::Epoch;
+use wayleave_core::ids::{Epoch, ShardId};
 
-use super::harness::{Harness, check, commit, fenced, own, put};
+use super::harness::{Harness, check, commit, fenced, key, own, put};
 use crate::{Batch, Engine, Error};
 
 async fn check_fenced<H: Harness>(store: &H, batch: Batch, shard: u16, epoch: Epoch, seq: u64) {
@@ -79,7 +79,7 @@ pub async fn a_refused_batch_uses_up_no_number<H: Harness>() {
     let store = H::create().await;
     let (epoch, _) = own(&store, 1).await.unwrap();
     let mut batch = fenced([(1, epoch, 1)], [put(1, "a", "1")]);
-    batch.expects = vec![(super::harness::key(1, "b"), Some(b"1".to_vec()))];
+    batch.expects = vec![(key(1, "b"), Some(b"1".to_vec()))];
     assert_eq!(commit(&store, batch).await, Err(Error::Conflict));
     commit(&store, fenced([(1, epoch, 1)], [put(1, "a", "2")])).await.unwrap();
     check(store.engine(), 1, [("a", Some("2"))]).await;
@@ -112,4 +112,21 @@ pub async fn fences_of_one_shard_count_one_after_the_other<H: Harness>() {
     check(store.engine(), 1, [("a", None)]).await;
     commit(&store, fenced([(1, epoch, 1), (1, epoch, 2)], [put(1, "a", "1")])).await.unwrap();
     assert_eq!(own(&store, 1).await.unwrap().1, 2);
+}
+
+/// An owner that lost the right to a shard while it slept must not fence the new one out.
+pub async fn owning_with_an_expectation_that_does_not_hold_changes_nothing<H: Harness>() {
+    let store = H::create().await;
+    let (epoch, seq) = own(&store, 1).await.unwrap();
+    commit(&store, fenced([(1, epoch, seq + 1)], [put(9, "seat", "b")])).await.unwrap();
+    let seat = |value: &str| [(key(9, "seat"), Some(value.as_bytes().to_vec()))];
+    let late = seat("a");
+    let answer = store.engine().own(ShardId(1), &late);
+    store.settle().await;
+    assert_eq!(answer.await, Err(Error::Conflict));
+    commit(&store, fenced([(1, epoch, seq + 2)], [put(1, "a", "1")])).await.unwrap();
+    let rightful = seat("b");
+    let answer = store.engine().own(ShardId(1), &rightful);
+    store.settle().await;
+    assert_eq!(answer.await, Ok((Epoch(epoch.0 + 1), seq + 2)));
 }

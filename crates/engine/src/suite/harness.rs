@@ -83,7 +83,7 @@ pub async fn commit<H: Harness>(store: &H, batch: Batch) -> Result<(), Error> {
 /// # Errors
 /// What the engine says.
 pub async fn own<H: Harness>(store: &H, shard: u16) -> Result<(Epoch, u64), Error> {
-    let answer = store.engine().own(ShardId(shard));
+    let answer = store.engine().own(ShardId(shard), &[]);
     store.settle().await;
     answer.await
 }

@@ -93,3 +93,17 @@ pub async fn a_whole_shard_holds_only_what_was_written<H: Harness>() {
     let first = Scan { from: vec![0, 0], to: vec![0xff, 0xff, 0xff], limit: 1 };
     assert_eq!(names(store.engine(), first).await, ["a"], "hidden rows must not count towards the limit");
 }
+
+/// Time and rows come from one step, and time does not run ahead of [`Engine::now`].
+pub async fn a_look_gives_durable_rows_and_the_time<H: Harness>() {
+    let store = H::create().await;
+    commit(&store, batch([put(1, "a", "1"), put(1, "b", "2"), put(2, "c", "3")])).await.unwrap();
+    let before = store.engine().now();
+    let first = store.engine().look(&[all(2), all(1)]).await.expect("a look must answer");
+    let names: Vec<Vec<&[u8]>> = first.rows.iter().map(|rows| rows.iter().map(|row| &row.key[3..]).collect()).collect();
+    assert_eq!(names, [vec![b"c" as &[u8]], vec![b"a", b"b"]]);
+    let second = store.engine().look(&[]).await.expect("a look must answer");
+    assert!(second.rows.is_empty());
+    assert!(before <= first.now && first.now <= second.now, "{before:?} {first:?} {second:?}");
+    assert_eq!(first.incarnation, second.incarnation);
+}

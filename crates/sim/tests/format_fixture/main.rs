@@ -45,7 +45,7 @@ fn read_rows() -> Vec<Row> {
 
 async fn load(engine: &dyn Engine, rows: Vec<Row>) {
     for shard in (0..SHARDS).map(ShardId) {
-        let (epoch, seq) = engine.own(shard).await.unwrap();
+        let (epoch, seq) = engine.own(shard, &[]).await.unwrap();
         // The log's rows carry the numbers of their commits; the store must count on from there.
         let last = rows.iter().filter(|r| r.key[..3] == [0, shard.0 as u8, 10]).map(|r| &r.key[3..]).max();
         let last = last.map_or(0, |number| number.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte)));
