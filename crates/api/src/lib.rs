@@ -10,6 +10,7 @@ pub mod groups;
 pub mod hosts;
 pub mod listing;
 pub mod metadata;
+pub mod node;
 mod pace;
 pub mod patch;
 pub mod problem;

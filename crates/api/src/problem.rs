@@ -196,7 +196,7 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::ForeignResult(_) => Code::ForeignResult,
         Refusal::BadCursor => Code::BadCursor,
         Refusal::Overloaded => Code::Overloaded,
-        Refusal::Unavailable(_) => Code::Unavailable,
+        Refusal::Unavailable(_) | Refusal::Elsewhere => Code::Unavailable,
         Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
         Refusal::Corrupt(_) => Code::Corrupt,
     }

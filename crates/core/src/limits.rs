@@ -76,6 +76,16 @@ pub const ATTEMPTS_MAX_DEFAULT: u32 = 20;
 pub const PARALLEL_MAX: u32 = 1_000;
 /// Largest weight of a crawl.
 pub const WEIGHT_MAX: u32 = 1_000;
+/// A call waits this long for a shard that is changing hands, then it is refused.
+pub const HAND_OVER_WAIT: Millis = Millis(3_000);
+/// A shard waits this long for another one to take a host in.
+pub const MOVE_TIME: Millis = Millis(5_000);
+/// A call that is forwarded to another node is given up after this time.
+pub const FORWARD_TIME: Millis = Millis(10_000);
+/// Batches of URLs that one node has under way to others; further ones wait, and with them their streams.
+pub const FORWARDED_PUTS_MAX: usize = 64;
+/// Calls that one node has under way to one other; further ones are refused.
+pub const FORWARDS_MAX: usize = 4_096;
 /// Rows that one slice of a sweep, deletion or purge touches.
 pub const SLICE_ROWS: usize = 1_000;
 /// Rows of one page of a listing.

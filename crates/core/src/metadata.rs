@@ -2,9 +2,10 @@
 
 use crate::limits;
 use crate::wire::{Reader, Writer};
+use serde::{Deserialize, Serialize};
 
 /// Metadata of one URL in its encoded form.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Metadata(Box<[u8]>);
 
 /// The metadata is over its limit.

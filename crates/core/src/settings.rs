@@ -2,9 +2,10 @@
 
 use crate::limits;
 use crate::time::{Millis, Time};
+use serde::{Deserialize, Serialize};
 
 /// A change to one setting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change<T> {
     /// Leave it as it is.
     #[default]
@@ -27,7 +28,7 @@ impl<T: Copy> Change<T> {
 }
 
 /// How a host or a group is to be visited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaceSettings {
     /// Time between two visits.
     pub delay: Option<Millis>,
@@ -56,7 +57,7 @@ impl PaceSettings {
 }
 
 /// Changes to [`PaceSettings`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaceChanges {
     /// See [`PaceSettings::delay`].
     pub delay: Change<Millis>,
@@ -91,7 +92,7 @@ impl PaceChanges {
 }
 
 /// When a fetched URL is to be visited again, where the worker does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Revisit {
     /// Never.
     #[default]
@@ -108,7 +109,7 @@ pub enum Revisit {
 }
 
 /// Bounds of a crawl.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlLimits {
     /// URLs of one host.
     pub urls_per_host: Option<u64>,
@@ -125,7 +126,7 @@ pub struct CrawlLimits {
 }
 
 /// How a crawl is to be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlSettings {
     /// Its share against other crawls of a group.
     pub weight: u32,
@@ -154,7 +155,7 @@ impl CrawlSettings {
 }
 
 /// Changes to [`CrawlSettings`]. The limits change one by one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlChanges {
     /// See [`CrawlSettings::weight`]; cleared it is 1.
     pub weight: Change<u32>,

@@ -1,5 +1,6 @@
 //! What goes to an engine: keys, values, scans, and batches with their fences.
 
+use serde::{Deserialize, Serialize};
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 
@@ -19,7 +20,7 @@ pub struct Row {
 }
 
 /// A change to one row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
     /// The row's key.
     pub key: Key,
@@ -39,7 +40,7 @@ pub struct Scan {
 }
 
 /// A batch counts only if `shard` is still owned under `epoch` and its last commit was `seq - 1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// The shard.
     pub shard: ShardId,
@@ -65,7 +66,7 @@ pub struct Look {
 }
 
 /// Writes that become durable together or not at all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// All must hold. Fences of one shard count one after the other.
     pub fences: Vec<Fence>,

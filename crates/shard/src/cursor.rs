@@ -3,7 +3,7 @@
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
 
-use crate::message::UrlPlace;
+use crate::ask::UrlPlace;
 
 /// A place in a listing over shards: a shard and a place in it.
 pub(crate) fn write(shard: u16, place: u32) -> String {

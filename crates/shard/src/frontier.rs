@@ -1,42 +1,47 @@
 //! The handle to the frontier: every door, tool and test enters here.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use wayleave_core::frontier::State;
+use tokio::task::AbortHandle;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Put, PutOutcome, Release, Released, Reservation, Reserve, UrlToFetch};
-use wayleave_core::frontier::row::Write;
-use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::ids::{NodeId, ShardId, Token};
 use wayleave_core::limits;
-use wayleave_core::names::HostName;
 use wayleave_core::time::{Millis, Time};
-use wayleave_engine::Engine;
+use wayleave_engine::{Engine, Expect};
 
+use crate::ask::{Ask, Told};
 use crate::config::Config;
-use crate::message::{Message, Outcomes, decide};
+use crate::links::{Call, Links, Said};
+use crate::message::{Message, Outcomes};
 use crate::owner::{self, Post};
-use crate::pulse::{Pulse, lock};
-use crate::router::{Answer, MOVING, Router, belongs, moving, stopping};
+use crate::pulse::{NodeBeat, Pulse, Source, lock};
+use crate::router::{Answer, MOVING, Place, Router, stopping};
 
 /// A release keeps its reservation alive for this long while it stores what was found.
 const RELEASE_TIME: Millis = Millis(30_000);
 
-/// The frontier of this process: cheap to clone, safe to share.
+/// The frontier as one process sees it: cheap to clone, safe to share.
 #[derive(Clone)]
 pub struct Frontier {
     pub(crate) router: Arc<Router>,
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) engine: Arc<dyn Engine>,
-    active: Arc<AtomicBool>,
+    config: Config,
+    runtime: tokio::runtime::Handle,
     /// One move of hosts at a time: two owners that wait for each other would wait for ever.
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
+    owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
+    /// Whether listings and totals speak of this node's own shards only.
+    only_here: bool,
 }
 
 impl Frontier {
-    /// Opens all shards of a store; their owners run on the given runtime.
+    /// Opens all shards of a store for this process alone; their owners run on the given runtime.
     ///
     /// # Errors
     /// If a shard cannot be opened.
@@ -45,39 +50,127 @@ impl Frontier {
         config: Config,
         runtime: &tokio::runtime::Handle,
     ) -> Result<Self, Refusal> {
-        let pulse = Arc::new(Pulse::new(config.shards));
-        let mut inboxes = Vec::with_capacity(config.shards.into());
-        for shard in (0..config.shards).map(ShardId) {
-            let (inbox, messages) = crate::inbox::inbox();
-            inboxes.push(inbox);
-            let (engine, config, pulse) = (engine.clone(), config.clone(), pulse.clone());
-            runtime.spawn(owner::run(Post { shard, engine, config, pulse }, messages));
+        let frontier = Self::new(engine, config, runtime, None);
+        for shard in (0..frontier.shards()).map(ShardId) {
+            frontier.open_shard(shard, Vec::new());
         }
-        let (router, moves) = (Router::new(inboxes), Arc::default());
-        let frontier = Self { router, pulse, engine, active: Arc::new(AtomicBool::new(true)), moves };
         // A shard that cannot be opened turns its callers away; what matters to them is why.
         let why = |refusal| lock(&frontier.pulse.trouble).clone().map_or(refusal, Refusal::Unavailable);
-        frontier.learn().await.map_err(why)?;
+        frontier.learn_hints().await.map_err(why)?;
         Ok(frontier)
     }
 
-    /// Asks every shard for what the router must know: which hosts have moved, whether the paced form serves.
-    async fn learn(&self) -> Answer<()> {
-        let told = self
-            .router
-            .decide_all(|state, _, _| {
-                let moved: Vec<_> = state.moved().map(|(host, alias)| (host.clone(), alias.clone())).collect();
-                let limits = state.crawl_views().into_iter().map(|crawl| crawl.settings.limits);
-                let bounded = limits.into_iter().any(|l| l.urls.is_some() || l.pages.is_some());
-                (moved, state.shard_row().active, bounded)
-            })
-            .await?;
-        for (moved, active, bounded) in told {
-            moved.iter().for_each(|(host, alias)| self.router.set_alias_of(host, Some(alias)));
-            self.active.fetch_and(active, Ordering::AcqRel);
-            self.pulse.bounded.fetch_or(bounded, Ordering::AcqRel);
+    /// The frontier of one node among several: it owns nothing until it is told to, and reaches the others by `links`.
+    #[must_use]
+    pub fn join(
+        engine: Arc<dyn Engine>,
+        config: Config,
+        runtime: &tokio::runtime::Handle,
+        links: Arc<dyn Links>,
+    ) -> Self {
+        Self::new(engine, config, runtime, Some(links))
+    }
+
+    fn new(
+        engine: Arc<dyn Engine>,
+        config: Config,
+        runtime: &tokio::runtime::Handle,
+        links: Option<Arc<dyn Links>>,
+    ) -> Self {
+        let pulse = Arc::new(Pulse::new(config.shards));
+        let router = Router::new(config.shards, links, pulse.missed.clone());
+        let (runtime, moves, owners) = (runtime.clone(), Arc::default(), Arc::default());
+        Self { router, pulse, engine, config, runtime, moves, owners, only_here: false }
+    }
+
+    /// Makes this process the owner of a shard, as long as `expects` holds in the store. If it does not, or stops to,
+    /// the shard is given up and nobody is fenced out.
+    pub fn open_shard(&self, shard: ShardId, expects: Vec<Expect>) {
+        let (inbox, messages) = crate::inbox::inbox();
+        self.router.set_place(shard, Place::Here(inbox));
+        let post = Post {
+            shard,
+            expects,
+            engine: self.engine.clone(),
+            config: self.config.clone(),
+            pulse: self.pulse.clone(),
+            router: Arc::downgrade(&self.router),
+        };
+        let owner = self.runtime.spawn(owner::run(post, messages));
+        lock(&self.owners).insert(shard, owner.abort_handle());
+    }
+
+    /// Gives a shard up: what is under way is finished first, what waits goes to the next owner.
+    pub async fn close_shard(&self, shard: ShardId) {
+        let Place::Here(inbox) = self.router.place(shard) else { return };
+        self.router.set_place(shard, Place::Nobody);
+        let (done, stopped) = oneshot::channel();
+        if inbox.send(Message::Stop { done }).await.is_ok() {
+            _ = stopped.await;
         }
-        Ok(())
+    }
+
+    /// Says where the owner of a shard is that this process does not own; none if there is no owner at the moment.
+    pub fn set_owner(&self, shard: ShardId, node: Option<NodeId>) {
+        let same = match (self.router.place(shard), node) {
+            (Place::There(now), Some(node)) => now == node,
+            (Place::Nobody, None) => true,
+            _ => false,
+        };
+        if !same {
+            self.router.set_place(shard, node.map_or(Place::Nobody, Place::There));
+        }
+    }
+
+    /// Whether this process owns a shard, be it still opening.
+    #[must_use]
+    pub fn owns(&self, shard: ShardId) -> bool {
+        matches!(self.router.place(shard), Place::Here(_))
+    }
+
+    /// To be told when an owner comes or goes.
+    #[must_use]
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.router.changes()
+    }
+
+    /// Waits until somebody has looked for the owner of a shard where it is not: then the owners should be looked up.
+    pub async fn owner_missed(&self) {
+        self.pulse.missed.notified().await;
+    }
+
+    /// What this node says of its shards, for other nodes to know whom to ask first.
+    #[must_use]
+    pub fn beat(&self) -> NodeBeat {
+        self.pulse.beat()
+    }
+
+    /// To be told when there is something new to say.
+    #[must_use]
+    pub fn news(&self) -> tokio::sync::watch::Receiver<()> {
+        self.pulse.news()
+    }
+
+    /// Takes note of what another node says of its shards; none if it cannot be heard any more.
+    pub fn hear(&self, node: NodeId, beat: Option<NodeBeat>) {
+        self.pulse.hear(node, beat);
+    }
+
+    /// The same frontier, with listings and totals of this node's own shards only.
+    #[must_use]
+    pub fn only_here(&self) -> Self {
+        Self { only_here: self.router.links.is_some(), ..self.clone() }
+    }
+
+    /// The shards that listings and totals go through.
+    pub(crate) fn scope(&self) -> Vec<ShardId> {
+        let shards = (0..self.shards()).map(ShardId);
+        if self.only_here { shards.filter(|shard| self.owns(*shard)).collect() } else { shards.collect() }
+    }
+
+    /// All shards.
+    pub(crate) fn all(&self) -> Vec<ShardId> {
+        (0..self.shards()).map(ShardId).collect()
     }
 
     /// The store's time.
@@ -89,7 +182,7 @@ impl Frontier {
     /// How many shards there are.
     #[must_use]
     pub fn shards(&self) -> u16 {
-        self.router.shards()
+        self.config.shards
     }
 
     /// Stores URLs; outcomes in the order sent. It never fails as a whole.
@@ -115,21 +208,15 @@ impl Frontier {
     /// exactly once. Returns when all items are queued, so a full shard slows its callers down.
     pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
         self.settle_hints().await;
-        let mut parts: Vec<Vec<(u64, Put)>> = (0..self.shards()).map(|_| Vec::new()).collect();
+        let mut parts: Vec<(ShardId, Vec<(u64, Put)>)> = self.all().into_iter().map(|s| (s, Vec::new())).collect();
         for (tag, put) in puts {
             let shard = self.router.shard_of(&put.host);
-            if let Some(part) = parts.get_mut(usize::from(shard.0)) {
+            if let Some((_, part)) = parts.get_mut(usize::from(shard.0)) {
                 part.push((tag, put));
             }
         }
-        for (shard, items) in parts.into_iter().enumerate().filter(|(_, items)| !items.is_empty()) {
-            let tags: Vec<u64> = items.iter().map(|(tag, _)| *tag).collect();
-            let message = Message::Put { items, sink: sink.clone() };
-            if let Err(refusal) = self.router.send(ShardId(shard as u16), message).await {
-                let failed = |tag| (tag, PutOutcome::Failed(refusal.to_string().into()));
-                _ = sink.send(tags.into_iter().map(failed).collect());
-            }
-        }
+        parts.retain(|(_, items)| !items.is_empty());
+        self.router.put_parts(parts, sink).await;
     }
 
     /// Reserves groups, longest ready first, over all shards; waits up to `wait` if none is ready.
@@ -141,7 +228,7 @@ impl Frontier {
         loop {
             // In line before looking, so that nothing that becomes ready meanwhile is missed.
             let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
-            let granted = self.reserve_now(&request).await?;
+            let granted = self.reserve_from(&request, &self.pulse.ready(self.now())).await?;
             let Some(turn) = turn.filter(|_| granted.is_empty()) else { return Ok(granted) };
             if tokio::time::timeout_at(deadline, turn).await.is_err() {
                 return Ok(granted);
@@ -149,23 +236,40 @@ impl Frontier {
         }
     }
 
-    async fn reserve_now(&self, request: &Reserve) -> Answer<Vec<Reservation>> {
-        let mut granted = Vec::new();
+    /// Reserves groups of these sources, in their order.
+    pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
+        let mut granted: Vec<Reservation> = Vec::new();
         let mut trouble = None;
-        for shard in self.pulse.ready(self.now()) {
+        for source in sources {
             let groups = request.groups.saturating_sub(granted.len());
             if groups == 0 {
                 break;
             }
             let request = Reserve { groups, ..request.clone() };
-            let ask = self.router.ask(ShardId(shard as u16), |reply| Message::Reserve { request, reply });
-            match ask.await {
+            let answer = match (source, &self.router.links) {
+                (Source::Shard(shard), _) => self.here(*shard, Ask::Reserve(request)).await,
+                (Source::Node(node), Some(links)) => match links.ask(*node, &Call::Reserve(request)).await {
+                    Ok(Said::Reserved(answer)) => answer,
+                    Ok(_) => Err(Refusal::Corrupt(format!("node {node} answered another call"))),
+                    Err(error) => Err(error.refusal(false)),
+                },
+                (Source::Node(_), None) => Ok(Vec::new()),
+            };
+            match answer {
                 Ok(more) => granted.extend(more),
                 // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
                 Err(refusal) => trouble = Some(refusal),
             }
         }
+        // A shard that changes hands has nothing to offer at the moment; that is no trouble of the caller's.
+        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
         if granted.is_empty() { trouble.map_or(Ok(granted), Err) } else { Ok(granted) }
+    }
+
+    /// Asks a shard of this process, and does not wait for an owner.
+    async fn here<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: Ask) -> Answer<T> {
+        let gone = || if self.router.links.is_some() { Refusal::Elsewhere } else { stopping() };
+        self.router.ask_here(shard, ask).await.unwrap_or_else(|| Err(gone())).and_then(T::try_from)
     }
 
     /// Extends a reservation; says the new deadline.
@@ -173,10 +277,7 @@ impl Frontier {
     /// # Errors
     /// If the token is not current.
     pub async fn renew(&self, token: Token, lease: Millis) -> Answer<Time> {
-        self.with_token(token, move |shard| {
-            self.router.decide(shard, move |state, now, writes| state.renew(token, lease, now, writes))
-        })
-        .await
+        self.with_token(token, &Ask::Renew { token, lease }).await
     }
 
     /// Ends a reservation. What was found is stored first, and only if the token is current.
@@ -187,79 +288,46 @@ impl Frontier {
         let token = release.token;
         let mut outcomes = Vec::new();
         if !found.is_empty() {
-            let keep = |shard| {
-                self.router
-                    .decide(shard, move |state, now, writes| state.keep(token, now.after(RELEASE_TIME), now, writes))
-            };
-            self.with_token(token, keep).await?;
+            let _until: Time = self.with_token(token, &Ask::Keep { token, lease: RELEASE_TIME }).await?;
             outcomes = self.put(found).await;
         }
-        let end = |shard| {
-            let release = release.clone();
-            self.router.ask(shard, |reply| Message::Release { release, reply })
-        };
-        Ok((self.with_token(token, end).await?, outcomes))
+        Ok((self.with_token(token, &Ask::Release(release)).await?, outcomes))
     }
 
     /// Asks the shard that granted a token; if its host may have moved since, all others: a host that has left its
     /// alias took its reservations home, and nobody remembers from where.
-    async fn with_token<T, F: Future<Output = Answer<T>>>(
-        &self,
-        token: Token,
-        ask: impl Fn(ShardId) -> F,
-    ) -> Answer<T> {
+    async fn with_token<T: TryFrom<Told, Error = Refusal>>(&self, token: Token, ask: &Ask) -> Answer<T> {
         let first = token.shard();
         if first.0 >= self.shards() {
             return Err(Refusal::NotCurrent);
         }
-        let answer = ask(first).await;
+        let answer = self.router.ask(first, ask.clone()).await;
         if !matches!(answer, Err(Refusal::NotCurrent)) {
             return answer;
         }
-        for shard in (0..self.shards()).map(ShardId).filter(|shard| *shard != first) {
-            match ask(shard).await {
-                Err(Refusal::NotCurrent) => {}
-                other => return other,
+        // At most one shard has the token, so the order does not matter.
+        let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
+        let answers = others.into_iter().map(|shard| self.router.ask(shard, ask.clone()));
+        for answer in futures::future::join_all(answers).await {
+            if !matches!(answer, Err(Refusal::NotCurrent)) {
+                return answer;
             }
         }
         Err(Refusal::NotCurrent)
     }
 
     /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.
-    pub(crate) async fn at_host<T, F: Future<Output = Answer<T>>>(
-        &self,
-        host: &str,
-        ask: impl Fn(ShardId) -> F,
-    ) -> Answer<T> {
+    pub(crate) async fn at_host<T: TryFrom<Told, Error = Refusal>>(&self, host: &str, ask: &Ask) -> Answer<T> {
         const TRIES: usize = 3;
         for _ in 1..TRIES {
             self.settle_hints().await;
-            match ask(self.router.shard_of(host)).await {
+            match self.router.ask(self.router.shard_of(host), ask.clone()).await {
                 Err(Refusal::Unavailable(why)) if why == MOVING => self.router.doubt(),
                 answer => return answer,
             }
         }
         self.settle_hints().await;
-        ask(self.router.shard_of(host)).await
-    }
-
-    /// Lets the shard of a host decide something about it.
-    pub(crate) async fn decide_at<T: Send + 'static>(
-        &self,
-        host: &HostName,
-        decision: impl Fn(&mut State, Time, &mut Vec<Write>) -> Answer<T> + Clone + Send + 'static,
-    ) -> Answer<T> {
-        let shards = self.shards();
-        self.at_host(host, |shard| {
-            let (host, decision) = (host.clone(), decision.clone());
-            self.decide(
-                shard,
-                move |state, now, writes| {
-                    if belongs(state, &host, shards) { decision(state, now, writes) } else { Err(moving()) }
-                },
-            )
-        })
-        .await
+        self.router.ask(self.router.shard_of(host), ask.clone()).await
     }
 
     /// Reads the router's hints again if they are in doubt, once no move is under way.
@@ -268,13 +336,18 @@ impl Frontier {
             return;
         }
         let _no_move = self.moves.lock().await;
-        let told = self.router.decide_all(|state, _, _| {
-            state.moved().map(|(host, alias)| (host.clone(), alias.clone())).collect::<Vec<_>>()
-        });
         // If a shard cannot answer now the doubt stays and the next caller asks.
-        if let Ok(told) = told.await {
-            self.router.set_aliases(told.into_iter().flatten().collect());
-        }
+        _ = self.learn_hints().await;
+    }
+
+    /// Asks every shard which of its hosts have moved.
+    pub(crate) async fn learn_hints(&self) -> Answer<()> {
+        // In a cluster nobody waits for owners here: a wrong hint only costs a second question.
+        let patience = if self.router.links.is_some() { Duration::ZERO } else { Duration::MAX };
+        let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, Ask::Moved, patience));
+        let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
+        self.router.set_aliases(told.into_iter().flatten().collect());
+        Ok(())
     }
 
     /// Hands out URLs in the paced form, longest ready queues first.
@@ -282,28 +355,34 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn hand_out(&self, request: HandOut) -> Answer<Vec<UrlToFetch>> {
-        if !self.is_active() {
-            return Ok(Vec::new());
-        }
         if let Some(host) = &request.host {
             let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));
             let one = HandOut { crawl, queues: 1, ..request.clone() };
-            let ask = |shard| {
-                let request = one.clone();
-                self.router.ask(shard, |reply| Message::HandOut { request, reply })
-            };
-            return self.at_host(host, ask).await;
+            return self.at_host(host, &Ask::HandOut(one)).await;
         }
+        self.hand_out_from(request, &self.pulse.ready(self.now())).await
+    }
+
+    /// Hands out URLs of these sources, in their order.
+    pub(crate) async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
         let mut urls: Vec<UrlToFetch> = Vec::new();
         let mut queues = request.queues;
         let mut trouble = None;
-        for shard in self.pulse.ready(self.now()) {
+        for source in sources {
             if queues == 0 || urls.len() >= limits::HAND_OUT_TOTAL_MAX {
                 break;
             }
             let request = HandOut { queues, ..request.clone() };
-            let ask = self.router.ask(ShardId(shard as u16), |reply| Message::HandOut { request, reply });
-            match ask.await {
+            let answer = match (source, &self.router.links) {
+                (Source::Shard(shard), _) => self.here::<Vec<UrlToFetch>>(*shard, Ask::HandOut(request)).await,
+                (Source::Node(node), Some(links)) => match links.ask(*node, &Call::HandOut(request)).await {
+                    Ok(Said::HandedOut(answer)) => answer,
+                    Ok(_) => Err(Refusal::Corrupt(format!("node {node} answered another call"))),
+                    Err(error) => Err(error.refusal(false)),
+                },
+                (Source::Node(_), None) => Ok(Vec::new()),
+            };
+            match answer {
                 Ok(more) => {
                     let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();
                     served.dedup();
@@ -313,6 +392,7 @@ impl Frontier {
                 Err(refusal) => trouble = Some(refusal),
             }
         }
+        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
         if urls.is_empty() { trouble.map_or(Ok(urls), Err) } else { Ok(urls) }
     }
 
@@ -321,18 +401,24 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn set_active(&self, active: bool) -> Answer<()> {
-        self.router.decide_all(move |state, _, _| state.set_active(active)).await?;
-        self.active.store(active, Ordering::Release);
-        Ok(())
+        self.router.ask_all::<()>(&self.all(), &Ask::SetActive(active)).await.map(drop)
     }
 
     /// Whether the paced form serves.
-    #[must_use]
-    pub fn is_active(&self) -> bool {
-        self.active.load(Ordering::Acquire)
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn is_active(&self) -> Answer<bool> {
+        Ok(self.router.ask_all(&self.scope(), &Ask::Active).await?.into_iter().all(|active: bool| active))
     }
 
-    /// Whether the store answers and all shards are open; the reason if not.
+    /// Whether the paced form serves, as far as this node has heard: an owner that knows better hands out nothing.
+    #[must_use]
+    pub fn seems_active(&self) -> bool {
+        self.pulse.active.load(Ordering::Acquire)
+    }
+
+    /// Whether the store answers and all shards of this process are open; the reason if not.
     ///
     /// # Errors
     /// The reason.
@@ -340,27 +426,21 @@ impl Frontier {
         if let Some(trouble) = lock(&self.pulse.trouble).clone() {
             return Err(trouble);
         }
-        let closed = self.pulse.beats.iter().filter(|beat| !beat.open.load(Ordering::Acquire)).count();
-        if closed == 0 { Ok(()) } else { Err(format!("{closed} of {} shards are not open", self.shards())) }
+        let mine: Vec<ShardId> = self.all().into_iter().filter(|shard| self.owns(*shard)).collect();
+        let closed = mine.iter().filter(|shard| !self.pulse.is_open(**shard)).count();
+        if closed == 0 { Ok(()) } else { Err(format!("{closed} of {} shards are not open", mine.len())) }
+    }
+
+    /// Lets all owners of this process end as they are, like those of a process that is killed: nothing is finished.
+    pub fn kill(&self) {
+        for (shard, owner) in std::mem::take(&mut *lock(&self.owners)) {
+            owner.abort();
+            self.router.set_place(shard, Place::Nobody);
+        }
     }
 
     /// Stops taking requests and finishes what is under way.
     pub async fn stop(&self) {
-        let stops = self.router.inboxes.iter().map(|inbox| async move {
-            let (done, stopped) = oneshot::channel();
-            if inbox.send(Message::Stop { done }).await.is_ok() {
-                _ = stopped.await;
-            }
-        });
-        futures::future::join_all(stops).await;
-    }
-
-    /// Lets one shard decide something and answers when it is durable.
-    pub(crate) async fn decide<T: Send + 'static>(
-        &self,
-        shard: ShardId,
-        decision: impl FnOnce(&mut State, Time, &mut Vec<Write>) -> Answer<T> + Send + 'static,
-    ) -> Answer<T> {
-        self.router.ask(shard, |reply| decide(reply, decision)).await
+        futures::future::join_all(self.all().into_iter().map(|shard| self.close_shard(shard))).await;
     }
 }

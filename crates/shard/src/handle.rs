@@ -8,73 +8,65 @@ use wayleave_core::ids::CrawlNo;
 use wayleave_core::limits;
 use wayleave_engine::Error;
 
+use crate::ask::{Ask, Told};
+use crate::decide::decide;
 use crate::facts;
-use crate::message::{Message, Reply};
+use crate::message::Reply;
 use crate::owner::Owner;
 use crate::router::moving;
 
 impl Owner {
-    pub async fn handle(&mut self, message: Message) -> Result<(), Error> {
-        match message {
-            Message::HandOut { request, reply } => {
+    pub async fn handle(&mut self, ask: Ask, reply: Reply) -> Result<(), Error> {
+        if ask.host().is_some_and(|host| !self.belongs(host)) {
+            return self.answer(reply, Ok(Err::<(), _>(moving())));
+        }
+        let now = self.now();
+        let mut writes = Vec::new();
+        if let Some(told) = decide(&mut self.state, &ask, now, &mut writes) {
+            self.follow_jobs(&writes);
+            self.commit(writes);
+            if matches!(ask, Ask::SetCrawl { .. } | Ask::SetActive(_)) {
+                self.note_switches();
+            }
+            return self.answer(reply, Ok(told));
+        }
+        match ask {
+            Ask::HandOut(request) => {
                 let urls = self.hand_out(&request).await;
                 self.answer(reply, urls)
             }
-            Message::Reserve { request, reply } => {
+            Ask::Reserve(request) => {
                 let reservations = self.reserve(&request).await;
                 self.answer(reply, reservations)
             }
-            Message::Release { release, reply } => {
+            Ask::Release(release) => {
                 let released = self.release(&release).await;
                 self.answer(reply, released)
             }
-            Message::Lookup { crawl, host, url, reply } => {
-                let view = if self.belongs(&host) { Ok(self.lookup(&crawl, &host, &url).await) } else { Err(moving()) };
-                self.answer(reply, view.map_or_else(|refusal| Ok(Err(refusal)), |view| view.map(Ok)))
+            Ask::Lookup { crawl, host, url } => {
+                let view = self.lookup(&crawl, &host, &url).await;
+                self.answer(reply, view.map(Ok))
             }
-            Message::Urls { filter, after, limit, reply } => {
-                if filter.host.as_ref().is_some_and(|host| !self.belongs(host)) {
-                    return self.answer(reply, Ok(Err(moving())));
-                }
+            Ask::Urls { filter, after, limit } => {
                 let page = self.url_page(&filter, after, limit).await;
                 self.answer(reply, page.map(Ok))
             }
-            Message::Purge { queue, before, after, reply } => {
+            Ask::Purge { queue, before, after } => {
                 let purged = self.purge(queue, before, after).await;
                 self.answer(reply, purged.map(Ok))
             }
-            Message::Decide(decision) => {
-                let now = self.now();
-                let mut writes = Vec::new();
-                let answer = decision(&mut self.state, now, &mut writes);
-                self.follow_jobs(&writes);
-                self.commit(writes);
-                self.cycle.answers.push(answer);
-                Ok(())
-            }
-            Message::Give { hosts, alias, to, same, reply } => self.give(hosts, alias, to, same, reply).await,
-            Message::Take { moving, alias, part, done } => self.take(moving, alias, part, done).await,
-            // These two are dealt with before a message gets here.
-            Message::Put { items, sink } => {
-                let mut puts = crate::put::Puts::default();
-                puts.add(items, sink);
-                self.put_all(puts).await
-            }
-            Message::Stop { done } => {
-                _ = done.send(());
-                Ok(())
-            }
+            Ask::Give { hosts, alias, to } => self.give(hosts, alias, to, reply).await,
+            Ask::Take { moving, alias, part } => self.take(moving, alias, part, reply).await,
+            // All others were decided above.
+            _ => self.answer(reply, Ok(Err::<(), _>(Refusal::Corrupt("a question that nobody answers".to_owned())))),
         }
     }
 
     /// Leaves an answer to the cycle. An engine's error is told to the caller and ends the owner's term.
-    fn answer<T: Send + 'static>(
-        &mut self,
-        reply: Reply<T>,
-        answer: Result<Result<T, Refusal>, Error>,
-    ) -> Result<(), Error> {
+    fn answer<T: Into<Told>>(&mut self, reply: Reply, answer: Result<Result<T, Refusal>, Error>) -> Result<(), Error> {
         match answer {
             Ok(answer) => {
+                let answer = answer.map(T::into);
                 self.cycle.answers.push(Box::new(move |durable| _ = reply.send(durable.and(answer))));
                 Ok(())
             }
@@ -87,8 +79,8 @@ impl Owner {
 
     async fn hand_out(&mut self, request: &HandOut) -> Result<Result<Vec<UrlToFetch>, Refusal>, Error> {
         let now = self.now();
-        if request.host.as_ref().is_some_and(|host| !self.belongs(host)) {
-            return Ok(Err(moving()));
+        if !self.state.shard_row().active {
+            return Ok(Ok(Vec::new()));
         }
         let crawl = match self.crawl_wanted(request.crawl.as_deref()) {
             Ok(crawl) => crawl,
@@ -168,36 +160,5 @@ impl Owner {
         let released = self.state.release(release, rows, now, jitter, &mut writes);
         self.commit(writes);
         Ok(released)
-    }
-}
-
-impl Message {
-    /// How much of a turn's bound a message takes.
-    pub fn weight(&self) -> usize {
-        match self {
-            Self::Put { items, .. } => items.len(),
-            _ => 1,
-        }
-    }
-
-    /// Turns a message away.
-    pub fn refuse(self, why: &Refusal) {
-        match self {
-            Self::Put { items, sink } => {
-                let failed = |tag| (tag, wayleave_core::frontier::request::PutOutcome::Failed(why.to_string().into()));
-                _ = sink.send(items.into_iter().map(|(tag, _)| failed(tag)).collect());
-            }
-            Self::HandOut { reply, .. } => _ = reply.send(Err(why.clone())),
-            Self::Reserve { reply, .. } => _ = reply.send(Err(why.clone())),
-            Self::Release { reply, .. } => _ = reply.send(Err(why.clone())),
-            Self::Lookup { reply, .. } => _ = reply.send(Err(why.clone())),
-            Self::Urls { reply, .. } => _ = reply.send(Err(why.clone())),
-            Self::Purge { reply, .. } => _ = reply.send(Err(why.clone())),
-            // Dropping these closes their callers' channels, which they take for "unavailable".
-            Self::Decide(_) => {}
-            Self::Give { reply, .. } => _ = reply.send(Err(why.clone())),
-            Self::Take { done, .. } => _ = done.send(Err(why.clone())),
-            Self::Stop { done } => _ = done.send(()),
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! The inbox of an owner: puts stand in one line, everything else in another, so that a hand-out does not wait behind all
 //! the URLs that are coming in. In each turn the short line goes first, up to a bound: nobody starves.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tokio::sync::mpsc::{self, Receiver, Sender, error::SendError};
 use wayleave_core::limits::SHARD_QUEUE_MAX;
 
@@ -9,15 +11,20 @@ use crate::message::Message;
 /// Messages of the short line that go first in one turn.
 const FIRST_MAX: usize = 64;
 
+static TERMS: AtomicU64 = AtomicU64::new(0);
+
 /// The end that senders hold.
 #[derive(Clone)]
 pub(crate) struct Inbox {
+    /// Tells this owner from the one before and the one after it.
+    pub term: u64,
     others: Sender<Message>,
     puts: Sender<Message>,
 }
 
 /// The end that the owner holds.
 pub(crate) struct Mail {
+    pub term: u64,
     others: Receiver<Message>,
     puts: Receiver<Message>,
     first_left: usize,
@@ -27,7 +34,8 @@ pub(crate) struct Mail {
 pub(crate) fn inbox() -> (Inbox, Mail) {
     let (others, their_others) = mpsc::channel(SHARD_QUEUE_MAX);
     let (puts, their_puts) = mpsc::channel(SHARD_QUEUE_MAX);
-    (Inbox { others, puts }, Mail { others: their_others, puts: their_puts, first_left: FIRST_MAX })
+    let term = TERMS.fetch_add(1, Ordering::Relaxed);
+    (Inbox { term, others, puts }, Mail { term, others: their_others, puts: their_puts, first_left: FIRST_MAX })
 }
 
 impl Inbox {
@@ -52,6 +60,20 @@ impl Mail {
         }
     }
 
+    /// Takes no more, and gives what is left.
+    pub async fn close(&mut self) -> Vec<Message> {
+        self.others.close();
+        self.puts.close();
+        let mut left = Vec::new();
+        while let Some(message) = self.others.recv().await {
+            left.push(message);
+        }
+        while let Some(message) = self.puts.recv().await {
+            left.push(message);
+        }
+        left
+    }
+
     /// The next message of this turn, if one waits.
     pub fn try_recv(&mut self) -> Option<Message> {
         if self.first_left > 0
@@ -73,7 +95,7 @@ mod tests {
     }
 
     fn other() -> Message {
-        Message::Decide(Box::new(|_, _, _| Box::new(|_| ())))
+        Message::Ask { ask: crate::ask::Ask::Stats, reply: tokio::sync::oneshot::channel().0 }
     }
 
     #[tokio::test]

@@ -1,18 +1,24 @@
 //! Runs: one owner task per shard drains commands, reads facts, lets the core decide, commits and then replies.
 //!
-//! This crate must not know of HTTP, gRPC or any particular store. In: requests through [`Frontier`], the one handle.
+//! Shards may be owned by several nodes; then calls go to the owners by [`links::Links`].
+//!
+//! This crate must not know of HTTP, gRPC, networks or any particular store. In: requests through [`Frontier`], the one handle.
 //! Out: batches for an engine, and answers that leave only when what they say is durable.
 
+mod ask;
 pub mod config;
 mod cursor;
 mod cycle;
+mod decide;
 mod facts;
 mod filter;
+mod forward;
 mod frontier;
 mod handle;
 mod heads;
 mod hot_log;
 mod inbox;
+pub mod links;
 mod listing;
 mod message;
 mod moving;
@@ -28,5 +34,7 @@ mod views;
 
 pub use config::Config;
 pub use frontier::Frontier;
+pub use links::{LinkError, Links};
 pub use message::Outcomes;
+pub use pulse::NodeBeat;
 pub use router::{Answer, home};

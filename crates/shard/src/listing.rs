@@ -10,8 +10,8 @@ use wayleave_core::time::Time;
 use wayleave_engine::rows::{due, key, url};
 use wayleave_engine::{Error, Key, Scan};
 
+use crate::ask::{UrlPage, UrlPlace};
 use crate::facts;
-use crate::message::{UrlPage, UrlPlace};
 use crate::open::damaged;
 use crate::owner::Owner;
 

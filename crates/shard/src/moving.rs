@@ -1,22 +1,22 @@
 //! Moving hosts between groups: the giver's side and the taker's side of one commit that is fenced by both.
 
 use hashbrown::HashSet;
-use tokio::sync::oneshot;
 use wayleave_core::frontier::move_host::Moving;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::ids::{HostId, QueueId};
-use wayleave_core::limits::SLICE_ROWS;
+use wayleave_core::ids::{HostId, QueueId, ShardId};
+use wayleave_core::limits::{MOVE_TIME, SLICE_ROWS};
 use wayleave_core::names::{Alias, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
 use wayleave_engine::{Batch, Error, Scan};
 
-use crate::inbox::Inbox;
-use crate::message::{Message, Reply};
+use crate::ask::{Ask, Told};
+use crate::message::Reply;
 use crate::open::damaged;
 use crate::owner::Owner;
+use crate::router::stopping;
 
 type Hold = (Time, QueueId, UrlKey);
 
@@ -26,10 +26,13 @@ impl Owner {
         &mut self,
         hosts: Vec<HostName>,
         alias: Option<Alias>,
-        to: Inbox,
-        same: bool,
-        reply: Reply<()>,
+        to: ShardId,
+        reply: Reply,
     ) -> Result<(), Error> {
+        if self.router.upgrade().is_some_and(|router| router.links.is_some()) {
+            // The taker may commit for us from another node: what we have under way must not come after that.
+            self.flush().await?;
+        }
         let holds = self.holds_of(&hosts).await?;
         let now = self.now();
         let mut writes = Vec::new();
@@ -42,23 +45,29 @@ impl Owner {
                 self.state.set_moved(host, alias.as_ref());
             }
         }
-        if same {
+        if to == self.shard {
             self.adopt(moving, alias.as_ref(), now, &mut writes);
             self.commit(writes);
-            self.cycle.answers.push(Box::new(move |durable| _ = reply.send(durable)));
+            self.cycle.answers.push(Box::new(move |durable| _ = reply.send(durable.map(Told::from))));
             return Ok(());
         }
         let part = self.seal(writes).unwrap_or_default();
-        let (done, taken) = oneshot::channel();
-        let sent = to.send(Message::Take { moving, alias, part, done }).await;
-        let answer = match sent {
-            Ok(()) => taken.await.unwrap_or_else(|_| Err(gone())),
-            Err(_) => Err(gone()),
-        };
+        let answer = self.hand_over(to, Ask::Take { moving, alias, part }).await;
         let failed = answer.is_err();
-        _ = reply.send(answer);
+        _ = reply.send(answer.map(Told::from));
         // What was exported is out of memory; if it was not taken the store still has it.
         if failed { Err(Error::OutcomeUnknown("a host could not be moved".to_owned())) } else { Ok(()) }
+    }
+
+    /// Asks the taker, which may be on another node; only so long, for it may wait for this shard in turn.
+    fn hand_over(&self, to: ShardId, take: Ask) -> impl Future<Output = Result<(), Refusal>> + use<> {
+        let router = self.router.upgrade();
+        let within = std::time::Duration::from_millis(MOVE_TIME.0);
+        let gave_up = move || Refusal::OutcomeUnknown(format!("shard {} did not take the host in time", to.0));
+        async move {
+            let router = router.ok_or_else(stopping)?;
+            tokio::time::timeout(within, router.ask(to, take)).await.unwrap_or_else(|_| Err(gave_up()))
+        }
     }
 
     /// Takes hosts in, with the giver's side in the same commit.
@@ -67,7 +76,7 @@ impl Owner {
         moving: Vec<Moving>,
         alias: Option<Alias>,
         part: Batch,
-        done: Reply<()>,
+        reply: Reply,
     ) -> Result<(), Error> {
         let now = self.now();
         let mut writes = Vec::new();
@@ -76,7 +85,7 @@ impl Owner {
         batch.fences.extend(part.fences);
         batch.writes.extend(part.writes);
         let outcome = self.engine.commit(batch).await;
-        _ = done.send(outcome.as_ref().copied().map_err(crate::cycle::refusal));
+        _ = reply.send(outcome.as_ref().copied().map(Told::from).map_err(crate::cycle::refusal));
         outcome
     }
 
@@ -120,8 +129,4 @@ impl Owner {
             }
         }
     }
-}
-
-fn gone() -> Refusal {
-    Refusal::Unavailable("the other shard is closed".to_owned())
 }

@@ -7,7 +7,7 @@ use wayleave_core::frontier::load::Loader;
 use wayleave_core::ids::{Epoch, QueueId, ShardId};
 use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{Kind, hot, job, key, lease, log};
-use wayleave_engine::{Engine, Error, Key, Row, Scan, Value};
+use wayleave_engine::{Engine, Error, Expect, Key, Row, Scan, Value};
 
 use crate::config::Config;
 use crate::hot_log::HotLog;
@@ -25,8 +25,13 @@ pub(crate) struct Opened {
 }
 
 /// Takes a shard over and reads what it holds.
-pub(crate) async fn open(engine: &dyn Engine, shard: ShardId, config: &Config) -> Result<Opened, Error> {
-    let (epoch, seq) = engine.own(shard, &[]).await?;
+pub(crate) async fn open(
+    engine: &dyn Engine,
+    shard: ShardId,
+    expects: &[Expect],
+    config: &Config,
+) -> Result<Opened, Error> {
+    let (epoch, seq) = engine.own(shard, expects).await?;
     let mut loader = Loader::default();
     for row in scan_all(engine, shard, Kind::Shard, Kind::Member).await? {
         loader.take(hot::decode(&row.key, Some(&row.value)).map_err(damaged)?);

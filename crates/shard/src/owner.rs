@@ -5,18 +5,19 @@
 //! its memory and reads the store again: it never guesses.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
+use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::ids::{Epoch, QueueId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::time::Time;
-use wayleave_engine::{Batch, Engine, Error, Fence, rows};
+use wayleave_engine::{Batch, Engine, Error, Expect, Fence, rows};
 
 use crate::config::Config;
 use crate::cycle::{self, Cycle, Failure};
@@ -28,6 +29,7 @@ use crate::message::Message;
 use crate::open::{self, Opened};
 use crate::pulse::{Pulse, lock};
 use crate::recent::Recent;
+use crate::router::Router;
 
 /// Between two tries to open a shard.
 const REOPEN_AFTER: Duration = Duration::from_millis(500);
@@ -38,9 +40,13 @@ const LEARN_EVERY: Duration = Duration::from_millis(1);
 /// What an owner is given.
 pub(crate) struct Post {
     pub shard: ShardId,
+    /// What must hold in the store for this process to own the shard.
+    pub expects: Vec<Expect>,
     pub engine: Arc<dyn Engine>,
     pub config: Config,
     pub pulse: Arc<Pulse>,
+    /// Weak: an owner ends when nobody can ask it any more.
+    pub router: Weak<Router>,
 }
 
 /// A shard in the hands of its owner.
@@ -49,6 +55,7 @@ pub(crate) struct Owner {
     pub engine: Arc<dyn Engine>,
     pub config: Config,
     pub pulse: Arc<Pulse>,
+    pub router: Weak<Router>,
     pub state: State,
     pub heads: Heads,
     pub recent: Recent,
@@ -62,32 +69,60 @@ pub(crate) struct Owner {
 
 /// How a term of ownership ended.
 enum End {
-    Stopped,
+    Stopped(Option<oneshot::Sender<()>>),
     Failed,
 }
 
-/// Runs a shard until it is told to stop, reopening it whenever its memory can no longer be trusted.
+/// Runs a shard until it is told to stop or is no longer this process's, reopening it whenever its memory can no longer
+/// be trusted.
 pub(crate) async fn run(post: Post, mut inbox: Mail) {
+    let done = own(&post, &mut inbox).await;
+    if let Some(router) = post.router.upgrade() {
+        router.end_term(post.shard, inbox.term);
+        if done.is_none() {
+            router.miss();
+        }
+        let why = if router.links.is_some() { Refusal::Elsewhere } else { crate::router::stopping() };
+        for message in inbox.close().await {
+            match message {
+                Message::Put { items, sink } => router.put_again(post.shard, items, &sink),
+                other => other.refuse(&why),
+            }
+        }
+    }
+    post.pulse.forget(post.shard);
+    if let Some(done) = done {
+        _ = done.send(());
+    }
+}
+
+/// Owns a shard, term after term. Returns whom to tell that it is over.
+async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
     loop {
         let opened = tokio::select! {
             biased;
-            opened = open::open(&*post.engine, post.shard, &post.config) => opened,
-            () = refuse_while_closed(&mut inbox, &post) => return,
+            opened = open::open(&*post.engine, post.shard, &post.expects, &post.config) => opened,
+            done = refuse_while_closed(inbox, post) => return done,
         };
         match opened {
             Ok(opened) => {
-                let owner = Owner::new(&post, opened);
+                let owner = Owner::new(post, opened);
                 *lock(&post.pulse.trouble) = None;
-                if matches!(serve(owner, &mut inbox).await, End::Stopped) {
-                    return;
+                if let End::Stopped(done) = serve(owner, inbox).await {
+                    return done;
                 }
+            }
+            Err(Error::Conflict) => {
+                tracing::info!(shard = post.shard.0, "the shard belongs to another node");
+                return None;
             }
             Err(error) => {
                 tracing::error!(shard = post.shard.0, error = %error, "a shard cannot be opened");
                 *lock(&post.pulse.trouble) = Some(format!("shard {} cannot be opened: {error}", post.shard.0));
-                let stopped = tokio::time::timeout(REOPEN_AFTER, refuse_while_closed(&mut inbox, &post)).await;
-                if stopped.is_ok() {
-                    return;
+                let stopped = tokio::time::timeout(REOPEN_AFTER, refuse_while_closed(inbox, post)).await;
+                if let Ok(done) = stopped {
+                    *lock(&post.pulse.trouble) = None;
+                    return done;
                 }
             }
         }
@@ -95,18 +130,15 @@ pub(crate) async fn run(post: Post, mut inbox: Mail) {
 }
 
 /// Refuses what arrives while the shard is not open; returns when told to stop.
-async fn refuse_while_closed(inbox: &mut Mail, post: &Post) {
+async fn refuse_while_closed(inbox: &mut Mail, post: &Post) -> Option<oneshot::Sender<()>> {
     loop {
         // While a shard opens normally its callers wait; only one that cannot be opened turns them away.
         if lock(&post.pulse.trouble).is_none() {
             std::future::pending::<()>().await;
         }
         match inbox.recv().await {
-            None => return,
-            Some(Message::Stop { done }) => {
-                _ = done.send(());
-                return;
-            }
+            None => return None,
+            Some(Message::Stop { done }) => return Some(done),
             Some(message) => message.refuse(&Refusal::Unavailable("the store cannot be read".to_owned())),
         }
     }
@@ -152,12 +184,8 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
         beat.open.store(false, Ordering::Release);
     }
     match stop {
-        Some(done) => {
-            _ = done.send(());
-            End::Stopped
-        }
         None if failure.is_set() => End::Failed,
-        None => End::Stopped,
+        stop => End::Stopped(stop),
     }
 }
 
@@ -172,11 +200,12 @@ async fn sleep(nap: Option<Duration>) {
 impl Owner {
     fn new(post: &Post, opened: Opened) -> Self {
         let Opened { state, epoch, seq, log, jobs } = opened;
-        Self {
+        let owner = Self {
             shard: post.shard,
             engine: post.engine.clone(),
             config: post.config.clone(),
             pulse: post.pulse.clone(),
+            router: post.router.clone(),
             heads: Heads::new(post.config.head_rows_max),
             recent: Recent::new(post.config.recent_rows_max),
             filter: Filter::new(post.config.filter_bytes_max / usize::from(post.config.shards.max(1))),
@@ -186,6 +215,21 @@ impl Owner {
             epoch,
             seq,
             log,
+        };
+        owner.note_switches();
+        owner
+    }
+
+    /// Tells the others whether the paced form serves, and whether a crawl is bounded as a whole: then counts are
+    /// exchanged.
+    pub fn note_switches(&self) {
+        self.pulse.active.store(self.state.shard_row().active, Ordering::Release);
+        let bounded = |crawl: &CrawlView| {
+            let limits = &crawl.settings.limits;
+            limits.urls.is_some() || limits.pages.is_some()
+        };
+        if self.state.crawl_views().iter().any(bounded) {
+            self.pulse.bounded.store(true, Ordering::Release);
         }
     }
 
@@ -204,7 +248,7 @@ impl Owner {
         &mut self,
         first: Option<Message>,
         inbox: &mut Mail,
-        stop: &mut Option<tokio::sync::oneshot::Sender<()>>,
+        stop: &mut Option<oneshot::Sender<()>>,
     ) -> Result<(), Error> {
         self.sweep().await?;
         self.share_totals();
@@ -220,9 +264,9 @@ impl Owner {
                     *stop = Some(done);
                     left = usize::from(u16::MAX);
                 }
-                other => {
+                Message::Ask { ask, reply } => {
                     self.put_all(std::mem::take(&mut puts)).await?;
-                    self.handle(other).await?;
+                    self.handle(ask, reply).await?;
                 }
             }
             next = if left > 0 { inbox.try_recv() } else { None };
@@ -295,6 +339,12 @@ impl Owner {
         self.seq += 1;
         let commit = self.engine.commit(self.batch(rows));
         self.cycle.commits.push(commit);
+    }
+
+    /// Waits until all that was committed so far is durable.
+    pub async fn flush(&mut self) -> Result<(), Error> {
+        self.seq += 1;
+        self.engine.commit(self.batch(Vec::new())).await
     }
 
     fn batch(&self, writes: Vec<wayleave_engine::Write>) -> Batch {

@@ -1,13 +1,15 @@
 //! The pulse of the shards: who has been ready longest, who wakes next, and who waits for that. Kept outside the owners
 //! so that a router asks the right one first and a long poll waits in one place.
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
-use tokio::sync::oneshot;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, oneshot, watch};
 use wayleave_core::frontier::view::Counts;
+use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 
@@ -28,8 +30,57 @@ pub(crate) struct Pulse {
     /// Counts of crawls that are bounded as a whole, by shard.
     totals: Mutex<HashMap<CrawlName, Vec<Counts>>>,
     pub bounded: AtomicBool,
+    /// Whether the paced form serves, as far as the owners here have heard.
+    pub active: AtomicBool,
     /// Why the frontier is not ready, if a shard cannot be opened.
     pub trouble: Mutex<Option<String>>,
+    /// What other nodes say of their shards. A node that cannot be heard is not asked.
+    peers: Mutex<BTreeMap<NodeId, NodeBeat>>,
+    /// Groups that have become ready here, ever.
+    woken: AtomicU64,
+    /// Told when somebody looked for the owner of a shard where it is not.
+    pub missed: Arc<Notify>,
+    /// Told when there is something new to say to other nodes.
+    news: watch::Sender<()>,
+}
+
+/// What a node says of its shards, for other nodes to know whom to ask first and when to wake those who wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeBeat {
+    /// Since when its longest ready group is ready.
+    oldest_ready: Option<Time>,
+    /// When its next group becomes so.
+    next_due: Option<Time>,
+    /// Groups that have become ready, ever.
+    woken: u64,
+    /// What it counts for crawls that are bounded as a whole.
+    totals: Vec<(CrawlName, Counts)>,
+}
+
+impl NodeBeat {
+    /// As bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Nothing in it is of a kind that cannot be written; an empty beat would be refused by its reader.
+        crate::links::encode(self).unwrap_or_default()
+    }
+
+    /// From its bytes.
+    ///
+    /// # Errors
+    /// If they are not those of a beat.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        crate::links::decode(bytes)
+    }
+}
+
+/// Who can be asked for something to visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// A shard of this process.
+    Shard(ShardId),
+    /// Another node, for any of its shards.
+    Node(NodeId),
 }
 
 const NEVER: u64 = u64::MAX;
@@ -47,32 +98,105 @@ impl Pulse {
             picky: Mutex::default(),
             totals: Mutex::default(),
             bounded: AtomicBool::new(false),
+            active: AtomicBool::new(true),
             trouble: Mutex::default(),
+            peers: Mutex::default(),
+            woken: AtomicU64::new(0),
+            missed: Arc::default(),
+            news: watch::Sender::new(()),
         }
     }
 
     /// A shard says since when a group of it is ready and when the next one becomes so.
     pub fn tell(&self, shard: usize, (ready, due): (Option<Time>, Option<Time>)) {
         if let Some(beat) = self.beats.get(shard) {
-            beat.oldest_ready.store(ready.map_or(NEVER, |t| t.0), Ordering::Release);
-            beat.next_due.store(due.map_or(NEVER, |t| t.0), Ordering::Release);
+            let (ready, due) = (ready.map_or(NEVER, |t| t.0), due.map_or(NEVER, |t| t.0));
+            let before = (beat.oldest_ready.swap(ready, Ordering::AcqRel), beat.next_due.swap(due, Ordering::AcqRel));
+            if before != (ready, due) && self.news.receiver_count() > 0 {
+                self.news.send_replace(());
+            }
         }
     }
 
-    /// The shards that have something to visit at `now`, longest ready first.
-    pub fn ready(&self, now: Time) -> Vec<usize> {
-        let mut ready: Vec<(u64, usize)> = self
-            .beats
-            .iter()
-            .enumerate()
-            .filter_map(|(shard, beat)| {
-                let (ready, due) = (beat.oldest_ready.load(Ordering::Acquire), beat.next_due.load(Ordering::Acquire));
-                let first = ready.min(due);
-                (ready != NEVER || due <= now.0).then_some((first, shard))
-            })
-            .collect();
-        ready.sort_unstable();
-        ready.into_iter().map(|(_, shard)| shard).collect()
+    /// A shard has no owner here any more.
+    pub fn forget(&self, shard: ShardId) {
+        self.tell(shard.0.into(), (None, None));
+        if let Some(beat) = self.beats.get(usize::from(shard.0)) {
+            beat.open.store(false, Ordering::Release);
+        }
+        for counts in lock(&self.totals).values_mut() {
+            if let Some(mine) = counts.get_mut(usize::from(shard.0)) {
+                *mine = Counts::default();
+            }
+        }
+    }
+
+    pub fn is_open(&self, shard: ShardId) -> bool {
+        self.beats.get(usize::from(shard.0)).is_some_and(|beat| beat.open.load(Ordering::Acquire))
+    }
+
+    /// Who has something to visit at `now`, longest ready first.
+    pub fn ready(&self, now: Time) -> Vec<Source> {
+        let mut ready = self.ready_shards(now);
+        for (node, beat) in lock(&self.peers).iter() {
+            let first = beat.oldest_ready.or(beat.next_due.filter(|due| *due <= now));
+            ready.extend(first.map(|first| (first.0, Source::Node(*node))));
+        }
+        sorted(ready)
+    }
+
+    /// The shards of this process that have something to visit at `now`, longest ready first.
+    pub fn ready_here(&self, now: Time) -> Vec<Source> {
+        sorted(self.ready_shards(now))
+    }
+
+    fn ready_shards(&self, now: Time) -> Vec<(u64, Source)> {
+        let ready = self.beats.iter().enumerate().filter_map(|(shard, beat)| {
+            let (ready, due) = (beat.oldest_ready.load(Ordering::Acquire), beat.next_due.load(Ordering::Acquire));
+            let first = ready.min(due);
+            (ready != NEVER || due <= now.0).then_some((first, Source::Shard(ShardId(shard as u16))))
+        });
+        ready.collect()
+    }
+
+    /// What this node says of its shards.
+    pub fn beat(&self) -> NodeBeat {
+        let least = |of: fn(&Beat) -> &AtomicU64| {
+            let all = self.beats.iter().map(|beat| of(beat).load(Ordering::Acquire));
+            all.min().filter(|time| *time != NEVER).map(Time)
+        };
+        let sum = |counts: &Vec<Counts>| {
+            let mut sum = Counts::default();
+            counts.iter().for_each(|part| sum.add(part));
+            sum
+        };
+        let totals = lock(&self.totals).iter().map(|(crawl, counts)| (crawl.clone(), sum(counts))).collect();
+        NodeBeat {
+            oldest_ready: least(|beat| &beat.oldest_ready),
+            next_due: least(|beat| &beat.next_due),
+            woken: self.woken.load(Ordering::Acquire),
+            totals,
+        }
+    }
+
+    /// To be told when there is something new to say.
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
+    /// Another node has said something of its shards, or cannot be heard any more.
+    pub fn hear(&self, node: NodeId, beat: Option<NodeBeat>) {
+        let mut peers = lock(&self.peers);
+        let Some(beat) = beat else {
+            peers.remove(&node);
+            return;
+        };
+        // Groups that were ready before this node began to listen count as one: somebody should go and look.
+        let before = peers.get(&node).map_or(beat.woken.saturating_sub(1), |before| before.woken);
+        let woken = beat.woken.saturating_sub(before);
+        peers.insert(node, beat);
+        drop(peers);
+        self.wake_waiters(usize::try_from(woken).unwrap_or(usize::MAX));
     }
 
     /// Waits in line for a group to become ready; `picky` if not every group will do.
@@ -92,6 +216,14 @@ impl Pulse {
 
     /// Wakes as many waiters as groups became ready, first come, first served.
     pub fn wake(&self, ready: usize) {
+        if ready > 0 {
+            self.woken.fetch_add(ready as u64, Ordering::AcqRel);
+            self.news.send_replace(());
+            self.wake_waiters(ready);
+        }
+    }
+
+    fn wake_waiters(&self, ready: usize) {
         if ready == 0 {
             return;
         }
@@ -115,8 +247,17 @@ impl Pulse {
         }
         let mut others = Counts::default();
         all.iter().enumerate().filter(|(i, _)| *i != shard).for_each(|(_, c)| others.add(c));
+        drop(totals);
+        for beat in lock(&self.peers).values() {
+            beat.totals.iter().filter(|(name, _)| name == crawl).for_each(|(_, counts)| others.add(counts));
+        }
         others
     }
+}
+
+fn sorted(mut ready: Vec<(u64, Source)>) -> Vec<Source> {
+    ready.sort_unstable();
+    ready.into_iter().map(|(_, source)| source).collect()
 }
 
 /// A panic while one of these locks is held leaves nothing half done.

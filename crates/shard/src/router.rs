@@ -1,19 +1,23 @@
-//! The router: which shard a name or a token belongs to, and how to ask one shard or all of them.
+//! The router: which shard a name or a token belongs to, where that shard's owner is, and how to ask one shard or all of
+//! them. An owner may sit in this process or on another node; callers see no difference.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use hashbrown::HashMap;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::time::Instant;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::row::Write;
-use wayleave_core::ids::ShardId;
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::limits::{FORWARDED_PUTS_MAX, HAND_OVER_WAIT};
 use wayleave_core::names::{Alias, HostName};
-use wayleave_core::time::Time;
 
+use crate::ask::{Ask, Told};
 use crate::inbox::Inbox;
-use crate::message::{Message, Reply, decide};
+use crate::links::{Call, Links, Said};
+use crate::message::Message;
 
 /// An answer or the reason why not.
 pub type Answer<T> = Result<T, Refusal>;
@@ -27,9 +31,25 @@ pub fn home(name: &str, shards: u16) -> ShardId {
     ShardId(((u128::from(hash) * u128::from(shards)) >> 64) as u16)
 }
 
-/// The sending ends of all owners, and hints where hosts live that have moved to an alias.
+/// Where the owner of a shard is.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Here(Inbox),
+    There(NodeId),
+    Nobody,
+}
+
+/// Where all owners are, and hints where hosts live that have moved to an alias.
 pub(crate) struct Router {
-    pub inboxes: Vec<Inbox>,
+    places: RwLock<Vec<Place>>,
+    /// Told whenever an owner comes or goes.
+    changed: watch::Sender<u64>,
+    /// The way to other nodes; none where one process owns everything.
+    pub links: Option<Arc<dyn Links>>,
+    /// Told when an owner was looked for where it is not.
+    missed: Arc<Notify>,
+    /// Room for batches that are on their way to other nodes.
+    pub forwarded_puts: Arc<Semaphore>,
     /// Which alias a host lives with. Only a hint: an owner refuses a host that is not its own.
     moved: RwLock<HashMap<HostName, Alias>>,
     /// Whether a move failed half-way or a shard refused a host: the hints are to be asked for again.
@@ -48,22 +68,62 @@ pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
 }
 
 impl Router {
-    pub fn new(inboxes: Vec<Inbox>) -> Arc<Self> {
-        Arc::new(Self { inboxes, moved: RwLock::default(), stale: AtomicBool::new(false) })
+    pub fn new(shards: u16, links: Option<Arc<dyn Links>>, missed: Arc<Notify>) -> Arc<Self> {
+        let places = (0..shards).map(|_| Place::Nobody).collect();
+        let stale = AtomicBool::new(links.is_some());
+        Arc::new(Self {
+            places: RwLock::new(places),
+            changed: watch::Sender::new(0),
+            links,
+            missed,
+            forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
+            moved: RwLock::default(),
+            stale,
+        })
     }
 
     pub fn shards(&self) -> u16 {
-        self.inboxes.len() as u16
+        self.places.read().unwrap_or_else(PoisonError::into_inner).len() as u16
+    }
+
+    pub fn place(&self, shard: ShardId) -> Place {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.get(usize::from(shard.0)).cloned().unwrap_or(Place::Nobody)
+    }
+
+    pub fn set_place(&self, shard: ShardId, place: Place) {
+        if let Some(slot) = self.places.write().unwrap_or_else(PoisonError::into_inner).get_mut(usize::from(shard.0)) {
+            *slot = place;
+        }
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    /// An owner was looked for where it is not.
+    pub fn miss(&self) {
+        self.missed.notify_one();
+    }
+
+    /// An owner of this process has ended: the shard has none, unless another one has come meanwhile.
+    pub fn end_term(&self, shard: ShardId, term: u64) {
+        let ended = matches!(self.place(shard), Place::Here(inbox) if inbox.term == term);
+        if ended {
+            self.set_place(shard, Place::Nobody);
+        }
+    }
+
+    /// To be told when an owner comes or goes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// The alias that a host lives with.
     pub fn alias_of(&self, host: &str) -> Option<Alias> {
-        let moved = self.moved.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let moved = self.moved.read().unwrap_or_else(PoisonError::into_inner);
         moved.get(host).cloned()
     }
 
     pub fn set_alias_of(&self, host: &HostName, alias: Option<&Alias>) {
-        let mut moved = self.moved.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut moved = self.moved.write().unwrap_or_else(PoisonError::into_inner);
         match alias {
             Some(alias) => moved.insert(host.clone(), alias.clone()),
             None => moved.remove(host),
@@ -81,50 +141,89 @@ impl Router {
 
     /// Replaces all hints by what the shards say.
     pub fn set_aliases(&self, told: HashMap<HostName, Alias>) {
-        *self.moved.write().unwrap_or_else(std::sync::PoisonError::into_inner) = told;
+        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = told;
         self.stale.store(false, Ordering::Release);
     }
 
     /// The shard that a host lives in.
     pub fn shard_of(&self, host: &str) -> ShardId {
-        let moved = self.moved.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let moved = self.moved.read().unwrap_or_else(PoisonError::into_inner);
         let name: &str = if moved.is_empty() { host } else { moved.get(host).map_or(host, |alias| alias) };
         home(name, self.shards())
     }
 
-    /// Sends a message to a shard; waits while its queue is full.
-    pub async fn send(&self, shard: ShardId, message: Message) -> Answer<()> {
-        let inbox = self.inboxes.get(usize::from(shard.0)).ok_or(Refusal::NotCurrent)?;
-        inbox.send(message).await.map_err(|_| stopping())
+    /// Asks a shard and waits for its answer; while the shard changes hands, for its next owner.
+    pub async fn ask<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: Ask) -> Answer<T> {
+        self.ask_within(shard, ask, Duration::from_millis(HAND_OVER_WAIT.0)).await
     }
 
-    /// Asks a shard and waits for its answer.
-    pub async fn ask<T>(&self, shard: ShardId, message: impl FnOnce(Reply<T>) -> Message) -> Answer<T> {
-        let (reply, answer) = oneshot::channel();
-        self.send(shard, message(reply)).await?;
-        answer.await.unwrap_or_else(|_| Err(stopping()))
-    }
-
-    /// Lets a shard decide something that needs no rows.
-    pub async fn decide<T: Send + 'static>(
+    /// Asks a shard, and waits for an owner for so long.
+    pub async fn ask_within<T: TryFrom<Told, Error = Refusal>>(
         &self,
         shard: ShardId,
-        decision: impl FnOnce(&mut State, Time, &mut Vec<Write>) -> Answer<T> + Send + 'static,
+        ask: Ask,
+        patience: Duration,
     ) -> Answer<T> {
-        self.ask(shard, |reply| decide(reply, decision)).await
+        if shard.0 >= self.shards() {
+            return Err(Refusal::NotCurrent);
+        }
+        if self.links.is_none() {
+            return self.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping())).and_then(T::try_from);
+        }
+        let deadline = Instant::now() + patience;
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            match self.ask_once(shard, ask.clone()).await {
+                Err(Refusal::Elsewhere) => {}
+                answer => return answer.and_then(T::try_from),
+            }
+            self.miss();
+            if !changed_before(&mut changes, deadline).await {
+                return Err(Refusal::Unavailable(format!("shard {} has no owner at the moment", shard.0)));
+            }
+        }
     }
 
-    /// Lets every shard decide the same; all at once, answers in the order of shards.
-    pub async fn decide_all<T: Send + 'static>(
-        &self,
-        decision: impl Fn(&mut State, Time, &mut Vec<Write>) -> T + Clone + Send + 'static,
-    ) -> Answer<Vec<T>> {
-        let ask = |shard| {
-            let decision = decision.clone();
-            self.decide(ShardId(shard), move |state, now, writes| Ok(decision(state, now, writes)))
-        };
-        futures::future::try_join_all((0..self.shards()).map(ask)).await
+    async fn ask_once(&self, shard: ShardId, ask: Ask) -> Answer<Told> {
+        match (self.place(shard), &self.links) {
+            (Place::Here(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
+            (Place::There(node), Some(links)) => {
+                let looks = ask.only_looks();
+                match links.ask(node, &Call::Ask { shard, ask }).await {
+                    Ok(Said::Told(answer)) => answer,
+                    Ok(_) => Err(Refusal::Corrupt(format!("node {node} answered another call than the one made"))),
+                    Err(error) => Err(error.refusal(looks)),
+                }
+            }
+            (Place::There(_) | Place::Nobody, _) => Err(Refusal::Elsewhere),
+        }
     }
+
+    /// Asks a shard of this process; none if it has no owner here.
+    pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
+        let Place::Here(inbox) = self.place(shard) else { return None };
+        let (reply, answer) = oneshot::channel();
+        inbox.send(Message::Ask { ask, reply }).await.ok()?;
+        Some(answer.await.unwrap_or_else(|_| Err(stopping())))
+    }
+
+    /// Asks several shards the same; all at once, answers in the order of shards.
+    pub async fn ask_all<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<Vec<T>> {
+        futures::future::try_join_all(shards.iter().map(|shard| self.ask(*shard, ask.clone()))).await
+    }
+}
+
+/// Waits for a change of places; false if none came in time. An owner may refuse before everybody has heard of its
+/// successor, so a short while is a change as well.
+pub(crate) async fn changed_before(changes: &mut watch::Receiver<u64>, deadline: Instant) -> bool {
+    const LOOK_AGAIN: Duration = Duration::from_millis(50);
+    let now = Instant::now();
+    if now >= deadline {
+        return false;
+    }
+    _ = tokio::time::timeout_at(deadline.min(now + LOOK_AGAIN), changes.changed()).await;
+    true
 }
 
 /// The answer of a shard that a host does not live in.

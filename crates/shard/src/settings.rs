@@ -1,19 +1,22 @@
 //! The handle, continued: changing hosts, groups, crawls and queues.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{CrawlView, GroupView, HostView};
 use wayleave_core::ids::{QueueId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::names::{Alias, CrawlName, HostName};
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
+use wayleave_core::settings::{CrawlChanges, PaceChanges};
 use wayleave_core::time::{Millis, Time};
+use wayleave_engine::Key;
 
+use crate::ask::Ask;
 use crate::frontier::Frontier;
-use crate::message::Message;
-use crate::router::{Answer, home};
+use crate::links::{Call, LinkError, Said};
+use crate::router::{Answer, Place, changed_before, home};
 
 impl Frontier {
     /// Changes a host, which is made if it is unknown. `replace` clears what is not named; `ready_at` puts the host
@@ -28,12 +31,8 @@ impl Frontier {
         replace: bool,
         ready_at: Option<Time>,
     ) -> Answer<HostView> {
-        let name = host.clone();
-        self.decide_at(&host, move |state, now, _| {
-            state.set_host(&name, &changes, replace, ready_at, now);
-            state.host_view(&name, now).ok_or_else(|| Refusal::UnknownHost(name.to_string()))
-        })
-        .await
+        let ask = Ask::SetHost { host: host.clone(), changes, replace, ready_at };
+        self.at_host(&host, &ask).await
     }
 
     /// Creates or changes an alias. `hosts`, where given, becomes the whole membership.
@@ -47,19 +46,67 @@ impl Frontier {
         changes: PaceChanges,
         replace: bool,
     ) -> Answer<GroupView> {
+        let call = Call::SetGroup { alias: alias.clone(), hosts: hosts.clone(), changes, replace };
+        match self.ask_mover(&call).await? {
+            None => self.set_group_here(alias, hosts, changes, replace).await,
+            Some(Said::Group(answer)) => answer,
+            Some(_) => Err(Refusal::Corrupt("a node answered another call than the one made".to_owned())),
+        }
+    }
+
+    /// Groups are changed by one node at a time, the owner of shard 0: two owners that each wait for the other to take a
+    /// host would wait until they give up. None if that is this process.
+    async fn ask_mover(&self, call: &Call) -> Answer<Option<Said>> {
+        let Some(links) = &self.router.links else { return Ok(None) };
+        let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        let mut changes = self.router.changes();
+        loop {
+            changes.mark_unchanged();
+            match self.router.place(ShardId(0)) {
+                Place::Here(_) => return Ok(None),
+                Place::There(node) => match links.ask(node, call).await {
+                    Ok(Said::Group(Err(Refusal::Elsewhere)) | Said::Done(Err(Refusal::Elsewhere)))
+                    | Err(LinkError::NotSent(_)) => {}
+                    Ok(said) => return Ok(Some(said)),
+                    Err(error) => return Err(error.refusal(false)),
+                },
+                Place::Nobody => {}
+            }
+            if !changed_before(&mut changes, deadline).await {
+                return Err(Refusal::Unavailable(
+                    "shard 0, which changes groups, has no owner at the moment".to_owned(),
+                ));
+            }
+        }
+    }
+
+    /// Whether this process may change groups, with hints that nobody else has changed meanwhile.
+    async fn begin_move(&self) -> Answer<()> {
+        if self.router.links.is_none() {
+            return Ok(());
+        }
+        if !self.owns(ShardId(0)) {
+            return Err(Refusal::Elsewhere);
+        }
+        self.learn_hints().await
+    }
+
+    pub(crate) async fn set_group_here(
+        &self,
+        alias: Alias,
+        hosts: Option<Vec<HostName>>,
+        changes: PaceChanges,
+        replace: bool,
+    ) -> Answer<GroupView> {
         self.settle_hints().await;
         let _one_at_a_time = self.moves.lock().await;
+        self.begin_move().await?;
         let shard = home(&alias, self.shards());
         if let Some(hosts) = &hosts {
             self.check_members(&alias, hosts)?;
         }
-        let name = alias.clone();
-        let before = self
-            .decide(shard, move |state, now, _| {
-                state.set_group(&name, &changes, replace, now);
-                Ok(state.group_view(&name, now).map(|view| view.hosts).unwrap_or_default())
-            })
-            .await?;
+        let before: Vec<HostName> =
+            self.router.ask(shard, Ask::SetGroup { alias: alias.clone(), changes, replace }).await?;
         if let Some(hosts) = hosts {
             let joining = hosts.iter().filter(|host| !before.contains(host)).cloned().collect();
             let leaving = before.iter().filter(|host| !hosts.contains(host)).cloned().collect();
@@ -67,7 +114,7 @@ impl Frontier {
             self.move_in(&alias, joining).await?;
         }
         let unknown = Refusal::UnknownGroup(alias.to_string());
-        self.decide(shard, move |state, now, _| state.group_view(&alias, now).ok_or(unknown)).await
+        self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await?.ok_or(unknown)
     }
 
     fn check_members(&self, alias: &Alias, hosts: &[HostName]) -> Answer<()> {
@@ -104,9 +151,7 @@ impl Frontier {
     }
 
     async fn move_hosts(&self, from: ShardId, to: ShardId, hosts: Vec<HostName>, alias: Option<Alias>) -> Answer<()> {
-        let inbox = self.router.inboxes.get(usize::from(to.0)).cloned().ok_or_else(crate::router::stopping)?;
-        let same = from == to;
-        let moved = self.router.ask(from, |reply| Message::Give { hosts, alias, to: inbox, same, reply }).await;
+        let moved = self.router.ask::<()>(from, Ask::Give { hosts, alias, to }).await;
         if moved.is_err() {
             // The move may have been made all the same.
             self.router.doubt();
@@ -119,15 +164,23 @@ impl Frontier {
     /// # Errors
     /// If there is no such alias.
     pub async fn delete_group(&self, alias: Alias) -> Answer<()> {
+        match self.ask_mover(&Call::DeleteGroup(alias.clone())).await? {
+            None => self.delete_group_here(alias).await,
+            Some(Said::Done(answer)) => answer,
+            Some(_) => Err(Refusal::Corrupt("a node answered another call than the one made".to_owned())),
+        }
+    }
+
+    pub(crate) async fn delete_group_here(&self, alias: Alias) -> Answer<()> {
         self.settle_hints().await;
         let _one_at_a_time = self.moves.lock().await;
+        self.begin_move().await?;
         let shard = home(&alias, self.shards());
-        let name = alias.clone();
         let unknown = Refusal::UnknownGroup(alias.to_string());
-        let view = self.decide(shard, move |state, now, _| Ok(state.group_view(&name, now))).await?;
+        let view: Option<GroupView> = self.router.ask(shard, Ask::Group(alias.clone())).await?;
         let view = view.filter(|view| view.aliased).ok_or(unknown)?;
         self.move_out(&alias, view.hosts).await?;
-        self.decide(shard, move |state, _, _| state.delete_group(&alias)).await
+        self.router.ask(shard, Ask::DeleteGroup(alias)).await
     }
 
     /// Changes a crawl on every shard; it is made if it is unknown.
@@ -135,11 +188,8 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn set_crawl(&self, crawl: CrawlName, changes: CrawlChanges, replace: bool) -> Answer<CrawlView> {
-        if matches!(changes.urls, Change::Set(_)) || matches!(changes.pages, Change::Set(_)) {
-            self.pulse.bounded.store(true, Ordering::Release);
-        }
-        let name = crawl.clone();
-        self.router.decide_all(move |state, now, _| state.set_crawl(&name, &changes, replace, now)).await?;
+        let ask = Ask::SetCrawl { crawl: crawl.clone(), changes, replace };
+        self.router.ask_all::<()>(&self.all(), &ask).await?;
         self.crawl(crawl).await
     }
 
@@ -148,7 +198,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> Answer<u64> {
-        let counts = self.router.decide_all(move |state, now, writes| state.delete_crawl(&crawl, now, writes)).await?;
+        let counts: Vec<u64> = self.router.ask_all(&self.all(), &Ask::DeleteCrawl(crawl)).await?;
         Ok(counts.into_iter().sum())
     }
 
@@ -157,8 +207,8 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_queue(&self, crawl: CrawlName, host: HostName) -> Answer<u64> {
-        let name = host.clone();
-        self.decide_at(&host, move |state, now, writes| Ok(state.delete_queue(&name, &crawl, now, writes))).await
+        let ask = Ask::DeleteQueue { crawl, host: host.clone() };
+        self.at_host(&host, &ask).await
     }
 
     /// Sets the pages after which a queue hands out no more; none clears it.
@@ -166,8 +216,8 @@ impl Frontier {
     /// # Errors
     /// If there is no such queue.
     pub async fn set_queue_limit(&self, crawl: CrawlName, host: HostName, limit: Option<u64>) -> Answer<()> {
-        let name = host.clone();
-        self.decide_at(&host, move |state, now, _| state.set_queue_limit(&name, &crawl, limit, now)).await
+        let ask = Ask::SetQueueLimit { crawl, host: host.clone(), limit };
+        self.at_host(&host, &ask).await
     }
 
     /// Removes URLs of a crawl, or of one host in it, that were stored before a time; says how many.
@@ -179,11 +229,11 @@ impl Frontier {
         let mut count = 0;
         let shards: Vec<ShardId> = match &host {
             Some(host) => vec![self.router.shard_of(host)],
-            None => (0..self.shards()).map(ShardId).collect(),
+            None => self.all(),
         };
         for shard in shards {
-            let (crawl, host) = (crawl.clone(), host.clone());
-            let queues = self.decide(shard, move |state, _, _| Ok(state.queues_of(&crawl, host.as_ref()))).await?;
+            let ask = Ask::QueuesOf { crawl: crawl.clone(), host: host.clone() };
+            let queues: Vec<QueueId> = self.router.ask(shard, ask).await?;
             for queue in queues {
                 count += self.purge_queue(shard, queue, before).await?;
             }
@@ -194,8 +244,8 @@ impl Frontier {
     async fn purge_queue(&self, shard: ShardId, queue: QueueId, before: Time) -> Answer<u64> {
         let (mut count, mut after) = (0, None);
         loop {
-            let ask = self.router.ask(shard, |reply| Message::Purge { queue, before, after, reply });
-            let (purged, next) = ask.await?;
+            let (purged, next): (u64, Option<Key>) =
+                self.router.ask(shard, Ask::Purge { queue, before, after }).await?;
             count += purged;
             match next {
                 Some(next) => after = Some(next),
@@ -209,8 +259,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn set_default_delay(&self, delay: Option<Millis>) -> Answer<()> {
-        self.router.decide_all(move |state, now, _| state.set_default_delay(delay, now)).await?;
-        Ok(())
+        self.router.ask_all::<()>(&self.all(), &Ask::SetDefaultDelay(delay)).await.map(drop)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The handle, continued: looking at hosts, groups, crawls, URLs and totals. Lists go from shard to shard.
 
-use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{
     CrawlView, GroupView, HostFilter, HostView, Page, ReservationView, Stats, UrlFilter, UrlView,
@@ -8,11 +7,10 @@ use wayleave_core::frontier::view::{
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits;
 use wayleave_core::names::{CrawlName, HostName};
-use wayleave_core::time::Time;
 
+use crate::ask::{Ask, Slice, Told, UrlPage, UrlPlace};
 use crate::cursor;
 use crate::frontier::Frontier;
-use crate::message::Message;
 use crate::router::Answer;
 
 impl Frontier {
@@ -21,11 +19,8 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn lookup(&self, crawl: CrawlName, host: HostName, url: &str) -> Answer<Option<UrlView>> {
-        self.at_host(&host, |shard| {
-            let (crawl, host, url) = (crawl.clone(), host.clone(), url.into());
-            self.router.ask(shard, |reply| Message::Lookup { crawl, host, url, reply })
-        })
-        .await
+        let ask = Ask::Lookup { crawl, host: host.clone(), url: url.into() };
+        self.at_host(&host, &ask).await
     }
 
     /// A page of URLs. It may hold fewer than `limit` and still have a next one, where a filter passes many over.
@@ -34,23 +29,26 @@ impl Frontier {
     /// If the cursor cannot be read or the store not be reached.
     pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> Answer<Page<UrlView>> {
         let limit = limit.clamp(1, limits::PAGE_MAX);
-        let (mut shard, mut after) = cursor::read_url(after)?;
+        let (shard, mut after) = cursor::read_url(after)?;
         if let Some(host) = &filter.host {
             return self.urls_of_host(host, filter, after, limit).await;
         }
         let mut items = Vec::new();
-        while shard.0 < self.shards() {
-            let (from, most, asked) = (after.take(), limit - items.len(), filter.clone());
-            let ask = self.router.ask(shard, |reply| Message::Urls { filter: asked, after: from, limit: most, reply });
-            let (views, next) = ask.await?;
+        let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
+        for (i, one) in scope.iter().enumerate() {
+            // A place is one of the shard that the cursor names; the shards after it start at their beginning.
+            let from = after.take().filter(|_| *one == shard);
+            let ask = Ask::Urls { filter: filter.clone(), after: from, limit: limit - items.len() };
+            let (views, next): UrlPage = self.router.ask(*one, ask).await?;
             items.extend(views);
             if next.is_some() {
                 // A slice was read: rather a short page than a long wait.
-                return Ok(Page { items, next: Some(cursor::write_url(shard, next.as_ref())) });
+                return Ok(Page { items, next: Some(cursor::write_url(*one, next.as_ref())) });
             }
-            shard.0 += 1;
-            if items.len() >= limit && shard.0 < self.shards() {
-                return Ok(Page { items, next: Some(cursor::write_url(shard, None)) });
+            if let Some(next) = scope.get(i + 1)
+                && items.len() >= limit
+            {
+                return Ok(Page { items, next: Some(cursor::write_url(*next, None)) });
             }
         }
         Ok(Page { items, next: None })
@@ -60,14 +58,11 @@ impl Frontier {
         &self,
         host: &HostName,
         filter: &UrlFilter,
-        after: Option<crate::message::UrlPlace>,
+        after: Option<UrlPlace>,
         limit: usize,
     ) -> Answer<Page<UrlView>> {
-        let ask = |shard| {
-            let (filter, after) = (filter.clone(), after.clone());
-            self.router.ask(shard, |reply| Message::Urls { filter, after, limit, reply })
-        };
-        let (items, next) = self.at_host(host, ask).await?;
+        let ask = Ask::Urls { filter: filter.clone(), after, limit };
+        let (items, next): UrlPage = self.at_host(host, &ask).await?;
         let shard = self.router.shard_of(host);
         Ok(Page { items, next: next.map(|next| cursor::write_url(shard, Some(&next))) })
     }
@@ -77,11 +72,7 @@ impl Frontier {
     /// # Errors
     /// If it is not known.
     pub async fn host(&self, host: HostName) -> Answer<HostView> {
-        let name = host.clone();
-        self.decide_at(&host, move |state, now, _| {
-            state.host_view(&name, now).ok_or_else(|| Refusal::UnknownHost(name.to_string()))
-        })
-        .await
+        self.at_host(&host, &Ask::Host(host.clone())).await
     }
 
     /// A page of hosts.
@@ -89,12 +80,7 @@ impl Frontier {
     /// # Errors
     /// If the cursor cannot be read or the store not be reached.
     pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<HostView>> {
-        let filter = filter.clone();
-        let fits = move |view: &HostView| {
-            filter.state.is_none_or(|state| view.standing.state == state)
-                && filter.crawl.as_ref().is_none_or(|crawl| view.queues.iter().any(|q| q.crawl == *crawl))
-        };
-        self.page(after, limit, move |state, start, most, now| take(state.host_views(start, now), most, &fits)).await
+        self.page(after, limit, |start, most| Ask::Hosts { filter: filter.clone(), start, most }).await
     }
 
     /// A page of groups: aliases and hosts that are groups of their own.
@@ -102,9 +88,7 @@ impl Frontier {
     /// # Errors
     /// If the cursor cannot be read or the store not be reached.
     pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<GroupView>> {
-        let state = filter.state;
-        let fits = move |view: &GroupView| state.is_none_or(|state| view.standing.state == state);
-        self.page(after, limit, move |state, start, most, now| take(state.group_views(start, now), most, &fits)).await
+        self.page(after, limit, |start, most| Ask::Groups { filter: filter.clone(), start, most }).await
     }
 
     /// A group by alias, or the group of one host by that host's name.
@@ -114,15 +98,14 @@ impl Frontier {
     pub async fn group(&self, name: &str) -> Answer<GroupView> {
         self.settle_hints().await;
         let unknown = || Refusal::UnknownGroup(name.to_owned());
-        let by_alias = crate::router::home(name, self.shards());
         let wanted: HostName = name.into();
-        let found = self.decide(by_alias, move |state, now, _| Ok(state.group_view(&wanted, now))).await?;
-        if let Some(view) = found {
+        let home = crate::router::home(name, self.shards());
+        if let Some(view) = self.router.ask(home, Ask::Group(wanted)).await? {
             return Ok(view);
         }
         let alias = self.router.alias_of(name).ok_or_else(unknown)?;
         let shard = crate::router::home(&alias, self.shards());
-        self.decide(shard, move |state, now, _| Ok(state.group_view(&alias, now))).await?.ok_or_else(unknown)
+        self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await?.ok_or_else(unknown)
     }
 
     /// Live reservations, by token.
@@ -130,38 +113,30 @@ impl Frontier {
     /// # Errors
     /// If the cursor cannot be read or the store not be reached.
     pub async fn reservations(&self, after: Option<&str>, limit: usize) -> Answer<Page<ReservationView>> {
-        self.page(after, limit, |state, start, most, _| {
-            let views = state.reservation_views().into_iter().enumerate().skip(start as usize);
-            let mut items: Vec<_> = views.map(|(i, view)| (i as u32 + 1, view)).take(most + 1).collect();
-            let more = items.len() > most;
-            items.truncate(most);
-            let next = items.last().map(|(next, _)| *next).filter(|_| more);
-            (items.into_iter().map(|(_, view)| view).collect(), next)
-        })
-        .await
+        self.page(after, limit, |start, most| Ask::Reservations { start, most }).await
     }
 
-    /// One page over all shards: `slice` takes up to so many items from a place on and says the next place, if any.
-    async fn page<T: Send + 'static>(
-        &self,
-        after: Option<&str>,
-        limit: usize,
-        slice: impl Fn(&State, u32, usize, Time) -> (Vec<T>, Option<u32>) + Clone + Send + 'static,
-    ) -> Answer<Page<T>> {
+    /// One page over all shards: `slice` asks for up to so many items from a place on; the answer says the next place,
+    /// if any.
+    async fn page<T>(&self, after: Option<&str>, limit: usize, slice: impl Fn(u32, usize) -> Ask) -> Answer<Page<T>>
+    where
+        Slice<T>: TryFrom<Told, Error = Refusal>,
+    {
         let limit = limit.clamp(1, limits::PAGE_MAX);
-        let (mut shard, mut start) = cursor::read(after)?;
+        let (shard, start) = cursor::read(after)?;
+        let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| one.0 >= shard).collect();
         let mut items = Vec::new();
-        while shard < self.shards() {
-            let (most, slice) = (limit - items.len(), slice.clone());
-            let ask = self.decide(ShardId(shard), move |state, now, _| Ok(slice(state, start, most, now)));
-            let (more, next) = ask.await?;
+        for (i, one) in scope.iter().enumerate() {
+            let start = if one.0 == shard { start } else { 0 };
+            let (more, next): Slice<T> = self.router.ask(*one, slice(start, limit - items.len())).await?;
             items.extend(more);
-            match next {
-                Some(next) => return Ok(Page { items, next: Some(cursor::write(shard, next)) }),
-                None => (shard, start) = (shard + 1, 0),
+            if let Some(next) = next {
+                return Ok(Page { items, next: Some(cursor::write(one.0, next)) });
             }
-            if items.len() >= limit && shard < self.shards() {
-                return Ok(Page { items, next: Some(cursor::write(shard, 0)) });
+            if let Some(next) = scope.get(i + 1)
+                && items.len() >= limit
+            {
+                return Ok(Page { items, next: Some(cursor::write(next.0, 0)) });
             }
         }
         Ok(Page { items, next: None })
@@ -172,8 +147,7 @@ impl Frontier {
     /// # Errors
     /// If it is not known.
     pub async fn crawl(&self, crawl: CrawlName) -> Answer<CrawlView> {
-        let name = crawl.clone();
-        let parts = self.router.decide_all(move |state, _, _| state.crawl_view(&name)).await?;
+        let parts: Vec<Option<CrawlView>> = self.router.ask_all(&self.scope(), &Ask::Crawl(crawl.clone())).await?;
         let mut views = parts.into_iter().flatten();
         let mut sum = views.next().ok_or_else(|| Refusal::UnknownCrawl(crawl.to_string()))?;
         views.for_each(|view| merge(&mut sum, &view));
@@ -185,7 +159,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn crawls(&self) -> Answer<Vec<CrawlView>> {
-        let parts = self.router.decide_all(|state, _, _| state.crawl_views()).await?;
+        let parts: Vec<Vec<CrawlView>> = self.router.ask_all(&self.scope(), &Ask::Crawls).await?;
         let mut sums: std::collections::BTreeMap<CrawlName, CrawlView> = std::collections::BTreeMap::new();
         for view in parts.into_iter().flatten() {
             match sums.entry(view.crawl.clone()) {
@@ -203,15 +177,13 @@ impl Frontier {
     /// If the store cannot be reached.
     pub async fn queues(&self, crawl: CrawlName, start: usize, size: usize, inactive: bool) -> Answer<Vec<HostName>> {
         let (mut skip, mut names) = (start, Vec::new());
-        for shard in (0..self.shards()).map(ShardId) {
+        for shard in self.scope() {
             let room = size - names.len();
             if room == 0 {
                 break;
             }
-            let crawl = crawl.clone();
-            let ask =
-                self.decide(shard, move |state, now, _| Ok(state.queue_names_of(&crawl, skip, room, inactive, now)));
-            let (found, passed) = ask.await?;
+            let ask = Ask::Queues { crawl: crawl.clone(), skip, most: room, inactive };
+            let (found, passed): (Vec<HostName>, usize) = self.router.ask(shard, ask).await?;
             skip -= passed;
             names.extend(found);
         }
@@ -223,7 +195,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn stats(&self) -> Answer<Stats> {
-        let parts = self.router.decide_all(|state, _, _| (state.stats(), state.crawl_names())).await?;
+        let parts: Vec<(Stats, Vec<CrawlName>)> = self.router.ask_all(&self.scope(), &Ask::Stats).await?;
         let mut sum = Stats::default();
         let mut crawls = hashbrown::HashSet::new();
         for (part, names) in parts {
@@ -240,20 +212,6 @@ impl Frontier {
         sum.crawls = crawls.len() as u64;
         Ok(sum)
     }
-}
-
-fn take<T>(views: impl Iterator<Item = (u32, T)>, most: usize, fits: &impl Fn(&T) -> bool) -> (Vec<T>, Option<u32>) {
-    let mut items = Vec::new();
-    let mut views = views.peekable();
-    while let Some((next, view)) = views.next() {
-        if fits(&view) {
-            items.push(view);
-        }
-        if items.len() == most {
-            return (items, views.peek().is_some().then_some(next));
-        }
-    }
-    (items, None)
 }
 
 fn merge(sum: &mut CrawlView, part: &CrawlView) {

@@ -13,10 +13,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-*", &["engine", "core"]),
     ("shard", &["engine", "core"]),
     ("api", &["core"]),
-    ("server", &["shard", "api", "core"]),
+    ("cluster", &["shard", "engine", "api", "core"]),
+    ("server", &["shard", "cluster", "api", "core"]),
     ("client", &["api"]),
     ("bench", &["api"]),
-    ("cli", &["client", "bench", "api", "server", "shard", "engine", "engine-*", "core"]),
+    ("cli", &["client", "bench", "api", "server", "cluster", "shard", "engine", "engine-*", "core"]),
     ("sim", &["*"]),
     ("xtask", &[]),
 ];

@@ -9,9 +9,10 @@ use crate::ids::{CrawlNo, HostId, QueueId};
 use crate::names::{Alias, CrawlName, HostName};
 use crate::settings::CrawlSettings;
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 
 /// A host on its way from one group to another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
     /// Its name.
     pub name: HostName,
@@ -20,7 +21,7 @@ pub struct Moving {
 }
 
 /// What a host carries along.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Luggage {
     /// The host, with the pace of the group that it leaves.
     pub row: HostRow,

@@ -1,7 +1,9 @@
 //! Refusals are values: each names the thing and the remedy, and the doors map them to their codes.
 
+use serde::{Deserialize, Serialize};
+
 /// Why a request was not carried out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     /// The reservation is over, was never granted, or belongs to another store.
     #[error("the reservation token is not current: it was released, has expired, or was never granted; reserve again")]
@@ -46,6 +48,9 @@ pub enum Refusal {
     /// The store cannot be reached or the server is stopping; nothing was changed.
     #[error("unavailable, try again: {0}")]
     Unavailable(String),
+    /// The shard has no owner here. Routers look for the owner and ask again; callers hear it only if none is found in time.
+    #[error("unavailable, try again: the shard is changing hands")]
+    Elsewhere,
     /// The store did not say whether the change was made.
     #[error("the outcome is unknown, look and try again: {0}")]
     OutcomeUnknown(String),

@@ -1,5 +1,6 @@
 //! What the frontier can be asked: plain values, parsed at the door.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use crate::ids::Token;
@@ -13,7 +14,7 @@ pub const PRIORITY_DEFAULT: u8 = 5;
 pub const PRIORITY_MAX: u8 = 9;
 
 /// A URL to be stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {
     /// The URL's text.
     pub url: Box<str>,
@@ -28,7 +29,7 @@ pub struct Put {
 }
 
 /// Whether a URL is new or known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PutKind {
     /// Stored if it is unknown, else nothing changes.
     Discovered {
@@ -47,7 +48,7 @@ pub enum PutKind {
 }
 
 /// What became of a put.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PutOutcome {
     /// It was unknown and is stored.
     Added,
@@ -62,7 +63,7 @@ pub enum PutOutcome {
 }
 
 /// Asks for groups to visit, exclusively, each with a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserve {
     /// Who asks.
     pub holder: Arc<str>,
@@ -79,7 +80,7 @@ pub struct Reserve {
 }
 
 /// A lease on a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// The secret that renews and releases it.
     pub token: Token,
@@ -100,7 +101,7 @@ pub struct Reservation {
 }
 
 /// A URL that was handed out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlToFetch {
     /// The URL's text.
     pub url: Box<str>,
@@ -119,7 +120,7 @@ pub struct UrlToFetch {
 }
 
 /// How a visit to a URL ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It was fetched.
     Fetched,
@@ -132,7 +133,7 @@ pub enum Outcome {
 }
 
 /// The result of one URL of a reservation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlResult {
     /// The URL, as it was handed out.
     pub url: Box<str>,
@@ -155,7 +156,7 @@ pub struct UrlResult {
 }
 
 /// Ends a reservation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// Which.
     pub token: Token,
@@ -166,7 +167,7 @@ pub struct Release {
 }
 
 /// The answer to a release.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
     /// The group.
     pub group: HostName,
@@ -175,7 +176,7 @@ pub struct Released {
 }
 
 /// Asks for URLs in the paced form: each URL is held for a time, the group's delay starts at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOut {
     /// Only this queue's.
     pub host: Option<HostName>,

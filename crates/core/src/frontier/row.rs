@@ -1,5 +1,6 @@
 //! The rows that the core reads and writes, as values. How they lie in a store is the engine's matter.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use super::url_key::UrlKey;
@@ -67,7 +68,7 @@ pub enum End {
 }
 
 /// A place in the order of a queue: first by lane, then by due time, then by URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Turn {
     /// 0 for priority 9, 9 for priority 0.
     pub lane: u8,
@@ -102,7 +103,7 @@ pub struct DueRow {
 }
 
 /// A reservation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRow {
     /// Its secret.
     pub token: Token,
@@ -123,7 +124,7 @@ pub struct LeaseRow {
 }
 
 /// The pace of a group: all that politeness remembers of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// The end of the last visit; zero if there was none.
     pub last_end: Time,
@@ -138,7 +139,7 @@ pub struct Pace {
 }
 
 /// A lane of a queue: the URLs of one priority.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
     /// 0 for priority 9, 9 for priority 0.
     pub lane: u8,
@@ -151,7 +152,7 @@ pub struct Lane {
 }
 
 /// The queue of one crawl at one host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueRow {
     /// Its number within the host.
     pub no: u32,
@@ -174,7 +175,7 @@ pub struct QueueRow {
 }
 
 /// A host with its queues and, while it is a group of its own, its pace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRow {
     /// Its id.
     pub id: HostId,

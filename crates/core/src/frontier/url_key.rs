@@ -6,6 +6,7 @@
 //! and closed by a 128-bit hash; its row then carries the whole URL.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use serde::{Deserialize, Serialize};
 
 /// Longest text that a key carries whole. Stores with B-trees bound their keys (PostgreSQL: about 2,700 bytes).
 pub const PLAIN_BYTES_MAX: usize = 1_024;
@@ -14,7 +15,7 @@ const HTTP: &str = "http://";
 const HTTPS: &str = "https://";
 
 /// A URL within its queue.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UrlKey(pub Box<[u8]>);
 
 impl UrlKey {

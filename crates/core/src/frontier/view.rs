@@ -1,5 +1,6 @@
 //! What the frontier tells about itself: states with reasons, counts, pages of listings.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use crate::ids::Token;
@@ -9,7 +10,7 @@ use crate::settings::{CrawlSettings, PaceSettings};
 use crate::time::{Millis, Time};
 
 /// The state of a group (and of a host in it).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
     /// May be reserved now.
     Ready,
@@ -50,7 +51,7 @@ impl State {
 }
 
 /// URLs by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Waiting for their turn.
     pub queued: u64,
@@ -94,7 +95,7 @@ impl Counts {
 }
 
 /// A state with its reason and the time it will change, if that is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The state.
     pub state: State,
@@ -105,7 +106,7 @@ pub struct Standing {
 }
 
 /// The queue of one crawl at one host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueView {
     /// The crawl.
     pub crawl: CrawlName,
@@ -118,7 +119,7 @@ pub struct QueueView {
 }
 
 /// A host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostView {
     /// Its name.
     pub host: HostName,
@@ -143,7 +144,7 @@ pub struct HostView {
 }
 
 /// A live reservation, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationView {
     /// Its token.
     pub token: Token,
@@ -162,7 +163,7 @@ pub struct ReservationView {
 }
 
 /// A group: an alias with its hosts, or one host alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupView {
     /// Its name.
     pub group: HostName,
@@ -183,7 +184,7 @@ pub struct GroupView {
 }
 
 /// A crawl.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlView {
     /// Its name.
     pub crawl: CrawlName,
@@ -198,7 +199,7 @@ pub struct CrawlView {
 }
 
 /// The state of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UrlState {
     /// Waiting for its turn.
     Queued,
@@ -233,7 +234,7 @@ impl UrlState {
 }
 
 /// The last result of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastVisit {
     /// When it was reported.
     pub at: Time,
@@ -244,7 +245,7 @@ pub struct LastVisit {
 }
 
 /// A URL with all that is known of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlView {
     /// The URL's text.
     pub url: Box<str>,
@@ -273,7 +274,7 @@ pub struct UrlView {
 }
 
 /// Which URLs to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlFilter {
     /// Only of this crawl.
     pub crawl: Option<CrawlName>,
@@ -288,7 +289,7 @@ pub struct UrlFilter {
 }
 
 /// Which hosts or groups to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFilter {
     /// Only in this state.
     pub state: Option<State>,
@@ -306,7 +307,7 @@ pub struct Page<T> {
 }
 
 /// Totals, kept up to date so that asking costs the same at any size.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Hosts.
     pub hosts: u64,

@@ -24,6 +24,7 @@
 //! Rows 1 to 5 are *hot*: the shard keeps them in memory. They are written packed, one log row a commit, and written
 //! out row by row from time to time. Kinds 12 to 16 lie outside the shards, under [`key::OUTSIDE`].
 
+pub mod cluster;
 pub mod due;
 pub mod hold;
 pub mod host;
@@ -32,6 +33,8 @@ pub mod job;
 pub mod key;
 pub mod lease;
 pub mod log;
+pub mod node;
+pub mod seat;
 pub mod url;
 
 use wayleave_core::frontier::row::Write as CoreWrite;

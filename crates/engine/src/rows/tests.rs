@@ -235,3 +235,24 @@ proptest! {
         let _ = hold::parse_key(&bytes);
     }
 }
+
+proptest! {
+    #[test]
+    fn rows_of_nodes_and_seats_read_back(
+        id in any::<u64>(), words in prop::array::uniform3("[a-z:/.]{0,20}"), times in prop::array::uniform3(time()),
+        protocol in any::<u32>(), leaving in any::<bool>(), seat in prop::option::of(any::<u64>()), secret in any::<u128>(),
+    ) {
+        use wayleave_core::cluster::NodeRow;
+        use wayleave_core::ids::NodeId;
+        let [address, name, version] = words.map(Box::from);
+        let [started_at, alive_since, expires_at] = times;
+        let id = NodeId(id);
+        let row = NodeRow { id, address, name, version, protocol, started_at, alive_since, expires_at, leaving };
+        prop_assert_eq!(node::decode(&node::encode(&row)), Ok(row));
+        let seat = seat.map(NodeId);
+        prop_assert_eq!(seat::decode(&seat::encode(seat)), Ok(seat));
+        prop_assert_eq!(seat::parse_key(&seat::key(ShardId(id.0 as u16))), Ok(ShardId(id.0 as u16)));
+        let row = cluster::ClusterRow { format: protocol, secret };
+        prop_assert_eq!(cluster::decode(&cluster::encode(&row)), Ok(row));
+    }
+}

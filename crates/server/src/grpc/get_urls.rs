@@ -21,7 +21,7 @@ pub async fn get_urls(frontier: &Frontier, metrics: &GrpcMetrics, params: GetPar
     let request = request(&params).map_err(|name| refused::bad_name(&name))?;
     let started = Instant::now();
     let urls = match request {
-        Some(request) if frontier.is_active() => match frontier.hand_out(request).await {
+        Some(request) if frontier.seems_active() => match frontier.hand_out(request).await {
             Ok(urls) => urls,
             Err(refusal) if refused::is_unknown(&refusal) => Vec::new(),
             Err(refusal) => return Err(refused::status(&refusal)),

@@ -13,7 +13,7 @@ pub fn status(refusal: &Refusal) -> Status {
         Refusal::UnknownQueue { .. } | Refusal::OutcomeUnknown(_) => Code::Unknown,
         Refusal::OverLimit(_) | Refusal::Overloaded => Code::ResourceExhausted,
         Refusal::ForeignResult(_) | Refusal::BadCursor => Code::InvalidArgument,
-        Refusal::Unavailable(_) => Code::Unavailable,
+        Refusal::Unavailable(_) | Refusal::Elsewhere => Code::Unavailable,
         Refusal::Corrupt(_) => Code::DataLoss,
     };
     Status::new(code, refusal.to_string())

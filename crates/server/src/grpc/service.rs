@@ -53,6 +53,14 @@ struct Service {
     advertised: String,
 }
 
+impl Service {
+    /// All nodes, or this one where the caller asks for that. Crawls are listed for all in any case: a client that dumps
+    /// them asks one node.
+    fn scope(&self, local: bool) -> Frontier {
+        if local { self.frontier.only_here() } else { self.frontier.clone() }
+    }
+}
+
 fn empty((): ()) -> Response<wire::Empty> {
     Response::new(wire::Empty {})
 }
@@ -77,7 +85,7 @@ impl UrlFrontier for Service {
     }
 
     async fn list_queues(&self, request: Request<wire::Pagination>) -> Answer<wire::QueueList> {
-        list_queues::list_queues(&self.frontier, request.into_inner()).await.map(Response::new)
+        list_queues::list_queues(&self.scope(request.get_ref().local), request.into_inner()).await.map(Response::new)
     }
 
     async fn get_urls(&self, request: Request<wire::GetParams>) -> Answer<Self::GetURLsStream> {
@@ -100,7 +108,7 @@ impl UrlFrontier for Service {
     }
 
     async fn get_stats(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Stats> {
-        get_stats::get_stats(&self.frontier, request.into_inner()).await.map(Response::new)
+        get_stats::get_stats(&self.scope(request.get_ref().local), request.into_inner()).await.map(Response::new)
     }
 
     async fn delete_queue(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Long> {
@@ -115,8 +123,8 @@ impl UrlFrontier for Service {
         switches::set_active(&self.frontier, request.into_inner()).await.map(empty)
     }
 
-    async fn get_active(&self, _: Request<wire::Local>) -> Answer<wire::Boolean> {
-        Ok(Response::new(switches::get_active(&self.frontier)))
+    async fn get_active(&self, request: Request<wire::Local>) -> Answer<wire::Boolean> {
+        switches::get_active(&self.scope(request.get_ref().local)).await.map(Response::new)
     }
 
     async fn set_delay(&self, request: Request<wire::QueueDelayParams>) -> Answer<wire::Empty> {
@@ -141,7 +149,8 @@ impl UrlFrontier for Service {
     }
 
     async fn count_urls(&self, request: Request<wire::CountUrlParams>) -> Answer<wire::Long> {
-        let value = list_urls::count_urls(&self.frontier, request.get_ref()).await?;
+        let frontier = self.scope(request.get_ref().local());
+        let value = list_urls::count_urls(&frontier, request.get_ref()).await?;
         Ok(Response::new(wire::Long { value }))
     }
 

@@ -12,8 +12,9 @@ pub async fn set_active(frontier: &Frontier, active: Active) -> Result<(), Statu
 }
 
 /// Answers a GetActive call.
-pub fn get_active(frontier: &Frontier) -> Boolean {
-    Boolean { state: frontier.is_active() }
+pub async fn get_active(frontier: &Frontier) -> Result<Boolean, Status> {
+    let state = frontier.is_active().await.map_err(|refusal| refused::status(&refusal))?;
+    Ok(Boolean { state })
 }
 
 /// Answers a SetLogLevel call. The packages are those of another program, so nothing changes; the log says who asked.

@@ -180,7 +180,7 @@ impl World {
         reservations.sort_by_key(|r| r.token);
         let crawls = self.frontier.crawls().await.unwrap();
         let stats = self.frontier.stats().await.unwrap();
-        let active = self.frontier.is_active();
+        let active = self.frontier.is_active().await.unwrap();
         format!("{hosts:#?}{groups:#?}{urls:#?}{reservations:#?}{crawls:#?}{stats:#?}{active}")
     }
 

@@ -52,7 +52,7 @@ pub async fn read(engine: Arc<dyn Engine>) -> String {
         stats.hosts, stats.queues, stats.reservations, stats.holds
     )
     .unwrap();
-    writeln!(text, "active {}", frontier.is_active()).unwrap();
+    writeln!(text, "active {}", frontier.is_active().await.unwrap()).unwrap();
     frontier.stop().await;
     text
 }

@@ -1,0 +1,24 @@
+//! What a node says of its shards, as a stream for one listener.
+
+use std::time::Duration;
+
+use futures::Stream;
+use wayleave_shard::Frontier;
+
+/// Between two beats: shards change faster than others need to know.
+const SHORTEST: Duration = Duration::from_millis(5);
+/// A beat without news, so that a listener knows that it still hears.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The beats of a frontier: one at once, then whenever there is news.
+pub fn beats(frontier: Frontier) -> impl Stream<Item = Vec<u8>> + Send {
+    let news = frontier.news();
+    futures::stream::unfold((frontier, news, true), |(frontier, mut news, first)| async move {
+        if !first {
+            tokio::time::sleep(SHORTEST).await;
+            _ = tokio::time::timeout(LONGEST, news.changed()).await;
+        }
+        let beat = frontier.beat().to_bytes();
+        Some((beat, (frontier, news, false)))
+    })
+}

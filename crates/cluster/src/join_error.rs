@@ -1,0 +1,22 @@
+//! Why a node could not join.
+
+use wayleave_engine::Error;
+
+/// Why a node could not join.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// A newer program has written this store.
+    #[error(
+        "the store has format {found} and this program knows formats up to {known}: it was written by a newer version; \
+         upgrade this node before it joins"
+    )]
+    NewerFormat {
+        /// The store's format.
+        found: u32,
+        /// The highest that is known here.
+        known: u32,
+    },
+    /// The engine did not do as asked.
+    #[error("cannot join the other nodes: {0}")]
+    Engine(#[from] Error),
+}

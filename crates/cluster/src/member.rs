@@ -1,0 +1,293 @@
+//! A member: joins, keeps its row alive, keeps its seats in order, and leaves. Two tasks share the work: the heart, which
+//! must never wait for anything but the store, and the seats, which open and close shards.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use wayleave_core::cluster::NodeRow;
+use wayleave_core::ids::NodeId;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
+use wayleave_engine::rows::node;
+use wayleave_engine::{Batch, Engine, Error, Write};
+use wayleave_shard::{Frontier, links};
+
+use crate::heart::Heart;
+use crate::join_error::JoinError;
+use crate::network::Network;
+use crate::seats::{self, NODES_MAX, Seats};
+
+/// How a node takes part.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Random for every start.
+    pub id: NodeId,
+    /// Where other nodes reach this one.
+    pub address: String,
+    /// What people call it.
+    pub name: String,
+    /// A node that is not heard of for this long is replaced.
+    pub ttl: Millis,
+}
+
+impl Options {
+    /// How often a node renews its row: four may be lost.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        Duration::from_millis(self.ttl.0 / 5)
+    }
+}
+
+/// How a node stands with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// It is heard of.
+    Alive,
+    /// It is handing its shards over.
+    Leaving,
+    /// It was not heard of in time: its shards go to others.
+    Lost,
+}
+
+/// A node, for people to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// What it tells of itself.
+    pub row: NodeRow,
+    /// How it stands.
+    pub state: NodeState,
+    /// How many shards belong to it.
+    pub shards: usize,
+    /// Whether it is the one that was asked.
+    pub here: bool,
+}
+
+/// What both tasks share.
+pub(crate) struct Shared {
+    pub engine: Arc<dyn Engine>,
+    pub frontier: Frontier,
+    pub network: Arc<dyn Network>,
+    pub options: Options,
+    /// Whether this node may take itself for alive.
+    pub alive: watch::Sender<bool>,
+    pub leaving: watch::Sender<bool>,
+    pub nudged: Notify,
+    /// What was last seen.
+    pub seen: Mutex<Vec<NodeView>>,
+    /// Counts the times that the rows were looked at and acted upon.
+    pub passes: watch::Sender<u64>,
+}
+
+/// A node among others.
+pub struct Member {
+    shared: Arc<Shared>,
+    heart: JoinHandle<()>,
+    seats: JoinHandle<()>,
+}
+
+/// What nodes of a store show each other; made by the first node.
+///
+/// # Errors
+/// If the store was written by a newer program or cannot be reached.
+pub async fn agree(engine: &dyn Engine, entropy: u128) -> Result<u128, JoinError> {
+    loop {
+        let look = engine.look(&[cluster::scan()]).await?;
+        let found = look.rows.into_iter().flatten().next();
+        if let Some(row) = found {
+            let row = cluster::decode(&row.value).map_err(|error| Error::Corrupt(error.to_string()))?;
+            return match row.format {
+                format if format > FORMAT => Err(JoinError::NewerFormat { found: format, known: FORMAT }),
+                _ => Ok(row.secret),
+            };
+        }
+        let row = cluster::encode(&ClusterRow { format: FORMAT, secret: entropy });
+        let writes = vec![Write { key: cluster::key(), value: Some(row) }];
+        match engine.commit(Batch { fences: Vec::new(), expects: vec![(cluster::key(), None)], writes }).await {
+            Ok(()) | Err(Error::Conflict) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Member {
+    /// Joins the nodes of a store, whatever their number, and waits until the shards that fall to this one are opening.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn join(
+        engine: Arc<dyn Engine>,
+        frontier: Frontier,
+        network: Arc<dyn Network>,
+        options: Options,
+    ) -> Result<Self, JoinError> {
+        bury_predecessor(&*engine, &options).await?;
+        let row = NodeRow {
+            id: options.id,
+            address: options.address.as_str().into(),
+            name: options.name.as_str().into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            protocol: links::PROTOCOL,
+            started_at: Time::ZERO,
+            alive_since: Time::ZERO,
+            expires_at: Time::ZERO,
+            leaving: false,
+        };
+        let mut heart = Heart { engine: engine.clone(), row, ttl: options.ttl };
+        let deadline = heart.beat(false).await?;
+        let shared = Arc::new(Shared {
+            engine,
+            frontier,
+            network,
+            options,
+            alive: watch::Sender::new(true),
+            leaving: watch::Sender::new(false),
+            nudged: Notify::new(),
+            seen: Mutex::default(),
+            passes: watch::Sender::new(0),
+        });
+        let mut passes = shared.passes.subscribe();
+        let member = Self {
+            heart: tokio::spawn(live(shared.clone(), heart, deadline)),
+            seats: tokio::spawn(Seats::new(shared.clone()).run()),
+            shared,
+        };
+        _ = tokio::time::timeout(Duration::from_millis(member.shared.options.ttl.0), passes.changed()).await;
+        Ok(member)
+    }
+
+    /// This node's id.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.shared.options.id
+    }
+
+    /// All nodes, as they were last seen.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeView> {
+        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this node may take itself for alive.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        *self.shared.alive.borrow()
+    }
+
+    /// Looks at the store now instead of soon.
+    pub fn nudge(&self) {
+        self.shared.nudged.notify_one();
+    }
+
+    /// Tells all other nodes that a role has changed.
+    pub fn tell_role(&self, role: &str) {
+        self.shared.tell_others(Some(role));
+    }
+
+    /// Ends both tasks and nothing else: what a process does that stands still. For tests and the simulator.
+    pub fn kill_tasks(&self) {
+        self.heart.abort();
+        self.seats.abort();
+    }
+
+    /// Ends like a process that is killed: without a word to anybody. For tests and the simulator.
+    pub fn kill(&self) {
+        self.kill_tasks();
+        self.shared.frontier.kill();
+    }
+
+    /// Hands all shards over and leaves; gives up after `within`, then the others wait for the deadline.
+    pub async fn leave(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        let mut passes = self.shared.passes.subscribe();
+        self.shared.leaving.send_replace(true);
+        loop {
+            passes.mark_unchanged();
+            let left = seats::owned(&self.shared.frontier).is_empty();
+            if left || tokio::time::timeout_at(deadline, passes.changed()).await.is_err() {
+                break;
+            }
+        }
+        self.heart.abort();
+        self.seats.abort();
+        self.shared.frontier.stop().await;
+        let row = node::key(self.shared.options.id);
+        let gone = Batch { writes: vec![Write { key: row, value: None }], ..Batch::default() };
+        if let Err(error) = self.shared.engine.commit(gone).await {
+            tracing::warn!(%error, "the other nodes will find out by themselves that this one has left");
+        }
+        self.shared.tell_others(None);
+    }
+}
+
+impl Shared {
+    pub fn tell_others(&self, role: Option<&str>) {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for node in seen.iter().filter(|node| !node.here && node.state != NodeState::Lost) {
+            self.network.nudge(node.row.id, role);
+        }
+    }
+}
+
+/// A process that has this one's address is gone, for we have its port: its shards need not wait for its deadline.
+async fn bury_predecessor(engine: &dyn Engine, options: &Options) -> Result<(), JoinError> {
+    let look = engine.look(&[node::all(NODES_MAX)]).await?;
+    for row in look.rows.into_iter().flatten() {
+        let same = node::decode(&row.value).is_ok_and(|node| *node.address == *options.address);
+        if same {
+            let writes = vec![Write { key: row.key.clone(), value: None }];
+            let batch = Batch { fences: Vec::new(), expects: vec![(row.key, Some(row.value))], writes };
+            match engine.commit(batch).await {
+                Ok(()) | Err(Error::Conflict) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Renews the row until the node has left.
+async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
+    let interval = shared.options.interval();
+    let mut leaving = shared.leaving.subscribe();
+    let mut next = Instant::now() + interval;
+    loop {
+        let was_leaving = *leaving.borrow();
+        if !was_leaving {
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => {}
+                _ = leaving.changed() => {}
+            }
+        } else {
+            tokio::time::sleep_until(next).await;
+        }
+        let now_leaving = *leaving.borrow();
+        let beat = tokio::select! {
+            biased;
+            beat = heart.beat(now_leaving) => beat,
+            () = tokio::time::sleep_until(deadline), if *shared.alive.borrow() => {
+                Err(Error::Unavailable("the store did not answer in time".to_owned()))
+            }
+        };
+        match beat {
+            Ok(until) => {
+                deadline = until;
+                shared.alive.send_if_modified(|alive| !std::mem::replace(alive, true));
+                next = Instant::now() + interval;
+                if now_leaving != was_leaving {
+                    shared.nudged.notify_one();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "this node could not renew its lease");
+                next = Instant::now() + interval / 4;
+            }
+        }
+        if Instant::now() >= deadline && *shared.alive.borrow() {
+            tracing::error!("this node has lost its lease; its shards go to others");
+            shared.alive.send_replace(false);
+        }
+    }
+}

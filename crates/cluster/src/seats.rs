@@ -1,0 +1,284 @@
+//! The seats: looks at who lives and what belongs to whom, opens and closes shards accordingly, and does its part of the
+//! plan. Everything it writes expects the rows that it has seen.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::task::JoinHandle;
+use wayleave_core::cluster::{self, NodeRow, Step, View};
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::rows::{node, seat};
+use wayleave_engine::{Batch, Error, Expect, Key, Row, Value, Write};
+use wayleave_shard::{Frontier, NodeBeat};
+
+use crate::member::{NodeState, NodeView, Shared};
+
+/// Nodes of one store, dead ones included until they are forgotten.
+pub(crate) const NODES_MAX: usize = 1_000;
+/// Shards that are handed over at once: those that follow wait, but each waits shorter.
+const GIVEN_AT_ONCE: usize = 16;
+/// The row of a dead node is kept this long, for people to see.
+const REMEMBERED: Millis = Millis(600_000);
+/// Between two looks, however often they are asked for.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// After a look that failed.
+const AFTER_FAILURE: Duration = Duration::from_millis(200);
+/// Before a node is listened to again that could not be heard.
+const LISTEN_AGAIN: Duration = Duration::from_millis(300);
+
+pub(crate) struct Seats {
+    shared: Arc<Shared>,
+    /// One listener for each other node.
+    listeners: BTreeMap<NodeId, JoinHandle<()>>,
+}
+
+/// What one look has shown.
+struct Seen {
+    now: Time,
+    nodes: Vec<NodeRow>,
+    seats: Vec<Option<NodeId>>,
+    /// The rows themselves, to be expected in what is written.
+    rows: BTreeMap<Key, Value>,
+}
+
+/// The shards that this process owns.
+pub(crate) fn owned(frontier: &Frontier) -> Vec<ShardId> {
+    (0..frontier.shards()).map(ShardId).filter(|shard| frontier.owns(*shard)).collect()
+}
+
+impl Seats {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, listeners: BTreeMap::new() }
+    }
+
+    pub async fn run(mut self) {
+        let mut alive = self.shared.alive.subscribe();
+        loop {
+            let nap = if *alive.borrow_and_update() {
+                match self.pass().await {
+                    Ok(nap) => nap,
+                    Err(Error::Conflict) => SHORTEST,
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot look at nodes and shards");
+                        AFTER_FAILURE
+                    }
+                }
+            } else {
+                self.give_up().await;
+                Duration::from_secs(3_600)
+            };
+            self.shared.passes.send_modify(|passes| *passes += 1);
+            tokio::time::sleep(SHORTEST).await;
+            tokio::select! {
+                () = tokio::time::sleep(nap) => {}
+                () = self.shared.nudged.notified() => {}
+                () = self.shared.frontier.owner_missed() => {}
+                _ = alive.changed() => {}
+            }
+        }
+    }
+
+    /// This node has lost its lease: others may own its shards by now.
+    async fn give_up(&self) {
+        self.shared.frontier.stop().await;
+        for shard in (0..self.shared.frontier.shards()).map(ShardId) {
+            self.shared.frontier.set_owner(shard, None);
+        }
+    }
+
+    /// Looks, and does what follows from it. Returns when to look again.
+    async fn pass(&mut self) -> Result<Duration, Error> {
+        let seen = self.look().await?;
+        let me = self.shared.options.id;
+        self.meet(&seen);
+        self.settle(&seen).await;
+        let interval = self.shared.options.interval();
+        let calm = Millis(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
+        let steps = cluster::plan(&View { me, now: seen.now, calm, nodes: &seen.nodes, seats: &seen.seats });
+        let takes: Vec<ShardId> = steps.iter().filter_map(|step| take(step)).collect();
+        let gives: Vec<(ShardId, Option<NodeId>)> = steps.iter().filter_map(|step| give(step)).collect();
+        if !takes.is_empty() {
+            self.take(&seen, &takes).await?;
+        }
+        for some in gives.chunks(GIVEN_AT_ONCE) {
+            self.give(some).await?;
+        }
+        self.forget(&seen).await?;
+        // The deadlines of others are looked at when they come: a dead node is replaced on time.
+        let deadlines = seen.nodes.iter().filter(|node| node.id != me && node.is_alive(seen.now));
+        let next = deadlines.map(|node| node.expires_at.since(seen.now).0 + 1).min();
+        Ok(next.map_or(interval, |ms| interval.min(Duration::from_millis(ms))))
+    }
+
+    async fn look(&self) -> Result<Seen, Error> {
+        let shards = self.shared.frontier.shards();
+        let look = self.shared.engine.look(&[node::all(NODES_MAX), seat::all(shards)]).await?;
+        let mut rows = BTreeMap::new();
+        let mut nodes = Vec::new();
+        let mut seats = vec![None; shards.into()];
+        let damaged = |error: wayleave_core::wire::Damaged| Error::Corrupt(error.to_string());
+        let mut found = look.rows.into_iter();
+        for Row { key, value } in found.next().unwrap_or_default() {
+            nodes.push(node::decode(&value).map_err(damaged)?);
+            rows.insert(key, value);
+        }
+        for Row { key, value } in found.next().unwrap_or_default() {
+            if let Some(place) = seats.get_mut(usize::from(seat::parse_key(&key).map_err(damaged)?.0)) {
+                *place = seat::decode(&value).map_err(damaged)?;
+            }
+            rows.insert(key, value);
+        }
+        Ok(Seen { now: look.now, nodes, seats, rows })
+    }
+
+    /// Learns where the others are, and listens to those that live.
+    fn meet(&mut self, seen: &Seen) {
+        let me = self.shared.options.id;
+        let others: Vec<&NodeRow> = seen.nodes.iter().filter(|node| node.id != me && node.is_alive(seen.now)).collect();
+        let places: Vec<(NodeId, Box<str>)> = others.iter().map(|node| (node.id, node.address.clone())).collect();
+        self.shared.network.meet(&places);
+        self.listeners.retain(|id, listener| {
+            let lives = others.iter().any(|node| node.id == *id);
+            if !lives {
+                listener.abort();
+                self.shared.frontier.hear(*id, None);
+            }
+            lives
+        });
+        for node in others {
+            let shared = &self.shared;
+            self.listeners.entry(node.id).or_insert_with(|| tokio::spawn(listen(shared.clone(), node.id)));
+        }
+        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = views(seen, me);
+    }
+
+    /// Opens what belongs to this node, closes what does not, and learns where the rest is.
+    async fn settle(&self, seen: &Seen) {
+        let frontier = &self.shared.frontier;
+        let me = self.shared.options.id;
+        let lives = |id: NodeId| seen.nodes.iter().any(|node| node.id == id && node.is_alive(seen.now));
+        for (shard, seat) in (0u16..).map(ShardId).zip(&seen.seats) {
+            match *seat {
+                Some(node) if node == me && lives(me) => {
+                    if !frontier.owns(shard) {
+                        frontier.open_shard(shard, vec![mine(shard, me)]);
+                    }
+                }
+                seat => {
+                    frontier.close_shard(shard).await;
+                    frontier.set_owner(shard, seat.filter(|node| lives(*node)));
+                }
+            }
+        }
+    }
+
+    /// Makes free shards this node's own, all or none.
+    async fn take(&self, seen: &Seen, shards: &[ShardId]) -> Result<(), Error> {
+        let me = self.shared.options.id;
+        let mut expects: BTreeMap<Key, Option<Value>> = BTreeMap::new();
+        let mut writes = Vec::with_capacity(shards.len());
+        for shard in shards {
+            let key = seat::key(*shard);
+            expects.insert(key.clone(), seen.rows.get(&key).cloned());
+            // Whoever it belonged to must still be dead.
+            if let Some(dead) = seen.seats.get(usize::from(shard.0)).copied().flatten() {
+                let key = node::key(dead);
+                expects.insert(key.clone(), seen.rows.get(&key).cloned());
+            }
+            writes.push(Write { key, value: Some(seat::encode(Some(me))) });
+        }
+        let expects: Vec<Expect> = expects.into_iter().collect();
+        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await?;
+        tracing::info!(shards = shards.len(), "this node takes shards over");
+        for shard in shards {
+            self.shared.frontier.open_shard(*shard, vec![mine(*shard, me)]);
+        }
+        self.shared.tell_others(None);
+        Ok(())
+    }
+
+    /// Stops owning shards and lets them belong to others.
+    async fn give(&self, shards: &[(ShardId, Option<NodeId>)]) -> Result<(), Error> {
+        let (frontier, me) = (&self.shared.frontier, self.shared.options.id);
+        futures::future::join_all(shards.iter().map(|(shard, _)| frontier.close_shard(*shard))).await;
+        let expects: Vec<Expect> = shards.iter().map(|(shard, _)| mine(*shard, me)).collect();
+        let seat =
+            |(shard, to): &(ShardId, Option<NodeId>)| Write { key: seat::key(*shard), value: Some(seat::encode(*to)) };
+        let writes = shards.iter().map(seat).collect();
+        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await?;
+        shards.iter().for_each(|(shard, to)| frontier.set_owner(*shard, *to));
+        tracing::info!(shards = shards.len(), "this node hands shards over");
+        self.shared.tell_others(None);
+        Ok(())
+    }
+
+    /// Removes the rows of nodes that have long been dead and own nothing.
+    async fn forget(&self, seen: &Seen) -> Result<(), Error> {
+        let gone =
+            |node: &&NodeRow| node.expires_at.after(REMEMBERED) <= seen.now && !seen.seats.contains(&Some(node.id));
+        let keys: Vec<Key> = seen.nodes.iter().filter(gone).map(|node| node::key(node.id)).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let expects = keys.iter().map(|key| (key.clone(), seen.rows.get(key).cloned())).collect();
+        let writes = keys.into_iter().map(|key| Write { key, value: None }).collect();
+        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await
+    }
+}
+
+impl Drop for Seats {
+    fn drop(&mut self) {
+        self.listeners.values().for_each(JoinHandle::abort);
+    }
+}
+
+/// What must be in the store for this node to own a shard.
+fn mine(shard: ShardId, me: NodeId) -> Expect {
+    (seat::key(shard), Some(seat::encode(Some(me))))
+}
+
+const fn take(step: &Step) -> Option<ShardId> {
+    match step {
+        Step::Take(shard) => Some(*shard),
+        Step::Give(..) => None,
+    }
+}
+
+const fn give(step: &Step) -> Option<(ShardId, Option<NodeId>)> {
+    match step {
+        Step::Take(_) => None,
+        Step::Give(shard, to) => Some((*shard, *to)),
+    }
+}
+
+fn views(seen: &Seen, me: NodeId) -> Vec<NodeView> {
+    let view = |row: &NodeRow| NodeView {
+        state: match (row.is_alive(seen.now), row.leaving) {
+            (false, _) => NodeState::Lost,
+            (true, true) => NodeState::Leaving,
+            (true, false) => NodeState::Alive,
+        },
+        shards: seen.seats.iter().filter(|seat| **seat == Some(row.id)).count(),
+        here: row.id == me,
+        row: row.clone(),
+    };
+    seen.nodes.iter().map(view).collect()
+}
+
+/// Listens to another node for as long as it lives.
+async fn listen(shared: Arc<Shared>, node: NodeId) {
+    loop {
+        let mut beats = shared.network.listen(node);
+        while let Some(bytes) = beats.next().await {
+            match NodeBeat::from_bytes(&bytes) {
+                Ok(beat) => shared.frontier.hear(node, Some(beat)),
+                Err(error) => tracing::debug!(%error, node = %node, "a beat cannot be read"),
+            }
+        }
+        shared.frontier.hear(node, None);
+        tokio::time::sleep(LISTEN_AGAIN).await;
+    }
+}

@@ -1,0 +1,4 @@
+//! Several nodes over one store, in one process and in tokio's own time: real calls between them, and links that are cut.
+
+mod stories;
+mod support;

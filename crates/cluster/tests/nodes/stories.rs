@@ -1,0 +1,254 @@
+//! What users of a cluster rely on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use wayleave_core::frontier::request::{HandOut, PutOutcome};
+use wayleave_core::frontier::view::{HostFilter, UrlFilter};
+use wayleave_core::ids::NodeId;
+use wayleave_core::settings::PaceChanges;
+use wayleave_core::time::Millis;
+use wayleave_engine::Engine;
+use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
+
+use crate::support::{TTL, World, ask, refs, urls};
+
+#[tokio::test(start_paused = true)]
+async fn any_node_takes_any_call_and_answers_for_all() {
+    let world = World::new();
+    let (a, b, c) = (world.start().await, world.start().await, world.start().await);
+    world.settle(&[&a, &b, &c]).await;
+    let all = urls(200);
+    assert!(a.put(&refs(&all)).await.iter().all(|outcome| *outcome == PutOutcome::Added));
+    assert!(b.put(&refs(&all)).await.iter().all(|outcome| *outcome == PutOutcome::Known));
+    let stats = c.frontier.stats().await.unwrap();
+    assert_eq!((stats.hosts, stats.urls.queued), (200, 200));
+    let mut listed = BTreeSet::new();
+    let mut after = None;
+    loop {
+        let page = b.frontier.urls(&UrlFilter::default(), after.as_deref(), 17).await.unwrap();
+        listed.extend(page.items.into_iter().map(|view| view.url.to_string()));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(listed, all.iter().cloned().collect());
+    let hosts = c.frontier.hosts(&HostFilter::default(), None, 1_000).await.unwrap();
+    assert_eq!(hosts.items.len(), 200);
+    let here: u64 = {
+        let parts = [&a, &b, &c].map(|node| node.frontier.only_here());
+        let mut sum = 0;
+        for part in parts {
+            sum += part.stats().await.unwrap().hosts;
+        }
+        sum
+    };
+    assert_eq!(here, 200, "each host is one node's own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_comes_from_all_nodes_and_may_be_released_at_any() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    a.put(&refs(&urls(40))).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let granted = a.reserve(40).await;
+    let groups: BTreeSet<_> = granted.iter().map(|one| one.group.clone()).collect();
+    assert_eq!(groups.len(), 40, "every group once, from both nodes");
+    assert!(b.reserve(40).await.is_empty(), "none is given twice");
+    for one in &granted {
+        b.release(one.token).await.unwrap();
+    }
+    let late = a.release(granted[0].token).await.unwrap_err();
+    assert!(late.contains("not current"), "{late}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_poll_is_woken_by_a_group_of_another_node() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let foreign = (0..).map(|n| format!("http://h{n}.example/")).find(|url| {
+        let host = url.split('/').nth(2).unwrap();
+        b.frontier.owns(wayleave_shard::home(host, b.frontier.shards()))
+    });
+    let foreign = foreign.unwrap();
+    let polling = tokio::spawn({
+        let frontier = a.frontier.clone();
+        async move { (frontier.reserve(ask(1, 30_000)).await.unwrap(), tokio::time::Instant::now()) }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let added = tokio::time::Instant::now();
+    b.put(&[foreign.as_str()]).await;
+    let (granted, woken) = polling.await.unwrap();
+    assert_eq!(granted.len(), 1);
+    assert!(woken - added < Duration::from_millis(500), "{:?}", woken - added);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_paced_form_serves_all_nodes_and_obeys_one_switch() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    a.put(&refs(&urls(30))).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let ask = HandOut { host: None, crawl: None, queues: 100, urls: 1, cap_held: false, hold: Millis(30_000) };
+    a.frontier.set_active(false).await.unwrap();
+    assert!(b.frontier.hand_out(ask.clone()).await.unwrap().is_empty());
+    assert!(!b.frontier.is_active().await.unwrap());
+    b.frontier.set_active(true).await.unwrap();
+    assert_eq!(b.frontier.hand_out(ask).await.unwrap().len(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_node_is_replaced_at_its_deadline_and_its_leases_live_on() {
+    let world = World::new();
+    let (a, mut b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    a.put(&refs(&urls(60))).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let granted = a.reserve(30).await;
+    assert_eq!(granted.len(), 30);
+    let killed = tokio::time::Instant::now();
+    b.kill(&world);
+    world.settle(&[&a]).await;
+    let took = killed.elapsed();
+    assert!(took < Duration::from_millis(TTL.0 + 1_000), "{took:?}");
+    assert_eq!(a.reserve(100).await.len(), 30, "what was reserved stays so, the rest is offered");
+    for one in granted {
+        a.release(one.token).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaving_node_hands_over_at_once_and_nothing_fails_meanwhile() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    let writer = tokio::spawn({
+        let frontier = a.frontier.clone();
+        async move {
+            let mut failed = 0;
+            for n in 0..200 {
+                let url = format!("http://w{n}.example/");
+                let outcome = frontier.put(vec![crate::support::put(&url)]).await;
+                failed += usize::from(outcome != [PutOutcome::Added]);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            failed
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let before = tokio::time::Instant::now();
+    b.leave(&world).await;
+    world.settle(&[&a]).await;
+    assert!(before.elapsed() < Duration::from_millis(300), "{:?}", before.elapsed());
+    assert_eq!(writer.await.unwrap(), 0);
+    assert_eq!(a.frontier.stats().await.unwrap().urls.queued, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_joining_node_gets_its_share_while_work_goes_on() {
+    let world = World::new();
+    let a = world.start().await;
+    a.put(&refs(&urls(100))).await;
+    let granted = a.reserve(50).await;
+    let b = world.start().await;
+    world.settle(&[&a, &b]).await;
+    let c = world.start().await;
+    world.settle(&[&a, &b, &c]).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(c.reserve(100).await.len(), 50, "the other fifty");
+    for one in granted {
+        c.release(one.token).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lost_its_lease_decides_nothing_that_counts() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    let stale = b.frontier.clone();
+    // Everything of b stands still but its owners: they would still decide.
+    b.member.as_ref().unwrap().kill_tasks();
+    world.settle_one(&a).await;
+    let outcomes = stale.only_here().put(vec![crate::support::put("http://late.example/")]).await;
+    let known = a.put(&["http://late.example/"]).await;
+    let truth = matches!(
+        (&outcomes[0], &known[0]),
+        (PutOutcome::Added, PutOutcome::Known) | (PutOutcome::Failed(_), PutOutcome::Added)
+    );
+    assert!(truth, "what the stale node said is what the store has: {outcomes:?} {known:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
+    let world = World::new();
+    let (a, b, c) = (world.start().await, world.start().await, world.start().await);
+    world.settle(&[&a, &b, &c]).await;
+    a.put(&refs(&urls(12))).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let granted = c.reserve(3).await;
+    assert_eq!(granted.len(), 3);
+    let members: Vec<std::sync::Arc<str>> = (0..12).map(|n| format!("h{n}.example").as_str().into()).collect();
+    let group = b.frontier.set_group("big".into(), Some(members.clone()), PaceChanges::default(), false).await.unwrap();
+    assert_eq!(group.hosts.len(), 12);
+    assert!(a.reserve(12).await.is_empty(), "the alias is busy with the three visits that it took over");
+    for one in &granted {
+        a.release(one.token).await.unwrap();
+    }
+    let late = c.frontier.host("h3.example".into()).await.unwrap();
+    assert_eq!(&*late.group, "big", "every node finds the host where it lives now");
+    assert_eq!(a.put(&["http://h3.example/new"]).await, [PutOutcome::Added]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(b.reserve(12).await.len(), 1, "one visit at a time");
+    a.frontier.delete_group("big".into()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(c.reserve(12).await.len(), 11, "all but the one that is visited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_cannot_hear_each_other_serve_what_they_own() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    a.put(&refs(&urls(40))).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    world.board.cut(a.id, b.id, true);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (mine, yours) = (a.reserve(40).await.len(), b.reserve(40).await.len());
+    assert_eq!(mine + yours, 40, "together all, none twice");
+    assert!(mine > 0 && yours > 0);
+    let refused = a.frontier.stats().await.unwrap_err().to_string();
+    assert!(refused.contains("unavailable, try again"), "{refused}");
+    world.board.cut(a.id, b.id, false);
+    assert_eq!(a.frontier.stats().await.unwrap().reservations, 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_process_has_its_shards_back_without_waiting_for_its_own_deadline() {
+    let world = World::new();
+    let mut a = world.start().await;
+    a.put(&["http://a.example/"]).await;
+    a.kill(&world);
+    let before = tokio::time::Instant::now();
+    let again = world.start_at(NodeId(77), "http://node-1").await;
+    world.settle(&[&again]).await;
+    assert!(before.elapsed() < Duration::from_millis(500), "{:?}", before.elapsed());
+    assert_eq!(again.put(&["http://a.example/"]).await, [PutOutcome::Known]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_of_a_newer_format_is_refused_with_the_remedy() {
+    let world = World::new();
+    let row = cluster::encode(&ClusterRow { format: FORMAT + 1, secret: 1 });
+    let write = wayleave_engine::Write { key: cluster::key(), value: Some(row) };
+    let batch = wayleave_engine::Batch { writes: vec![write], ..Default::default() };
+    world.engine.commit(batch).await.unwrap();
+    let refused = wayleave_cluster::agree(&*world.engine, 7).await.unwrap_err().to_string();
+    assert!(refused.contains("newer version") && refused.contains("upgrade this node"), "{refused}");
+}

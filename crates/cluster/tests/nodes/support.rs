@@ -1,0 +1,142 @@
+//! A few nodes, and short words for what they are asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use wayleave_cluster::local::Switchboard;
+use wayleave_cluster::{Member, Options};
+use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, Release, Reservation, Reserve};
+use wayleave_core::ids::{NodeId, Token};
+use wayleave_core::metadata::Metadata;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::clock::Clock;
+use wayleave_engine::{Engine, Memory};
+use wayleave_shard::{Config, Frontier};
+
+pub const SHARDS: u16 = 16;
+pub const TTL: Millis = Millis(5_000);
+
+/// Tokio's time, so that leases end while a paused runtime jumps.
+#[derive(Clone)]
+pub struct TokioClock(tokio::time::Instant);
+
+impl Clock for TokioClock {
+    fn read(&self) -> Time {
+        Time(1_000_000 + self.0.elapsed().as_millis() as u64)
+    }
+}
+
+pub struct World {
+    pub engine: Arc<Memory>,
+    pub board: Switchboard,
+    ids: AtomicU64,
+}
+
+pub struct Node {
+    pub id: NodeId,
+    pub frontier: Frontier,
+    pub member: Option<Arc<Member>>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let clock = TokioClock(tokio::time::Instant::now());
+        Self { engine: Arc::new(Memory::new(clock)), board: Switchboard::default(), ids: AtomicU64::new(1) }
+    }
+
+    pub async fn start(&self) -> Node {
+        let id = NodeId(self.ids.fetch_add(1, Ordering::Relaxed));
+        self.start_at(id, &format!("http://node-{}", id.0)).await
+    }
+
+    pub async fn start_at(&self, id: NodeId, address: &str) -> Node {
+        let runtime = tokio::runtime::Handle::current();
+        let line = self.board.line(id);
+        let engine: Arc<dyn Engine> = self.engine.clone();
+        let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &runtime, line.clone());
+        let options = Options { id, address: address.into(), name: format!("n{}", id.0), ttl: TTL };
+        let slot: Arc<std::sync::OnceLock<Arc<Member>>> = Arc::default();
+        let told = slot.clone();
+        self.board.answer(id, frontier.clone(), Arc::new(move |_| _ = told.get().map(|member| member.nudge())));
+        let member = Arc::new(Member::join(engine, frontier.clone(), line, options).await.unwrap());
+        _ = slot.set(member.clone());
+        Node { id, frontier, member: Some(member) }
+    }
+
+    /// Waits until one node owns everything, whatever another one still believes.
+    pub async fn settle_one(&self, node: &Node) {
+        self.settle(&[node]).await;
+    }
+
+    /// Waits until the shards are spread over so many nodes.
+    pub async fn settle(&self, nodes: &[&Node]) {
+        for _ in 0..2_000 {
+            let counts: Vec<usize> = nodes.iter().map(|node| node.owned()).collect();
+            let even = counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1;
+            let open = nodes.iter().all(|node| node.frontier.readiness().is_ok());
+            if even && open && counts.iter().sum::<usize>() == usize::from(SHARDS) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never even: {:?}", nodes.iter().map(|node| node.owned()).collect::<Vec<_>>());
+    }
+}
+
+impl Node {
+    pub fn owned(&self) -> usize {
+        (0..SHARDS).filter(|shard| self.frontier.owns(wayleave_core::ids::ShardId(*shard))).count()
+    }
+
+    /// Ends the process without a word.
+    pub fn kill(&mut self, world: &World) {
+        world.board.remove(self.id);
+        let member = self.member.take().expect("it is alive");
+        member.kill();
+    }
+
+    pub async fn leave(mut self, world: &World) {
+        let member = self.member.take().expect("it is alive");
+        member.leave(Duration::from_secs(5)).await;
+        world.board.remove(self.id);
+    }
+
+    pub async fn put(&self, urls: &[&str]) -> Vec<PutOutcome> {
+        self.frontier.put(urls.iter().map(|url| put(url)).collect()).await
+    }
+
+    pub async fn reserve(&self, groups: usize) -> Vec<Reservation> {
+        self.frontier.reserve(ask(groups, 0)).await.unwrap()
+    }
+
+    pub async fn release(&self, token: Token) -> Result<(), String> {
+        let release = Release { token, results: Vec::new(), ready_at: None };
+        self.frontier.release(release, Vec::new()).await.map(drop).map_err(|refusal| refusal.to_string())
+    }
+}
+
+pub fn ask(groups: usize, wait: u64) -> Reserve {
+    let (lease, wait) = (Millis(60_000), Millis(wait));
+    Reserve { holder: "h".into(), groups, urls: 1, crawl: None, lease, wait }
+}
+
+pub fn put(url: &str) -> Put {
+    let host = url.split('/').nth(2).unwrap();
+    Put {
+        url: url.into(),
+        host: host.into(),
+        crawl: "DEFAULT".into(),
+        kind: PutKind::Discovered { at: None, priority: 5, depth: 0 },
+        metadata: Metadata::default(),
+    }
+}
+
+/// URLs of so many hosts, one each.
+pub fn urls(hosts: usize) -> Vec<String> {
+    (0..hosts).map(|n| format!("http://h{n}.example/")).collect()
+}
+
+pub fn refs(urls: &[String]) -> Vec<&str> {
+    urls.iter().map(String::as_str).collect()
+}

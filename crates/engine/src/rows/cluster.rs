@@ -1,0 +1,59 @@
+//! What all nodes of a store agree on.
+//! Lifetime: from the first node's start, for ever.
+//! Key: outside · 16. Value: version, format, secret.
+
+use wayleave_core::wire::{Damaged, Reader, Writer};
+
+use super::{Kind, key as keys};
+use crate::{Key, Scan};
+
+const VERSION: u8 = 1;
+
+/// The format of all rows that this program writes. A store with a higher one was written by a newer program.
+pub const FORMAT: u32 = 1;
+
+/// What all nodes agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterRow {
+    /// The format of the rows in the store.
+    pub format: u32,
+    /// What nodes show each other, so that nobody else can speak their words.
+    pub secret: u128,
+}
+
+/// The key of the row.
+#[must_use]
+pub fn key() -> Key {
+    keys::start(keys::OUTSIDE, Kind::Cluster, 0)
+}
+
+/// The scan of the row.
+#[must_use]
+pub fn scan() -> Scan {
+    let (from, to) = keys::range(keys::OUTSIDE, Kind::Cluster, Kind::Cluster);
+    Scan { from, to, limit: 1 }
+}
+
+/// A row as bytes.
+#[must_use]
+pub fn encode(row: &ClusterRow) -> Vec<u8> {
+    let mut out = Writer::with_capacity(24);
+    out.byte(VERSION);
+    out.number(row.format.into());
+    out.raw(&row.secret.to_be_bytes());
+    out.into()
+}
+
+/// A row from its bytes. The format can be read from rows of any later version, to say what is needed.
+///
+/// # Errors
+/// If they are not those of such a row.
+pub fn decode(bytes: &[u8]) -> Result<ClusterRow, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? == 0 {
+        return Err(Damaged("a cluster row has a version that is not known"));
+    }
+    let format = input.small()?;
+    let secret = input.raw(16)?.try_into().map_err(|_| Damaged("a cluster row is too short"))?;
+    Ok(ClusterRow { format, secret: u128::from_be_bytes(secret) })
+}

@@ -1,0 +1,60 @@
+//! Which node a shard belongs to.
+//! Lifetime: from the first time that the shard belonged to a node.
+//! Key: outside · 15 · shard. Value: version, node; no node if it belongs to nobody.
+
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::wire::{Damaged, Reader, Writer};
+
+use super::{Kind, key as keys};
+use crate::{Key, Scan};
+
+const VERSION: u8 = 1;
+
+/// The key of a shard's seat.
+#[must_use]
+pub fn key(shard: ShardId) -> Key {
+    let mut key = keys::start(keys::OUTSIDE, Kind::Seat, 2);
+    key.extend_from_slice(&shard.0.to_be_bytes());
+    key
+}
+
+/// The scan of the seats of so many shards.
+#[must_use]
+pub fn all(shards: u16) -> Scan {
+    let (from, to) = keys::range(keys::OUTSIDE, Kind::Seat, Kind::Seat);
+    Scan { from, to, limit: shards.into() }
+}
+
+/// The shard that a key names.
+///
+/// # Errors
+/// If it is not such a key.
+pub fn parse_key(key: &[u8]) -> Result<ShardId, Damaged> {
+    let mut parts = keys::Parts(key);
+    parts.prefix()?;
+    Ok(ShardId(parts.number::<2>()? as u16))
+}
+
+/// A row as bytes.
+#[must_use]
+pub fn encode(node: Option<NodeId>) -> Vec<u8> {
+    let mut out = Writer::with_capacity(12);
+    out.byte(VERSION);
+    out.byte(node.is_some().into());
+    out.number(node.map_or(0, |node| node.0));
+    out.into()
+}
+
+/// A row from its bytes.
+///
+/// # Errors
+/// If they are not those of such a row.
+pub fn decode(bytes: &[u8]) -> Result<Option<NodeId>, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("a seat row has a version that is not known"));
+    }
+    let taken = input.byte()? != 0;
+    let node = NodeId(input.number()?);
+    Ok(taken.then_some(node))
+}

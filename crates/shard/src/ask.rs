@@ -1,0 +1,224 @@
+//! What a shard can be asked, and what it tells: plain values, so that an owner on another node is asked in the same
+//! words as one in this process.
+
+use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::move_host::Moving;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{HandOut, Release, Released, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::view::{
+    CrawlView, GroupView, HostFilter, HostView, ReservationView, Stats, UrlFilter, UrlView,
+};
+use wayleave_core::ids::{QueueId, ShardId, Token};
+use wayleave_core::names::{Alias, CrawlName, HostName};
+use wayleave_core::settings::{CrawlChanges, PaceChanges};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::{Batch, Key};
+
+/// Where a listing of URLs goes on: after this queue and key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UrlPlace {
+    pub queue: QueueId,
+    pub key: Key,
+}
+
+/// A page of URLs and where the next one starts.
+pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlPlace>);
+
+/// One question to the owner of a shard.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// Which hosts of this shard live with an alias.
+    Moved,
+    Active,
+    SetActive(bool),
+    Renew {
+        token: Token,
+        lease: Millis,
+    },
+    /// Keeps a reservation alive while its release stores what was found.
+    Keep {
+        token: Token,
+        lease: Millis,
+    },
+    Host(HostName),
+    Hosts {
+        filter: HostFilter,
+        start: u32,
+        most: usize,
+    },
+    Groups {
+        filter: HostFilter,
+        start: u32,
+        most: usize,
+    },
+    Group(HostName),
+    Reservations {
+        start: u32,
+        most: usize,
+    },
+    Crawl(CrawlName),
+    Crawls,
+    Queues {
+        crawl: CrawlName,
+        skip: usize,
+        most: usize,
+        inactive: bool,
+    },
+    Stats,
+    SetHost {
+        host: HostName,
+        changes: PaceChanges,
+        replace: bool,
+        ready_at: Option<Time>,
+    },
+    /// Changes an alias itself; tells which hosts it has.
+    SetGroup {
+        alias: Alias,
+        changes: PaceChanges,
+        replace: bool,
+    },
+    DeleteGroup(Alias),
+    SetCrawl {
+        crawl: CrawlName,
+        changes: CrawlChanges,
+        replace: bool,
+    },
+    DeleteCrawl(CrawlName),
+    DeleteQueue {
+        crawl: CrawlName,
+        host: HostName,
+    },
+    SetQueueLimit {
+        crawl: CrawlName,
+        host: HostName,
+        limit: Option<u64>,
+    },
+    QueuesOf {
+        crawl: CrawlName,
+        host: Option<HostName>,
+    },
+    SetDefaultDelay(Option<Millis>),
+    HandOut(HandOut),
+    Reserve(Reserve),
+    Release(Release),
+    Lookup {
+        crawl: CrawlName,
+        host: HostName,
+        url: Box<str>,
+    },
+    Urls {
+        filter: UrlFilter,
+        after: Option<UrlPlace>,
+        limit: usize,
+    },
+    Purge {
+        queue: QueueId,
+        before: Time,
+        after: Option<Key>,
+    },
+    /// Let hosts go to another shard, which takes them into `alias` or as groups of their own.
+    Give {
+        hosts: Vec<HostName>,
+        alias: Option<Alias>,
+        to: ShardId,
+    },
+    /// Take hosts in; `part` is the giver's side of the one commit.
+    Take {
+        moving: Vec<Moving>,
+        alias: Option<Alias>,
+        part: Batch,
+    },
+}
+
+impl Ask {
+    /// The host that must live in the shard, else the question came to the wrong one.
+    pub fn host(&self) -> Option<&HostName> {
+        match self {
+            Self::Host(host)
+            | Self::SetHost { host, .. }
+            | Self::DeleteQueue { host, .. }
+            | Self::SetQueueLimit { host, .. }
+            | Self::Lookup { host, .. } => Some(host),
+            Self::HandOut(request) => request.host.as_ref(),
+            Self::Urls { filter, .. } => filter.host.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether the answer changes nothing: if it is lost, the question may simply be asked again.
+    pub const fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Self::Moved
+                | Self::Active
+                | Self::Host(_)
+                | Self::Hosts { .. }
+                | Self::Groups { .. }
+                | Self::Group(_)
+                | Self::Reservations { .. }
+                | Self::Crawl(_)
+                | Self::Crawls
+                | Self::Queues { .. }
+                | Self::Stats
+                | Self::QueuesOf { .. }
+                | Self::Lookup { .. }
+                | Self::Urls { .. }
+        )
+    }
+}
+
+/// Makes the enum of answers, and the way from each kind of answer to the enum and back.
+macro_rules! told {
+    ($($name:ident($kind:ty),)+) => {
+        /// What an owner tells.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) enum Told { $($name($kind),)+ }
+
+        $(
+            impl From<$kind> for Told {
+                fn from(value: $kind) -> Self {
+                    Self::$name(value)
+                }
+            }
+
+            impl TryFrom<Told> for $kind {
+                type Error = Refusal;
+
+                fn try_from(told: Told) -> Result<Self, Refusal> {
+                    match told {
+                        Told::$name(value) => Ok(value),
+                        _ => Err(Refusal::Corrupt("a node answered another question than the one asked".to_owned())),
+                    }
+                }
+            }
+        )+
+    };
+}
+
+/// A slice of a listing and the place of the next one.
+pub(crate) type Slice<T> = (Vec<T>, Option<u32>);
+
+told! {
+    Done(()),
+    Flag(bool),
+    Count(u64),
+    At(Time),
+    Moved(Vec<(HostName, Alias)>),
+    Host(HostView),
+    Hosts(Slice<HostView>),
+    Groups(Slice<GroupView>),
+    Group(Option<GroupView>),
+    Names(Vec<HostName>),
+    Reservations(Slice<ReservationView>),
+    Crawl(Option<CrawlView>),
+    Crawls(Vec<CrawlView>),
+    Queues((Vec<HostName>, usize)),
+    Stats((Stats, Vec<CrawlName>)),
+    QueueIds(Vec<QueueId>),
+    HandedOut(Vec<UrlToFetch>),
+    Reserved(Vec<Reservation>),
+    Released(Released),
+    Url(Option<UrlView>),
+    Urls(UrlPage),
+    Purged((u64, Option<Key>)),
+}

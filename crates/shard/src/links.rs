@@ -1,0 +1,90 @@
+//! The way to other nodes: calls as bytes, and who carries them. This room knows no network: whoever brings
+//! [`Links`] does.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{HandOut, Put, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::view::GroupView;
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::limits::FORWARD_TIME;
+use wayleave_core::names::{Alias, HostName};
+use wayleave_core::settings::PaceChanges;
+
+use crate::ask::{Ask, Told};
+use crate::message::Outcomes;
+
+/// The words that nodes speak with each other. It grows with every change of them: nodes of different numbers do not
+/// forward to each other.
+pub const PROTOCOL: u32 = 1;
+
+/// Why a call to another node brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkError {
+    /// It never left: nothing was done.
+    NotSent(String),
+    /// It left and no answer came: it may or may not have been done.
+    Lost(String),
+}
+
+/// Carries calls to other nodes and brings their answers back.
+pub trait Links: Send + Sync + 'static {
+    /// Sends a call and waits for the answer, at most so long. The number of calls under way is bounded.
+    fn call(&self, node: NodeId, call: Vec<u8>, within: Duration) -> BoxFuture<'static, Result<Vec<u8>, LinkError>>;
+}
+
+/// What one node asks another. The other answers with its own shards only: nothing is forwarded twice.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Call {
+    Ask { shard: ShardId, ask: Ask },
+    Put { parts: Vec<(ShardId, Vec<(u64, Put)>)> },
+    Reserve(Reserve),
+    HandOut(HandOut),
+    SetGroup { alias: Alias, hosts: Option<Vec<HostName>>, changes: PaceChanges, replace: bool },
+    DeleteGroup(Alias),
+}
+
+/// What it answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Said {
+    Told(Result<Told, Refusal>),
+    /// Outcomes, and the shards that have no owner there.
+    Put(Outcomes, Vec<ShardId>),
+    Reserved(Result<Vec<Reservation>, Refusal>),
+    HandedOut(Result<Vec<UrlToFetch>, Refusal>),
+    Group(Result<GroupView, Refusal>),
+    Done(Result<(), Refusal>),
+}
+
+impl LinkError {
+    /// What the caller is told; `looks` if nothing can have changed.
+    pub(crate) fn refusal(self, looks: bool) -> Refusal {
+        match self {
+            Self::NotSent(_) => Refusal::Elsewhere,
+            Self::Lost(why) if looks => Refusal::Unavailable(why),
+            Self::Lost(why) => Refusal::OutcomeUnknown(why),
+        }
+    }
+}
+
+impl dyn Links {
+    /// Makes a call in our own words.
+    pub(crate) fn ask(&self, node: NodeId, call: &Call) -> BoxFuture<'static, Result<Said, LinkError>> {
+        let sent = match encode(call) {
+            Ok(bytes) => self.call(node, bytes, Duration::from_millis(FORWARD_TIME.0)),
+            Err(why) => return std::future::ready(Err(LinkError::NotSent(why))).boxed(),
+        };
+        sent.map(|answer| answer.and_then(|bytes| decode(&bytes).map_err(LinkError::Lost))).boxed()
+    }
+}
+
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {
+    postcard::to_allocvec(value).map_err(|error| format!("a message between nodes cannot be written: {error}"))
+}
+
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    postcard::from_bytes(bytes).map_err(|error| format!("a message between nodes cannot be read: {error}"))
+}
