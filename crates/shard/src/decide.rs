@@ -45,7 +45,10 @@ fn look(state: &State, ask: &Ask, now: Time) -> Option<Told> {
 
 fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> Option<Answer<Told>> {
     Some(match ask {
-        Ask::SetActive(active) => Ok(state.set_active(*active).into()),
+        Ask::SetActive(active) => {
+            state.set_active(*active);
+            Ok(Told::Done(()))
+        }
         Ask::Renew { token, lease } => state.renew(*token, *lease, now, writes).map(Told::from),
         Ask::Keep { token, lease } => state.keep(*token, now.after(*lease), now, writes).map(Told::from),
         Ask::Host(name) => host(state, name, now),
@@ -58,11 +61,17 @@ fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> O
             Ok(state.group_view(alias, now).map(|view| view.hosts).unwrap_or_default().into())
         }
         Ask::DeleteGroup(alias) => state.delete_group(alias).map(Told::from),
-        Ask::SetCrawl { crawl, changes, replace } => Ok(state.set_crawl(crawl, changes, *replace, now).into()),
+        Ask::SetCrawl { crawl, changes, replace } => {
+            state.set_crawl(crawl, changes, *replace, now);
+            Ok(Told::Done(()))
+        }
         Ask::DeleteCrawl(crawl) => Ok(state.delete_crawl(crawl, now, writes).into()),
         Ask::DeleteQueue { crawl, host } => Ok(state.delete_queue(host, crawl, now, writes).into()),
         Ask::SetQueueLimit { crawl, host, limit } => state.set_queue_limit(host, crawl, *limit, now).map(Told::from),
-        Ask::SetDefaultDelay(delay) => Ok(state.set_default_delay(*delay, now).into()),
+        Ask::SetDefaultDelay(delay) => {
+            state.set_default_delay(*delay, now);
+            Ok(Told::Done(()))
+        }
         _ => return None,
     })
 }

@@ -19,11 +19,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bench", &["api"]),
     ("cli", &["client", "bench", "api", "server", "cluster", "shard", "engine", "engine-*", "core"]),
     ("sim", &["*"]),
+    ("testbed", &[]),
     ("xtask", &[]),
 ];
 
 /// Those whose tests, too, may use no more than the table says. The tests of others may start the whole house.
-const STRICT_IN_TESTS: &[&str] = &["core", "engine", "engine-*", "xtask"];
+const STRICT_IN_TESTS: &[&str] = &["core", "engine", "engine-*", "testbed", "xtask"];
+
+/// What the tests of anybody may use besides: it only starts servers of others.
+const IN_TESTS: &str = "testbed";
 
 /// Every arrow that the table does not know.
 pub fn check(tree: &Tree) -> Vec<String> {
@@ -44,19 +48,18 @@ fn check_crate(folder: &str, manifest: &str) -> Vec<String> {
         return vec![format!("{path}: {name} is not in the table of arrows (xtask/src/tidy/arrows.rs)")];
     };
     let strict = STRICT_IN_TESTS.iter().any(|pattern| matches(pattern, name));
-    used(&manifest, strict)
-        .into_iter()
-        .filter(|other| !allowed.iter().any(|pattern| matches(pattern, other)))
-        .map(|other| format!("{path}: {name} must not depend on {other}"))
-        .collect()
+    let wrong = |other: &String| !allowed.iter().any(|pattern| matches(pattern, other));
+    let mut used_wrongly = used(&manifest, &["dependencies", "build-dependencies"]);
+    used_wrongly.retain(wrong);
+    if strict {
+        let in_tests = used(&manifest, &["dev-dependencies"]).into_iter();
+        used_wrongly.extend(in_tests.filter(wrong).filter(|other| other != IN_TESTS));
+    }
+    used_wrongly.into_iter().map(|other| format!("{path}: {name} must not depend on {other}")).collect()
 }
 
-/// The crates of ours that a manifest names, without the first part of their names.
-fn used(manifest: &Table, with_tests: bool) -> Vec<String> {
-    let mut kinds = vec!["dependencies", "build-dependencies"];
-    if with_tests {
-        kinds.push("dev-dependencies");
-    }
+/// The crates of ours that these parts of a manifest name, without the first part of their names.
+fn used(manifest: &Table, kinds: &[&str]) -> Vec<String> {
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
     let places = std::iter::once(manifest).chain(targets.filter_map(Value::as_table));
     let mut used = Vec::new();
@@ -111,6 +114,14 @@ mod tests {
         check_arrows("wayleave-engine-fjall", &format!("[dependencies]\n{other}"), &wrong);
         check_arrows("wayleave-engine-fjall", &format!("[dev-dependencies]\n{other}"), &wrong);
         check_arrows("wayleave-server", &format!("[dev-dependencies]\n{other}"), &[]);
+    }
+
+    #[test]
+    fn tests_may_start_servers_of_others_and_the_product_may_not() {
+        let testbed = "wayleave-testbed.workspace = true";
+        check_arrows("wayleave-engine-postgres", &format!("[dev-dependencies]\n{testbed}"), &[]);
+        let wrong = ["engine-postgres must not depend on testbed"];
+        check_arrows("wayleave-engine-postgres", &format!("[dependencies]\n{testbed}"), &wrong);
     }
 
     #[test]

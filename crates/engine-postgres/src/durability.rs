@@ -1,0 +1,51 @@
+//! What the database promises about what it has acknowledged.
+
+/// What the database says about its own durability, for an operator to read at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Durability {
+    /// Whether the database waits for its disk.
+    pub fsync: bool,
+    /// The server's default for `synchronous_commit`. The engine's own sessions never run with `off`.
+    pub synchronous_commit: String,
+    /// The standbys that every commit waits for, as the server's setting names them; empty if there are none.
+    pub synchronous_standbys: String,
+}
+
+impl Durability {
+    /// What an operator should know, one sentence each; empty if all is well.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<&'static str> {
+        let mut warnings = Vec::new();
+        if !self.fsync {
+            warnings.push(
+                "the database runs with fsync off: a power cut loses or damages what was acknowledged; set fsync = on",
+            );
+        }
+        if self.synchronous_commit == "off" {
+            warnings.push(
+                "the database's synchronous_commit is off; wayleave switches it on for its own sessions, set it to on",
+            );
+        }
+        if self.synchronous_standbys.is_empty() {
+            warnings.push("without a synchronous standby an acknowledged epoch can be lost in a failover");
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_weakness_is_told() {
+        let sound = Durability { fsync: true, synchronous_commit: "on".into(), synchronous_standbys: "s1".into() };
+        assert!(sound.warnings().is_empty());
+        let weak = Durability { fsync: false, synchronous_commit: "off".into(), synchronous_standbys: String::new() };
+        let told = weak.warnings();
+        for (warning, word) in told.iter().zip(["fsync", "synchronous_commit", "standby"]) {
+            assert!(warning.contains(word), "{warning}");
+        }
+        assert_eq!(told.len(), 3);
+    }
+}

@@ -1,0 +1,206 @@
+//! The engine over PostgreSQL's wire.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio_postgres::Client;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Time;
+use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value};
+
+use crate::clock::{Clock, boot_us};
+use crate::job::Job;
+use crate::lane::{self, Bench};
+use crate::link::{self, CALL, Use};
+use crate::open_error::OpenError;
+use crate::overlay::Overlay;
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::target::Target;
+use crate::timekeeper::Sample;
+use crate::trouble::{Trouble, within};
+use crate::{Durability, look, own, reads, schema, vendor};
+
+/// The oldest server that will do (YugabyteDB calls itself 11).
+const VERSION_LEAST: u32 = 11;
+/// The clock is asked at least this often, so that it cannot drift away unseen.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// Opening a store may take this long once the database has answered: other nodes may be making its tables.
+const OPENING: Duration = Duration::from_secs(60);
+
+/// How a store is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The number of shards of a new store. It stays with the store: later values are not looked at.
+    pub shards: u16,
+    /// Connections for reading.
+    pub read_connections: usize,
+    /// Connections for taking shards, besides those of the lanes.
+    pub write_connections: usize,
+    /// Transactions that may be on their way at once. With more than one, commits of different shards may be answered
+    /// out of order; those of one shard never are.
+    pub lanes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { shards: 256, read_connections: 8, write_connections: 4, lanes: 1 }
+    }
+}
+
+/// The store of many nodes.
+pub struct Postgres {
+    bench: Arc<Bench>,
+    reads: Arc<Pool>,
+    sampler: AbortHandle,
+    shards: u16,
+    durability: Durability,
+}
+
+impl Postgres {
+    /// Opens the store in a database, making its tables if they are new. The URL is as PostgreSQL's own tools take it, with
+    /// several hosts if need be: `postgres://user:password@host1,host2/database?sslmode=verify-full`.
+    ///
+    /// # Errors
+    /// If the database cannot be used; every message names the thing and the remedy, and none the password.
+    pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
+        if options.shards == 0 || options.read_connections == 0 || options.lanes == 0 {
+            let text = "shards, connections and lanes must each be at least 1";
+            return Err(OpenError::Options(text.into()));
+        }
+        let target = Target::parse(url)?;
+        let client = link::bare(&target).await.map_err(|trouble| OpenError::sort(&target, &trouble))?;
+        let slow = |_| OpenError::sort(&target, &Trouble::Slow(OPENING));
+        let facts = tokio::time::timeout(OPENING, Facts::learn(&client, &target, options.shards));
+        let facts = facts.await.map_err(slow)??;
+        let pool = |usage, size| Pool::new(target.clone(), usage, facts.incarnation, size);
+        let reads = Arc::new(pool(Use::Reads, options.read_connections));
+        let bench = Arc::new(Bench {
+            queue: Queue::default(),
+            overlay: Overlay::default(),
+            writes: pool(Use::Writes, options.lanes + options.write_connections),
+            clock: facts.clock,
+            down: AtomicBool::new(false),
+        });
+        for _ in 0..options.lanes {
+            tokio::spawn(lane::run(Arc::clone(&bench)));
+        }
+        let sampler = tokio::spawn(sample(Arc::clone(&bench), Arc::clone(&reads))).abort_handle();
+        Ok(Self { bench, reads, sampler, shards: facts.shards, durability: facts.durability })
+    }
+
+    /// The number of shards, fixed when the store was made.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    /// What the database promises about what it has acknowledged, as it said when it was opened.
+    #[must_use]
+    pub fn durability(&self) -> &Durability {
+        &self.durability
+    }
+
+    fn try_commit(&self, batch: Batch) -> Result<Commit, Error> {
+        let (answer, durable) = oneshot::channel();
+        self.bench.queue.push(Job::new(batch, answer)?, &self.bench.overlay)?;
+        let closed = || Error::OutcomeUnknown("the store was closed".into());
+        Ok(durable.map(move |durable| durable.unwrap_or_else(|_| Err(closed()))).boxed())
+    }
+}
+
+impl Engine for Postgres {
+    fn now(&self) -> Time {
+        self.bench.clock.now()
+    }
+
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        own::own(&self.bench, shard, expects).boxed()
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
+        reads::get_many(&self.reads, &self.bench.overlay, keys).boxed()
+    }
+
+    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
+        reads::scan_many(&self.reads, &self.bench.overlay, scans).boxed()
+    }
+
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        look::look(&self.reads, &self.bench.clock, scans).boxed()
+    }
+
+    fn commit(&self, batch: Batch) -> Commit {
+        self.try_commit(batch).unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // The lanes commit what still waits, then end.
+        self.bench.queue.close();
+        self.sampler.abort();
+    }
+}
+
+/// What is learnt once, when a store is opened.
+struct Facts {
+    shards: u16,
+    incarnation: &'static str,
+    durability: Durability,
+    clock: Clock,
+}
+
+impl Facts {
+    async fn learn(client: &Client, target: &Target, shards: u16) -> Result<Self, OpenError> {
+        check_version(client, target).await?;
+        let shards = schema::prepare(client, target, shards).await?;
+        let durability = vendor::durability(client).await;
+        if !durability.fsync || durability.synchronous_commit == "off" {
+            for warning in durability.warnings() {
+                tracing::warn!("{warning}");
+            }
+        }
+        let clock = start_clock(client).await.map_err(|trouble| OpenError::sort(target, &trouble))?;
+        Ok(Self { shards, incarnation: vendor::incarnation(client).await, durability, clock })
+    }
+}
+
+async fn check_version(client: &Client, target: &Target) -> Result<(), OpenError> {
+    let row = within(CALL, client.query_one("SHOW server_version_num", &[])).await;
+    let row = row.map_err(|trouble| OpenError::sort(target, &trouble))?;
+    let number: Option<u32> = row.try_get::<_, String>(0).ok().and_then(|text| text.parse().ok());
+    match number.map(|number| number / 10_000) {
+        Some(major) if major < VERSION_LEAST => {
+            Err(OpenError::TooOld { place: target.to_string(), found: major.to_string(), least: VERSION_LEAST })
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn start_clock(client: &Client) -> Result<Clock, Trouble> {
+    let sent_us = boot_us();
+    let text = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::int8, \
+                (SELECT coalesce(max(at), 0) FROM wayleave_fences)::int8";
+    let row = within(CALL, client.query_one(text, &[])).await?;
+    let (store_us, last): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    let sample = Sample { store_us: store_us.max(0).cast_unsigned(), sent_us, arrived_us: boot_us() };
+    Ok(Clock::start(sample, Time(last.max(0).cast_unsigned())))
+}
+
+async fn sample(bench: Arc<Bench>, reads: Arc<Pool>) {
+    loop {
+        tokio::time::sleep(SAMPLE_EVERY).await;
+        if let Err(error) = look::sample(&reads, &bench.clock).await {
+            tracing::debug!(error = %error, "the database's clock cannot be read; time goes on without it");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -1,0 +1,140 @@
+//! Batches that go to the database as one transaction.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::job::{Job, Move, last_of_each};
+
+/// Past this many rows a transaction only takes longer.
+pub(crate) const ROWS: usize = 1_000;
+/// The same in bytes.
+pub(crate) const BYTES: usize = 1 << 20;
+
+/// Gathers batches while they can be one transaction.
+#[derive(Default)]
+pub(crate) struct Gathering {
+    pub(crate) jobs: Vec<Arc<Job>>,
+    moves: BTreeMap<u16, Move>,
+    expects: BTreeMap<Bytes, Option<Bytes>>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Gathering {
+    /// Whether a batch can join those that are here.
+    pub(crate) fn fits(&self, job: &Job) -> bool {
+        if self.jobs.is_empty() {
+            return true;
+        }
+        let room = self.rows + job.writes.len() <= ROWS && self.bytes + job.bytes <= BYTES;
+        room && self.follows(job) && self.agrees(job)
+    }
+
+    /// Takes a batch that fits.
+    pub(crate) fn take(&mut self, job: Arc<Job>) {
+        for step in job.moves.iter().flatten() {
+            self.moves.entry(step.shard).or_insert(*step).next = step.next;
+        }
+        self.expects.extend(job.expects.iter().cloned());
+        self.rows += job.writes.len();
+        self.bytes += job.bytes;
+        self.jobs.push(job);
+    }
+
+    /// Whether its fences follow those that are here. Fences that can never hold must not spoil a whole transaction.
+    fn follows(&self, job: &Job) -> bool {
+        let alone = |other: &Arc<Job>| other.moves.is_none();
+        let Some(moves) = &job.moves else { return false };
+        !self.jobs.first().is_some_and(alone)
+            && moves.iter().all(|step| {
+                self.moves.get(&step.shard).is_none_or(|last| last.epoch == step.epoch && last.next == step.prev)
+            })
+    }
+
+    /// Expectations are held against the database before anything is written: they must not be about rows that a batch
+    /// before has yet to write.
+    fn agrees(&self, job: &Job) -> bool {
+        job.expects
+            .iter()
+            .all(|(key, value)| !self.writes(key) && self.expects.get(key).is_none_or(|before| before == value))
+    }
+}
+
+impl Gathering {
+    fn writes(&self, key: &Bytes) -> bool {
+        self.jobs.iter().any(|job| job.writes.binary_search_by(|(written, _)| written.cmp(key)).is_ok())
+    }
+}
+
+/// One transaction.
+#[derive(Default)]
+pub(crate) struct Group {
+    /// By shard.
+    pub(crate) moves: Vec<Move>,
+    /// Rows that must be there with a value, by key.
+    pub(crate) present: Vec<(Bytes, Bytes)>,
+    /// Rows that must not be there, by key.
+    pub(crate) absent: Vec<Bytes>,
+    /// By key.
+    pub(crate) puts: Vec<(Bytes, Bytes)>,
+    /// By key. Among them the places that were taken for absent rows and are not written.
+    pub(crate) deletes: Vec<Bytes>,
+}
+
+impl Group {
+    /// One transaction of batches that fit together; none if their fences can never hold.
+    pub(crate) fn merge(jobs: &[Arc<Job>]) -> Option<Self> {
+        let mut moves: BTreeMap<u16, Move> = BTreeMap::new();
+        let mut expects = BTreeMap::new();
+        for job in jobs {
+            for step in job.moves.as_ref()? {
+                moves.entry(step.shard).or_insert(*step).next = step.next;
+            }
+            expects.extend(job.expects.iter().cloned());
+        }
+        let writes = last_of_each(jobs.iter().flat_map(|job| job.writes.iter().cloned()).collect());
+        let mut group = Self::of_expects(expects);
+        group.moves = moves.into_values().collect();
+        for (key, value) in writes {
+            match value {
+                Some(value) => group.puts.push((key, value)),
+                None => group.deletes.push(key),
+            }
+        }
+        group.give_places_back();
+        Some(group)
+    }
+
+    /// A transaction that only holds expectations against the database, in key order.
+    pub(crate) fn of_expects(expects: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> Self {
+        let mut group = Self::default();
+        for (key, value) in expects {
+            match value {
+                Some(value) => group.present.push((key, value)),
+                None => group.absent.push(key),
+            }
+        }
+        group.give_places_back();
+        group
+    }
+
+    /// The place of an absent row that nobody writes is free again in the end.
+    fn give_places_back(&mut self) {
+        self.deletes.extend(self.absent.iter().cloned());
+        self.deletes.sort_unstable();
+        self.deletes.dedup();
+        let puts = &self.puts;
+        self.deletes.retain(|key| puts.binary_search_by(|(put, _)| put.cmp(key)).is_err());
+    }
+
+    /// Whether there is nothing to ask of the database.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.moves.is_empty()
+            && self.present.is_empty()
+            && self.absent.is_empty()
+            && self.puts.is_empty()
+            && self.deletes.is_empty()
+    }
+}

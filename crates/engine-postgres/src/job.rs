@@ -1,0 +1,129 @@
+//! A batch on its way to the database: sorted, without repetitions, with a way back to whoever waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use wayleave_core::ids::Epoch;
+use wayleave_engine::{Batch, Error, Expect, Fence, Write};
+
+/// What a shard's fence row must hold and what it becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) shard: u16,
+    pub(crate) epoch: i64,
+    pub(crate) prev: i64,
+    pub(crate) next: i64,
+}
+
+/// A batch on its way.
+pub(crate) struct Job {
+    /// Its place among all batches of this process.
+    pub(crate) number: u64,
+    /// As the caller gave them: for the answer when they do not hold.
+    pub(crate) fences: Vec<Fence>,
+    /// What they ask of each shard, by shard; none if they can never hold.
+    pub(crate) moves: Option<Vec<Move>>,
+    /// By key, without repetitions.
+    pub(crate) expects: Vec<(Bytes, Option<Bytes>)>,
+    /// By key, the last of each.
+    pub(crate) writes: Vec<(Bytes, Option<Bytes>)>,
+    /// Every shard that it touches, by fence or by key, in order: the order of commits holds within each.
+    pub(crate) shards: Vec<u16>,
+    /// Bytes of keys and values.
+    pub(crate) bytes: usize,
+    answer: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
+}
+
+impl Job {
+    /// Prepares a batch.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if its expectations contradict each other.
+    pub(crate) fn new(batch: Batch, answer: oneshot::Sender<Result<(), Error>>) -> Result<Self, Error> {
+        let expects = sort_expects(&batch.expects).ok_or(Error::Conflict)?;
+        let writes = sort_writes(batch.writes);
+        let keys = writes.iter().chain(&expects).map(|(key, _)| shard_of(key));
+        let mut shards: Vec<u16> = batch.fences.iter().map(|fence| fence.shard.0).collect();
+        for shard in keys {
+            // Neighbours lie in one shard: most are seen at once.
+            if shards.last() != Some(&shard) {
+                shards.push(shard);
+            }
+        }
+        shards.sort_unstable();
+        shards.dedup();
+        let size = |(key, value): &(Bytes, Option<Bytes>)| key.len() + value.as_ref().map_or(0, Bytes::len);
+        let bytes = writes.iter().chain(&expects).map(size).sum();
+        let moves = chain(&batch.fences);
+        let fences = batch.fences;
+        Ok(Self { number: 0, fences, moves, expects, writes, shards, bytes, answer: Mutex::new(Some(answer)) })
+    }
+
+    /// Tells whoever waits. Nobody may be listening any more; what was done stays done.
+    pub(crate) fn answer(&self, outcome: Result<(), Error>) {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(answer) = answer {
+            _ = answer.send(outcome);
+        }
+    }
+}
+
+/// The shard that a key belongs to.
+pub(crate) fn shard_of(key: &[u8]) -> u16 {
+    let byte = |at: usize| key.get(at).copied().unwrap_or(0);
+    u16::from_be_bytes([byte(0), byte(1)])
+}
+
+/// What the fences ask of each shard. Fences of one shard must follow each other.
+fn chain(fences: &[Fence]) -> Option<Vec<Move>> {
+    let mut moves: BTreeMap<u16, Move> = BTreeMap::new();
+    for fence in fences {
+        // Epoch 0 is nobody's.
+        if fence.epoch == Epoch(0) {
+            return None;
+        }
+        let (epoch, next) = (i64::try_from(fence.epoch.0).ok()?, i64::try_from(fence.seq).ok()?);
+        let (shard, prev) = (fence.shard.0, fence.seq.checked_sub(1)?.cast_signed());
+        let step = Move { shard, epoch, prev, next };
+        match moves.get_mut(&shard) {
+            None => drop(moves.insert(shard, step)),
+            Some(before) if before.epoch == epoch && before.next == prev => before.next = next,
+            Some(_) => return None,
+        }
+    }
+    Some(moves.into_values().collect())
+}
+
+/// By key, each once; none if two of them contradict each other.
+pub(crate) fn sort_expects(expects: &[Expect]) -> Option<Vec<(Bytes, Option<Bytes>)>> {
+    let mut sorted: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+    for (key, value) in expects {
+        let value = value.as_deref();
+        if sorted.insert(key, value).is_some_and(|other| other != value) {
+            return None;
+        }
+    }
+    let copy = Bytes::copy_from_slice;
+    Some(sorted.into_iter().map(|(key, value)| (copy(key), value.map(copy))).collect())
+}
+
+fn sort_writes(writes: Vec<Write>) -> Vec<(Bytes, Option<Bytes>)> {
+    let writes = writes.into_iter().map(|write| (Bytes::from(write.key), write.value.map(Bytes::from)));
+    last_of_each(writes.collect())
+}
+
+/// By key, the last of each key.
+pub(crate) fn last_of_each(mut writes: Vec<(Bytes, Option<Bytes>)>) -> Vec<(Bytes, Option<Bytes>)> {
+    // Stable, so that the last of equal keys is the latest.
+    writes.sort_by(|a, b| a.0.cmp(&b.0));
+    writes.dedup_by(|later, earlier| {
+        let same = later.0 == earlier.0;
+        if same {
+            std::mem::swap(later, earlier);
+        }
+        same
+    });
+    writes
+}

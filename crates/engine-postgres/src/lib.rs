@@ -1,0 +1,34 @@
+//! Keeps: the store of many nodes, the engine contract over PostgreSQL's wire.
+//!
+//! In go batches, out come answers once the database has committed them. Reads see batches before that, through an
+//! overlay of what is in flight. This crate knows SQL, connections and the database's clock; it must not know what the
+//! rows mean, nor any other engine. SQL is portable, so that databases that only speak the wire can serve too; what
+//! only PostgreSQL itself has lies in `vendor.rs`, and the engine works without it.
+
+mod clock;
+mod durability;
+mod engine;
+mod group;
+mod job;
+mod lane;
+mod link;
+mod look;
+mod open_error;
+mod overlay;
+mod own;
+mod pipeline;
+mod pool;
+mod queue;
+mod reads;
+mod schema;
+mod statements;
+mod target;
+mod timekeeper;
+mod tls;
+mod transaction;
+mod trouble;
+mod vendor;
+
+pub use durability::Durability;
+pub use engine::{Options, Postgres};
+pub use open_error::OpenError;

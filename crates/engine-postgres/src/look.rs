@@ -1,0 +1,72 @@
+//! Rows, time and incarnation, read by the database in one step.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use wayleave_core::time::Time;
+use wayleave_engine::{Error, Look, Row, Scan};
+
+use crate::clock::{Clock, boot_us};
+use crate::link::Link;
+use crate::pipeline::in_order;
+use crate::pool::Pool;
+use crate::reads::{Answer, ask, scan_one};
+
+/// All statements of it see one and the same moment.
+const ONE_STEP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// What the database says about time.
+struct Told {
+    store_us: i64,
+    last_commit: Time,
+    incarnation: u64,
+}
+
+enum Part {
+    Frame,
+    Told(Told),
+    Rows(Vec<Row>),
+}
+
+/// Looks. What was in flight when it began may be missing.
+pub(crate) async fn look(pool: &Pool, clock: &Clock, scans: &[Scan]) -> Result<Look, Error> {
+    // Taken before the question goes out: what the answer does not show happened later.
+    let floor = clock.now();
+    let sent = boot_us();
+    let (told, rows) = ask(pool, scans, |link, scans| one_step(link, scans).boxed()).await?;
+    let now = floor.max(told.last_commit).max(Time(told.store_us.max(0).cast_unsigned() / 1_000));
+    clock.learn(told.store_us, sent);
+    clock.raise(now);
+    Ok(Look { now, incarnation: told.incarnation, rows })
+}
+
+async fn one_step(link: &Link, scans: &[Scan]) -> Answer<(Told, Vec<Vec<Row>>)> {
+    let frame = |text| async move { link.client.batch_execute(text).await.map(|()| Part::Frame) }.boxed();
+    // The time comes first: it is older than the moment that all statements see.
+    let mut questions: Vec<BoxFuture<'_, Answer<Part>>> = vec![frame(ONE_STEP), ask_time(link).boxed()];
+    for scan in scans {
+        questions.push(scan_one(link, scan).map(|rows| rows.map(Part::Rows)).boxed());
+    }
+    questions.push(frame("COMMIT"));
+    let mut told = Told { store_us: 0, last_commit: Time::ZERO, incarnation: 0 };
+    let mut rows = Vec::with_capacity(scans.len());
+    for part in in_order(questions).await {
+        match part? {
+            Part::Frame => {}
+            Part::Told(answer) => told = answer,
+            Part::Rows(found) => rows.push(found),
+        }
+    }
+    Ok((told, rows))
+}
+
+async fn ask_time(link: &Link) -> Answer<Part> {
+    let row = link.client.query_one(&link.statements.time, &[]).await?;
+    let number = |column: usize| row.try_get::<_, i64>(column);
+    let last_commit = Time(number(1)?.max(0).cast_unsigned());
+    Ok(Part::Told(Told { store_us: number(0)?, last_commit, incarnation: number(2)?.cast_unsigned() }))
+}
+
+/// Lets the clock learn, and nothing else.
+pub(crate) async fn sample(pool: &Pool, clock: &Clock) -> Result<(), Error> {
+    look(pool, clock, &[]).await.map(drop)
+}

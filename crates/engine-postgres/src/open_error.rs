@@ -1,0 +1,120 @@
+//! Why a database did not open as a store, and what to do about it.
+
+use crate::target::Target;
+use crate::trouble::{Trouble, words};
+
+/// Why a database did not open as a store. Every message names the thing and the remedy; none holds a password.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL cannot be used.
+    #[error("the database's URL cannot be used: {0}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
+    Url(String),
+    /// Nothing answers there.
+    #[error("cannot reach the database at {place}: {why}; start it, or correct the URL")]
+    Unreachable {
+        /// Hosts and database.
+        place: String,
+        /// What happened.
+        why: String,
+    },
+    /// The database does not let the user in.
+    #[error("the database at {place} does not let user {user} in ({why}): correct user and password in the URL")]
+    Login {
+        /// Hosts and database.
+        place: String,
+        /// The user.
+        user: String,
+        /// What the database says.
+        why: String,
+    },
+    /// There is no such database.
+    #[error("there is no database {name} at {place}: make it with `createdb {name}`, or correct the URL")]
+    NoDatabase {
+        /// Hosts and database.
+        place: String,
+        /// The database.
+        name: String,
+    },
+    /// All that answered are standbys.
+    #[error("the database at {place} takes no writes (a standby): name the primary, or all hosts, in the URL")]
+    ReadOnly {
+        /// Hosts and database.
+        place: String,
+    },
+    /// The server is too old.
+    #[error("the database at {place} runs version {found}: use PostgreSQL {least} or newer")]
+    TooOld {
+        /// Hosts and database.
+        place: String,
+        /// Its version.
+        found: String,
+        /// The oldest that will do.
+        least: u32,
+    },
+    /// The user may not make or use the tables.
+    #[error("user {user} may not make tables at {place} ({why}): `GRANT CREATE, USAGE ON SCHEMA public TO {user}`")]
+    Denied {
+        /// Hosts and database.
+        place: String,
+        /// The user.
+        user: String,
+        /// What the database says.
+        why: String,
+    },
+    /// The store was written by a newer program.
+    #[error("the store at {place} has format {found}, this program reads formats up to {known}: use a newer wayleave")]
+    Newer {
+        /// Hosts and database.
+        place: String,
+        /// Its format.
+        found: i32,
+        /// The newest format that this program reads.
+        known: i32,
+    },
+    /// The store's own tables hold what they should not.
+    #[error("the store at {place} is damaged ({what}): restore it from a backup")]
+    Damaged {
+        /// Hosts and database.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// An option has a value that makes no sense.
+    #[error("{0}")]
+    Options(String),
+    /// Anything else that the database says.
+    #[error("cannot open the store at {place}: {why}")]
+    Other {
+        /// Hosts and database.
+        place: String,
+        /// What the database says.
+        why: String,
+    },
+}
+
+impl OpenError {
+    /// Sorts what went wrong on the way to a database.
+    pub(crate) fn sort(target: &Target, trouble: &Trouble) -> Self {
+        let (place, user, why) = (target.to_string(), target.user().to_owned(), trouble.words());
+        let Trouble::Said(error) = trouble else { return Self::Unreachable { place, why } };
+        match error.code().map(tokio_postgres::error::SqlState::code) {
+            Some("28P01" | "28000") => Self::Login { place, user, why },
+            Some("3D000") => Self::NoDatabase { place, name: target.database().to_owned() },
+            Some("42501") => Self::Denied { place, user, why },
+            Some("25006") => Self::ReadOnly { place },
+            Some(_) => Self::Other { place, why },
+            None if is_read_only(error) => Self::ReadOnly { place },
+            // The client's own words for a password that is missing or of a kind it does not know.
+            None if error.to_string().contains("authentication") || why.contains("password missing") => {
+                Self::Login { place, user, why: words(error) }
+            }
+            None => Self::Unreachable { place, why },
+        }
+    }
+}
+
+/// The client library says so by an error of the machine.
+fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied && io.to_string().contains("writes"))
+}

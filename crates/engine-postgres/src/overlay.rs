@@ -1,0 +1,135 @@
+//! What is in flight: the writes of batches that have been taken and are not durable yet, by key.
+//!
+//! The database shows a batch only once it is durable, but the contract promises it to reads as soon as it was taken. So
+//! a read looks here first, asks the database second, and lets what it found here win. That order is right:
+//!
+//! - A batch that is still in flight is found here, and the database has an older value or none.
+//! - A batch that becomes durable in between was found here, and the database now says the same.
+//! - A batch that left here before the look was durable by then, so the database, asked later, has it. (Asked the other
+//!   way round, a batch could be missed in both places.)
+//! - A batch that was taken after the look would be seen in part: rows that an older batch in flight wrote come from
+//!   here with their older values, the others from the database. So a read asks afterwards whether any such batch has
+//!   come (by shard, which is what callers read), and if so begins again.
+//!
+//! An entry is removed only by its own batch; of several for one key the newest is the last.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use wayleave_engine::{Key, Scan};
+
+use crate::job::{Job, shard_of};
+
+/// A value in flight; none is a deletion.
+pub(crate) type InFlight = Option<Bytes>;
+
+/// The writes in flight.
+#[derive(Default)]
+pub(crate) struct Overlay(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    rows: BTreeMap<Bytes, Vec<(u64, InFlight)>>,
+    /// How many batches have come, in each shard and in all.
+    came: HashMap<u16, u64>,
+    came_in_all: u64,
+}
+
+/// How many batches had come when a read looked: if as many have come when it is done, it saw each wholly or not at all.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(Vec<u64>);
+
+impl Overlay {
+    /// Shows a batch. Batches must come in the order in which they will be committed.
+    pub(crate) fn add(&self, job: &Job) {
+        let mut state = self.lock();
+        for (key, value) in &job.writes {
+            state.rows.entry(key.clone()).or_default().push((job.number, value.clone()));
+        }
+        state.came_in_all += 1;
+        for shard in &job.shards {
+            *state.came.entry(*shard).or_default() += 1;
+        }
+    }
+
+    /// Forgets a batch, which is durable or refused.
+    pub(crate) fn remove(&self, job: &Job) {
+        let mut state = self.lock();
+        for (key, _) in &job.writes {
+            if let Some(entries) = state.rows.get_mut(key) {
+                entries.retain(|(number, _)| *number != job.number);
+                if entries.is_empty() {
+                    state.rows.remove(key);
+                }
+            }
+        }
+    }
+
+    /// What is in flight of each key.
+    pub(crate) fn get(&self, keys: &[Key]) -> (Vec<Option<InFlight>>, Stamp) {
+        let state = self.lock();
+        let found = keys.iter().map(|key| state.newest(state.rows.get(key.as_slice()))).collect();
+        (found, state.stamp_of_keys(keys))
+    }
+
+    /// What is in flight in the range of each scan, in key order.
+    pub(crate) fn scan(&self, scans: &[Scan]) -> (Vec<Vec<(Bytes, InFlight)>>, Stamp) {
+        let state = self.lock();
+        let found = scans.iter().map(|scan| state.range(scan)).collect();
+        (found, state.stamp_of_scans(scans))
+    }
+
+    /// The stamp of a read of keys now.
+    pub(crate) fn stamp_of_keys(&self, keys: &[Key]) -> Stamp {
+        self.lock().stamp_of_keys(keys)
+    }
+
+    /// The stamp of a read of ranges now.
+    pub(crate) fn stamp_of_scans(&self, scans: &[Scan]) -> Stamp {
+        self.lock().stamp_of_scans(scans)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn newest(&self, entries: Option<&Vec<(u64, InFlight)>>) -> Option<InFlight> {
+        entries.and_then(|entries| entries.last()).map(|(_, value)| value.clone())
+    }
+
+    fn range(&self, scan: &Scan) -> Vec<(Bytes, InFlight)> {
+        if scan.from >= scan.to || self.rows.is_empty() {
+            return Vec::new();
+        }
+        let range = self.rows.range::<[u8], _>((Bound::Included(&scan.from[..]), Bound::Excluded(&scan.to[..])));
+        range.filter_map(|(key, entries)| Some((key.clone(), entries.last()?.1.clone()))).collect()
+    }
+
+    fn came(&self, shard: u16) -> u64 {
+        self.came.get(&shard).copied().unwrap_or(0)
+    }
+
+    fn stamp_of_keys(&self, keys: &[Key]) -> Stamp {
+        let mut last = None;
+        let mut stamp = Vec::new();
+        for shard in keys.iter().map(|key| shard_of(key)) {
+            if last.replace(shard) != Some(shard) {
+                stamp.push(self.came(shard));
+            }
+        }
+        Stamp(stamp)
+    }
+
+    fn stamp_of_scans(&self, scans: &[Scan]) -> Stamp {
+        let stamp = scans.iter().map(|scan| match (shard_of(&scan.from), shard_of(&scan.to)) {
+            // A range within a shard ends at the beginning of the next at most.
+            (from, to) if from == to || (from.checked_add(1) == Some(to) && scan.to.len() <= 2) => self.came(from),
+            _ => self.came_in_all,
+        });
+        Stamp(stamp.collect())
+    }
+}

@@ -1,0 +1,56 @@
+//! Taking a shard: its epoch grows by one in the transaction that also holds the expectations against the rows.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Time;
+use wayleave_engine::{Error, Expect};
+
+use crate::group::Group;
+use crate::job::sort_expects;
+use crate::lane::Bench;
+use crate::transaction::{self, Attempt, Head};
+use crate::trouble::Class;
+
+/// How long to try while the database undoes it (a deadlock, a lock that the old owner's last commit holds).
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes a shard. Commits of the old owner that are on their way are refused from then on.
+pub(crate) async fn own(bench: &Bench, shard: ShardId, expects: &[Expect]) -> Result<(Epoch, u64), Error> {
+    let group = Group::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
+    let start = Instant::now();
+    loop {
+        let link = bench.writes.lease().await.map_err(|trouble| trouble.unchanged())?;
+        match transaction::run(&link, &bench.clock, Head::Own(shard), &group).await {
+            Attempt::Done(row) => {
+                link.keep();
+                let row = row.ok_or_else(|| Error::Corrupt("the new epoch was not told".into()))?;
+                let told = |column: usize| row.try_get::<_, i64>(column).map(i64::cast_unsigned);
+                let (Ok(epoch), Ok(seq), Ok(at)) = (told(0), told(1), told(2)) else {
+                    return Err(Error::Corrupt(format!("the fence row of shard {} cannot be read", shard.0)));
+                };
+                // What the old owner committed lies in the past, by whatever clock it did.
+                bench.clock.raise(Time(at));
+                bench.queue.supersede(shard, Epoch(epoch), &bench.overlay);
+                return Ok((Epoch(epoch), seq));
+            }
+            Attempt::Conflict | Attempt::Fenced => {
+                link.keep();
+                return Err(Error::Conflict);
+            }
+            Attempt::Undone(trouble) => {
+                let class = trouble.class();
+                if class != Class::Lost {
+                    link.keep();
+                }
+                if class != Class::Again || start.elapsed() > PATIENCE {
+                    return Err(trouble.unchanged());
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            Attempt::InDoubt(why) => return Err(Error::OutcomeUnknown(why)),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A few connections for one use, made when needed and kept while they are sound.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::link::{CALL, Link, Use};
+use crate::target::Target;
+use crate::trouble::Trouble;
+
+/// The connections for one use.
+pub(crate) struct Pool {
+    target: Target,
+    usage: Use,
+    incarnation: &'static str,
+    size: usize,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Link>>,
+}
+
+impl Pool {
+    /// No connection is made yet.
+    pub(crate) fn new(target: Target, usage: Use, incarnation: &'static str, size: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(size));
+        Self { target, usage, incarnation, size, permits, idle: Mutex::default() }
+    }
+
+    /// A connection that was sound when last seen, or a new one. It goes back only by [`Lease::keep`]: after an error, and
+    /// when the caller is dropped in the middle, nobody knows what is still under way on it.
+    pub(crate) async fn lease(&self) -> Result<Lease<'_>, Trouble> {
+        let permit = tokio::time::timeout(CALL, Arc::clone(&self.permits).acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else { return Err(Trouble::Crowded(self.size)) };
+        let link = match self.pop() {
+            Some(link) => link,
+            None => Link::open(&self.target, self.usage, self.incarnation).await?,
+        };
+        Ok(Lease { link: Some(link), pool: self, _permit: permit })
+    }
+
+    fn pop(&self) -> Option<Link> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|link| !link.is_closed());
+        idle.pop()
+    }
+}
+
+/// A connection in use.
+pub(crate) struct Lease<'a> {
+    link: Option<Link>,
+    pool: &'a Pool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Lease<'_> {
+    /// Nothing is under way on it any more: the next caller may have it.
+    pub(crate) fn keep(mut self) {
+        if let Some(link) = self.link.take().filter(|link| !link.is_closed()) {
+            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(link);
+        }
+    }
+}
+
+impl Deref for Lease<'_> {
+    type Target = Link;
+
+    #[expect(
+        clippy::expect_used,
+        reason = "the link is taken only by `keep` and by the drop, which both end the lease"
+    )]
+    fn deref(&self) -> &Link {
+        self.link.as_ref().expect("a lease has its link until it ends")
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.cut();
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What waits to be committed. Batches that touch a common shard are committed in the order in which they came.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_engine::{Error, Fence};
+
+use crate::group::Gathering;
+use crate::job::Job;
+use crate::overlay::Overlay;
+
+/// Past this much waiting the database is too slow for what it is asked, and callers are told so.
+const WAITING_BYTES: usize = 256 << 20;
+
+/// The line before the database.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Arc<Job>>,
+    /// Batches that are being committed, and their shards.
+    running: Vec<Arc<Job>>,
+    busy: HashSet<u16>,
+    number: u64,
+    bytes: usize,
+    closing: bool,
+}
+
+/// What a lane finds.
+enum Next {
+    Jobs(Vec<Arc<Job>>),
+    Wait,
+    End,
+}
+
+impl Queue {
+    /// Lets a batch stand in line and shows it to reads.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if too much is waiting.
+    pub(crate) fn push(&self, mut job: Job, overlay: &Overlay) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.bytes > WAITING_BYTES {
+            return Err(Error::Unavailable(format!("{} MiB wait to be committed", state.bytes >> 20)));
+        }
+        state.number += 1;
+        job.number = state.number;
+        // Inside the lock: the order in the overlay is the order of the commits.
+        overlay.add(&job);
+        state.bytes += job.bytes;
+        state.waiting.push_back(Arc::new(job));
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// The next batches to commit together, or none once the queue is closed and empty. Their shards are busy until
+    /// [`Queue::done`].
+    pub(crate) async fn next(&self) -> Option<Vec<Arc<Job>>> {
+        loop {
+            let changed = self.changed.notified();
+            match self.try_next() {
+                Next::Jobs(jobs) => return Some(jobs),
+                Next::End => return None,
+                Next::Wait => changed.await,
+            }
+        }
+    }
+
+    fn try_next(&self) -> Next {
+        let mut state = self.lock();
+        let jobs = state.take();
+        let ended = state.closing && state.waiting.is_empty();
+        if ended || (!jobs.is_empty() && !state.waiting.is_empty()) {
+            // The other lanes must learn of it too.
+            self.changed.notify_one();
+        }
+        match jobs.is_empty() {
+            false => Next::Jobs(jobs),
+            true if ended => Next::End,
+            true => Next::Wait,
+        }
+    }
+
+    /// These batches have been answered.
+    pub(crate) fn done(&self, jobs: &[Arc<Job>]) {
+        let mut state = self.lock();
+        state.running.retain(|running| !jobs.iter().any(|job| job.number == running.number));
+        for job in jobs {
+            for shard in &job.shards {
+                state.busy.remove(shard);
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Hides from reads what an earlier owner of a shard still has on its way. A new owner has the shard now, so each of
+    /// those batches is durable already, and the database shows it, or will be refused. The new owner must not read it.
+    pub(crate) fn supersede(&self, shard: ShardId, epoch: Epoch, overlay: &Overlay) {
+        let state = self.lock();
+        let old = |fence: &Fence| fence.shard == shard && fence.epoch < epoch;
+        for job in state.running.iter().chain(&state.waiting).filter(|job| job.fences.iter().any(old)) {
+            overlay.remove(job);
+        }
+    }
+
+    /// What waits is still committed, and then the lanes end.
+    pub(crate) fn close(&self) {
+        self.lock().closing = true;
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Vec<Arc<Job>> {
+        let mut gathering = Gathering::default();
+        // Shards of batches that must wait: a later batch must not pass them.
+        let mut barred = self.busy.clone();
+        let mut rest = VecDeque::new();
+        while let Some(job) = self.waiting.pop_front() {
+            if job.shards.iter().any(|shard| barred.contains(shard)) {
+                barred.extend(&job.shards);
+                rest.push_back(job);
+            } else if gathering.fits(&job) {
+                gathering.take(job);
+            } else {
+                rest.push_back(job);
+                break;
+            }
+        }
+        rest.append(&mut self.waiting);
+        self.waiting = rest;
+        for job in &gathering.jobs {
+            self.bytes -= job.bytes;
+            self.busy.extend(&job.shards);
+            self.running.push(Arc::clone(job));
+        }
+        gathering.jobs
+    }
+}

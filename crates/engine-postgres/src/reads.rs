@@ -1,0 +1,160 @@
+//! Reads: what is in flight first, the database second, merged.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use wayleave_engine::{Error, Key, Row, Scan, Value};
+
+use crate::link::{CALL, Link};
+use crate::overlay::{InFlight, Overlay};
+use crate::pipeline::in_order;
+use crate::pool::Pool;
+use crate::trouble::{Class, Trouble, within};
+
+/// How often a read begins again because batches came in between. The last is taken as it is: a reader that never stops
+/// being overtaken would never answer. Only one who reads a shard while its owner writes can meet that.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The answer of the client library.
+pub(crate) type Answer<T> = Result<T, tokio_postgres::Error>;
+
+/// The values of keys, in their order.
+pub(crate) async fn get_many(pool: &Pool, overlay: &Overlay, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
+    let mut tries = 0;
+    loop {
+        let (in_flight, stamp) = overlay.get(keys);
+        let mut asked: Vec<&[u8]> =
+            keys.iter().zip(&in_flight).filter(|(_, found)| found.is_none()).map(|(key, _)| &**key).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let stored = if asked.is_empty() { HashMap::new() } else { get_stored(pool, &asked).await? };
+        tries += 1;
+        if tries < TRIES && overlay.stamp_of_keys(keys) != stamp {
+            continue;
+        }
+        let pick = |(key, found): (&Key, Option<InFlight>)| match found {
+            Some(value) => value.map(|value| value.to_vec()),
+            None => stored.get(key.as_slice()).cloned(),
+        };
+        return Ok(keys.iter().zip(in_flight).map(pick).collect());
+    }
+}
+
+async fn get_stored(pool: &Pool, keys: &[&[u8]]) -> Result<HashMap<Vec<u8>, Value>, Error> {
+    ask(pool, keys, |link, keys| {
+        async move {
+            let rows = link.client.query(&link.statements.get, &[&keys]).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        }
+        .boxed()
+    })
+    .await
+}
+
+/// The rows of each scan.
+pub(crate) async fn scan_many(pool: &Pool, overlay: &Overlay, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
+    let mut tries = 0;
+    loop {
+        let (in_flight, stamp) = overlay.scan(scans);
+        // Rows that are being deleted must not use up the limit.
+        let wider: Vec<Scan> = scans.iter().zip(&in_flight).map(|(scan, found)| widen(scan, found)).collect();
+        let stored = scan_stored(pool, &wider).await?;
+        tries += 1;
+        if tries < TRIES && overlay.stamp_of_scans(scans) != stamp {
+            continue;
+        }
+        let answers = scans.iter().zip(stored).zip(in_flight);
+        return Ok(answers.map(|((scan, stored), in_flight)| merge(stored, in_flight, scan.limit)).collect());
+    }
+}
+
+fn widen(scan: &Scan, in_flight: &[(Bytes, InFlight)]) -> Scan {
+    let deleted = in_flight.iter().filter(|(_, value)| value.is_none()).count();
+    let limit = if scan.limit == 0 { 0 } else { scan.limit.saturating_add(deleted) };
+    Scan { limit, ..scan.clone() }
+}
+
+async fn scan_stored(pool: &Pool, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
+    if !scans.iter().any(is_useful) {
+        return Ok(scans.iter().map(|_| Vec::new()).collect());
+    }
+    ask(pool, scans, |link, scans| {
+        async move {
+            let all = scans.iter().map(|scan| scan_one(link, scan).boxed()).collect();
+            in_order(all).await.into_iter().collect()
+        }
+        .boxed()
+    })
+    .await
+}
+
+/// Whether a scan can find anything.
+fn is_useful(scan: &Scan) -> bool {
+    scan.from < scan.to && scan.limit > 0
+}
+
+/// One range, from the database alone.
+pub(crate) async fn scan_one(link: &Link, scan: &Scan) -> Answer<Vec<Row>> {
+    if !is_useful(scan) {
+        return Ok(Vec::new());
+    }
+    let limit = i64::try_from(scan.limit).unwrap_or(i64::MAX);
+    let rows = link.client.query(&link.statements.scan, &[&scan.from, &scan.to, &limit]).await?;
+    rows.iter().map(|row| Ok(Row { key: row.try_get(0)?, value: row.try_get(1)? })).collect()
+}
+
+/// What is in flight wins. The database was asked for as many rows more as are being deleted, so the first `limit` of the
+/// merged rows never reach past the last that it gave.
+fn merge(stored: Vec<Row>, in_flight: Vec<(Bytes, InFlight)>, limit: usize) -> Vec<Row> {
+    if in_flight.is_empty() {
+        return stored;
+    }
+    let mut merged = Vec::with_capacity(stored.len() + in_flight.len());
+    let mut stored = stored.into_iter().peekable();
+    for (key, value) in in_flight {
+        while let Some(row) = stored.next_if(|row| row.key.as_slice() < &key[..]) {
+            merged.push(row);
+        }
+        stored.next_if(|row| row.key.as_slice() == &key[..]);
+        if let Some(value) = value {
+            merged.push(Row { key: key.to_vec(), value: value.to_vec() });
+        }
+    }
+    merged.extend(stored);
+    merged.truncate(limit);
+    merged
+}
+
+/// Asks on a connection of the pool. A connection that turns out to be broken (as after a restart of the database) is
+/// worth another try: reading twice does no harm.
+pub(crate) async fn ask<T, A: ?Sized>(
+    pool: &Pool,
+    about: &A,
+    question: for<'l> fn(&'l Link, &'l A) -> BoxFuture<'l, Answer<T>>,
+) -> Result<T, Error> {
+    let mut tries = 0;
+    loop {
+        let link = pool.lease().await.map_err(|trouble| trouble.unchanged())?;
+        let trouble = match within(CALL, question(&link, about)).await {
+            Ok(answer) => {
+                link.keep();
+                return Ok(answer);
+            }
+            Err(trouble) => trouble,
+        };
+        let class = trouble.class();
+        if class != Class::Lost {
+            link.keep();
+        }
+        tries += 1;
+        let hopeful = matches!(trouble, Trouble::Said(_)) && matches!(class, Class::Lost | Class::Again);
+        if !hopeful || tries == TRIES {
+            return Err(trouble.unchanged());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,111 @@
+//! The tables of a store: made at the first open, brought up to date at later ones.
+//!
+//! Several nodes may open a new store at once. Advisory locks are not portable, so the row of `wayleave_format` is the
+//! lock: whoever holds it runs the steps, the others wait and find them done. Steps must bear being run twice, because not
+//! every database rolls back a change of tables.
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, Error};
+
+use crate::open_error::OpenError;
+use crate::target::Target;
+use crate::trouble::Trouble;
+use crate::vendor;
+
+/// The newest format: how many steps there are.
+pub(crate) const FORMAT: i32 = 1;
+
+/// Step n makes format n of format n − 1. A step that has been released is never changed.
+const STEPS: [&str; FORMAT as usize] = ["\
+CREATE TABLE IF NOT EXISTS wayleave_rows (key bytea PRIMARY KEY, value bytea NOT NULL); \
+CREATE TABLE IF NOT EXISTS wayleave_fences (shard int4 PRIMARY KEY, epoch int8 NOT NULL, seq int8 NOT NULL, at int8 NOT NULL)"];
+
+const FOUND: &str = "SELECT version, shards FROM wayleave_format WHERE one";
+const LOCKED: &str = "SELECT version, shards FROM wayleave_format WHERE one FOR UPDATE";
+
+const TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+/// Makes or updates the tables and returns the number of shards, which is fixed when the store is made.
+pub(crate) async fn prepare(client: &Client, target: &Target, shards: u16) -> Result<u16, OpenError> {
+    let mut tries = 0;
+    loop {
+        match attempt(client, target, shards).await {
+            Ok(done) => return done,
+            // Two nodes that make a table at the same moment: one of them fails and finds it made at the next look.
+            Err(error) if tries < TRIES && is_race(&error) => {
+                tries += 1;
+                tokio::time::sleep(BETWEEN_TRIES).await;
+            }
+            Err(error) => return Err(OpenError::sort(target, &Trouble::Said(error))),
+        }
+    }
+}
+
+fn is_race(error: &Error) -> bool {
+    // Unique violation in the catalogue, duplicate table or type, serialization failure, deadlock, internal (a row of
+    // the catalogue that another changed meanwhile).
+    error.code().is_some_and(|code| matches!(code.code(), "23505" | "42P07" | "42710" | "40001" | "40P01" | "XX000"))
+}
+
+async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result<u16, OpenError>, Error> {
+    let found = match client.query_opt(FOUND, &[]).await {
+        Err(error) if error.code().is_some_and(|code| code.code() == "42P01") => None,
+        found => found?,
+    };
+    if let Some(row) = found {
+        let version: i32 = row.try_get(0)?;
+        if version > FORMAT {
+            return Ok(Err(OpenError::Newer { place: target.to_string(), found: version, known: FORMAT }));
+        }
+        if version == FORMAT {
+            return Ok(shards_of(target, row.try_get(1)?));
+        }
+    } else {
+        make_lock(client, shards).await?;
+    }
+    // A transaction by hand: the client's own would need it for itself alone.
+    client.batch_execute("BEGIN").await?;
+    match run_steps(client).await {
+        Ok(shards) => {
+            client.batch_execute("COMMIT").await?;
+            vendor::tune_tables(client).await?;
+            Ok(shards_of(target, shards))
+        }
+        Err(error) => {
+            client.batch_execute("ROLLBACK").await?;
+            Err(error)
+        }
+    }
+}
+
+async fn make_lock(client: &Client, shards: u16) -> Result<(), Error> {
+    let table = "CREATE TABLE IF NOT EXISTS wayleave_format \
+        (one bool PRIMARY KEY, version int4 NOT NULL, shards int4 NOT NULL, created_at timestamptz NOT NULL DEFAULT now())";
+    client.batch_execute(table).await?;
+    let row =
+        "INSERT INTO wayleave_format (one, version, shards) VALUES (true, 0, $1::int4) ON CONFLICT (one) DO NOTHING";
+    client.execute(row, &[&i32::from(shards)]).await.map(drop)
+}
+
+/// Under the lock: the steps that are missing, if another node has not run them meanwhile. A store that has become newer
+/// is noticed by the next look.
+async fn run_steps(client: &Client) -> Result<i32, Error> {
+    let row = client.query_one(LOCKED, &[]).await?;
+    let (version, shards): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
+    for step in STEPS.iter().skip(usize::try_from(version).unwrap_or(0)) {
+        client.batch_execute(step).await?;
+    }
+    client
+        .execute("UPDATE wayleave_format SET version = $1::int4 WHERE one AND version < $1::int4", &[&FORMAT])
+        .await?;
+    Ok(shards)
+}
+
+fn shards_of(target: &Target, shards: i32) -> Result<u16, OpenError> {
+    match u16::try_from(shards) {
+        Ok(shards) if shards > 0 => Ok(shards),
+        _ => Err(OpenError::Damaged { place: target.to_string(), what: format!("it has {shards} shards") }),
+    }
+}

@@ -1,0 +1,85 @@
+//! Every statement of the hot paths, prepared once on each connection.
+//!
+//! Nothing here is beyond what YugabyteDB and CockroachDB understand. A statement that must fail as a whole divides by
+//! zero: raising an error by name needs a procedural language, which is not portable.
+
+use tokio_postgres::{Client, Error, Statement};
+
+/// The database's time at which a statement arrived, in microseconds: before its snapshot is taken, so what the
+/// statement does not see happened later.
+const MICROS: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8";
+
+/// Moves the fences of a batch on, or fails as a whole. Rows are locked in order of their shards, so that two nodes
+/// that write the same shards cannot wait for each other.
+const FENCE: &str = "\
+WITH want AS (SELECT shard, epoch, prev, next FROM \
+  unnest($1::int4[], $2::int8[], $3::int8[], $4::int8[]) AS w (shard, epoch, prev, next)), \
+held AS (SELECT shard FROM wayleave_fences WHERE shard = ANY ($1::int4[]) ORDER BY shard FOR UPDATE), \
+done AS (UPDATE wayleave_fences AS f SET seq = w.next, at = greatest(f.at, $5::int8) FROM want AS w, held AS h \
+  WHERE f.shard = w.shard AND f.shard = h.shard AND f.epoch = w.epoch AND f.seq = w.prev RETURNING f.shard) \
+SELECT 1 / CASE WHEN (SELECT count(*) FROM done) = $6::int8 THEN 1 ELSE 0 END, ";
+
+/// Locks rows and fails unless every one is there with its expected value.
+const EXPECT: &str = "\
+WITH want AS (SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v)), \
+held AS (SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE) \
+SELECT 1 / CASE WHEN (SELECT count(*) FROM held, want WHERE key = k AND value = v) = $3::int8 THEN 1 ELSE 0 END";
+
+/// Takes the places of rows that must be absent: a plain insert, so that of two nodes only one gets through.
+const ABSENT: &str = "INSERT INTO wayleave_rows (key, value) SELECT k, ''::bytea FROM unnest($1::bytea[]) AS w (k)";
+
+const PUT: &str = "\
+INSERT INTO wayleave_rows (key, value) SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v) \
+ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+const DELETE: &str = "DELETE FROM wayleave_rows WHERE key = ANY ($1::bytea[])";
+
+const OWN: &str = "\
+INSERT INTO wayleave_fences (shard, epoch, seq, at) VALUES ($1::int4, 1, 0, $2::int8) ON CONFLICT (shard) DO UPDATE \
+SET epoch = wayleave_fences.epoch + 1, at = greatest(wayleave_fences.at, excluded.at) RETURNING epoch, seq, at, ";
+
+const TURNS: &str = "SELECT shard, epoch, seq FROM wayleave_fences WHERE shard = ANY ($1::int4[])";
+
+const GET: &str = "SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::bytea[])";
+
+const SCAN: &str =
+    "SELECT key, value FROM wayleave_rows WHERE key >= $1::bytea AND key < $2::bytea ORDER BY key LIMIT $3::int8";
+
+/// The statements of one connection.
+pub(crate) struct Statements {
+    pub(crate) fence: Statement,
+    pub(crate) expect: Statement,
+    pub(crate) absent: Statement,
+    pub(crate) put: Statement,
+    pub(crate) delete: Statement,
+    pub(crate) own: Statement,
+    pub(crate) turns: Statement,
+    pub(crate) get: Statement,
+    pub(crate) scan: Statement,
+    pub(crate) time: Statement,
+}
+
+impl Statements {
+    /// Prepares all of them in one round trip.
+    pub(crate) async fn prepare(client: &Client, incarnation: &str) -> Result<Self, Error> {
+        let (fence, own, time) = (format!("{FENCE}{MICROS}"), format!("{OWN}{MICROS}"), time(incarnation));
+        let (fence, expect, absent, put, delete, own, turns, get, scan, time) = futures::try_join!(
+            client.prepare(&fence),
+            client.prepare(EXPECT),
+            client.prepare(ABSENT),
+            client.prepare(PUT),
+            client.prepare(DELETE),
+            client.prepare(&own),
+            client.prepare(TURNS),
+            client.prepare(GET),
+            client.prepare(SCAN),
+            client.prepare(&time),
+        )?;
+        Ok(Self { fence, expect, absent, put, delete, own, turns, get, scan, time })
+    }
+}
+
+/// The database's time, the latest time that any commit was made at (milliseconds), and which store this is.
+fn time(incarnation: &str) -> String {
+    format!("SELECT {MICROS}, (SELECT coalesce(max(at), 0) FROM wayleave_fences)::int8, ({incarnation})::int8")
+}

@@ -1,0 +1,170 @@
+//! The store's time between two of its answers: never ahead of the store while its clock runs evenly, never back.
+//!
+//! An answer tells the store's clock at some moment between question and arrival. Time goes on from there by the boot
+//! clock, counted from the arrival, so it lags by at most the way back. Where the store's clock has stepped back (as after
+//! a failover to a machine with another clock) time does not: it goes on, a two-hundredth slower, until the store has
+//! caught up. Standing still instead would let no lease end for as long as the step was wide.
+
+/// Of this many microseconds one is held back while time leads the store.
+const LEAN: u64 = 200;
+/// A step of the store's clock that an operator should know of, in microseconds.
+const STEP_BACK_US: i64 = 100_000;
+const STEP_FORWARD_US: i64 = 5_000_000;
+
+/// One answer of the store. All in microseconds; the first by the store's clock, the others by this machine's boot clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// What the store's clock showed.
+    pub(crate) store_us: u64,
+    /// When the question was sent.
+    pub(crate) sent_us: u64,
+    /// When the answer arrived.
+    pub(crate) arrived_us: u64,
+}
+
+/// A step of the store's clock that two answers prove, whatever the network did; positive is forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step(pub(crate) i64);
+
+/// Pure: the boot clock is an argument.
+#[derive(Debug)]
+pub(crate) struct Timekeeper {
+    /// Time at the anchor, and the boot clock there.
+    anchor_us: u64,
+    boot_us: u64,
+    /// How far time led the store at the anchor.
+    lead_us: u64,
+    /// Bounds of (store's clock − boot clock) by the last answer.
+    bounds: Option<(i64, i64)>,
+}
+
+impl Timekeeper {
+    /// Starts at the first answer, or at the latest time that the store remembers, whichever is later.
+    pub(crate) fn new(first: Sample, floor_us: u64) -> Self {
+        let mut keeper = Self { anchor_us: 0, boot_us: first.arrived_us, lead_us: 0, bounds: None };
+        keeper.learn(first);
+        keeper.raise(floor_us, first.arrived_us);
+        keeper
+    }
+
+    /// The time at a reading of the boot clock.
+    pub(crate) fn at(&self, boot_us: u64) -> u64 {
+        let elapsed = boot_us.saturating_sub(self.boot_us);
+        self.anchor_us + elapsed - self.lead_us.min(elapsed / LEAN)
+    }
+
+    /// Takes an answer in. Returns the step that it proves.
+    pub(crate) fn learn(&mut self, sample: Sample) -> Option<Step> {
+        let now = self.at(sample.arrived_us);
+        self.boot_us = self.boot_us.max(sample.arrived_us);
+        // An answer that arrived before the anchor is carried forward to it.
+        let store = sample.store_us + self.boot_us.saturating_sub(sample.arrived_us);
+        self.anchor_us = now.max(store);
+        self.lead_us = self.anchor_us - store;
+        let (low, high) = (since(sample.store_us, sample.arrived_us), since(sample.store_us, sample.sent_us));
+        let (old_low, old_high) = self.bounds.replace((low, high))?;
+        if high + STEP_BACK_US < old_low {
+            Some(Step(high - old_low))
+        } else if low > old_high + STEP_FORWARD_US {
+            Some(Step(low - old_high))
+        } else {
+            None
+        }
+    }
+
+    /// Time is at least `floor_us`: somebody has committed at that time.
+    pub(crate) fn raise(&mut self, floor_us: u64, boot_us: u64) {
+        let now = self.at(boot_us);
+        if floor_us > now {
+            let elapsed = boot_us.saturating_sub(self.boot_us);
+            let lead = self.lead_us - self.lead_us.min(elapsed / LEAN);
+            self.lead_us = lead + (floor_us - now);
+            self.anchor_us = floor_us;
+            self.boot_us = self.boot_us.max(boot_us);
+        }
+    }
+}
+
+fn since(later_us: u64, earlier_us: u64) -> i64 {
+    later_us.cast_signed().saturating_sub(earlier_us.cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn sample(store_us: u64, sent_us: u64, arrived_us: u64) -> Sample {
+        Sample { store_us, sent_us, arrived_us }
+    }
+
+    #[test]
+    fn time_lags_behind_the_store_by_the_way_back() {
+        let keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 300), 0);
+        assert_eq!(keeper.at(300), 1_000 * SECOND);
+        assert_eq!(keeper.at(300 + SECOND), 1_001 * SECOND);
+    }
+
+    #[test]
+    fn a_slow_answer_is_no_step_and_does_not_turn_time_back() {
+        let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 100), 0);
+        // Read by the store after one second, but two seconds on the way back.
+        assert_eq!(keeper.learn(sample(1_001 * SECOND, SECOND, 3 * SECOND)), None);
+        assert!(keeper.at(3 * SECOND) >= 1_002 * SECOND);
+    }
+
+    #[test]
+    fn a_step_back_is_told_once_and_time_goes_on_more_slowly() {
+        let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 100), 0);
+        let before = keeper.at(SECOND);
+        assert!(
+            matches!(keeper.learn(sample(900 * SECOND, SECOND, SECOND + 100)), Some(Step(step)) if step < -99_000_000)
+        );
+        assert_eq!(keeper.learn(sample(901 * SECOND, 2 * SECOND, 2 * SECOND + 100)), None);
+        let after = keeper.at(2 * SECOND + 100);
+        assert!(after > before, "{after} {before}");
+        // A hundred seconds are made good in some twenty thousand.
+        let late = 21_000 * SECOND;
+        assert_eq!(keeper.at(late + 50 * SECOND) - keeper.at(late), 50 * SECOND);
+        let told = keeper.at(2 * SECOND + 100 + 200 * SECOND) - after;
+        assert_eq!(told, 199 * SECOND);
+    }
+
+    #[test]
+    fn a_step_of_less_than_a_tenth_of_a_second_is_not_worth_a_word() {
+        let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 100), 0);
+        assert_eq!(keeper.learn(sample(1_001 * SECOND - 90_000, SECOND, SECOND + 100)), None);
+        assert!(keeper.learn(sample(1_002 * SECOND - 300_000, 2 * SECOND, 2 * SECOND + 100)).is_some());
+    }
+
+    #[test]
+    fn a_step_forward_is_followed_and_told() {
+        let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 100), 0);
+        let step = keeper.learn(sample(1_101 * SECOND, SECOND, SECOND + 100));
+        assert!(matches!(step, Some(Step(step)) if step > 99_000_000));
+        assert_eq!(keeper.at(SECOND + 100), 1_101 * SECOND);
+    }
+
+    #[test]
+    fn time_starts_at_the_last_commit_if_the_clock_is_behind_it() {
+        let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 100), 1_050 * SECOND);
+        assert_eq!(keeper.at(100), 1_050 * SECOND);
+        keeper.learn(sample(1_001 * SECOND, SECOND, SECOND + 100));
+        assert!(keeper.at(SECOND + 100) > 1_050 * SECOND);
+        keeper.raise(1_040 * SECOND, 2 * SECOND);
+        let now = keeper.at(2 * SECOND);
+        assert!((1_051 * SECOND..1_052 * SECOND).contains(&now), "{now}");
+        keeper.raise(2_000 * SECOND, 2 * SECOND);
+        assert_eq!(keeper.at(2 * SECOND), 2_000 * SECOND);
+    }
+
+    #[test]
+    fn answers_out_of_order_do_not_turn_time_back() {
+        let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 100), 0);
+        keeper.learn(sample(1_002 * SECOND, 2 * SECOND, 2 * SECOND + 100));
+        let now = keeper.at(2 * SECOND + 100);
+        keeper.learn(sample(1_001 * SECOND, SECOND, SECOND + 100));
+        assert!(keeper.at(2 * SECOND + 100) >= now);
+    }
+}

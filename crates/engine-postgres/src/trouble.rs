@@ -1,0 +1,121 @@
+//! What went wrong between us and the database, sorted by what must be done about it.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use tokio_postgres::error::{Severity, SqlState};
+use wayleave_engine::Error;
+
+/// Why a question got no answer.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The database refused, or the connection broke.
+    Said(tokio_postgres::Error),
+    /// No answer in time.
+    Slow(Duration),
+    /// No connection was free in time.
+    Crowded(usize),
+}
+
+/// What to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// This connection is of no more use: what was under way on it may have been done or not.
+    Lost,
+    /// The database undid it: another try may pass.
+    Again,
+    /// The database holds what it should not, or misses what it should hold.
+    Damaged,
+    /// The database refused, and will refuse again.
+    Refused,
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl Trouble {
+    /// What to do about it.
+    pub(crate) fn class(&self) -> Class {
+        let Self::Said(error) = self else { return Class::Lost };
+        let Some(said) = error.as_db_error() else { return Class::Lost };
+        let fatal = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+        // A read-only database is an old primary or a standby: the right one is somewhere else.
+        if fatal || *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION || said.code().code().starts_with("08") {
+            return Class::Lost;
+        }
+        match said.code().code() {
+            // Serialization failure, deadlock, a lock that another node holds for too long, a wait for the disk or a
+            // recovery that is under way.
+            "40001" | "40P01" | "55P03" | "57P03" => Class::Again,
+            // A table or a column is gone, or the database found its own files damaged.
+            "42P01" | "42703" | "XX001" | "XX002" => Class::Damaged,
+            _ => Class::Refused,
+        }
+    }
+
+    /// Whether the database itself answered, so that what was asked has surely not been done.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Said(error) if error.as_db_error().is_some())
+    }
+
+    /// The database's own code for it.
+    pub(crate) fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Said(error) => error.code(),
+            _ => None,
+        }
+    }
+
+    /// For the operator: what happened and what to try. Values of rows and passwords are never in it.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Slow(waited) => format!("the database did not answer within {} ms", waited.as_millis()),
+            Self::Crowded(size) => format!("all {size} connections to the database are busy"),
+            Self::Said(error) => words(error),
+        }
+    }
+
+    /// For the caller of a read or of anything else that has surely changed nothing.
+    pub(crate) fn unchanged(&self) -> Error {
+        match self.class() {
+            Class::Damaged => Error::Corrupt(self.words()),
+            _ => Error::Unavailable(self.words()),
+        }
+    }
+}
+
+/// What a database error says, with a remedy where we know one.
+pub(crate) fn words(error: &tokio_postgres::Error) -> String {
+    let Some(said) = error.as_db_error() else {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            text = format!("{text}: {inner}");
+            cause = inner.source();
+        }
+        return text;
+    };
+    let remedy = match said.code().code() {
+        "53100" => ": free some space on the database's disk",
+        "53300" => ": raise max_connections, or let fewer nodes connect",
+        "25006" => ": this is a standby or an old primary; name the primary, or all hosts, in the URL",
+        "42501" => ": grant the user what it needs",
+        "55P03" => ": another node holds the rows",
+        _ => "",
+    };
+    format!("{} (SQLSTATE {}){remedy}", said.message(), said.code().code())
+}
+
+/// A time limit for every call: none may wait for ever.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Trouble> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer.map_err(Trouble::Said),
+        Err(_) => Err(Trouble::Slow(limit)),
+    }
+}

@@ -1,0 +1,201 @@
+//! A PostgreSQL server as tests see it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::process::Signal;
+
+use crate::server::Server;
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether commits reach the disk. Off is faster and only for tests that never stop the server hard.
+    pub fsync: bool,
+    /// The address to listen on.
+    pub listen: String,
+    /// Words before every program, such as `ip netns exec NAME`.
+    pub prefix: Vec<String>,
+    /// Further settings of the server, each `name=value`.
+    pub settings: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { fsync: true, listen: "127.0.0.1".into(), prefix: Vec::new(), settings: Vec::new() }
+    }
+}
+
+/// A PostgreSQL server with a folder of its own. It stops and its folder goes when the last clone is dropped, or when
+/// the test process ends.
+#[derive(Clone)]
+pub struct Cluster(Arc<Server>);
+
+impl Cluster {
+    /// A new server.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed or does not start.
+    pub async fn start() -> Self {
+        Self::start_with(Options::default()).await
+    }
+
+    /// A new server with options.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed or does not start.
+    pub async fn start_with(options: Options) -> Self {
+        blocking(move || Self(Arc::new(Server::create(options)))).await
+    }
+
+    /// The one server that all tests of this process share; it does not wait for the disk.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed or does not start.
+    pub async fn shared() -> Self {
+        static SHARED: OnceLock<Cluster> = OnceLock::new();
+        let make = || Self(Arc::new(Server::create(Options { fsync: false, ..Options::default() })));
+        blocking(move || SHARED.get_or_init(make).clone()).await
+    }
+
+    /// A new, empty database in this server: its URL.
+    pub async fn fresh_database(&self) -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        self.sql(&format!("create database {name}")).await;
+        self.url_of(&name)
+    }
+
+    /// The URL of the database `postgres`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of("postgres")
+    }
+
+    /// The URL of a database.
+    #[must_use]
+    pub fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@{}/{database}", self.address())
+    }
+
+    /// The address that the server listens on, with its port.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.0.options.listen, self.0.port)
+    }
+
+    /// Runs SQL in the database `postgres` and returns what it gives, row by row, fields separated by `|`.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub async fn sql(&self, text: &str) -> String {
+        self.sql_in("postgres", text).await
+    }
+
+    /// Runs SQL in a database.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub async fn sql_in(&self, database: &str, text: &str) -> String {
+        let (database, text) = (database.to_owned(), text.to_owned());
+        self.on_server(move |server| server.sql(&database, &text)).await
+    }
+
+    /// Stops the server in order (its clients are sent away) and starts it again.
+    pub async fn restart(&self) {
+        self.stop().await;
+        self.start_again().await;
+    }
+
+    /// Stops the server in order; its clients are sent away.
+    pub async fn stop(&self) {
+        self.on_server(|server| server.stop(Signal::INT)).await;
+    }
+
+    /// Stops the server as a crash would: at once, with recovery at the next start.
+    pub async fn stop_immediate(&self) {
+        self.on_server(|server| server.stop(Signal::QUIT)).await;
+    }
+
+    /// Starts a stopped server, at the same address.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_again(&self) {
+        self.on_server(Server::start).await;
+    }
+
+    /// Holds every process of the server still.
+    pub async fn pause(&self) {
+        self.on_server(|server| server.signal_all(Signal::STOP)).await;
+    }
+
+    /// Lets a paused server go on.
+    pub async fn resume(&self) {
+        self.on_server(|server| server.signal_all(Signal::CONT)).await;
+    }
+
+    /// A standby of this server; from now on every commit here waits for it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn standby(&self) -> Self {
+        Self(Arc::new(self.on_server(|server| Server::follow(server, "standby")).await))
+    }
+
+    /// Makes a standby the primary.
+    ///
+    /// # Panics
+    /// If it does not become one.
+    pub async fn promote(&self) {
+        assert_eq!(self.sql("select pg_promote(true, 60)").await, "t", "the standby was not promoted");
+    }
+
+    /// What the server wrote to its log.
+    pub async fn log(&self) -> String {
+        self.on_server(Server::log).await
+    }
+
+    async fn on_server<T: Send + 'static>(&self, act: impl FnOnce(&Server) -> T + Send + 'static) -> T {
+        let server = Arc::clone(&self.0);
+        blocking(move || act(&server)).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(act).await {
+        Ok(value) => value,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_keeps_its_rows_over_a_crash_and_a_failover() {
+        let primary = Cluster::start().await;
+        primary.sql("create table t as select 1 as n").await;
+        primary.stop_immediate().await;
+        primary.start_again().await;
+        assert_eq!(primary.sql("select n from t").await, "1");
+        let standby = primary.standby().await;
+        primary.sql("insert into t values (2)").await;
+        primary.stop_immediate().await;
+        standby.promote().await;
+        assert_eq!(standby.sql("select sum(n) from t").await, "3");
+        assert_eq!(standby.sql("show transaction_read_only").await, "off");
+    }
+
+    #[tokio::test]
+    async fn databases_of_a_shared_server_are_apart() {
+        let (one, two) = (Cluster::shared().await, Cluster::shared().await);
+        assert_eq!(one.address(), two.address());
+        let (first, second) = (one.fresh_database().await, two.fresh_database().await);
+        assert_ne!(first, second);
+        let name = first.rsplit('/').next().unwrap().to_owned();
+        one.sql_in(&name, "create table t (n int)").await;
+        assert_eq!(two.sql("select count(*) from pg_tables where tablename = 't'").await, "0");
+    }
+}

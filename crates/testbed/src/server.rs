@@ -1,0 +1,163 @@
+//! One server process and its folder; blocking, because a server outlives the runtime of the test that started it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::Options;
+use crate::guard::Guard;
+use crate::tools;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// A server, running or not. Dropping it stops it and removes its folder.
+pub(crate) struct Server {
+    bin: PathBuf,
+    pub(crate) port: u16,
+    pub(crate) options: Options,
+    process: Mutex<Option<Child>>,
+    // The guard ends first: it must not race the folder's own removal.
+    _guard: Guard,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Makes a new, empty server and starts it.
+    pub(crate) fn create(options: Options) -> Self {
+        let server = Self::lay_out(options);
+        let mut initdb = server.tool("initdb");
+        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--no-sync", "-D"]);
+        tools::run(initdb.arg(server.data()));
+        let mut access = OpenOptions::new().append(true).open(server.data().join("pg_hba.conf")).unwrap();
+        access.write_all(b"host all all all trust\nhost replication all all trust\n").unwrap();
+        server.start();
+        server
+    }
+
+    /// Makes a standby that follows `primary` and makes the primary wait for it at every commit.
+    pub(crate) fn follow(primary: &Self, name: &str) -> Self {
+        let standby = Self::lay_out(primary.options.clone());
+        let origin = format!(
+            "host={} port={} user=postgres application_name={name}",
+            primary.folder.path().display(),
+            primary.port
+        );
+        let mut copy = standby.tool("pg_basebackup");
+        tools::run(copy.args(["--checkpoint=fast", "--write-recovery-conf", "-d", &origin, "-D"]).arg(standby.data()));
+        standby.start();
+        primary.sql("postgres", &format!("alter system set synchronous_standby_names = '{name}'"));
+        primary.sql("postgres", "select pg_reload_conf()");
+        let synchronous = format!(
+            "select count(*) from pg_stat_replication where application_name = '{name}' and sync_state = 'sync'"
+        );
+        wait_until("the standby is synchronous", || primary.sql("postgres", &synchronous) == "1");
+        standby
+    }
+
+    fn lay_out(options: Options) -> Self {
+        let folder = tempfile::Builder::new().prefix("wayleave-pg-").tempdir().unwrap();
+        tools::give(folder.path());
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let guard = Guard::start(folder.path());
+        Self { bin: tools::programs(), port, options, process: Mutex::new(None), _guard: guard, folder }
+    }
+
+    /// Starts the process and waits until it answers.
+    pub(crate) fn start(&self) {
+        let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let mut command = self.tool("postgres");
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
+        command.args(["-h", &self.options.listen, "-p", &self.port.to_string()]);
+        let fsync = if self.options.fsync { "fsync=on" } else { "fsync=off" };
+        let fixed = [fsync, "max_connections=300", "shared_buffers=64MB", "logging_collector=off"];
+        for setting in fixed.iter().copied().chain(self.options.settings.iter().map(String::as_str)) {
+            command.args(["-c", setting]);
+        }
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        let mut process = self.lock();
+        assert!(process.is_none(), "the server runs already");
+        *process = Some(command.spawn().unwrap());
+        wait_until("the server answers", || {
+            let ended = process.as_mut().and_then(|child| child.try_wait().unwrap());
+            assert!(ended.is_none(), "the server did not start: {}", self.log());
+            self.client("pg_isready").arg("-q").status().unwrap().success()
+        });
+    }
+
+    /// Sends a signal that ends the server, and waits for its end.
+    pub(crate) fn stop(&self, signal: Signal) {
+        let mut process = self.lock();
+        signal_first(&process, signal);
+        if let Some(mut child) = process.take() {
+            child.wait().unwrap();
+        }
+    }
+
+    /// Every process of the server: pausing the first alone would let the others go on.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        let process = self.lock();
+        let Some(first) = process.as_ref().map(Child::id) else { return };
+        let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap_or_default();
+        for pid in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            _ = kill_process(pid, signal);
+        }
+        signal_first(&process, signal);
+    }
+
+    /// Runs SQL and returns what it gives, without headings.
+    pub(crate) fn sql(&self, database: &str, text: &str) -> String {
+        tools::run(self.client("psql").args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", text]))
+    }
+
+    /// What the server wrote to its log.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn client(&self, program: &str) -> Command {
+        let mut command = self.tool(program);
+        command.arg("-h").arg(self.folder.path()).args(["-p", &self.port.to_string(), "-U", "postgres"]);
+        command
+    }
+
+    fn tool(&self, program: &str) -> Command {
+        tools::command(&self.options.prefix, &self.bin.join(program))
+    }
+
+    fn data(&self) -> PathBuf {
+        Path::join(self.folder.path(), "data")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Child>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.signal_all(Signal::CONT);
+        self.stop(Signal::QUIT);
+    }
+}
+
+fn signal_first(process: &Option<Child>, signal: Signal) {
+    if let Some(pid) = process.as_ref().and_then(|child| Pid::from_raw(child.id().cast_signed())) {
+        _ = kill_process(pid, signal);
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain until {what}");
+        std::thread::sleep(GLANCE);
+    }
+}
