@@ -96,11 +96,11 @@ impl Facts {
     }
 
     /// The row as it is written: under the next version, unless nothing has changed.
-    pub(super) fn changed(&self, mut row: RoleRow) -> (Change<RoleRow>, RoleRow) {
-        if self.row.as_ref() == Some(&row) {
-            return (Change::Keep, row);
+    pub(super) fn changed(&self, row: &RoleRow) -> Change<RoleRow> {
+        if self.row.as_ref() == Some(row) {
+            return Change::Keep;
         }
-        row.version += 1;
-        (Change::Set(row.clone()), row)
+        let before = self.row.as_ref().map_or(0, |row| row.version);
+        Change::Set(RoleRow { version: before + 1, ..row.clone() })
     }
 }

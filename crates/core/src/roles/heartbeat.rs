@@ -78,9 +78,8 @@ pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Answ
         standbys.push((ask.candidate.uuid.clone(), None));
     }
     standbys.extend(swept(facts, &ask.candidate.uuid));
-    let (change, row) = facts.changed(row);
     let answer = answer(facts, &row, &ask.candidate, outcome);
-    Ok(Decided { writes: Writes { row: change, origin, standbys }, answer })
+    Ok(Decided { writes: Writes { row: facts.changed(&row), origin, standbys }, answer })
 }
 
 fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result<(), Refusal> {
@@ -98,14 +97,15 @@ fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result
 ///
 /// Why there is never a second primary: a term begins only where none lives ([`RoleRow::live`] by the store's time), and
 /// what is decided here counts only if the row has not changed meanwhile. A term that ran out goes on under its epoch only
-/// while its row is still the last one: nobody was primary since.
+/// while its row is still the last one: nobody was primary since, not even by a store that has been replaced.
 fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     let (now, candidate) = (facts.now, &ask.candidate);
     let quiet = row.quiet_until > now;
     let live = row.live(now);
     if let Some(term) = row.term.as_ref().filter(|term| term.holder.uuid == candidate.uuid) {
         let proven = ask.token == Some(term.token);
-        if proven && (live.is_some() || (candidate.ready && !term.step_down && !quiet)) {
+        let may_resume = candidate.ready && !term.step_down && !quiet && term.epoch == row.epoch;
+        if proven && (live.is_some() || may_resume) {
             return Ok(Outcome::Renewed);
         }
         if !proven && live.is_some() {
@@ -138,6 +138,8 @@ fn acquire(row: &mut RoleRow, candidate: &Candidate, entropy: u128, now: Time) {
 
 fn renew(row: &mut RoleRow, candidate: &Candidate, now: Time) {
     let ttl = row.settings.ttl;
+    // Two renewals within one millisecond are two all the same.
+    row.version += 1;
     if let Some(term) = &mut row.term {
         term.holder = candidate.clone();
         term.renewed_at = now;

@@ -55,7 +55,7 @@ pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decid
             row.vacant_since = term.expires_at.min(facts.now);
             row.released = Some(term.token);
             row.avoided = term.step_down.then_some(term.holder.uuid);
-            writes.row = facts.changed(row).0;
+            writes.row = facts.changed(&row);
             was = Was::Primary;
         }
         None if token.is_some() && token == row.released => was = Was::Primary,

@@ -46,5 +46,5 @@ pub fn set(facts: &Facts, changes: &RoleChanges) -> Result<Decided<()>, Refusal>
         });
     }
     debug_assert!(row.settings.ttl.0 >= limits::ROLE_TTL_MS_MIN, "checked at the door");
-    Ok(Decided { writes: Writes { row: facts.changed(row).0, origin, ..Writes::default() }, answer: () })
+    Ok(Decided { writes: Writes { row: facts.changed(&row), origin, ..Writes::default() }, answer: () })
 }

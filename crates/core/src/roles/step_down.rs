@@ -16,7 +16,7 @@ pub fn step_down(facts: &Facts) -> Result<Decided<()>, Refusal> {
         None => Err(Refusal::NoPrimary(facts.role.to_string())),
         Some(term) => {
             term.step_down = true;
-            Ok(Decided { writes: Writes { row: facts.changed(row).0, ..Writes::default() }, answer: () })
+            Ok(Decided { writes: Writes { row: facts.changed(&row), ..Writes::default() }, answer: () })
         }
     }
 }
