@@ -15,13 +15,21 @@ pub struct Config {
     pub poll: Millis,
     /// Those who may wait at once.
     pub waiters_max: usize,
+    /// Where changes are carried out; without one, where they are asked for. A store may hold its callers up while it writes,
+    /// which must not hold up a door.
+    pub runtime: Option<tokio::runtime::Handle>,
     /// Random bits.
     pub entropy: Entropy,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { poll: limits::ROLE_POLL, waiters_max: limits::ROLE_WAITERS_MAX, entropy: Arc::new(system_entropy) }
+        Self {
+            poll: limits::ROLE_POLL,
+            waiters_max: limits::ROLE_WAITERS_MAX,
+            runtime: None,
+            entropy: Arc::new(system_entropy),
+        }
     }
 }
 

@@ -222,7 +222,8 @@ impl Roles {
         D: FnMut(&Seen, bool) -> Result<Decided<A>, Refusal> + Send + 'static,
     {
         let inner = self.0.clone();
-        let done = tokio::spawn(async move { inner.change(&role, decide).await }).await;
+        let runtime = self.0.config.runtime.clone().unwrap_or_else(tokio::runtime::Handle::current);
+        let done = runtime.spawn(async move { inner.change(&role, decide).await }).await;
         done.unwrap_or_else(|error| Err(Refusal::OutcomeUnknown(format!("the change was cut off: {error}"))))
     }
 }
