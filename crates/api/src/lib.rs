@@ -15,6 +15,7 @@ mod pace;
 pub mod patch;
 pub mod problem;
 pub mod reservations;
+pub mod roles;
 pub mod stats;
 pub mod time;
 pub mod urlfrontier;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::roles;
 
 use crate::BadValue;
 use crate::bad_value::TooMany;
@@ -52,6 +53,8 @@ codes! {
     BadHost, "bad_host", 400, "the text is not a host name or queue key";
     BadAlias, "bad_alias", 400, "the text is not an alias";
     BadCrawl, "bad_crawl", 400, "the text is not a crawl name";
+    BadRole, "bad_role", 400, "the text is not the name of a role";
+    BadUuid, "bad_uuid", 400, "the text is not a candidate's uuid";
     BadCursor, "bad_cursor", 400, "the cursor cannot be read";
     NoSuchPath, "no_such_path", 404, "there is nothing at this path";
     UnknownUrl, "unknown_url", 404, "the URL is not known";
@@ -59,19 +62,26 @@ codes! {
     UnknownGroup, "unknown_group", 404, "the group is not known";
     UnknownCrawl, "unknown_crawl", 404, "the crawl is not known";
     UnknownQueue, "unknown_queue", 404, "the host has no queue of this crawl";
+    UnknownRole, "unknown_role", 404, "the role is not known";
     MethodNotAllowed, "method_not_allowed", 405, "the path does not take this method";
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
     NotCurrent, "not_current", 409, "the reservation is not current";
     HostTaken, "host_taken", 409, "the host belongs to another alias";
+    DuplicateIdentity, "duplicate_identity", 409, "the uuid is the primary's and its token was not given";
+    NotTheTerm, "not_the_term", 409, "the token is not that of the present term";
+    NoPrimary, "no_primary", 409, "the role has no primary";
+    RoleInUse, "role_in_use", 409, "the role is in use";
     BodyTooLarge, "body_too_large", 413, "the body is over its limit";
     BatchTooLarge, "batch_too_large", 413, "the request carries too many entries";
     UnsupportedContentType, "unsupported_content_type", 415, "the body is of another content type";
     OverLimit, "over_limit", 422, "a limit would be passed";
     ForeignResult, "foreign_result", 422, "a result is not of this reservation";
+    IntervalTooLong, "interval_too_long", 422, "heartbeats would be too rare for the role";
+    TtlTooShort, "ttl_too_short", 422, "the time to live is too short for the candidates";
     Overloaded, "overloaded", 429, "too many requests are waiting";
     Corrupt, "corrupt", 500, "the store is damaged";
     Internal, "internal", 500, "the server made a mistake";
-    Unavailable, "unavailable", 503, "the frontier cannot be reached";
+    Unavailable, "unavailable", 503, "the store cannot be reached";
     NotReady, "not_ready", 503, "the server is not ready";
     OutcomeUnknown, "outcome_unknown", 503, "it is not known whether the change was made";
 }
@@ -109,7 +119,7 @@ pub struct Problem {
     pub code: String,
     /// What happened here, and the remedy.
     pub detail: String,
-    /// Further fields, such as `field`, `line`, `column`, `limit`, `host`, `alias`.
+    /// Further fields, such as `field`, `line`, `column`, `limit`, `host`, `alias`, `role`.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     pub fields: Map<String, Value>,
@@ -181,6 +191,47 @@ impl From<Refusal> for Problem {
             Refusal::ForeignResult(url) => problem.with("url", url),
             _ => problem,
         }
+    }
+}
+
+impl From<roles::Refusal> for Problem {
+    fn from(refusal: roles::Refusal) -> Self {
+        let problem = Self::new(code_of_roles(&refusal), &refusal);
+        match refusal {
+            roles::Refusal::DuplicateIdentity { role, uuid, remaining_ms } => {
+                problem.with("role", role).with("uuid", uuid).with("remaining_ms", remaining_ms)
+            }
+            roles::Refusal::IntervalTooLong { role, interval_ms, ttl_ms } => {
+                problem.with("role", role).with("interval_ms", interval_ms).with("ttl_ms", ttl_ms)
+            }
+            roles::Refusal::TtlTooShort { role, ttl_ms, uuid, interval_ms } => {
+                let problem = problem.with("role", role).with("ttl_ms", ttl_ms);
+                problem.with("uuid", uuid).with("interval_ms", interval_ms)
+            }
+            roles::Refusal::NotTheTerm { role }
+            | roles::Refusal::UnknownRole(role)
+            | roles::Refusal::NoPrimary(role)
+            | roles::Refusal::InUse { role, .. } => problem.with("role", role),
+            _ => problem,
+        }
+    }
+}
+
+const fn code_of_roles(refusal: &roles::Refusal) -> Code {
+    match refusal {
+        roles::Refusal::DuplicateIdentity { .. } => Code::DuplicateIdentity,
+        roles::Refusal::NotTheTerm { .. } => Code::NotTheTerm,
+        roles::Refusal::IntervalTooLong { .. } => Code::IntervalTooLong,
+        roles::Refusal::TtlTooShort { .. } => Code::TtlTooShort,
+        roles::Refusal::UnknownRole(_) => Code::UnknownRole,
+        roles::Refusal::NoPrimary(_) => Code::NoPrimary,
+        roles::Refusal::InUse { .. } => Code::RoleInUse,
+        roles::Refusal::OverLimit(_) => Code::OverLimit,
+        roles::Refusal::BadCursor => Code::BadCursor,
+        roles::Refusal::Overloaded => Code::Overloaded,
+        roles::Refusal::Unavailable(_) => Code::Unavailable,
+        roles::Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
+        roles::Refusal::Corrupt(_) => Code::Corrupt,
     }
 }
 

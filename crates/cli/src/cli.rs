@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{ListArgs, crawls, get, groups, hosts, put, release, reservations, stats, urls, why};
+use crate::commands::{ListArgs, crawls, get, groups, hosts, put, release, reservations, roles, stats, urls, why};
 use crate::remote::{Remote, RemoteArgs};
 use crate::{exit, export, import, seed, serve};
 
@@ -57,6 +57,8 @@ enum Command {
     Urls(urls::Command),
     /// List the reservations that are not over
     Reservations(ListArgs),
+    /// Roles: who is the primary, who stands by; list, show, set, step-down, release, delete
+    Roles(roles::Args),
     /// Explain what a host or group waits for
     Why(why::Args),
     /// Totals
@@ -107,6 +109,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Crawls(command) => crawls::run(remote, command).await,
         Command::Urls(command) => urls::run(remote, command).await,
         Command::Reservations(args) => reservations::run(remote, args).await,
+        Command::Roles(args) => roles::run(remote, args).await,
         Command::Why(args) => why::run(remote, args).await,
         Command::Stats => stats::run(remote).await,
         Command::Export(args) => export::run(remote, args).await,

@@ -23,6 +23,8 @@ pub enum Repeat {
     Always,
     /// Only when it was surely not carried out.
     IfNotDone,
+    /// Never: what it says is true only now.
+    Never,
 }
 
 /// A call on its way.
@@ -60,6 +62,12 @@ impl Call {
         &self.url
     }
 
+    /// Allows the answer to take this long, in all.
+    pub const fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
     /// Allows the answer to take this much longer.
     pub fn longer(mut self, by: Duration) -> Self {
         self.timeout = self.timeout.saturating_add(by);
@@ -91,7 +99,11 @@ impl Client {
                 Ok(answer) => return Ended { answer: Ok(answer), earlier_unknown },
                 Err(failed) => failed,
             };
-            let allowed = call.repeat == Repeat::Always || !error.is_outcome_unknown();
+            let allowed = match call.repeat {
+                Repeat::Always => true,
+                Repeat::IfNotDone => !error.is_outcome_unknown(),
+                Repeat::Never => false,
+            };
             if !(error.is_transient() && allowed && attempt < self.retry.attempts) {
                 return Ended { answer: Err(error), earlier_unknown };
             }

@@ -16,6 +16,7 @@ mod pages;
 mod put_items;
 mod reservations;
 mod retry;
+mod roles;
 mod stats;
 mod urls;
 mod window;

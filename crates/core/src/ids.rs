@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
 
-/// The number of a shard's owner; grows with every change of owner.
+/// The number of a shard's owner or of a role's term; grows with every change of holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
@@ -68,13 +68,13 @@ impl HostId {
     }
 }
 
-/// The secret of one reservation: the shard that granted it and random bits.
+/// The secret of one lease: random bits, for a reservation after the shard that granted it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(pub [u8; 16]);
 
 /// The token's text is not one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a reservation token has 22 characters of A-Z, a-z, 0-9, _ and -")]
+#[error("a token has 22 characters of A-Z, a-z, 0-9, _ and -")]
 pub struct BadToken;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

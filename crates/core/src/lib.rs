@@ -11,6 +11,7 @@ pub mod limits;
 pub mod metadata;
 pub mod names;
 pub mod page;
+pub mod roles;
 pub mod settings;
 pub mod time;
 pub mod wire;

@@ -105,3 +105,39 @@ pub const SHARD_QUEUE_MAX: usize = 4_096;
 pub const COMMITS_IN_FLIGHT_MAX: usize = 1;
 /// Heads of a queue's lane that are read ahead and kept in memory.
 pub const READ_AHEAD: usize = 8;
+/// Longest name of a role, in bytes.
+pub const ROLE_BYTES_MAX: usize = 128;
+/// Longest uuid of a candidate, in bytes.
+pub const UUID_BYTES_MAX: usize = 128;
+/// Longest address of a candidate, in bytes.
+pub const ADDRESS_BYTES_MAX: usize = 512;
+/// Metadata of one candidate, in bytes, names and values together.
+pub const ROLE_METADATA_BYTES_MAX: usize = 2_048;
+/// How long a term lasts without a heartbeat, where nobody sets it.
+pub const ROLE_TTL_DEFAULT: Millis = Millis(15_000);
+/// Shortest term that may be set.
+pub const ROLE_TTL_MS_MIN: u64 = 500;
+/// Longest term that may be set.
+pub const ROLE_TTL_MS_MAX: u64 = 3_600_000;
+/// A term outlasts this many intervals: three missed heartbeats, and two operations of half an interval each.
+pub const ROLE_INTERVALS_MIN: u64 = 4;
+/// Heartbeats in a term, where the candidate names no interval.
+pub const ROLE_INTERVALS_DEFAULT: u64 = 5;
+/// Shortest interval between heartbeats.
+pub const ROLE_INTERVAL_MS_MIN: u64 = 10;
+/// Epochs that are left out when another store has stepped in: those that it may have lost are never granted again.
+pub const ROLE_EPOCHS_SKIPPED: u64 = 1_000;
+/// Roles of one store.
+pub const ROLES_MAX: u64 = 1_000;
+/// Standbys of one role.
+pub const STANDBYS_MAX: usize = 64;
+/// Standbys past their deadline that one heartbeat removes in passing.
+pub const STANDBYS_SWEPT: usize = 16;
+/// Roles of one page of a listing: each brings its standbys.
+pub const ROLES_PAGE_MAX: usize = 100;
+/// Those who wait for a change of a role, in one process.
+pub const ROLE_WAITERS_MAX: usize = 4_096;
+/// How often a change of a role is decided anew because another one came first.
+pub const ROLE_TRIES_MAX: usize = 16;
+/// How often a role that somebody waits for is looked at, for changes that came through other nodes.
+pub const ROLE_POLL: Millis = Millis(250);

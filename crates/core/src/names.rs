@@ -9,6 +9,11 @@ pub type CrawlName = std::sync::Arc<str>;
 /// The name of a group of several hosts.
 pub type Alias = std::sync::Arc<str>;
 
+/// The name of a role: a duty that one at a time has.
+pub type RoleName = std::sync::Arc<str>;
+/// The name that a candidate for roles gives itself.
+pub type Uuid = std::sync::Arc<str>;
+
 /// The crawl of those who name none.
 pub const DEFAULT_CRAWL: &str = "DEFAULT";
 
@@ -42,6 +47,12 @@ pub enum BadName {
     /// It is no alias.
     #[error("'{0}' is not an alias: use one word of letters, digits, '_' and '-' that is not a host name")]
     NotAnAlias(String),
+    /// It is no role.
+    #[error("'{0}' is not the name of a role: use letters, digits, '.', '_' and '-'")]
+    NotARole(String),
+    /// It is no uuid.
+    #[error("'{0}' is not a uuid: use visible ASCII characters, best a fresh random UUID for every start of a process")]
+    NotAUuid(String),
 }
 
 /// A host name in its one form: lower case, no trailing dot, IDNA, no port; or an IP address.
@@ -151,9 +162,59 @@ pub fn crawl(text: &str) -> Result<CrawlName, BadName> {
     Ok(text.into())
 }
 
+/// The name of a role: letters, digits, `.`, `_` and `-`.
+///
+/// # Errors
+/// If the text is empty, too long or has other characters.
+pub fn role(text: &str) -> Result<RoleName, BadName> {
+    check_bytes(text, "role", limits::ROLE_BYTES_MAX)?;
+    if text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+        Ok(text.into())
+    } else {
+        Err(BadName::NotARole(text.chars().take(80).collect()))
+    }
+}
+
+/// The name that a candidate gives itself: visible ASCII characters.
+///
+/// # Errors
+/// If the text is empty, too long or has other characters.
+pub fn uuid(text: &str) -> Result<Uuid, BadName> {
+    check_bytes(text, "uuid", limits::UUID_BYTES_MAX)?;
+    // These two stand where a uuid would in paths of the API.
+    let taken = matches!(text, "heartbeat" | "step_down");
+    if !taken && text.bytes().all(|b| b.is_ascii_graphic()) {
+        Ok(text.into())
+    } else {
+        Err(BadName::NotAUuid(text.chars().take(80).collect()))
+    }
+}
+
+fn check_bytes(text: &str, what: &'static str, max: usize) -> Result<(), BadName> {
+    match text.len() {
+        0 => Err(BadName::Empty(what)),
+        found if found > max => Err(BadName::TooLong { what, max, unit: "bytes", found }),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn roles_and_uuids_are_plain_words() {
+        for text in ["index-builder", "a.b_c-9", "R"] {
+            assert_eq!(role(text).as_deref(), Ok(text));
+        }
+        for text in ["", "a b", "a/b", "\u{f8}", "x'; DROP TABLE roles", &"r".repeat(129)] {
+            assert!(role(text).is_err(), "{text}");
+        }
+        assert!(uuid("7f9c24e5-2f5b-4d3e@host:1/x").is_ok());
+        for text in ["", "a b", "a\n", "\u{f8}", "heartbeat", "step_down", &"u".repeat(129)] {
+            assert!(uuid(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn hosts_have_one_form() {

@@ -1,6 +1,7 @@
 //! The numbers that the doors keep, and their Prometheus text. Totals of the frontier are asked for when they are read.
 
 pub mod histogram;
+pub mod roles;
 mod text;
 
 use std::collections::BTreeMap;

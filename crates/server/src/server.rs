@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
+use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
 use crate::Metrics;
@@ -63,12 +64,12 @@ impl Server {
     ///
     /// # Errors
     /// If the settings cannot be used or the address cannot be had.
-    pub async fn bind(config: Config, frontier: Frontier) -> Result<Self, BindError> {
+    pub async fn bind(config: Config, frontier: Frontier, roles: Roles) -> Result<Self, BindError> {
         config.validate()?;
         let failed = |cause| BindError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let app = App::new(config.clone(), frontier);
+        let app = App::new(config.clone(), frontier, roles);
         let router = http::router(&app);
         Ok(Self { listener, address, config, app, router })
     }

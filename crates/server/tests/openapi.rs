@@ -14,10 +14,12 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, by hand.
-const CALLS: [&str; 27] = [
+const CALLS: [&str; 35] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/groups/{group}",
     "DELETE /v1/hosts/{host}/queues/{crawl}",
+    "DELETE /v1/roles/{utype}",
+    "DELETE /v1/roles/{utype}/{uuid}",
     "GET /healthz",
     "GET /metrics",
     "GET /readyz",
@@ -28,20 +30,26 @@ const CALLS: [&str; 27] = [
     "GET /v1/hosts",
     "GET /v1/hosts/{host}",
     "GET /v1/reservations",
+    "GET /v1/roles",
+    "GET /v1/roles/{utype}",
     "GET /v1/stats",
     "GET /v1/urls",
     "GET /v1/urls/lookup",
     "PATCH /v1/crawls/{crawl}",
     "PATCH /v1/groups/{group}",
     "PATCH /v1/hosts/{host}",
+    "PATCH /v1/roles/{utype}",
     "POST /v1/crawls/{crawl}/purge",
     "POST /v1/reservations",
     "POST /v1/reservations/{token}/release",
     "POST /v1/reservations/{token}/renew",
+    "POST /v1/roles/{utype}/heartbeat",
+    "POST /v1/roles/{utype}/step_down",
     "POST /v1/urls",
     "PUT /v1/crawls/{crawl}",
     "PUT /v1/groups/{group}",
     "PUT /v1/hosts/{host}",
+    "PUT /v1/roles/{utype}",
 ];
 
 async fn document() -> Value {
@@ -134,6 +142,12 @@ async fn the_document_tells_the_limits_that_are_in_force() {
         assert_eq!(lease["maximum"], limits::LEASE_MS_MAX);
         assert_eq!(lease["default"], limits::LEASE_MS_DEFAULT);
     }
+    let schemas = &document["components"]["schemas"];
+    let ttl = &schemas["SetRoleRequest"]["properties"]["ttl_ms"];
+    assert_eq!((&ttl["minimum"], &ttl["maximum"]), (&limits::ROLE_TTL_MS_MIN.into(), &limits::ROLE_TTL_MS_MAX.into()));
+    let interval = &schemas["HeartbeatRequest"]["properties"]["interval_ms"];
+    assert_eq!(interval["minimum"], limits::ROLE_INTERVAL_MS_MIN);
+    assert_eq!(interval["maximum"], limits::ROLE_TTL_MS_MAX / limits::ROLE_INTERVALS_MIN);
     let priority = &document["components"]["schemas"]["UrlToAdd"]["properties"]["priority"];
     assert_eq!(priority["maximum"], PRIORITY_MAX);
 }

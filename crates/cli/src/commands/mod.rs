@@ -8,6 +8,7 @@ pub mod pace;
 pub mod put;
 pub mod release;
 pub mod reservations;
+pub mod roles;
 pub mod stats;
 pub mod urls;
 pub mod why;

@@ -13,6 +13,7 @@ use wayleave_engine::Engine;
 use wayleave_engine::clock::SystemClock;
 use wayleave_engine::memory::Memory;
 use wayleave_engine_fjall::{Fjall, Options};
+use wayleave_roles::Roles;
 use wayleave_server::Server;
 use wayleave_shard::Frontier;
 
@@ -85,10 +86,13 @@ impl Store {
 async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handle) -> anyhow::Result<()> {
     let Store { engine, shards, place } = store;
     let signals = Signals::listen()?;
+    // On the owners' threads: they are the ones that a store may hold up while it writes.
+    let config = wayleave_roles::Config { runtime: Some(owners.clone()), ..wayleave_roles::Config::default() };
+    let roles = Roles::with(engine.clone(), config);
     let frontier = Frontier::open(engine, wayleave_shard::Config::new(shards), owners)
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
-    let served = match Server::bind(settings.server(), frontier.clone()).await {
+    let served = match Server::bind(settings.server(), frontier.clone(), roles).await {
         Ok(server) => {
             announce(settings, &server, &place, shards);
             server.run(signals.first()).await;

@@ -4,12 +4,14 @@
 //! This room judges; it must not know how a state came about, and it changes nothing.
 
 mod history;
+mod roles;
 mod state;
 
 pub use history::{
     Span, Visit, bounded, clock_never_goes_back, durable_before_answered, nothing_lost, nothing_twice, one_visitor,
     politeness,
 };
+pub use roles::{Tenure, lawful_step, one_primary};
 pub use state::{Audit, CrawlAudit, LeaseAudit, counts_agree, everything_ends, explained, scheduled};
 
 /// A law that does not hold, and where.

@@ -71,3 +71,60 @@ fn an_audit_with_a_fault_is_judged() {
     let lost = Audit { misplaced: vec!["a slot".into()], ..Audit::default() };
     assert!(scheduled(&lost).is_err() && scheduled(&good).is_ok());
 }
+
+#[test]
+fn two_primaries_at_once_and_epochs_that_do_not_grow_break_the_sixth() {
+    let tenure = |epoch, holder: &str, start, end| Tenure {
+        role: "r".into(),
+        epoch: crate::ids::Epoch(epoch),
+        holder: holder.into(),
+        span: Span { start: Time(start), end: Time(end) },
+    };
+    assert_eq!(one_primary(&[tenure(2, "b", 10, 20), tenure(1, "a", 0, 10)]), Ok(()));
+    assert_eq!(one_primary(&[tenure(1, "a", 0, 11), tenure(2, "b", 10, 20)]).unwrap_err().law, 6);
+    assert_eq!(one_primary(&[tenure(1, "a", 0, 10), tenure(1, "b", 10, 20)]).unwrap_err().law, 6);
+    assert_eq!(one_primary(&[tenure(2, "a", 0, 10), tenure(1, "a", 10, 20)]).unwrap_err().law, 6);
+}
+
+#[test]
+fn a_step_of_a_role_is_judged() {
+    use crate::ids::Epoch;
+    use crate::roles::{Candidate, RoleRow, RoleSettings, Term};
+    let candidate = |uuid: &str| Candidate {
+        uuid: uuid.into(),
+        address: None,
+        metadata: crate::metadata::Metadata::default(),
+        ready: true,
+        priority: 5,
+        interval: None,
+    };
+    let row = |version, epoch, uuid: &str, expires| RoleRow {
+        version,
+        settings: RoleSettings::default(),
+        epoch: Epoch(epoch),
+        term: Some(Term {
+            holder: candidate(uuid),
+            token: Token([epoch as u8; 16]),
+            epoch: Epoch(epoch),
+            granted_at: Time(0),
+            renewed_at: Time(0),
+            expires_at: Time(expires),
+            step_down: false,
+        }),
+        vacant_since: Time(0),
+        released: None,
+        avoided: None,
+        incarnation: 0,
+        quiet_until: Time(0),
+    };
+    let old = row(1, 1, "a", 100);
+    let judged = |after: &RoleRow, now| lawful_step(Some(&old), Some(after), Time(now)).map_err(|broken| broken.law);
+    assert_eq!(judged(&row(2, 1, "a", 150), 50), Ok(()));
+    assert_eq!(judged(&row(2, 2, "b", 200), 100), Ok(()));
+    assert_eq!(judged(&row(2, 2, "b", 200), 99), Err(6), "while another lives");
+    assert_eq!(judged(&row(2, 1, "b", 200), 100), Err(6), "under the same epoch");
+    assert_eq!(judged(&row(2, 1, "a", 99), 50), Err(6), "a shorter promise");
+    assert_eq!(judged(&row(1, 1, "a", 150), 50), Err(6), "the same version");
+    assert_eq!(lawful_step(Some(&old), None, Time(99)).unwrap_err().law, 6);
+    assert_eq!((lawful_step(Some(&old), None, Time(100)), lawful_step(None, Some(&old), Time(0))), (Ok(()), Ok(())));
+}

@@ -15,7 +15,7 @@
 //! | 9 | lease | token | while the reservation lives |
 //! | 10 | log | commit number | until the hot rows in it are written out |
 //! | 11 | job | host, queue | until the queue's rows are removed |
-//! | 12 | role | role name | until deletion |
+//! | 12 | role | role name; the origin of new roles under no name | until deletion |
 //! | 13 | standby | role name, uuid | until its deadline |
 //! | 14 | node | node id | while the node lives |
 //! | 15 | seat | shard number | as long as the shard: which node it belongs to |
@@ -34,7 +34,9 @@ pub mod key;
 pub mod lease;
 pub mod log;
 pub mod node;
+pub mod role;
 pub mod seat;
+pub mod standby;
 pub mod url;
 
 use wayleave_core::frontier::row::Write as CoreWrite;
@@ -102,5 +104,7 @@ pub fn encode(shard: ShardId, write: &CoreWrite) -> Write {
     }
 }
 
+#[cfg(test)]
+mod role_tests;
 #[cfg(test)]
 mod tests;

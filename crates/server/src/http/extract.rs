@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use wayleave_api::{Code, Problem};
 use wayleave_core::ids::Token;
 use wayleave_core::limits;
-use wayleave_core::names::{self, Alias, CrawlName, HostName};
+use wayleave_core::names::{self, Alias, CrawlName, HostName, RoleName, Uuid};
 
 use super::accepts::{BodyKind, body_kind, unsupported};
 use super::app::App;
@@ -152,6 +152,15 @@ path_segment! {
 path_segment! {
     /// A reservation's token in the path.
     TokenInPath(Token), "token", BadToken, Token::parse
+}
+
+path_segment! {
+    /// A role in the path.
+    RoleInPath(RoleName), "utype", BadRole, names::role
+}
+path_segment! {
+    /// A candidate's uuid in the path.
+    UuidInPath(Uuid), "uuid", BadUuid, names::uuid
 }
 
 fn group_name(text: &str) -> Result<HostName, names::BadName> {

@@ -12,6 +12,7 @@ use wayleave_api::{Code, Problem};
 
 use super::app::App;
 use super::refused::Refused;
+use crate::metrics;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(get_healthz)).routes(routes!(get_readyz)).routes(routes!(get_metrics))
@@ -49,6 +50,7 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     let ready = app.frontier.readiness().is_ok();
     // Without totals the rest is still worth reading, above all then.
     let stats = app.frontier.stats().await.ok();
-    let page = app.metrics.render(stats.as_ref(), ready);
+    let mut page = app.metrics.render(stats.as_ref(), ready);
+    page.push_str(&metrics::roles::render(&app.roles, app.roles.totals().await.ok()));
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }

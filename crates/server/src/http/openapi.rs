@@ -11,7 +11,8 @@ use super::routes;
 #[openapi(
     info(
         title = "Wayleave",
-        description = "The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it. \
+        description = "The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it; \
+            who is the primary of a role, and where. \
             Times are RFC 3339, durations milliseconds. Lists page by `after` and `limit`. \
             Errors are `application/problem+json` with a stable `code`."
     ),
@@ -21,6 +22,7 @@ use super::routes;
         (name = "hosts", description = "Hosts: how they stand and why, how they are to be visited."),
         (name = "groups", description = "Groups of hosts that are visited as one."),
         (name = "crawls", description = "Namespaces of URLs with their own weight, limits and pause switch."),
+        (name = "roles", description = "Roles: who is the primary, where it is reached, who stands by."),
         (name = "stats", description = "Totals in constant time."),
         (name = "health", description = "For those who watch the server."),
     )

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use wayleave_api::bad_value::TooMany;
 use wayleave_api::{BadValue, Problem, problem};
 use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::roles;
 
 /// The answer to a request that is not carried out.
 #[derive(Debug)]
@@ -20,6 +21,12 @@ impl From<Problem> for Refused {
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
+        Problem::from(refusal).into()
+    }
+}
+
+impl From<roles::Refusal> for Refused {
+    fn from(refusal: roles::Refusal) -> Self {
         Problem::from(refusal).into()
     }
 }

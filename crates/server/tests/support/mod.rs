@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 use tower::ServiceExt;
 use wayleave_engine::clock::SystemClock;
 use wayleave_engine::memory::Memory;
+use wayleave_roles::Roles;
 use wayleave_server::Config;
 use wayleave_server::http::{App, router};
 use wayleave_shard::Frontier;
@@ -26,6 +27,11 @@ pub fn frontier() -> Frontier {
     let opening = || OWNERS.block_on(Frontier::open(engine, wayleave_shard::Config::new(4), OWNERS.handle()));
     // A test's own runtime must not be blocked from within, so a thread of its own waits.
     std::thread::scope(|scope| scope.spawn(opening).join().unwrap()).unwrap()
+}
+
+/// Roles of their own, none yet.
+pub fn roles() -> Roles {
+    Roles::new(Arc::new(Memory::new(SystemClock::default())))
 }
 
 /// An answer, read to its end.
@@ -80,7 +86,12 @@ impl Door {
     }
 
     pub fn with(config: Config) -> Self {
-        let app = App::new(config, frontier());
+        Self::over(config, roles())
+    }
+
+    /// A door to these roles.
+    pub fn over(config: Config, roles: Roles) -> Self {
+        let app = App::new(config, frontier(), roles);
         Self { router: router(&app), app }
     }
 

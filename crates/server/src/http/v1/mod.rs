@@ -1,4 +1,5 @@
-//! Version 1 of the native API: one file per resource. Handlers parse, ask the frontier and tell; they decide nothing.
+//! Version 1 of the native API: one file per resource. Handlers parse, ask the frontier or the roles and tell; they decide
+//! nothing.
 
 mod add_batch;
 mod add_urls;
@@ -9,6 +10,7 @@ mod list_urls;
 mod lookup_url;
 mod parents;
 mod reservations;
+mod roles;
 mod stats;
 mod unread;
 
@@ -34,4 +36,5 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(crawls::get_crawl, crawls::put_crawl, crawls::patch_crawl, crawls::delete_crawl))
         .routes(routes!(crawls::purge_crawl))
         .routes(routes!(stats::get_stats))
+        .merge(roles::routes())
 }

@@ -1,0 +1,445 @@
+//! Roles on the wire: heartbeats, the primary, settings, release.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wayleave_core::ids::Token;
+use wayleave_core::roles::view::{PrimaryView, StandbyView};
+use wayleave_core::roles::{self as core, Ask, Candidate, RoleChanges, RoleView, Was};
+use wayleave_core::time::Millis;
+use wayleave_core::{limits, names};
+
+use crate::bad_value::{BadValue, between};
+use crate::metadata::Metadata;
+use crate::{Patch, Timestamp};
+
+const fn yes() -> bool {
+    true
+}
+
+const fn priority_default() -> u8 {
+    5
+}
+
+/// What a primary does that cannot reach the server before its term ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// It stops.
+    #[default]
+    Strict,
+    /// It goes on while every standby agrees.
+    Continue,
+}
+
+impl From<Mode> for core::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Strict => Self::Strict,
+            Mode::Continue => Self::Continue,
+        }
+    }
+}
+
+impl From<core::Mode> for Mode {
+    fn from(mode: core::Mode) -> Self {
+        match mode {
+            core::Mode::Strict => Self::Strict,
+            core::Mode::Continue => Self::Continue,
+        }
+    }
+}
+
+/// Sets a role up. PUT gives what is absent its default again, PATCH keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetRoleRequest {
+    /// How long a term lasts without a heartbeat, 500 to 3,600,000; 15,000 by default. A living term keeps what it was
+    /// promised: another value counts from its next renewal.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>, minimum = 500, maximum = 3600000)]
+    pub ttl_ms: Patch<u64>,
+    /// What a primary does that cannot reach the server; `strict` by default.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<Mode>)]
+    pub mode: Patch<Mode>,
+}
+
+impl SetRoleRequest {
+    /// The changes in the core's form; `whole` clears what is absent, as PUT does.
+    ///
+    /// # Errors
+    /// If the time to live is out of its bounds.
+    pub fn changes(mut self, whole: bool) -> Result<RoleChanges, BadValue> {
+        if whole && self.ttl_ms.is_keep() {
+            self.ttl_ms = Patch::Clear;
+        }
+        if whole && self.mode.is_keep() {
+            self.mode = Patch::Clear;
+        }
+        let (least, most) = (limits::ROLE_TTL_MS_MIN, limits::ROLE_TTL_MS_MAX);
+        Ok(RoleChanges {
+            ttl: self.ttl_ms.try_into_change(|ms| between("ttl_ms", ms, least, most).map(Millis))?,
+            mode: self.mode.try_into_change(|mode| Ok::<_, BadValue>(mode.into()))?,
+        })
+    }
+}
+
+/// A candidate's sign of life: acquires the role, renews its term, or stands by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// The name of this process: best a fresh random UUID for every start. 1 to 128 visible ASCII characters.
+    pub uuid: String,
+    /// How often heartbeats will come; a quarter of the role's `ttl_ms` at most. If absent, as often as the answer says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 10, maximum = 900000)]
+    pub interval_ms: Option<u64>,
+    /// The term's token, from the answer that made this process primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Where this process is reached, for those who look for the primary; at most 512 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Whatever else they should know (protocol, host, pid …); at most 2,048 bytes.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
+    /// Whether this process could do the work now. One that could not is never made primary.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    pub ready: bool,
+    /// 0 to 9: where several are ready, 9 comes first.
+    #[serde(default = "priority_default")]
+    #[schema(default = 5, maximum = 9)]
+    pub priority: u8,
+}
+
+impl HeartbeatRequest {
+    /// A ready candidate with everything else at its default.
+    #[must_use]
+    pub fn new(uuid: impl Into<String>) -> Self {
+        Self {
+            uuid: uuid.into(),
+            interval_ms: None,
+            token: None,
+            address: None,
+            metadata: Metadata::default(),
+            ready: true,
+            priority: priority_default(),
+        }
+    }
+}
+
+impl TryFrom<&HeartbeatRequest> for Ask {
+    type Error = BadValue;
+
+    fn try_from(body: &HeartbeatRequest) -> Result<Self, BadValue> {
+        let longest = limits::ROLE_TTL_MS_MAX / limits::ROLE_INTERVALS_MIN;
+        let interval = body.interval_ms.map(|ms| between("interval_ms", ms, limits::ROLE_INTERVAL_MS_MIN, longest));
+        let candidate = Candidate {
+            uuid: names::uuid(&body.uuid).map_err(|e| BadValue::new("uuid", e))?,
+            address: body.address.as_deref().map(address).transpose()?.map(Into::into),
+            metadata: metadata(&body.metadata)?,
+            ready: body.ready,
+            priority: between("priority", body.priority, 0, 9)?,
+            interval: interval.transpose()?.map(Millis),
+        };
+        Ok(Self { candidate, token: token(body.token.as_deref())? })
+    }
+}
+
+fn token(text: Option<&str>) -> Result<Option<Token>, BadValue> {
+    text.map(Token::parse).transpose().map_err(|e| BadValue::new("token", e))
+}
+
+fn address(text: &str) -> Result<&str, BadValue> {
+    if text.is_empty() || text.len() > limits::ADDRESS_BYTES_MAX {
+        let reason = format!("has {} bytes; give 1 to {}, or leave it out", text.len(), limits::ADDRESS_BYTES_MAX);
+        return Err(BadValue::new("address", reason));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(BadValue::new("address", "must not contain control characters"));
+    }
+    Ok(text)
+}
+
+fn metadata(wire: &Metadata) -> Result<wayleave_core::metadata::Metadata, BadValue> {
+    let made: wayleave_core::metadata::Metadata = wire.try_into().map_err(|e| BadValue::new("metadata", e))?;
+    let (found, limit) = (made.as_bytes().len(), limits::ROLE_METADATA_BYTES_MAX);
+    if found > limit {
+        return Err(BadValue::new("metadata", format!("has {found} bytes; the limit for a candidate is {limit}")));
+    }
+    Ok(made)
+}
+
+/// How the role stands after a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeartbeatResponse {
+    /// Whether the asker is primary now.
+    pub primary: bool,
+    /// The primary's uuid; null if there is none.
+    pub holder: Option<String>,
+    /// The primary's address.
+    pub address: Option<String>,
+    /// The epoch of the living term; without one, the last. Every write that the role guards carries it.
+    pub epoch: u64,
+    /// The secret of the term, for its primary alone: it goes back with every further heartbeat and with the release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// How long a term lasts without a heartbeat.
+    pub ttl_ms: u64,
+    /// How long the living term still holds, by the server's clock, when it answered. A primary counts it from the moment
+    /// it *sent* the heartbeat.
+    pub remaining_ms: u64,
+    /// How often to send heartbeats.
+    pub interval_ms: u64,
+    /// What to do when the server cannot be reached.
+    pub mode: Mode,
+    /// An operator wants the asker, which is primary, to let go: finish the work, then release.
+    pub step_down: bool,
+    /// How the role stands and why; never empty.
+    pub reason: String,
+    /// When that changes by time alone; null if it hangs on somebody's heartbeat.
+    pub changes_in_ms: Option<u64>,
+}
+
+impl From<core::Answer> for HeartbeatResponse {
+    fn from(answer: core::Answer) -> Self {
+        Self {
+            primary: answer.outcome != core::Outcome::Standby,
+            holder: answer.holder.map(|uuid| uuid.to_string()),
+            address: answer.address.map(|address| address.to_string()),
+            epoch: answer.epoch.0,
+            token: answer.token.map(|token| token.to_string()),
+            ttl_ms: answer.ttl.0,
+            remaining_ms: answer.remaining.0,
+            interval_ms: answer.interval.0,
+            mode: answer.mode.into(),
+            step_down: answer.step_down,
+            reason: answer.reason,
+            changes_in_ms: answer.changes_in.map(|ms| ms.0),
+        }
+    }
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitFor {
+    /// A primary; with `min_epoch`, one of that epoch or a later one.
+    #[default]
+    Primary,
+    /// The end of the present term: nobody is primary. What standbys wait for.
+    Vacancy,
+}
+
+/// Whether and how long to wait for a role to change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct GetRoleQuery {
+    /// How long to wait for it, at most 60,000; 0 answers at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    /// A primary of a lower epoch does not count: for those who know that it was superseded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_epoch: Option<u64>,
+    /// What to wait for: `primary` (default) or `vacancy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub wait_for: Option<WaitFor>,
+}
+
+impl GetRoleQuery {
+    /// How long to wait.
+    ///
+    /// # Errors
+    /// If it is longer than anybody may wait.
+    pub fn wait(&self) -> Result<Millis, BadValue> {
+        between("wait_ms", self.wait_ms.unwrap_or(0), 0, limits::WAIT_MS_MAX).map(Millis)
+    }
+}
+
+/// A role: its primary or none, why, and who stands by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Role {
+    /// Its name.
+    pub role: String,
+    /// The primary; null if there is none now. Never one whose term has run out.
+    pub primary: Option<Primary>,
+    /// How it stands and why; never empty.
+    pub reason: String,
+    /// When that changes by time alone; null if it hangs on somebody's heartbeat.
+    pub changes_in_ms: Option<u64>,
+    /// The epoch of the living term; without one, the last.
+    pub epoch: u64,
+    /// How long a term lasts without a heartbeat.
+    pub ttl_ms: u64,
+    /// What a primary does that cannot reach the server.
+    pub mode: Mode,
+    /// Grows with every change of the role; 0 if it is not known yet.
+    pub version: u64,
+    /// How many of the standbys could take over now.
+    pub standbys_ready: u64,
+    /// Who stands by.
+    pub standbys: Vec<Standby>,
+}
+
+impl From<RoleView> for Role {
+    fn from(view: RoleView) -> Self {
+        Self {
+            role: view.role.to_string(),
+            primary: view.primary.map(Primary::from),
+            reason: view.reason,
+            changes_in_ms: view.changes_in.map(|ms| ms.0),
+            epoch: view.epoch.0,
+            ttl_ms: view.ttl.0,
+            mode: view.mode.into(),
+            version: view.version,
+            standbys_ready: view.standbys.iter().filter(|standby| standby.ready).count() as u64,
+            standbys: view.standbys.into_iter().map(Standby::from).collect(),
+        }
+    }
+}
+
+/// The one who has a role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Primary {
+    /// Its uuid.
+    pub uuid: String,
+    /// Where it is reached.
+    pub address: Option<String>,
+    /// Whatever else it tells.
+    pub metadata: Metadata,
+    /// Its epoch; pass it on with what you ask of the primary.
+    pub epoch: u64,
+    /// How long this answer may be relied on without asking again.
+    pub remaining_ms: u64,
+    /// When its term began.
+    pub granted_at: Timestamp,
+    /// When its last heartbeat came.
+    pub renewed_at: Timestamp,
+    /// Whether it says that it is ready.
+    pub ready: bool,
+    /// 0 to 9, 9 first.
+    pub priority: u8,
+    /// How often it sends heartbeats.
+    pub interval_ms: u64,
+    /// Whether it was asked to let go.
+    pub step_down: bool,
+}
+
+impl From<PrimaryView> for Primary {
+    fn from(view: PrimaryView) -> Self {
+        Self {
+            uuid: view.uuid.to_string(),
+            address: view.address.map(|address| address.to_string()),
+            metadata: (&view.metadata).into(),
+            epoch: view.epoch.0,
+            remaining_ms: view.remaining.0,
+            granted_at: Timestamp(view.granted_at),
+            renewed_at: Timestamp(view.renewed_at),
+            ready: view.ready,
+            priority: view.priority,
+            interval_ms: view.interval.0,
+            step_down: view.step_down,
+        }
+    }
+}
+
+/// One who stands by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Standby {
+    /// Its uuid.
+    pub uuid: String,
+    /// Where it would be reached.
+    pub address: Option<String>,
+    /// Whatever else it tells.
+    pub metadata: Metadata,
+    /// Whether it could take over now.
+    pub ready: bool,
+    /// 0 to 9, 9 first.
+    pub priority: u8,
+    /// When its last heartbeat came.
+    pub seen_at: Timestamp,
+    /// How long it is still counted on without another heartbeat.
+    pub remaining_ms: u64,
+}
+
+impl From<StandbyView> for Standby {
+    fn from(view: StandbyView) -> Self {
+        Self {
+            uuid: view.uuid.to_string(),
+            address: view.address.map(|address| address.to_string()),
+            metadata: (&view.metadata).into(),
+            ready: view.ready,
+            priority: view.priority,
+            seen_at: Timestamp(view.seen_at),
+            remaining_ms: view.remaining.0,
+        }
+    }
+}
+
+/// One page of roles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListRolesResponse {
+    /// The roles, by name, each with its standbys; at most 100 on a page.
+    pub roles: Vec<Role>,
+    /// Give it back as `after` for the next page; null at the end.
+    pub next: Option<String>,
+}
+
+/// The term that is released.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ReleaseRoleQuery {
+    /// The term's token; a primary must give it, a standby has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+impl ReleaseRoleQuery {
+    /// The token, if one was given.
+    ///
+    /// # Errors
+    /// If the text is not a token.
+    pub fn token(&self) -> Result<Option<Token>, BadValue> {
+        token(self.token.as_deref())
+    }
+}
+
+/// What somebody was who has let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Released {
+    /// The primary: the role is free at once.
+    Primary,
+    /// A standby: it is not counted on any more.
+    Standby,
+    /// Neither: there was nothing to give back.
+    Nobody,
+}
+
+/// What a release led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseRoleResponse {
+    /// What was given back.
+    pub released: Released,
+    /// The last epoch of the role.
+    pub epoch: u64,
+}
+
+impl From<core::Released> for ReleaseRoleResponse {
+    fn from(answer: core::Released) -> Self {
+        let released = match answer.was {
+            Was::Primary => Released::Primary,
+            Was::Standby => Released::Standby,
+            Was::Nobody => Released::Nobody,
+        };
+        Self { released, epoch: answer.epoch.0 }
+    }
+}
+
+#[cfg(test)]
+#[path = "roles_tests.rs"]
+mod tests;

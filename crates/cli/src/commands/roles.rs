@@ -1,0 +1,220 @@
+//! `roles`: who is primary, who stands by; list, show, set, step-down, release, delete.
+
+use wayleave_api::roles::{GetRoleQuery, Mode, Released, Role, SetRoleRequest, WaitFor};
+
+use super::ListArgs;
+use super::pace::patch;
+use crate::output::{self, Table, or_dash, relative, span};
+use crate::remote::Remote;
+use crate::values;
+
+/// Arguments of `roles`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP, args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+const HELP: &str = "\
+A role is a duty that one process at a time has. Processes that want it send heartbeats; one of them is primary, until it
+releases the role or misses a term's length of heartbeats. Every change of primary raises the epoch.
+
+Examples:
+  wayleave roles                                 all roles, with primary and standbys
+  wayleave roles show indexer                    one role, and why it has no primary
+  wayleave roles show indexer --wait 30s         wait for a primary
+  wayleave roles set indexer --ttl 10s           how long a primary may be silent
+  wayleave roles step-down indexer               ask the primary to let go, as before a deploy";
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// List roles: primary, epoch, address, how long it still holds, standbys
+    List(ListArgs),
+    /// Show one role: who is primary, why there is none, who stands by
+    Show(ShowArgs),
+    /// Set a role up before its first heartbeat, or change it
+    #[command(after_help = SET_HELP)]
+    Set(SetArgs),
+    /// Ask the primary to let go; it is told with its next heartbeat
+    StepDown {
+        /// The role
+        role: String,
+    },
+    /// Give a term back in the primary's stead, or take a standby out of the line
+    Release(ReleaseArgs),
+    /// Delete a role that is not in use; should it come again, its epochs go on
+    Delete {
+        /// The role
+        role: String,
+    },
+}
+
+const SET_HELP: &str = "\
+A term must outlast three missed heartbeats and two slow operations: candidates may take at most a quarter of the time to
+live as their interval. A living term keeps what it was promised; another time to live counts from its next renewal.";
+
+#[derive(Clone, Debug, clap::Args)]
+struct ShowArgs {
+    /// The role
+    role: String,
+    /// Wait up to this long for a primary
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    wait: Option<u64>,
+    /// A primary of a lower epoch does not count
+    #[arg(long, value_name = "EPOCH")]
+    min_epoch: Option<u64>,
+    /// With --wait, wait for the end of the present term instead
+    #[arg(long, requires = "wait")]
+    vacancy: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct SetArgs {
+    /// The role
+    role: String,
+    /// How long a primary may be silent before another takes over: 500ms to 1h, 15s by default
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    ttl: Option<u64>,
+    /// What a primary does that cannot reach the server
+    #[arg(long, value_enum)]
+    mode: Option<ModeArg>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ModeArg {
+    /// It stops
+    Strict,
+    /// It goes on while every standby agrees
+    Continue,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ReleaseArgs {
+    /// The role
+    role: String,
+    /// The candidate's uuid
+    uuid: String,
+    /// The token of the primary's term; a standby has none
+    #[arg(long)]
+    token: Option<String>,
+}
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let client = &remote.client;
+    match args.command.unwrap_or(Command::List(args.list)) {
+        Command::List(args) => list(remote, &args).await,
+        Command::Show(args) => show(remote, &client.role(&args.role, &args.query()).await?),
+        Command::Set(args) => show(remote, &client.patch_role(&args.role, &args.request()).await?),
+        Command::StepDown { role } => show(remote, &client.step_down_role(&role).await?),
+        Command::Release(args) => release(remote, &args).await,
+        Command::Delete { role } => {
+            client.delete_role(&role).await?;
+            eprintln!("role {role} is gone; should it come again, its epochs go on");
+            Ok(())
+        }
+    }
+}
+
+impl ShowArgs {
+    fn query(&self) -> GetRoleQuery {
+        let wait_for = if self.vacancy { Some(WaitFor::Vacancy) } else { None };
+        GetRoleQuery { wait_ms: self.wait, min_epoch: self.min_epoch, wait_for }
+    }
+}
+
+impl SetArgs {
+    fn request(&self) -> SetRoleRequest {
+        let mode = self.mode.map(|mode| match mode {
+            ModeArg::Strict => Mode::Strict,
+            ModeArg::Continue => Mode::Continue,
+        });
+        SetRoleRequest { ttl_ms: patch(self.ttl, false), mode: mode.into() }
+    }
+}
+
+async fn list(remote: &Remote, args: &ListArgs) -> anyhow::Result<()> {
+    let mut table = Table::new(["role", "primary", "epoch", "address", "remaining", "standbys", "reason"]);
+    for role in args.collect(remote.client.all_roles()).await? {
+        if remote.json {
+            output::json(&role)?;
+            continue;
+        }
+        let primary = role.primary.as_ref();
+        let standbys = standbys(&role);
+        table.row([
+            role.role.clone(),
+            or_dash(primary.map(|primary| &primary.uuid)),
+            role.epoch.to_string(),
+            or_dash(primary.and_then(|primary| primary.address.as_ref())),
+            or_dash(primary.map(|primary| span(primary.remaining_ms))),
+            standbys,
+            if primary.is_some() { String::new() } else { role.reason },
+        ]);
+    }
+    if remote.json { Ok(()) } else { table.print() }
+}
+
+fn standbys(role: &Role) -> String {
+    match (role.standbys_ready, role.standbys.len() as u64 - role.standbys_ready) {
+        (0, 0) => "none".to_owned(),
+        (ready, 0) => format!("{ready} ready"),
+        (ready, waiting) => format!("{ready} ready, {waiting} not ready"),
+    }
+}
+
+async fn release(remote: &Remote, args: &ReleaseArgs) -> anyhow::Result<()> {
+    let ReleaseArgs { role, uuid, token } = args;
+    let answer = remote.client.release_role(role, uuid, token.as_deref()).await?;
+    if remote.json {
+        return output::json(&answer);
+    }
+    match answer.released {
+        Released::Primary => eprintln!("{uuid} is not primary of {role} any more; epoch {} is over", answer.epoch),
+        Released::Standby => eprintln!("{uuid} does not stand by for {role} any more"),
+        Released::Nobody => eprintln!("{uuid} was neither primary of {role} nor a standby"),
+    }
+    Ok(())
+}
+
+fn show(remote: &Remote, role: &Role) -> anyhow::Result<()> {
+    if remote.json {
+        return output::json(role);
+    }
+    let now = output::now();
+    let mut table = Table::about("role", &role.role);
+    let primary = role.primary.as_ref();
+    table.row(["primary".into(), or_dash(primary.map(|primary| &primary.uuid))]);
+    table.row(["epoch".into(), role.epoch.to_string()]);
+    table.row(["state".into(), role.reason.clone()]);
+    if let Some(primary) = primary {
+        table.row(["address".into(), or_dash(primary.address.as_ref())]);
+        table.row(["remaining".into(), span(primary.remaining_ms)]);
+        table.row(["since".into(), relative(primary.granted_at, now)]);
+        table.row(["heartbeat every".into(), span(primary.interval_ms)]);
+    }
+    table.row(["time to live".into(), span(role.ttl_ms)]);
+    table.row(["mode".into(), mode(role.mode).into()]);
+    table.row(["standbys".into(), standbys(role)]);
+    for standby in &role.standbys {
+        let ready = if standby.ready { "ready" } else { "not ready" };
+        let address = standby.address.as_deref().unwrap_or("no address");
+        let seen = relative(standby.seen_at, now);
+        let text = format!("{}: {ready}, priority {}, {address}, seen {seen}", standby.uuid, standby.priority);
+        table.row([String::new(), text]);
+    }
+    table.print()
+}
+
+const fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Strict => "strict: a primary that cannot reach the server stops",
+        Mode::Continue => "continue: a primary that cannot reach the server goes on while every standby agrees",
+    }
+}

@@ -1,0 +1,114 @@
+//! Roles: heartbeats, the primary, settings, release.
+
+use std::time::Duration;
+
+use futures::Stream;
+use reqwest::Method;
+use wayleave_api::Code;
+use wayleave_api::listing::PageQuery;
+use wayleave_api::roles::{
+    GetRoleQuery, HeartbeatRequest, HeartbeatResponse, ListRolesResponse, ReleaseRoleQuery, ReleaseRoleResponse, Role,
+    SetRoleRequest,
+};
+
+use crate::call::{Call, Ended, Repeat};
+use crate::pages::pages;
+use crate::{Client, Error};
+
+impl Client {
+    /// One heartbeat: acquires the role, renews its term, or stands by. It is sent once and given up after `timeout`, at most
+    /// half the interval between heartbeats: what it says is true only now, and the next one says it better. A primary counts
+    /// its term from the moment before this call.
+    ///
+    /// # Errors
+    /// If it is refused, or was not answered in time; then it may have counted.
+    pub async fn heartbeat(
+        &self,
+        role: &str,
+        request: &HeartbeatRequest,
+        timeout: Duration,
+    ) -> Result<HeartbeatResponse, Error> {
+        let call = Call::new(Method::POST, self.url(&["roles", role, "heartbeat"])).body(request)?;
+        self.call(call.repeat(Repeat::Never).within(timeout)).await
+    }
+
+    /// A role with its primary or none; waits as the query says. The answer's `remaining_ms` counts from the moment before
+    /// this call.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn role(&self, role: &str, query: &GetRoleQuery) -> Result<Role, Error> {
+        let call = Call::new(Method::GET, self.url(&["roles", role])).query(&self.http, query)?;
+        self.call(call.longer(Duration::from_millis(query.wait_ms.unwrap_or(0)))).await
+    }
+
+    /// One page of roles.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn list_roles(&self, query: &PageQuery) -> Result<ListRolesResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["roles"])).query(&self.http, query)?).await
+    }
+
+    /// All roles, page after page.
+    pub fn all_roles(&self) -> impl Stream<Item = Result<Role, Error>> + '_ {
+        pages(move |after| async move {
+            let page = self.list_roles(&PageQuery { after, limit: None }).await?;
+            Ok((page.roles, page.next))
+        })
+    }
+
+    /// Sets a role up; what the request leaves out has its default again.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn put_role(&self, role: &str, request: &SetRoleRequest) -> Result<Role, Error> {
+        self.call(Call::new(Method::PUT, self.url(&["roles", role])).body(request)?).await
+    }
+
+    /// Changes how a role is set up; what the request leaves out is kept.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn patch_role(&self, role: &str, request: &SetRoleRequest) -> Result<Role, Error> {
+        self.call(Call::new(Method::PATCH, self.url(&["roles", role])).body(request)?).await
+    }
+
+    /// Deletes a role that is not in use.
+    ///
+    /// # Errors
+    /// If it is in use or not known, or the server cannot answer.
+    pub async fn delete_role(&self, role: &str) -> Result<(), Error> {
+        self.call(Call::new(Method::DELETE, self.url(&["roles", role]))).await
+    }
+
+    /// Asks the primary of a role to let go.
+    ///
+    /// # Errors
+    /// If there is none or the server cannot answer.
+    pub async fn step_down_role(&self, role: &str) -> Result<Role, Error> {
+        self.call(Call::new(Method::POST, self.url(&["roles", role, "step_down"]))).await
+    }
+
+    /// Gives a term back, or takes a standby out of the line. A repeated release is the same as one.
+    ///
+    /// # Errors
+    /// If the token is not that of the present term ([`Error::PerhapsReleased`] if an earlier attempt of this very call may be
+    /// the reason), or the server cannot answer.
+    pub async fn release_role(
+        &self,
+        role: &str,
+        uuid: &str,
+        token: Option<&str>,
+    ) -> Result<ReleaseRoleResponse, Error> {
+        let query = ReleaseRoleQuery { token: token.map(str::to_owned) };
+        let call = Call::new(Method::DELETE, self.url(&["roles", role, uuid])).query(&self.http, &query)?;
+        let Ended { answer, earlier_unknown } = self.call_out(&call).await;
+        answer.map_err(|error| match error {
+            Error::Refused(problem) if earlier_unknown && problem.code() == Some(Code::NotTheTerm) => {
+                Error::PerhapsReleased(problem)
+            }
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! Law 6, of the roles: on what happened, and on one step of a row.
+
+use std::collections::BTreeMap;
+
+use super::{Span, Verdict, judge};
+use crate::ids::Epoch;
+use crate::names::{RoleName, Uuid};
+use crate::roles::RoleRow;
+use crate::time::Time;
+
+const LAW: u8 = 6;
+const NAME: &str = "one primary";
+
+/// A term as its holder was told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenure {
+    /// The role.
+    pub role: RoleName,
+    /// The term's epoch.
+    pub epoch: Epoch,
+    /// The primary.
+    pub holder: Uuid,
+    /// From the grant to the release, else to the last deadline that was told, by the store's time.
+    pub span: Span,
+}
+
+/// At most one holder per role and epoch, epochs only grow, and no term begins while another one lives.
+///
+/// # Errors
+/// The term that should not have been.
+pub fn one_primary(tenures: &[Tenure]) -> Verdict {
+    let mut roles: BTreeMap<&str, Vec<&Tenure>> = BTreeMap::new();
+    for tenure in tenures {
+        roles.entry(&tenure.role).or_default().push(tenure);
+    }
+    for (role, mut tenures) in roles {
+        tenures.sort_by_key(|tenure| (tenure.span.start, tenure.epoch));
+        for pair in tenures.windows(2) {
+            let [a, b] = pair else { continue };
+            judge(LAW, NAME, a.epoch < b.epoch, || format!("role '{role}': epochs do not grow from {a:?} to {b:?}"))?;
+            judge(LAW, NAME, a.span.end <= b.span.start, || format!("role '{role}': {b:?} began while {a:?} lived"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a role's row may follow another at a time of the store.
+///
+/// # Errors
+/// What the step breaks.
+pub fn lawful_step(before: Option<&RoleRow>, after: Option<&RoleRow>, now: Time) -> Verdict {
+    let Some(before) = before else { return Ok(()) };
+    let lives = before.live(now);
+    let Some(after) = after else {
+        return judge(LAW, NAME, lives.is_none(), || format!("a role was deleted while {lives:?} lived"));
+    };
+    let grows = after.version > before.version && after.epoch >= before.epoch;
+    judge(LAW, NAME, grows, || format!("version or epoch went back from {before:?} to {after:?}"))?;
+    match (&before.term, &after.term) {
+        (Some(old), Some(new)) if old.epoch == new.epoch => {
+            let same = old.holder.uuid == new.holder.uuid && old.token == new.token;
+            judge(LAW, NAME, same, || format!("epoch {} has two holders: {old:?} and {new:?}", old.epoch.0))?;
+            let kept = new.expires_at >= old.expires_at;
+            judge(LAW, NAME, kept, || format!("a promise was cut short from {old:?} to {new:?}"))
+        }
+        (_, Some(new)) => {
+            judge(LAW, NAME, lives.is_none(), || format!("{new:?} began while {lives:?} lived"))?;
+            judge(LAW, NAME, new.epoch > before.epoch, || format!("{new:?} took an epoch that was used before"))
+        }
+        (_, None) => Ok(()),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a decision is made from, and what it leads to.
+
+use super::refusal::Refusal;
+use super::row::{Origin, RoleRow, RoleSettings, StandbyRow};
+use crate::ids::Epoch;
+use crate::limits;
+use crate::names::{RoleName, Uuid};
+use crate::settings::Change;
+use crate::time::Time;
+
+/// What the store says of one role at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The role's name.
+    pub role: RoleName,
+    /// Its row.
+    pub row: Option<RoleRow>,
+    /// Its standbys, also those past their deadline.
+    pub standbys: Vec<StandbyRow>,
+    /// What new roles begin with.
+    pub origin: Option<Origin>,
+    /// The store's time at that moment.
+    pub now: Time,
+    /// Which store it is.
+    pub incarnation: u64,
+}
+
+/// Rows to write. They count only if every row of the facts that they replace, and the role's own, is still the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// The role's row.
+    pub row: Change<RoleRow>,
+    /// What new roles begin with.
+    pub origin: Option<Origin>,
+    /// Standbys; none removes the row.
+    pub standbys: Vec<(Uuid, Option<StandbyRow>)>,
+}
+
+/// A decision: what to write, and what to answer once it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided<A> {
+    /// What to write.
+    pub writes: Writes,
+    /// What to answer.
+    pub answer: A,
+}
+
+impl Facts {
+    /// The standbys that are counted on.
+    pub fn fresh(&self) -> impl Iterator<Item = &StandbyRow> {
+        self.standbys.iter().filter(|standby| standby.is_fresh(self.now))
+    }
+
+    /// The role to decide on: as it is, or a new one.
+    pub(super) fn open(&self) -> Result<(RoleRow, Option<Origin>), Refusal> {
+        if let Some(row) = &self.row {
+            let mut row = row.clone();
+            row.notice(self.incarnation, self.now);
+            return Ok((row, None));
+        }
+        let origin = self.enlarged()?;
+        let settings = RoleSettings::default();
+        // A role that was made shortly before another store stepped in may be lost with its primary: a new one of that
+        // name is as quiet as the others.
+        let quiet = if origin.noticed_at == Time::ZERO { Time::ZERO } else { origin.noticed_at.after(settings.ttl) };
+        let row = RoleRow {
+            version: 0,
+            settings,
+            epoch: origin.epoch,
+            term: None,
+            vacant_since: self.now,
+            released: None,
+            avoided: None,
+            incarnation: self.incarnation,
+            quiet_until: quiet,
+        };
+        Ok((row, Some(origin)))
+    }
+
+    /// The origin with one role more.
+    fn enlarged(&self) -> Result<Origin, Refusal> {
+        let begun = Origin { incarnation: self.incarnation, ..Origin::default() };
+        let mut origin = self.origin.unwrap_or(begun);
+        if origin.roles >= limits::ROLES_MAX {
+            let what =
+                format!("there are {} roles already, which is the limit; delete one that is not in use", origin.roles);
+            return Err(Refusal::OverLimit(what));
+        }
+        origin.roles += 1;
+        if origin.incarnation != self.incarnation {
+            origin.incarnation = self.incarnation;
+            origin.noticed_at = self.now;
+            origin.epoch = Epoch(origin.epoch.0.saturating_add(limits::ROLE_EPOCHS_SKIPPED));
+        }
+        Ok(origin)
+    }
+
+    /// The row as it is written: under the next version, unless nothing has changed.
+    pub(super) fn changed(&self, row: &RoleRow) -> Change<RoleRow> {
+        if self.row.as_ref() == Some(row) {
+            return Change::Keep;
+        }
+        let before = self.row.as_ref().map_or(0, |row| row.version);
+        Change::Set(RoleRow { version: before + 1, ..row.clone() })
+    }
+}

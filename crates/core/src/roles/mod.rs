@@ -1,0 +1,25 @@
+//! Roles: who is the primary of a duty, under which epoch, and who stands by.
+//!
+//! This room decides. It must not know what time it is, where rows are kept, who asked, or how an answer is sent. In: what
+//! the store says of one role at one moment ([`Facts`]), and an ask. Out: rows to write and an answer, or a refusal; all
+//! plain values. The caller writes only if the rows that were read are still the same, and else reads and decides again.
+
+pub mod delete;
+pub mod facts;
+pub mod heartbeat;
+pub mod refusal;
+pub mod release;
+pub mod row;
+pub mod set;
+pub mod step_down;
+pub mod view;
+
+pub use delete::delete;
+pub use facts::{Decided, Facts, Writes};
+pub use heartbeat::{Answer, Ask, Outcome, heartbeat};
+pub use refusal::Refusal;
+pub use release::{Released, Was, release};
+pub use row::{Candidate, Mode, Origin, RoleRow, RoleSettings, StandbyRow, Term};
+pub use set::{RoleChanges, set};
+pub use step_down::step_down;
+pub use view::{RoleView, view};

@@ -1,0 +1,94 @@
+//! Refusals of the roles are values: each names the thing and the remedy, and the doors map them to their codes.
+
+use crate::limits;
+
+/// Why an ask was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The primary's uuid without its term's token: a copy of it, or one that forgot.
+    #[error(
+        "'{uuid}' is the primary of role '{role}', but the token of its term was not given: another process has the same \
+         uuid, or the answer with the token was lost; take a fresh random uuid, or wait {remaining_ms} ms for the term to end"
+    )]
+    DuplicateIdentity {
+        /// The role.
+        role: String,
+        /// The uuid.
+        uuid: String,
+        /// How long the term still holds.
+        remaining_ms: u64,
+    },
+    /// A token that is not that of the present term.
+    #[error(
+        "the token is not that of the present term of role '{role}': the term was released or taken over, or never was; \
+         nothing was changed, send a heartbeat to see who is primary"
+    )]
+    NotTheTerm {
+        /// The role.
+        role: String,
+    },
+    /// Heartbeats that are too rare for the role's time to live.
+    #[error(
+        "interval_ms {interval_ms} is too long for role '{role}' with ttl_ms {ttl_ms}: a term must outlast three missed \
+         heartbeats and two operations of half an interval, so ttl_ms must be at least {} x interval_ms = {}; send heartbeats \
+         every {} ms or more often, or set a ttl_ms of at least {}",
+        limits::ROLE_INTERVALS_MIN, limits::ROLE_INTERVALS_MIN * interval_ms, ttl_ms / limits::ROLE_INTERVALS_MIN,
+        limits::ROLE_INTERVALS_MIN * interval_ms
+    )]
+    IntervalTooLong {
+        /// The role.
+        role: String,
+        /// The interval.
+        interval_ms: u64,
+        /// The role's time to live.
+        ttl_ms: u64,
+    },
+    /// A time to live that the present candidates could not keep up with.
+    #[error(
+        "ttl_ms {ttl_ms} is too short for role '{role}': '{uuid}' sends heartbeats every {interval_ms} ms, and a term must \
+         outlast {} of them, {} ms; start it with a shorter interval first, or set a longer ttl_ms",
+        limits::ROLE_INTERVALS_MIN, limits::ROLE_INTERVALS_MIN * interval_ms
+    )]
+    TtlTooShort {
+        /// The role.
+        role: String,
+        /// The time to live that was asked for.
+        ttl_ms: u64,
+        /// Who could not keep up.
+        uuid: String,
+        /// How often it sends heartbeats.
+        interval_ms: u64,
+    },
+    /// No such role.
+    #[error("role '{0}' is not known; send a heartbeat for it or PUT it first")]
+    UnknownRole(String),
+    /// Nobody has the role.
+    #[error("role '{0}' has no primary that could step down")]
+    NoPrimary(String),
+    /// The role cannot be deleted now.
+    #[error("role '{role}' is in use: {why}; stop its candidates first")]
+    InUse {
+        /// The role.
+        role: String,
+        /// By whom.
+        why: String,
+    },
+    /// A limit was passed.
+    #[error("{0}")]
+    OverLimit(String),
+    /// The cursor of a listing cannot be read.
+    #[error("the 'after' cursor is not one that this server gave out; start again without it")]
+    BadCursor,
+    /// Too many are waiting.
+    #[error("too many requests are waiting for changes of roles; try again in a moment")]
+    Overloaded,
+    /// The store cannot be reached, or others were always first; nothing was changed.
+    #[error("unavailable, try again: {0}")]
+    Unavailable(String),
+    /// The store did not say whether the change was made.
+    #[error("the outcome is unknown, look and try again: {0}")]
+    OutcomeUnknown(String),
+    /// The store is damaged.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+}

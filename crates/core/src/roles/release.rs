@@ -1,0 +1,66 @@
+//! A clean stop: the primary gives its term back, a standby leaves the line. Whoever waits can go on at once.
+
+use super::facts::{Decided, Facts, Writes};
+use super::refusal::Refusal;
+use crate::ids::{Epoch, Token};
+use crate::names::Uuid;
+
+/// What somebody was who has let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Was {
+    /// The holder of the last term.
+    Primary,
+    /// A standby.
+    Standby,
+    /// Neither: there was nothing to give back.
+    Nobody,
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// What it was.
+    pub was: Was,
+    /// The last epoch of the role.
+    pub epoch: Epoch,
+}
+
+/// Decides a release. It is bound to the term: the token of another one changes nothing. The same release may be repeated.
+///
+/// # Errors
+/// If the role is not known, or the token is not that of the present term.
+pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decided<Released>, Refusal> {
+    if facts.row.is_none() {
+        return Err(Refusal::UnknownRole(facts.role.to_string()));
+    }
+    let (mut row, _) = facts.open()?;
+    let not_the_term = || Refusal::NotTheTerm { role: facts.role.to_string() };
+    let epoch = row.term.as_ref().map_or(row.epoch, |term| term.epoch);
+    let mut writes = Writes::default();
+    let mut was = Was::Nobody;
+    if facts.standbys.iter().any(|standby| standby.candidate.uuid == *uuid) {
+        writes.standbys.push((uuid.clone(), None));
+        was = Was::Standby;
+    }
+    match row.term.take_if(|term| term.holder.uuid == *uuid) {
+        Some(term) => {
+            let over = term.expires_at <= facts.now;
+            if token != Some(term.token) {
+                // A standby that took the uuid of a term that is over may leave; it gives nothing back.
+                if over && was == Was::Standby && token.is_none() {
+                    return Ok(Decided { writes, answer: Released { was, epoch } });
+                }
+                return Err(not_the_term());
+            }
+            row.vacant_since = term.expires_at.min(facts.now);
+            row.released = Some(term.token);
+            row.avoided = term.step_down.then_some(term.holder.uuid);
+            writes.row = facts.changed(&row);
+            was = Was::Primary;
+        }
+        None if token.is_some() && token == row.released => was = Was::Primary,
+        None if token.is_some() && was == Was::Nobody => return Err(not_the_term()),
+        None => {}
+    }
+    Ok(Decided { writes, answer: Released { was, epoch } })
+}

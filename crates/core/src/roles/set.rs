@@ -1,0 +1,50 @@
+//! What operators set on a role.
+
+use super::facts::{Decided, Facts, Writes};
+use super::refusal::Refusal;
+use super::row::{Mode, RoleSettings};
+use crate::limits;
+use crate::settings::Change;
+use crate::time::Millis;
+
+/// Changes to [`RoleSettings`]; what is cleared has its default again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoleChanges {
+    /// See [`RoleSettings::ttl`].
+    pub ttl: Change<Millis>,
+    /// See [`RoleSettings::mode`].
+    pub mode: Change<Mode>,
+}
+
+impl RoleChanges {
+    fn apply(&self, settings: &mut RoleSettings) {
+        let usual = RoleSettings::default();
+        let (mut ttl, mut mode) = (Some(settings.ttl), Some(settings.mode));
+        self.ttl.apply(&mut ttl);
+        self.mode.apply(&mut mode);
+        *settings = RoleSettings { ttl: ttl.unwrap_or(usual.ttl), mode: mode.unwrap_or(usual.mode) };
+    }
+}
+
+/// Decides a change of settings; a role that is not known is made. A living term keeps what its holder was told: another
+/// time to live counts from its next renewal.
+///
+/// # Errors
+/// If somebody in the role sends heartbeats too rarely for the new time to live, or there are too many roles.
+pub fn set(facts: &Facts, changes: &RoleChanges) -> Result<Decided<()>, Refusal> {
+    let (mut row, origin) = facts.open()?;
+    changes.apply(&mut row.settings);
+    let holder = row.live(facts.now).map(|term| &term.holder);
+    let mut present = holder.into_iter().chain(facts.fresh().map(|standby| &standby.candidate));
+    let late = present.find_map(|c| c.interval.filter(|i| *i > row.settings.interval_max()).map(|i| (&c.uuid, i)));
+    if let Some((uuid, interval)) = late {
+        return Err(Refusal::TtlTooShort {
+            role: facts.role.to_string(),
+            ttl_ms: row.settings.ttl.0,
+            uuid: uuid.to_string(),
+            interval_ms: interval.0,
+        });
+    }
+    debug_assert!(row.settings.ttl.0 >= limits::ROLE_TTL_MS_MIN, "checked at the door");
+    Ok(Decided { writes: Writes { row: facts.changed(&row), origin, ..Writes::default() }, answer: () })
+}

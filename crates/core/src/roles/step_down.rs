@@ -1,0 +1,22 @@
+//! An operator asks the primary to let go. The term stays its own until it releases it: work is never cut off.
+
+use super::facts::{Decided, Facts, Writes};
+use super::refusal::Refusal;
+
+/// Marks the living term; its holder is told with its next heartbeat.
+///
+/// # Errors
+/// If the role is not known or nobody has it.
+pub fn step_down(facts: &Facts) -> Result<Decided<()>, Refusal> {
+    if facts.row.is_none() {
+        return Err(Refusal::UnknownRole(facts.role.to_string()));
+    }
+    let (mut row, _) = facts.open()?;
+    match row.term.as_mut().filter(|term| term.expires_at > facts.now) {
+        None => Err(Refusal::NoPrimary(facts.role.to_string())),
+        Some(term) => {
+            term.step_down = true;
+            Ok(Decided { writes: Writes { row: facts.changed(&row), ..Writes::default() }, answer: () })
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A role as others see it: the primary or none, why, and when that changes. Never a primary whose time has come.
+
+use std::sync::Arc;
+
+use super::facts::Facts;
+use super::row::{Candidate, Mode, RoleRow, RoleSettings, StandbyRow};
+use crate::ids::Epoch;
+use crate::metadata::Metadata;
+use crate::names::{RoleName, Uuid};
+use crate::time::{Millis, Time};
+
+/// A role as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleView {
+    /// Its name.
+    pub role: RoleName,
+    /// The primary, if there is one now.
+    pub primary: Option<PrimaryView>,
+    /// How it stands, in a sentence; never empty.
+    pub reason: String,
+    /// When that changes by time alone.
+    pub changes_in: Option<Millis>,
+    /// The epoch of the living term; without one, the last.
+    pub epoch: Epoch,
+    /// The time to live of a term.
+    pub ttl: Millis,
+    /// What a primary does that cannot reach the store.
+    pub mode: Mode,
+    /// The version of its row; 0 while there is none.
+    pub version: u64,
+    /// Who stands by, without those who have fallen silent.
+    pub standbys: Vec<StandbyView>,
+}
+
+/// A primary, without its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrimaryView {
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// Where it is reached.
+    pub address: Option<Arc<str>>,
+    /// Whatever else callers should know.
+    pub metadata: Metadata,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// When its term began.
+    pub granted_at: Time,
+    /// When its last heartbeat came.
+    pub renewed_at: Time,
+    /// How long its term still holds.
+    pub remaining: Millis,
+    /// What it says of itself.
+    pub ready: bool,
+    /// 0 to 9, 9 first.
+    pub priority: u8,
+    /// How often it sends heartbeats.
+    pub interval: Millis,
+    /// Whether it was asked to let go.
+    pub step_down: bool,
+}
+
+/// One who stands by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandbyView {
+    /// Its uuid.
+    pub uuid: Uuid,
+    /// Where it would be reached.
+    pub address: Option<Arc<str>>,
+    /// Whatever else callers should know.
+    pub metadata: Metadata,
+    /// Whether it could take over now.
+    pub ready: bool,
+    /// 0 to 9, 9 first.
+    pub priority: u8,
+    /// When its last heartbeat came.
+    pub seen_at: Time,
+    /// How long it is still counted on.
+    pub remaining: Millis,
+}
+
+/// The role as the facts show it.
+#[must_use]
+pub fn view(facts: &Facts) -> RoleView {
+    let (row, now) = (facts.row.as_ref(), facts.now);
+    let settings = row.map_or_else(RoleSettings::default, |row| row.settings);
+    let live = row.and_then(|row| row.live(now));
+    let primary = live.map(|term| PrimaryView {
+        uuid: term.holder.uuid.clone(),
+        address: term.holder.address.clone(),
+        metadata: term.holder.metadata.clone(),
+        epoch: term.epoch,
+        granted_at: term.granted_at,
+        renewed_at: term.renewed_at,
+        remaining: term.expires_at.since(now),
+        ready: term.holder.ready,
+        priority: term.holder.priority,
+        interval: term.holder.interval_under(&settings),
+        step_down: term.step_down,
+    });
+    let (reason, changes_in) = explain(facts, row, None);
+    let last = row.map_or_else(Epoch::default, |row| row.epoch);
+    RoleView {
+        role: facts.role.clone(),
+        epoch: live.map_or(last, |term| term.epoch),
+        primary,
+        reason,
+        changes_in,
+        ttl: settings.ttl,
+        mode: settings.mode,
+        version: row.map_or(0, |row| row.version),
+        standbys: facts.fresh().map(|standby| standby_view(standby, now)).collect(),
+    }
+}
+
+fn standby_view(standby: &StandbyRow, now: Time) -> StandbyView {
+    let candidate = &standby.candidate;
+    StandbyView {
+        uuid: candidate.uuid.clone(),
+        address: candidate.address.clone(),
+        metadata: candidate.metadata.clone(),
+        ready: candidate.ready,
+        priority: candidate.priority,
+        seen_at: standby.seen_at,
+        remaining: standby.expires_at.since(now),
+    }
+}
+
+/// Who comes before `candidate` while the vacancy is young, and until when.
+///
+/// The rule: whoever is ready may take a vacant role, but one with a lower priority than a ready standby only when that one
+/// has had an interval's time to come, at most a quarter of the time to live. One that was asked to step down comes after
+/// all others. The bound hangs on the start of the vacancy alone, which nobody moves while it lasts: so, whatever the
+/// preferred one does, a quarter of the time to live after that start every ready candidate is granted the role.
+pub(super) fn head_start(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Option<(Uuid, Time)> {
+    let rank = |c: &Candidate| (row.avoided.as_ref() != Some(&c.uuid), c.priority);
+    let first = facts
+        .fresh()
+        .map(|standby| &standby.candidate)
+        .filter(|other| other.uuid != candidate.uuid && other.ready && rank(other) > rank(candidate))
+        .max_by_key(|other| rank(other))?;
+    let span = first.interval_under(&row.settings).min(row.settings.interval_max());
+    let until = row.vacant_since().after(span);
+    (until > facts.now).then(|| (first.uuid.clone(), until))
+}
+
+/// How the role stands and when that changes, for `asker` or for everybody.
+pub(super) fn explain(facts: &Facts, row: Option<&RoleRow>, asker: Option<&Candidate>) -> (String, Option<Millis>) {
+    let now = facts.now;
+    let Some(row) = row else {
+        return ("nobody has asked for this role yet; the first ready candidate's heartbeat takes it".into(), None);
+    };
+    if let Some(term) = row.live(now) {
+        let left = term.expires_at.since(now);
+        let asked = if term.step_down { "; it was asked to step down" } else { "" };
+        let (uuid, epoch) = (&term.holder.uuid, term.epoch.0);
+        let text = format!("'{uuid}' is primary in epoch {epoch} for {} ms more unless it renews{asked}", left.0);
+        return (text, Some(left));
+    }
+    if row.incarnation != facts.incarnation {
+        return (
+            "another store has stepped in; the next heartbeat begins a quiet time in which nothing is granted".into(),
+            None,
+        );
+    }
+    if row.quiet_until > now {
+        let left = row.quiet_until.since(now);
+        let text = format!(
+            "another store has stepped in and may have lost what was granted last: nothing is granted for {} ms more",
+            left.0
+        );
+        return (text, Some(left));
+    }
+    vacancy(facts, row, asker)
+}
+
+fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, Option<Millis>) {
+    let now = facts.now;
+    let ended = match &row.term {
+        Some(term) => {
+            format!("the term of '{}' ran out {} ms ago", term.holder.uuid, now.since(term.expires_at).0)
+        }
+        None if row.released.is_some() => {
+            format!("the last term was released {} ms ago", now.since(row.vacant_since).0)
+        }
+        None => "nobody has held this role yet".into(),
+    };
+    if let Some(asker) = asker {
+        if !asker.ready {
+            return (format!("{ended}; you are not ready, so it is not given to you"), None);
+        }
+        if let Some((uuid, until)) = head_start(facts, row, asker) {
+            let left = until.since(now);
+            return (format!("{ended}; '{uuid}' comes first and has {} ms more to take it", left.0), Some(left));
+        }
+    }
+    let ready = facts.fresh().filter(|standby| standby.candidate.ready).count();
+    let next = match ready {
+        0 => "no standby is ready; the first ready candidate's heartbeat takes it".to_owned(),
+        n => format!("ready standbys: {n}; the next heartbeat of one takes it"),
+    };
+    (format!("{ended}; {next}"), None)
+}

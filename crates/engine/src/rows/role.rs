@@ -1,0 +1,183 @@
+//! A role: its settings, its last epoch, its last term.
+//! Lifetime: from the first heartbeat or setting until deletion.
+//! Key: outside · 12 · role name. Value: version of the layout, then the row.
+//!
+//! The key without a name is the origin of new roles. Lifetime: as long as the store.
+
+use wayleave_core::ids::{Epoch, Token};
+use wayleave_core::metadata::Metadata;
+use wayleave_core::names::RoleName;
+use wayleave_core::roles::{Candidate, Mode, Origin, RoleRow, RoleSettings, Term};
+use wayleave_core::time::{Millis, Time};
+use wayleave_core::wire::{Damaged, Reader, Writer};
+
+use super::{Kind, key as keys};
+use crate::Key;
+
+const VERSION: u8 = 1;
+
+/// The key of a role.
+#[must_use]
+pub fn key(role: &str) -> Key {
+    let mut key = keys::start(keys::OUTSIDE, Kind::Role, role.len());
+    key.extend_from_slice(role.as_bytes());
+    key
+}
+
+/// The key of the origin: that of a role without a name.
+#[must_use]
+pub fn origin_key() -> Key {
+    key("")
+}
+
+/// The role that a key names.
+///
+/// # Errors
+/// If it is not such a key.
+pub fn parse_key(key: &[u8]) -> Result<RoleName, Damaged> {
+    let mut parts = keys::Parts(key);
+    parts.prefix()?;
+    std::str::from_utf8(parts.rest()).map(Into::into).map_err(|_| Damaged("a role's name is not UTF-8"))
+}
+
+/// A row as bytes.
+#[must_use]
+pub fn encode(row: &RoleRow) -> Vec<u8> {
+    let mut out = Writer::with_capacity(128);
+    out.byte(VERSION);
+    out.number(row.version);
+    out.number(row.settings.ttl.0);
+    out.byte(mode_byte(row.settings.mode));
+    out.number(row.epoch.0);
+    out.number(row.vacant_since.0);
+    out.number(row.incarnation);
+    out.number(row.quiet_until.0);
+    out.bytes(row.released.as_ref().map_or(&[], |token| &token.0));
+    out.text(row.avoided.as_deref().unwrap_or_default());
+    out.byte(row.term.is_some().into());
+    if let Some(term) = &row.term {
+        write_candidate(&mut out, &term.holder);
+        out.raw(&term.token.0);
+        out.number(term.epoch.0);
+        out.number(term.granted_at.0);
+        out.number(term.renewed_at.0);
+        out.number(term.expires_at.0);
+        out.byte(term.step_down.into());
+    }
+    out.into()
+}
+
+/// A row from its bytes.
+///
+/// # Errors
+/// If they are not those of such a row.
+pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("a role row has a version that is not known"));
+    }
+    let mut row = RoleRow {
+        version: input.number()?,
+        settings: RoleSettings { ttl: Millis(input.number()?), mode: read_mode(&mut input)? },
+        epoch: Epoch(input.number()?),
+        term: None,
+        vacant_since: Time(input.number()?),
+        incarnation: input.number()?,
+        quiet_until: Time(input.number()?),
+        released: None,
+        avoided: None,
+    };
+    row.released = match input.bytes()? {
+        [] => None,
+        token => Some(read_token(token)?),
+    };
+    row.avoided = Some(input.text()?).filter(|uuid| !uuid.is_empty()).map(Into::into);
+    if read_flag(&mut input)? {
+        row.term = Some(Term {
+            holder: read_candidate(&mut input)?,
+            token: read_token(input.raw(16)?)?,
+            epoch: Epoch(input.number()?),
+            granted_at: Time(input.number()?),
+            renewed_at: Time(input.number()?),
+            expires_at: Time(input.number()?),
+            step_down: read_flag(&mut input)?,
+        });
+    }
+    Ok(row)
+}
+
+/// The origin as bytes.
+#[must_use]
+pub fn encode_origin(origin: &Origin) -> Vec<u8> {
+    let mut out = Writer::with_capacity(24);
+    out.byte(VERSION);
+    out.number(origin.epoch.0);
+    out.number(origin.roles);
+    out.number(origin.incarnation);
+    out.number(origin.noticed_at.0);
+    out.into()
+}
+
+/// The origin from its bytes.
+///
+/// # Errors
+/// If they are not those of an origin.
+pub fn decode_origin(bytes: &[u8]) -> Result<Origin, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("the origin of roles has a version that is not known"));
+    }
+    Ok(Origin {
+        epoch: Epoch(input.number()?),
+        roles: input.number()?,
+        incarnation: input.number()?,
+        noticed_at: Time(input.number()?),
+    })
+}
+
+pub(super) fn write_candidate(out: &mut Writer, candidate: &Candidate) {
+    out.text(&candidate.uuid);
+    out.text(candidate.address.as_deref().unwrap_or_default());
+    out.bytes(candidate.metadata.as_bytes());
+    out.byte(candidate.ready.into());
+    out.byte(candidate.priority);
+    out.maybe(candidate.interval.map(|interval| interval.0));
+}
+
+pub(super) fn read_candidate(input: &mut Reader<'_>) -> Result<Candidate, Damaged> {
+    Ok(Candidate {
+        uuid: input.text()?.into(),
+        address: Some(input.text()?).filter(|address| !address.is_empty()).map(Into::into),
+        metadata: Metadata::from_bytes(input.bytes()?.into()).map_err(|_| Damaged("metadata is too large"))?,
+        ready: read_flag(input)?,
+        priority: input.byte()?,
+        interval: input.maybe()?.map(Millis),
+    })
+}
+
+const fn mode_byte(mode: Mode) -> u8 {
+    match mode {
+        Mode::Strict => 0,
+        Mode::Continue => 1,
+    }
+}
+
+fn read_mode(input: &mut Reader<'_>) -> Result<Mode, Damaged> {
+    match input.byte()? {
+        0 => Ok(Mode::Strict),
+        1 => Ok(Mode::Continue),
+        _ => Err(Damaged("a role's mode is not known")),
+    }
+}
+
+fn read_flag(input: &mut Reader<'_>) -> Result<bool, Damaged> {
+    match input.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Damaged("a flag is neither yes nor no")),
+    }
+}
+
+fn read_token(bytes: &[u8]) -> Result<Token, Damaged> {
+    bytes.try_into().map(Token).map_err(|_| Damaged("a token is not 16 bytes long"))
+}

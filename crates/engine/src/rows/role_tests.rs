@@ -1,0 +1,136 @@
+//! Role rows read back as they were written, and bytes of the first layout are kept with their reading.
+
+use proptest::prelude::*;
+use wayleave_core::ids::{Epoch, Token};
+use wayleave_core::metadata::Metadata;
+use wayleave_core::roles::{Candidate, Mode, Origin, RoleRow, RoleSettings, StandbyRow, Term};
+use wayleave_core::time::{Millis, Time};
+
+use super::*;
+
+fn time() -> impl Strategy<Value = Time> {
+    (0..1u64 << 48).prop_map(Time)
+}
+
+fn candidate() -> impl Strategy<Value = Candidate> {
+    let metadata = prop::collection::vec(any::<u8>(), 0..20).prop_map(|b| Metadata::from_bytes(b).unwrap_or_default());
+    ("[!-~]{1,12}", prop::option::of("[a-z:/]{1,12}"), metadata, any::<bool>(), 0..10u8, any::<Option<u32>>()).prop_map(
+        |(uuid, address, metadata, ready, priority, interval)| Candidate {
+            uuid: uuid.into(),
+            address: address.map(Into::into),
+            metadata,
+            ready,
+            priority,
+            interval: interval.map(|ms| Millis(ms.into())),
+        },
+    )
+}
+
+fn term() -> impl Strategy<Value = Term> {
+    (candidate(), any::<[u8; 16]>(), any::<u64>(), time(), time(), time(), any::<bool>()).prop_map(
+        |(holder, token, epoch, granted_at, renewed_at, expires_at, step_down)| Term {
+            holder,
+            token: Token(token),
+            epoch: Epoch(epoch),
+            granted_at,
+            renewed_at,
+            expires_at,
+            step_down,
+        },
+    )
+}
+
+fn role_row() -> impl Strategy<Value = RoleRow> {
+    let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), time(), time());
+    let parts = (prop::option::of(term()), any::<Option<[u8; 16]>>(), prop::option::of("[!-~]{1,9}"), any::<bool>());
+    (numbers, parts).prop_map(
+        |((version, ttl, epoch, incarnation, vacant_since, quiet_until), (term, released, avoided, strict))| RoleRow {
+            version,
+            settings: RoleSettings { ttl: Millis(ttl), mode: if strict { Mode::Strict } else { Mode::Continue } },
+            epoch: Epoch(epoch),
+            term,
+            vacant_since,
+            released: released.map(Token),
+            avoided: avoided.map(Into::into),
+            incarnation,
+            quiet_until,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn roles_read_back(row in role_row(), name in "[a-zA-Z0-9._-]{1,20}") {
+        prop_assert_eq!(role::decode(&role::encode(&row)), Ok(row));
+        prop_assert_eq!(role::parse_key(&role::key(&name)), Ok(name.as_str().into()));
+        prop_assert!(role::origin_key() < role::key(&name));
+    }
+
+    #[test]
+    fn standbys_read_back_and_lie_with_their_role_alone(
+        candidate in candidate(), times in (time(), time()), name in "[a-z.]{1,4}", other in "[a-z.]{1,4}",
+    ) {
+        let key = standby::key(&name, &candidate.uuid);
+        prop_assert_eq!(standby::parse_key(&key), Ok((name.clone().into(), candidate.uuid.clone())));
+        let scan = standby::scan(&other, 1);
+        prop_assert_eq!(key >= scan.from && key < scan.to, name == other);
+        let row = StandbyRow { candidate, seen_at: times.0, expires_at: times.1 };
+        prop_assert_eq!(standby::decode(&standby::encode(&row)), Ok(row));
+    }
+
+    #[test]
+    fn origins_read_back(epoch: u64, roles: u64, incarnation: u64, noticed_at in time()) {
+        let origin = Origin { epoch: Epoch(epoch), roles, incarnation, noticed_at };
+        prop_assert_eq!(role::decode_origin(&role::encode_origin(&origin)), Ok(origin));
+    }
+
+    #[test]
+    fn damaged_role_rows_are_refused_without_a_panic(bytes: Vec<u8>) {
+        let _ = role::decode(&bytes);
+        let _ = role::decode_origin(&bytes);
+        let _ = role::parse_key(&bytes);
+        let _ = standby::decode(&bytes);
+        let _ = standby::parse_key(&bytes);
+    }
+}
+
+/// The first layout, byte by byte: what is in people's stores must be read for ever.
+#[test]
+fn rows_of_the_first_layout_read_as_ever() {
+    let holder = Candidate {
+        uuid: "u1".into(),
+        address: Some("h:1".into()),
+        metadata: Metadata::new([("p", ["x"].iter().copied())]).unwrap(),
+        ready: true,
+        priority: 9,
+        interval: Some(Millis(200)),
+    };
+    let row = RoleRow {
+        version: 3,
+        settings: RoleSettings { ttl: Millis(1_000), mode: Mode::Continue },
+        epoch: Epoch(7),
+        term: Some(Term {
+            holder: holder.clone(),
+            token: Token([0xab; 16]),
+            epoch: Epoch(7),
+            granted_at: Time(300),
+            renewed_at: Time(400),
+            expires_at: Time(1_400),
+            step_down: true,
+        }),
+        vacant_since: Time(5),
+        released: None,
+        avoided: Some("u0".into()),
+        incarnation: 2,
+        quiet_until: Time(6),
+    };
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let token = "ab".repeat(16);
+    let who = "027531".to_owned() + "03683a31" + "050170010178" + "01" + "09" + "c901";
+    assert_eq!(hex(&role::encode(&row)), format!("0103e80701070502060002753001{who}{token}07ac029003f80a01"), "a role");
+    let standby = StandbyRow { candidate: holder, seen_at: Time(1), expires_at: Time(2) };
+    assert_eq!(hex(&standby::encode(&standby)), format!("010102{who}"), "a standby");
+    let origin = Origin { epoch: Epoch(1), roles: 2, incarnation: 3, noticed_at: Time(4) };
+    assert_eq!(hex(&role::encode_origin(&origin)), "0101020304", "the origin");
+    assert_eq!(hex(&standby::key("r", "u")), "ffff0d720075");
+}

@@ -1,0 +1,60 @@
+//! The numbers that one process keeps of its roles, and totals that are read from the store when asked for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wayleave_core::roles::{Answer, Outcome, Refusal};
+
+/// What became of calls, since the start of the process.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Heartbeats that began a term.
+    pub acquired: AtomicU64,
+    /// Heartbeats that renewed one.
+    pub renewed: AtomicU64,
+    /// Heartbeats of standbys.
+    pub standby: AtomicU64,
+    /// Heartbeats that were refused for what they said.
+    pub refused: AtomicU64,
+    /// Heartbeats that the store could not serve.
+    pub failed: AtomicU64,
+    /// Decisions that were made again because another change came first.
+    pub conflicts: AtomicU64,
+    /// Terms that were given back.
+    pub released: AtomicU64,
+    /// Decisions that would have broken law 6 and were not written: must stay at zero.
+    pub unlawful: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn on_heartbeat(&self, answer: &Result<Answer, Refusal>) {
+        let counter = match answer {
+            Ok(answer) => match answer.outcome {
+                Outcome::Acquired => &self.acquired,
+                Outcome::Renewed => &self.renewed,
+                Outcome::Standby => &self.standby,
+            },
+            Err(Refusal::Unavailable(_) | Refusal::OutcomeUnknown(_) | Refusal::Corrupt(_)) => &self.failed,
+            Err(_) => &self.refused,
+        };
+        raise(counter);
+    }
+}
+
+pub(crate) fn raise(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How the roles of a store stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// All roles.
+    pub roles: u64,
+    /// Those with a primary.
+    pub primaries: u64,
+    /// Standbys that could take over.
+    pub standbys_ready: u64,
+    /// Standbys that could not.
+    pub standbys_not_ready: u64,
+    /// Roles with a primary that nobody could take over from.
+    pub unguarded: u64,
+}

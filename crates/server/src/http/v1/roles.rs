@@ -1,0 +1,160 @@
+//! Roles: heartbeats, the primary and its address, settings, release.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wayleave_api::listing::{PageQuery, page_rows};
+use wayleave_api::roles::{
+    GetRoleQuery, HeartbeatRequest, HeartbeatResponse, ListRolesResponse, ReleaseRoleQuery, ReleaseRoleResponse, Role,
+    SetRoleRequest, WaitFor as WireWaitFor,
+};
+use wayleave_core::ids::Epoch;
+use wayleave_core::roles::Ask;
+use wayleave_core::time::Millis;
+use wayleave_roles::{Wait, WaitFor};
+
+use crate::http::app::App;
+use crate::http::extract::{JsonBody, QueryOf, RoleInPath, UuidInPath};
+use crate::http::refused::Refused;
+
+/// All calls under `/v1/roles`.
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list_roles))
+        .routes(routes!(get_role, put_role, patch_role, delete_role))
+        .routes(routes!(heartbeat))
+        .routes(routes!(step_down))
+        .routes(routes!(release_role))
+}
+
+/// An answer that is true now and not later: nobody in between may keep it.
+fn fresh<T: serde::Serialize>(body: T) -> impl IntoResponse {
+    ([(header::CACHE_CONTROL, "no-store")], Json(body))
+}
+
+/// The roles by name, page by page, each with its primary and standbys.
+#[utoipa::path(
+    get, path = "/v1/roles", tag = "roles", params(PageQuery),
+    responses((status = 200, description = "One page, of at most 100 roles.", body = ListRolesResponse))
+)]
+pub async fn list_roles(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<PageQuery>,
+) -> Result<impl IntoResponse, Refused> {
+    let page = app.roles.list(query.after.as_deref(), page_rows(query.limit)?).await?;
+    Ok(fresh(ListRolesResponse { roles: page.roles.into_iter().map(Role::from).collect(), next: page.next }))
+}
+
+/// The primary of a role and where it is reached, or none and why. Never one whose term has run out.
+///
+/// With `wait_ms` the answer waits for a primary (of `min_epoch` or later), or with `wait_for=vacancy` for the end of the
+/// present term. A role that nobody has asked for yet is one without a primary.
+#[utoipa::path(
+    get, path = "/v1/roles/{utype}", tag = "roles",
+    params(("utype" = String, Path, description = "The role's name."), GetRoleQuery),
+    responses((status = 200, description = "The role.", body = Role))
+)]
+pub async fn get_role(
+    State(app): State<App>,
+    RoleInPath(role): RoleInPath,
+    QueryOf(query): QueryOf<GetRoleQuery>,
+) -> Result<impl IntoResponse, Refused> {
+    let least = query.min_epoch.map(Epoch);
+    let what = match query.wait_for.unwrap_or_default() {
+        WireWaitFor::Primary => WaitFor::Primary(least.unwrap_or_default()),
+        WireWaitFor::Vacancy => WaitFor::Vacancy(least),
+    };
+    let wait = Wait { what, time: query.wait()? };
+    let view = tokio::select! {
+        biased;
+        view = app.roles.primary(&role, wait) => view?,
+        () = app.stopping.cancelled() => app.roles.primary(&role, Wait { time: Millis(0), ..wait }).await?,
+    };
+    Ok(fresh(Role::from(view)))
+}
+
+/// Sets a role up; what is absent has its default again.
+#[utoipa::path(
+    put, path = "/v1/roles/{utype}", tag = "roles", params(("utype" = String, Path, description = "The role's name.")),
+    request_body = SetRoleRequest, responses((status = 200, description = "The role.", body = Role))
+)]
+pub async fn put_role(
+    State(app): State<App>,
+    RoleInPath(role): RoleInPath,
+    JsonBody(body): JsonBody<SetRoleRequest>,
+) -> Result<impl IntoResponse, Refused> {
+    Ok(fresh(Role::from(app.roles.set(role, body.changes(true)?).await?)))
+}
+
+/// Changes how a role is set up; what is absent is kept, `null` gives the default again.
+#[utoipa::path(
+    patch, path = "/v1/roles/{utype}", tag = "roles", params(("utype" = String, Path, description = "The role's name.")),
+    request_body = SetRoleRequest, responses((status = 200, description = "The role.", body = Role))
+)]
+pub async fn patch_role(
+    State(app): State<App>,
+    RoleInPath(role): RoleInPath,
+    JsonBody(body): JsonBody<SetRoleRequest>,
+) -> Result<impl IntoResponse, Refused> {
+    Ok(fresh(Role::from(app.roles.set(role, body.changes(false)?).await?)))
+}
+
+/// Deletes a role that nobody has and nobody stands by for. A role of that name goes on above its old epochs.
+#[utoipa::path(
+    delete, path = "/v1/roles/{utype}", tag = "roles", params(("utype" = String, Path, description = "The role's name.")),
+    responses((status = 204, description = "It is gone."))
+)]
+pub async fn delete_role(State(app): State<App>, RoleInPath(role): RoleInPath) -> Result<StatusCode, Refused> {
+    app.roles.delete(role).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A candidate's sign of life: acquires the role if it is free, renews its term, or stands by.
+///
+/// A primary counts `remaining_ms` from the moment it *sent* the heartbeat and stops its work before that time is over,
+/// unless a later heartbeat was answered.
+#[utoipa::path(
+    post, path = "/v1/roles/{utype}/heartbeat", tag = "roles",
+    params(("utype" = String, Path, description = "The role's name.")), request_body = HeartbeatRequest,
+    responses((status = 200, description = "How the role stands.", body = HeartbeatResponse))
+)]
+pub async fn heartbeat(
+    State(app): State<App>,
+    RoleInPath(role): RoleInPath,
+    JsonBody(body): JsonBody<HeartbeatRequest>,
+) -> Result<impl IntoResponse, Refused> {
+    Ok(fresh(HeartbeatResponse::from(app.roles.heartbeat(role, Ask::try_from(&body)?).await?)))
+}
+
+/// Asks the primary to let go. It is told with its next heartbeat, keeps its term until it releases it, and comes after all
+/// others for a moment.
+#[utoipa::path(
+    post, path = "/v1/roles/{utype}/step_down", tag = "roles",
+    params(("utype" = String, Path, description = "The role's name.")),
+    responses((status = 200, description = "The role.", body = Role))
+)]
+pub async fn step_down(State(app): State<App>, RoleInPath(role): RoleInPath) -> Result<impl IntoResponse, Refused> {
+    Ok(fresh(Role::from(app.roles.step_down(role).await?)))
+}
+
+/// Gives a term back, so that the role is free at once, or takes a standby out of the line. Stop the work first.
+#[utoipa::path(
+    delete, path = "/v1/roles/{utype}/{uuid}", tag = "roles",
+    params(
+        ("utype" = String, Path, description = "The role's name."),
+        ("uuid" = String, Path, description = "The candidate's uuid."),
+        ReleaseRoleQuery,
+    ),
+    responses((status = 200, description = "What was given back.", body = ReleaseRoleResponse))
+)]
+pub async fn release_role(
+    State(app): State<App>,
+    RoleInPath(role): RoleInPath,
+    UuidInPath(uuid): UuidInPath,
+    QueryOf(query): QueryOf<ReleaseRoleQuery>,
+) -> Result<impl IntoResponse, Refused> {
+    Ok(fresh(ReleaseRoleResponse::from(app.roles.release(role, uuid, query.token()?).await?)))
+}

@@ -1,0 +1,57 @@
+//! The numbers of the roles. None of them has a role's name: names are the users', and there may be many.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wayleave_roles::{Roles, Totals};
+
+use super::text::Page;
+
+/// The numbers of this process, and the totals where the store gave them.
+#[must_use]
+pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
+    const HEARTBEATS: &str = "wayleave_roles_heartbeats_total";
+    let mut out = Page::default();
+    let counters = roles.counters();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    out.head(HEARTBEATS, "Heartbeats by what became of them.", "counter");
+    for (outcome, counter) in [
+        ("acquired", &counters.acquired),
+        ("renewed", &counters.renewed),
+        ("standby", &counters.standby),
+        ("refused", &counters.refused),
+        ("failed", &counters.failed),
+    ] {
+        out.line(HEARTBEATS, &[("outcome", outcome)], count(counter));
+    }
+    for (name, help, counter) in [
+        ("wayleave_roles_released_total", "Terms that were given back.", &counters.released),
+        (
+            "wayleave_roles_conflicts_total",
+            "Decisions made again because another change came first.",
+            &counters.conflicts,
+        ),
+        (
+            "wayleave_roles_unlawful_total",
+            "Decisions that would have broken law 6: must stay at zero.",
+            &counters.unlawful,
+        ),
+    ] {
+        out.counter(name, help, count(counter));
+    }
+    out.gauge("wayleave_roles_waiting", "Requests that wait for a role to change.", roles.waiting() as u64);
+    if let Some(totals) = totals {
+        render_totals(&mut out, totals);
+    }
+    out.into_text()
+}
+
+fn render_totals(out: &mut Page, totals: Totals) {
+    const STANDBYS: &str = "wayleave_roles_standbys";
+    out.gauge("wayleave_roles", "Roles.", totals.roles);
+    out.gauge("wayleave_roles_primaries", "Roles that have a primary.", totals.primaries);
+    out.gauge("wayleave_roles_unguarded", "Roles whose primary has no ready standby.", totals.unguarded);
+    out.head(STANDBYS, "Standbys of all roles.", "gauge");
+    for (ready, count) in [("true", totals.standbys_ready), ("false", totals.standbys_not_ready)] {
+        out.line(STANDBYS, &[("ready", ready)], count);
+    }
+}
