@@ -11,6 +11,7 @@ pub mod hosts;
 pub mod listing;
 pub mod metadata;
 pub mod node;
+pub mod nodes;
 mod pace;
 pub mod patch;
 pub mod problem;

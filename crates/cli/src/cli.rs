@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{ListArgs, crawls, get, groups, hosts, put, release, reservations, roles, stats, urls, why};
+use crate::commands::{
+    ListArgs, crawls, get, groups, hosts, nodes, put, release, reservations, roles, stats, urls, why,
+};
 use crate::remote::{Remote, RemoteArgs};
 use crate::{exit, export, import, seed, serve};
 
@@ -59,6 +61,8 @@ enum Command {
     Reservations(ListArgs),
     /// Roles: who is the primary, who stands by; list, show, set, step-down, release, delete
     Roles(roles::Args),
+    /// List the nodes that share the store, and what they own
+    Nodes,
     /// Explain what a host or group waits for
     Why(why::Args),
     /// Totals
@@ -110,6 +114,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Urls(command) => urls::run(remote, command).await,
         Command::Reservations(args) => reservations::run(remote, args).await,
         Command::Roles(args) => roles::run(remote, args).await,
+        Command::Nodes => nodes::run(remote).await,
         Command::Why(args) => why::run(remote, args).await,
         Command::Stats => stats::run(remote).await,
         Command::Export(args) => export::run(remote, args).await,

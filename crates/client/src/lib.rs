@@ -12,6 +12,7 @@ mod groups;
 mod hosts;
 mod lines;
 mod list_lines;
+mod nodes;
 mod pages;
 mod put_items;
 mod reservations;

@@ -8,6 +8,9 @@ use wayleave_core::time::Millis;
 /// Brings random bits: for tokens and jitter.
 pub type Entropy = Arc<dyn Fn() -> u128 + Send + Sync>;
 
+/// Hears the name of a role.
+pub type Changed = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// How roles are run.
 #[derive(Clone)]
 pub struct Config {
@@ -18,6 +21,8 @@ pub struct Config {
     /// Where changes are carried out; without one, where they are asked for. A store may hold its callers up while it writes,
     /// which must not hold up a door.
     pub runtime: Option<tokio::runtime::Handle>,
+    /// Told of every role whose holder has changed here, so that other nodes can be nudged.
+    pub changed: Option<Changed>,
     /// Random bits.
     pub entropy: Entropy,
 }
@@ -28,6 +33,7 @@ impl Default for Config {
             poll: limits::ROLE_POLL,
             waiters_max: limits::ROLE_WAITERS_MAX,
             runtime: None,
+            changed: None,
             entropy: Arc::new(system_entropy),
         }
     }

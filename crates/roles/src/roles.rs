@@ -10,7 +10,7 @@ use wayleave_core::invariants::lawful_step;
 use wayleave_core::limits;
 use wayleave_core::names::{RoleName, Uuid};
 use wayleave_core::roles::{
-    self as core, Answer, Ask, Decided, Facts, Refusal, Released, RoleChanges, RoleView, Was, Writes,
+    self as core, Answer, Ask, Decided, Facts, Refusal, Released, RoleChanges, RoleRow, RoleView, Was, Writes,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::Millis;
@@ -267,9 +267,13 @@ impl Inner {
                 return Ok(answer);
             }
             self.check_law(&seen.facts, &writes)?;
+            let news = changes_holder(&seen.facts, &writes);
             match self.engine.commit(seen.batch(writes)).await {
                 Ok(()) => {
                     self.watchers.nudge(role);
+                    if let Some(changed) = self.config.changed.as_ref().filter(|_| news) {
+                        changed(role);
+                    }
                     return Ok(answer);
                 }
                 Err(Error::Conflict) => raise(&self.counters.conflicts),
@@ -301,5 +305,15 @@ impl Inner {
             tracing::error!(role.name = %facts.role, law.broken = %broken, "a decision was not written");
             Refusal::Corrupt(broken.to_string())
         })
+    }
+}
+
+/// Whether others may find another holder, or none, where there was one.
+fn changes_holder(facts: &Facts, writes: &Writes) -> bool {
+    let term = |row: &RoleRow| row.term.as_ref().map(|_| row.epoch);
+    match &writes.row {
+        Change::Keep => false,
+        Change::Clear => true,
+        Change::Set(row) => facts.row.as_ref().and_then(term) != term(row),
     }
 }

@@ -7,8 +7,10 @@ pub mod config;
 pub mod grpc;
 pub mod http;
 pub mod metrics;
+pub mod peers;
 pub mod server;
 
 pub use config::Config;
 pub use metrics::Metrics;
+pub use peers::Peers;
 pub use server::Server;

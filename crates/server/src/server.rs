@@ -18,9 +18,9 @@ use tower::ServiceExt;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
-use crate::Metrics;
 use crate::config::{BadConfig, Config};
 use crate::http::{self, App};
+use crate::{Metrics, Peers};
 
 /// Bytes that a peer may send on one stream before it must wait: batches of URLs are large.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -64,12 +64,17 @@ impl Server {
     ///
     /// # Errors
     /// If the settings cannot be used or the address cannot be had.
-    pub async fn bind(config: Config, frontier: Frontier, roles: Roles) -> Result<Self, BindError> {
+    pub async fn bind(
+        config: Config,
+        frontier: Frontier,
+        roles: Roles,
+        peers: Option<Peers>,
+    ) -> Result<Self, BindError> {
         config.validate()?;
         let failed = |cause| BindError::Listen { address: config.listen, cause };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let app = App::new(config.clone(), frontier, roles);
+        let app = App::new(config.clone(), frontier, roles, peers);
         let router = http::router(&app);
         Ok(Self { listener, address, config, app, router })
     }

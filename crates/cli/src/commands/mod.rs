@@ -4,6 +4,7 @@ pub mod crawls;
 pub mod get;
 pub mod groups;
 pub mod hosts;
+pub mod nodes;
 pub mod pace;
 pub mod put;
 pub mod release;

@@ -1,8 +1,10 @@
 //! `serve`: opens the store, starts the frontier and the doors, and ends them in the opposite order.
 
 mod logging;
+mod node;
 mod settings;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +15,8 @@ use wayleave_engine::Engine;
 use wayleave_engine::clock::SystemClock;
 use wayleave_engine::memory::Memory;
 use wayleave_engine_fjall::{Fjall, Options};
-use wayleave_roles::Roles;
+use wayleave_engine_postgres::Postgres;
+use wayleave_roles::{Changed, Roles};
 use wayleave_server::Server;
 use wayleave_shard::Frontier;
 
@@ -32,9 +35,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let listening = settings.server();
     // Before anything is made on disk: an address that must not be used.
     listening.validate().map_err(wayleave_server::server::BindError::from)?;
-    let store = Store::open(&settings)?;
-    let owners = runtime("shard", usize::from(store.shards).min(cores()))?;
     let doors = runtime("http", cores())?;
+    let store = doors.block_on(Store::open(&settings))?;
+    let owners = runtime("shard", usize::from(store.shards).min(cores()))?;
     let served = doors.block_on(serve(&settings, store, owners.handle()));
     owners.shutdown_timeout(OWNERS_GRACE);
     served
@@ -55,17 +58,38 @@ struct Store {
     shards: u16,
     /// Where it keeps its rows, for people to read.
     place: String,
+    /// Whether several processes may share it.
+    shared: bool,
 }
 
 impl Store {
-    fn open(settings: &Settings) -> anyhow::Result<Self> {
-        match settings.engine {
+    async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        match &settings.engine {
             EngineKind::Memory => {
                 let (engine, place) = (Arc::new(Memory::new(SystemClock::new())), "memory, lost at the end".to_owned());
-                Ok(Self { engine, shards: settings.shards, place })
+                Ok(Self { engine, shards: settings.shards, place, shared: false })
             }
             EngineKind::Fjall => Self::open_folder(&settings.data, settings),
+            EngineKind::Postgres(url) => Self::open_database(url, settings).await,
         }
+    }
+
+    async fn open_database(url: &str, settings: &Settings) -> anyhow::Result<Self> {
+        let options = wayleave_engine_postgres::Options {
+            shards: settings.shards,
+            ..wayleave_engine_postgres::Options::default()
+        };
+        let engine = Postgres::open(url, options).await?;
+        engine.durability().warnings().into_iter().for_each(|warning| tracing::warn!("{warning}"));
+        let shards = engine.shards();
+        if settings.shards_asked && shards != settings.shards {
+            tracing::warn!(
+                shards.kept = shards,
+                shards.asked = settings.shards,
+                "the number of shards is fixed when a store is made; to change it, export and import into a new database"
+            );
+        }
+        Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true })
     }
 
     fn open_folder(path: &Path, settings: &Settings) -> anyhow::Result<Self> {
@@ -79,22 +103,23 @@ impl Store {
             );
         }
         let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
-        Ok(Self { engine: Arc::new(engine), shards, place })
+        Ok(Self { engine: Arc::new(engine), shards, place, shared: false })
     }
 }
 
 async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handle) -> anyhow::Result<()> {
-    let Store { engine, shards, place } = store;
+    if store.shared {
+        return node::serve(settings, store, owners).await;
+    }
+    let Store { engine, shards, place, .. } = store;
     let signals = Signals::listen()?;
-    // On the owners' threads: they are the ones that a store may hold up while it writes.
-    let config = wayleave_roles::Config { runtime: Some(owners.clone()), ..wayleave_roles::Config::default() };
-    let roles = Roles::with(engine.clone(), config);
+    let roles = roles(engine.clone(), owners, None);
     let frontier = Frontier::open(engine, wayleave_shard::Config::new(shards), owners)
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
-    let served = match Server::bind(settings.server(), frontier.clone(), roles).await {
+    let served = match Server::bind(settings.server(), frontier.clone(), roles, None).await {
         Ok(server) => {
-            announce(settings, &server, &place, shards);
+            announce(settings, server.local_addr(), &place, shards);
             server.run(signals.first()).await;
             Ok(())
         }
@@ -105,9 +130,15 @@ async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handl
     served
 }
 
+fn roles(engine: Arc<dyn Engine>, owners: &tokio::runtime::Handle, changed: Option<Changed>) -> Roles {
+    // On the owners' threads: they are the ones that a store may hold up while it writes.
+    let config = wayleave_roles::Config { runtime: Some(owners.clone()), changed, ..wayleave_roles::Config::default() };
+    Roles::with(engine, config)
+}
+
 /// The one line that people and scripts wait for.
-fn announce(settings: &Settings, server: &Server, place: &str, shards: u16) {
-    let (address, version) = (server.local_addr(), env!("CARGO_PKG_VERSION"));
+fn announce(settings: &Settings, address: SocketAddr, place: &str, shards: u16) {
+    let version = env!("CARGO_PKG_VERSION");
     match settings.log {
         LogForm::Json => tracing::info!(listen.address = %address, data.place = place, shards, version, "ready"),
         LogForm::Text => eprintln!("wayleave {version} ready on http://{address} ({shards} shards, data: {place})"),

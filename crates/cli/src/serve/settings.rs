@@ -1,7 +1,9 @@
 //! The settings of a server: flag before environment before file before default.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -9,14 +11,51 @@ use serde::Deserialize;
 use crate::exit::Usage;
 
 /// What keeps the rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub enum EngineKind {
     /// A folder on this machine.
     #[default]
     Fjall,
     /// Nothing outlives the process; for trials.
     Memory,
+    /// A database that several nodes share, by its URL.
+    Postgres(String),
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fjall" => Ok(Self::Fjall),
+            "memory" => Ok(Self::Memory),
+            url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                Ok(Self::Postgres(url.to_owned()))
+            }
+            // The text may hold a password, so it is not repeated.
+            _ => Err("it is none of 'fjall', 'memory' and 'postgres://USER@HOST/DATABASE'".to_owned()),
+        }
+    }
+}
+
+impl TryFrom<String> for EngineKind {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map_err(|why| format!("engine: {why}"))
+    }
+}
+
+impl fmt::Debug for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A URL may hold a password.
+        f.write_str(match self {
+            Self::Fjall => "fjall",
+            Self::Memory => "memory",
+            Self::Postgres(_) => "postgres",
+        })
+    }
 }
 
 /// How log lines are written.
@@ -36,6 +75,8 @@ Examples:
   wayleave serve --data /var/lib/wayleave --cache-mb 512
   wayleave serve --engine memory --listen 127.0.0.1:0  a trial on a free port
   wayleave serve --config /etc/wayleave.toml
+  wayleave serve --engine postgres://wayleave@db/wayleave --listen 0.0.0.0:7071 --insecure --advertise node-1:7071
+                                                       one of several nodes that share a database
 
 The file has the same names as the flags, with _ for -:
   listen = \"127.0.0.1:7071\"
@@ -57,10 +98,11 @@ pub struct Args {
     /// Data folder, made if it does not exist [default: ./wayleave-data]
     #[arg(long, env = "WAYLEAVE_DATA", value_name = "FOLDER")]
     pub data: Option<PathBuf>,
-    /// What keeps the data [default: fjall]
-    #[arg(long, env = "WAYLEAVE_ENGINE", value_enum)]
+    /// What keeps the data: fjall (a folder), memory (for trials), or the URL of a PostgreSQL database that several nodes
+    /// share; rather in the environment if it holds a password [default: fjall]
+    #[arg(long, env = "WAYLEAVE_ENGINE", value_name = "ENGINE", hide_env_values = true)]
     pub engine: Option<EngineKind>,
-    /// Number of shards of a new data folder; fixed from then on [default: 16]
+    /// Number of shards of a new store; fixed from then on [default: 16, with PostgreSQL 256]
     #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub shards: Option<u16>,
     /// Allow an address that other machines can reach, although there is neither TLS nor a token
@@ -69,9 +111,15 @@ pub struct Args {
         value_name = "BOOL", value_parser = clap::builder::BoolishValueParser::new()
     )]
     pub insecure: Option<bool>,
-    /// Address that URLFrontier clients are told to use, if it differs from the one listened on
+    /// Address at which clients and other nodes reach this one, if it differs from the one listened on
     #[arg(long, env = "WAYLEAVE_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
+    /// Name of this node among several, for people [default: the host's name]
+    #[arg(long, env = "WAYLEAVE_NODE", value_name = "NAME")]
+    pub node: Option<String>,
+    /// A node that is not heard of for this long is replaced by the others, in milliseconds [default: 10000]
+    #[arg(long, env = "WAYLEAVE_NODE_TTL_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=600_000))]
+    pub node_ttl_ms: Option<u64>,
     /// Memory for blocks of the data folder that were read, in MiB [default: 32]
     #[arg(long, env = "WAYLEAVE_CACHE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub cache_mb: Option<u64>,
@@ -96,6 +144,8 @@ struct File {
     shards: Option<u16>,
     insecure: Option<bool>,
     advertise: Option<String>,
+    node: Option<String>,
+    node_ttl_ms: Option<u64>,
     cache_mb: Option<u64>,
     log: Option<LogForm>,
     log_level: Option<String>,
@@ -116,8 +166,12 @@ pub struct Settings {
     pub shards_asked: bool,
     /// Whether other machines may reach the address.
     pub insecure: bool,
-    /// Address that URLFrontier clients are told to use.
+    /// Address at which clients and other nodes reach this one.
     pub advertise: Option<String>,
+    /// Name of this node.
+    pub node: Option<String>,
+    /// A node that is not heard of for this long is replaced.
+    pub node_ttl_ms: u64,
     /// Memory for blocks that were read, in MiB.
     pub cache_mb: u64,
     /// Form of the log.
@@ -138,14 +192,18 @@ impl Settings {
 
     fn merge(args: Args, file: File) -> anyhow::Result<Self> {
         let shards = args.shards.or(file.shards);
+        let engine = args.engine.or(file.engine).unwrap_or_default();
+        let usual = if matches!(engine, EngineKind::Postgres(_)) { 256 } else { 16 };
         let settings = Self {
             listen: args.listen.or(file.listen).unwrap_or(wayleave_server::Config::default().listen),
             data: args.data.or(file.data).unwrap_or_else(|| "wayleave-data".into()),
-            engine: args.engine.or(file.engine).unwrap_or_default(),
-            shards: shards.unwrap_or(16),
+            engine,
+            shards: shards.unwrap_or(usual),
             shards_asked: shards.is_some(),
             insecure: args.insecure.or(file.insecure).unwrap_or(false),
             advertise: args.advertise.or(file.advertise),
+            node: args.node.or(file.node),
+            node_ttl_ms: args.node_ttl_ms.or(file.node_ttl_ms).unwrap_or(10_000),
             cache_mb: args.cache_mb.or(file.cache_mb).unwrap_or(32),
             log: args.log.or(file.log).unwrap_or_default(),
             log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),
@@ -158,6 +216,9 @@ impl Settings {
     fn check(&self) -> Result<(), Usage> {
         if !(1..=4_096).contains(&self.shards) {
             return Err(Usage(format!("shards = {} is not between 1 and 4096", self.shards)));
+        }
+        if !(1_000..=600_000).contains(&self.node_ttl_ms) {
+            return Err(Usage(format!("node_ttl_ms = {} is not between 1000 and 600000", self.node_ttl_ms)));
         }
         if !(1..=1_048_576).contains(&self.cache_mb) {
             return Err(Usage(format!("cache_mb = {} is not between 1 and 1048576", self.cache_mb)));

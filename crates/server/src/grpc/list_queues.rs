@@ -1,12 +1,15 @@
 //! ListQueues, ListCrawls and ListNodes.
 
 use tonic::Status;
+use wayleave_api::nodes::{Node, NodeState};
 use wayleave_api::urlfrontier::{Pagination, QueueList, StringList};
 use wayleave_core::limits;
 use wayleave_core::names::{self, HostName};
 use wayleave_shard::Frontier;
 
 use super::refused;
+use super::service::Nodes;
+use crate::Peers;
 
 /// Queues of one answer; stock clients ask for 10,000 at a time.
 const QUEUES_MAX: usize = 100_000;
@@ -40,9 +43,17 @@ pub async fn list_crawls(frontier: &Frontier) -> Result<StringList, Status> {
     Ok(StringList { values: with_queues.map(|view| view.crawl.as_ref().to_owned()).collect() })
 }
 
-/// Answers a ListNodes call: every node answers for all, so one address is enough.
-pub fn list_nodes(advertised: &str) -> StringList {
-    StringList { values: vec![advertised.to_owned()] }
+/// Answers a ListNodes call: `host:port` of every node that lives, sorted. Each of them answers for all.
+pub fn list_nodes(nodes: &Nodes) -> StringList {
+    let others = nodes.peers.as_ref().map(Peers::nodes).unwrap_or_default();
+    let living = others.into_iter().filter(|node| node.state != NodeState::Lost);
+    let address = |node: Node| node.address.trim_start_matches("http://").to_owned();
+    let mut values: Vec<String> = living.map(address).collect();
+    if values.is_empty() {
+        values.push(nodes.advertised.clone());
+    }
+    values.sort_unstable();
+    StringList { values }
 }
 
 fn size(asked: u32) -> usize {

@@ -22,4 +22,4 @@ mod switches;
 mod url_status;
 
 pub use metrics::GrpcMetrics;
-pub use service::routes;
+pub use service::{Nodes, routes};

@@ -17,14 +17,22 @@ use super::pump::{Pump, submit_to};
 use super::put_discovered::BatchAcks;
 use super::put_urls::ItemAcks;
 use super::{delete, get_stats, get_urls, health, list_queues, list_urls, pace, switches, url_status};
+use crate::Peers;
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// The gRPC services of a frontier: URLFrontier, health and reflection. `advertised` is the address that clients are
-/// told to use.
+/// Where clients are told to find this node and the others.
+pub struct Nodes {
+    /// The address of this one.
+    pub advertised: String,
+    /// The others, if there are any.
+    pub peers: Option<Peers>,
+}
+
+/// The gRPC services of a frontier: URLFrontier, health and reflection.
 #[must_use]
-pub fn routes(frontier: Frontier, metrics: Arc<GrpcMetrics>, advertised: String) -> Routes {
-    let service = Service { frontier: frontier.clone(), metrics, advertised };
+pub fn routes(frontier: Frontier, metrics: Arc<GrpcMetrics>, nodes: Nodes) -> Routes {
+    let service = Service { frontier: frontier.clone(), metrics, nodes };
     let urlfrontier = UrlFrontierServer::new(service)
         .max_decoding_message_size(limits::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::MESSAGE_BYTES_MAX);
@@ -50,7 +58,7 @@ fn with_reflection(routes: Routes) -> Routes {
 struct Service {
     frontier: Frontier,
     metrics: Arc<GrpcMetrics>,
-    advertised: String,
+    nodes: Nodes,
 }
 
 impl Service {
@@ -73,7 +81,7 @@ impl UrlFrontier for Service {
     type ListURLsStream = BoxStream<'static, Result<wire::UrlItem, Status>>;
 
     async fn list_nodes(&self, _: Request<wire::Empty>) -> Answer<wire::StringList> {
-        Ok(Response::new(list_queues::list_nodes(&self.advertised)))
+        Ok(Response::new(list_queues::list_nodes(&self.nodes)))
     }
 
     async fn list_crawls(&self, _: Request<wire::Local>) -> Answer<wire::StringList> {

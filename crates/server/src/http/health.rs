@@ -37,8 +37,10 @@ async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::NotReady, "the server is stopping").into());
     }
-    app.frontier.readiness().map_err(|reason| Problem::new(Code::NotReady, reason))?;
-    Ok(Json(Health { status: "ready" }))
+    match app.trouble() {
+        Some(reason) => Err(Problem::new(Code::NotReady, reason).into()),
+        None => Ok(Json(Health { status: "ready" })),
+    }
 }
 
 /// The numbers of this process and the totals of the frontier, as Prometheus text.
@@ -47,7 +49,7 @@ async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
 )]
 async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
-    let ready = app.frontier.readiness().is_ok();
+    let ready = app.trouble().is_none();
     // Without totals the rest is still worth reading, above all then.
     let stats = app.frontier.stats().await.ok();
     let mut page = app.metrics.render(stats.as_ref(), ready);

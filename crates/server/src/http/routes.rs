@@ -24,7 +24,11 @@ pub fn router(app: &App) -> Router {
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         .with_state(app.clone());
-    http.merge(grpc(app))
+    let http = http.merge(grpc(app));
+    match &app.peers {
+        Some(peers) => http.merge(peers.routes(app.frontier.clone(), app.roles.clone())),
+        None => http,
+    }
 }
 
 /// The routes with their documentation, in one piece: neither can be without the other.
@@ -38,7 +42,8 @@ fn grpc(app: &App) -> Router {
     let metrics = Arc::new(GrpcMetrics::default());
     let page = metrics.clone();
     app.metrics.annex(move |out| page.render(out));
-    crate::grpc::routes(app.frontier.clone(), metrics, app.config.advertised()).into_axum_router().reset_fallback()
+    let nodes = crate::grpc::Nodes { advertised: app.config.advertised(), peers: app.peers.clone() };
+    crate::grpc::routes(app.frontier.clone(), metrics, nodes).into_axum_router().reset_fallback()
 }
 
 async fn no_such_path(request: Request) -> Response {

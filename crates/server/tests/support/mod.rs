@@ -91,7 +91,7 @@ impl Door {
 
     /// A door to these roles.
     pub fn over(config: Config, roles: Roles) -> Self {
-        let app = App::new(config, frontier(), roles);
+        let app = App::new(config, frontier(), roles, None);
         Self { router: router(&app), app }
     }
 

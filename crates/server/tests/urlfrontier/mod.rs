@@ -16,7 +16,7 @@ use wayleave_api::urlfrontier::{
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::clock::ManualClock;
 use wayleave_engine::memory::Memory;
-use wayleave_server::grpc::{GrpcMetrics, routes};
+use wayleave_server::grpc::{GrpcMetrics, Nodes, routes};
 use wayleave_shard::{Config, Frontier};
 
 /// The clock's time at the start, in seconds.
@@ -37,7 +37,8 @@ pub async fn world() -> World {
     let engine = Arc::new(Memory::new(clock.clone()));
     let frontier = Frontier::open(engine, Config::new(4), &tokio::runtime::Handle::current()).await.unwrap();
     let metrics: Arc<GrpcMetrics> = Arc::default();
-    let routes = routes(frontier.clone(), Arc::clone(&metrics), "localhost:7071".to_owned());
+    let nodes = Nodes { advertised: "localhost:7071".to_owned(), peers: None };
+    let routes = routes(frontier.clone(), Arc::clone(&metrics), nodes);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap().with_nodelay(Some(true));
     let address = incoming.local_addr().unwrap();
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));

@@ -8,6 +8,7 @@ mod groups;
 mod hosts;
 mod list_urls;
 mod lookup_url;
+mod nodes;
 mod parents;
 mod reservations;
 mod roles;
@@ -36,5 +37,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(crawls::get_crawl, crawls::put_crawl, crawls::patch_crawl, crawls::delete_crawl))
         .routes(routes!(crawls::purge_crawl))
         .routes(routes!(stats::get_stats))
+        .routes(routes!(nodes::list_nodes))
         .merge(roles::routes())
 }

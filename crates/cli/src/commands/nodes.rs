@@ -1,0 +1,22 @@
+//! `nodes`: the processes that share the store.
+
+use crate::output::{self, Table};
+use crate::remote::Remote;
+
+/// Prints the nodes.
+///
+/// # Errors
+/// If the server does not answer.
+pub async fn run(remote: &Remote) -> anyhow::Result<()> {
+    let nodes = remote.client.nodes().await?;
+    if remote.json {
+        return output::json(&nodes);
+    }
+    let mut table = Table::new(["node", "name", "address", "state", "shards", "version", "reason"]);
+    for node in nodes.nodes {
+        let id = if node.here { format!("{} *", node.id) } else { node.id };
+        let (state, shards) = (node.state.as_str().to_owned(), node.shards.to_string());
+        table.row([id, node.name, node.address, state, shards, node.version, node.reason]);
+    }
+    table.print()
+}

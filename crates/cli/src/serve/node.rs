@@ -1,0 +1,77 @@
+//! `serve` as one of several nodes: joins the others once the port is open, and hands its shards over before it closes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::oneshot;
+use wayleave_cluster::{Dial, Member, Options, agree};
+use wayleave_core::ids::NodeId;
+use wayleave_core::time::Millis;
+use wayleave_server::{Peers, Server};
+use wayleave_shard::Frontier;
+
+use super::settings::Settings;
+use super::{Signals, Store, announce, roles};
+use crate::exit::Usage;
+
+/// A hand-over takes moments; a store that does not answer must not keep the process.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// Runs a node until it is told to stop.
+pub async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handle) -> anyhow::Result<()> {
+    let Store { engine, shards, place, .. } = store;
+    let signals = Signals::listen()?;
+    let secret = agree(&*engine, random()?).await?;
+    let id = NodeId(random()? as u64);
+    let dial = Dial::new(secret);
+    let frontier = Frontier::join(engine.clone(), wayleave_shard::Config::new(shards), owners, dial.clone());
+    let peers = Peers::new(id, secret);
+    let tell = peers.clone();
+    let roles = roles(engine.clone(), owners, Some(Arc::new(move |role| tell.tell_role(role))));
+    let server = Server::bind(settings.server(), frontier.clone(), roles, Some(peers.clone())).await?;
+    let address = server.local_addr();
+    let options = Options {
+        id,
+        address: format!("http://{}", reachable(settings, address)?),
+        name: settings.node.clone().unwrap_or_else(host_name),
+        ttl: Millis(settings.node_ttl_ms),
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    // Others may call as soon as they know of this node, so it listens before it joins.
+    let serving = tokio::spawn(server.run(async move { _ = stopped.await }));
+    let joined = Member::join(engine, frontier.clone(), dial, options).await;
+    let member = Arc::new(joined.with_context(|| format!("cannot join the nodes that share {place}"))?);
+    peers.joined(member.clone());
+    announce(settings, address, &place, shards);
+    signals.first().await;
+    // Requests are still served, by the new owners, while the shards are handed over.
+    member.leave(LEAVING).await;
+    _ = stop.send(());
+    _ = serving.await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The address at which other nodes reach this one.
+fn reachable(settings: &Settings, bound: SocketAddr) -> Result<String, Usage> {
+    match &settings.advertise {
+        Some(address) => Ok(address.clone()),
+        None if bound.ip().is_unspecified() => Err(Usage(format!(
+            "other nodes cannot reach {bound}: say with --advertise HOST:PORT where this node is found"
+        ))),
+        None => Ok(bound.to_string()),
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn random() -> anyhow::Result<u128> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("the operating system gives no random bits: {error}"))?;
+    Ok(u128::from_ne_bytes(bytes))
+}

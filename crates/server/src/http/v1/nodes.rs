@@ -1,0 +1,30 @@
+//! The nodes that share the store.
+
+use axum::Json;
+use axum::extract::State;
+use wayleave_api::nodes::{Node, NodeState, Nodes};
+
+use crate::http::app::App;
+
+/// All nodes, with what they own; a server that is alone tells of itself.
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = 200, description = "The nodes.", body = Nodes)))]
+pub async fn list_nodes(State(app): State<App>) -> Json<Nodes> {
+    let shards = app.frontier.shards();
+    let nodes = app.peers.as_ref().map_or_else(|| vec![alone(&app)], |peers| peers.nodes());
+    Json(Nodes { nodes, shards })
+}
+
+fn alone(app: &App) -> Node {
+    Node {
+        id: "alone".to_owned(),
+        name: "alone".to_owned(),
+        address: format!("http://{}", app.config.advertised()),
+        state: NodeState::Alive,
+        reason: "this store has one process; PostgreSQL as the engine allows several".to_owned(),
+        shards: app.frontier.shards().into(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: None,
+        expires_at: None,
+        here: true,
+    }
+}

@@ -1,0 +1,87 @@
+//! What the doors know of other nodes: the service that those call, and the list of them. A process that is alone has
+//! none of it.
+
+use std::sync::{Arc, OnceLock};
+
+use wayleave_api::Timestamp;
+use wayleave_api::nodes::{Node, NodeState};
+use wayleave_cluster::{Member, NodeView, service};
+use wayleave_core::ids::NodeId;
+use wayleave_roles::Roles;
+use wayleave_shard::Frontier;
+
+/// The other nodes, as soon as this one has joined them.
+#[derive(Clone)]
+pub struct Peers {
+    id: NodeId,
+    secret: u128,
+    member: Arc<OnceLock<Arc<Member>>>,
+}
+
+impl Peers {
+    /// Of a node that shows others this secret.
+    #[must_use]
+    pub fn new(id: NodeId, secret: u128) -> Self {
+        Self { id, secret, member: Arc::default() }
+    }
+
+    /// The node has joined.
+    pub fn joined(&self, member: Arc<Member>) {
+        // A process joins once; a second member would be a second node.
+        _ = self.member.set(member);
+    }
+
+    /// Tells all other nodes that a role has changed.
+    pub fn tell_role(&self, role: &str) {
+        if let Some(member) = self.member.get() {
+            member.tell_role(role);
+        }
+    }
+
+    pub(crate) fn routes(&self, frontier: Frontier, roles: Roles) -> axum::Router {
+        let peers = self.clone();
+        let hints = move |role: Option<&str>| match (role, peers.member.get()) {
+            (Some(role), _) => roles.nudge(role),
+            (None, Some(member)) => member.nudge(),
+            (None, None) => {}
+        };
+        let service = service(frontier, self.id, self.secret, Arc::new(hints));
+        tonic::service::Routes::new(service).prepare().into_axum_router().reset_fallback()
+    }
+
+    /// Why this node cannot serve, if it cannot.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        match self.member.get() {
+            None => Some("this node has not joined the others yet"),
+            Some(member) if !member.is_alive() => Some("this node has lost its lease: the store cannot be reached"),
+            Some(_) => None,
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        self.member.get().map(|member| member.nodes().iter().map(node).collect()).unwrap_or_default()
+    }
+}
+
+fn node(view: &NodeView) -> Node {
+    let row = &view.row;
+    let (state, reason) = match view.state {
+        wayleave_cluster::NodeState::Alive => (NodeState::Alive, "it renews its lease in time"),
+        wayleave_cluster::NodeState::Leaving => (NodeState::Leaving, "it was stopped and hands its shards over"),
+        wayleave_cluster::NodeState::Lost => {
+            (NodeState::Lost, "it did not renew its lease in time; others take its shards over")
+        }
+    };
+    Node {
+        id: row.id.to_string(),
+        name: row.name.to_string(),
+        address: row.address.to_string(),
+        state,
+        reason: reason.to_owned(),
+        shards: view.shards,
+        version: row.version.to_string(),
+        started_at: Some(Timestamp(row.started_at)),
+        expires_at: Some(Timestamp(row.expires_at)),
+        here: view.here,
+    }
+}
