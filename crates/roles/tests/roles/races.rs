@@ -48,11 +48,13 @@ async fn a_race_for_a_free_role_through_two_nodes_has_one_winner_each_time() {
     assert_eq!(here.counters().unlawful.load(Ordering::Relaxed) + there.counters().unlawful.load(Ordering::Relaxed), 0);
 }
 
+type Hook = (usize, fn(&Memory));
+
 /// A store that lets something else happen between a decision and its write.
 struct Meanwhile {
     inner: Arc<Memory>,
     /// How often, and what.
-    hook: std::sync::Mutex<(usize, fn(&Memory))>,
+    hook: std::sync::Mutex<Hook>,
 }
 
 impl Engine for Meanwhile {

@@ -1,15 +1,18 @@
 //! Long polls: woken at once by this process, soon by others, at the deadline by time; never with a stale primary.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wayleave_core::ids::Epoch;
 use wayleave_core::roles::{Refusal, RoleView};
-use wayleave_core::time::Millis;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::clock::Clock;
+use wayleave_engine::memory::Memory;
 use wayleave_roles::{Config, Roles, Wait, WaitFor};
 
-use crate::support::{acquire, beat, primary, role, two_nodes, vacancy};
+use crate::support::{acquire, beat, primary, role, ttl, two_nodes, vacancy};
 
 const SOON: Duration = Duration::from_millis(251);
 
@@ -78,6 +81,26 @@ async fn a_term_that_runs_out_wakes_them_too_and_a_renewal_does_not() {
     assert!(!standby.is_finished(), "woken while the term lives");
     clock.advance(Millis(1));
     assert_eq!(uuid(&standby.await.unwrap().unwrap()), None);
+}
+
+/// A store whose clock runs with the paused one of the test.
+struct Running(Instant);
+
+impl Clock for Running {
+    fn read(&self) -> Time {
+        Time(1_000_000).after(Millis(self.0.elapsed().as_millis() as u64))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_term_is_told_when_it_comes_and_not_at_the_next_poll() {
+    let roles = Roles::new(Arc::new(Memory::new(Running(Instant::now()))));
+    roles.set(role(), ttl(15_100)).await.unwrap();
+    acquire(&roles, "a").await;
+    let start = Instant::now();
+    let view = roles.primary(&role(), vacancy(60_000)).await.unwrap();
+    assert_eq!(uuid(&view), None);
+    assert!(start.elapsed() <= Duration::from_millis(15_110), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
