@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use wayleave_api::reservations::{ReleaseReservationRequest, ReserveGroupsRequest};
+use wayleave_api::roles::HeartbeatRequest;
 use wayleave_api::urls::{AddResult, AddStatus, UrlToAdd};
 use wayleave_api::{Code, Problem};
 use wayleave_client::{Client, Error, Repeat, Retry};
@@ -129,6 +130,31 @@ async fn a_release_refused_after_a_lost_answer_is_told_apart() {
     let (client, _) = scripted(vec![refusal(Code::NotCurrent)]).await;
     let error = client.release("token", &request).await.expect_err("not current");
     assert!(matches!(error, Error::Refused(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_heartbeat_is_sent_once_and_given_up_in_time() {
+    let request = HeartbeatRequest::new("u");
+    let (client, seen) = scripted(vec![Act::Hang]).await;
+    let error = client.heartbeat("r", &request, Duration::from_secs(5)).await.expect_err("lost");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(seen.await.unwrap(), 1);
+    let (client, seen) = scripted(vec![refusal(Code::Unavailable)]).await;
+    let error = client.heartbeat("r", &request, Duration::from_secs(5)).await.expect_err("unavailable");
+    assert_eq!((error.code(), seen.await.unwrap()), (Some(Code::Unavailable), 1));
+    // One that takes the connection and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let started = std::time::Instant::now();
+    let error = client.heartbeat("r", &request, Duration::from_millis(50)).await.expect_err("too slow");
+    assert!(error.is_outcome_unknown() && started.elapsed() < Duration::from_secs(5), "{error}");
+}
+
+#[tokio::test]
+async fn a_role_released_by_a_lost_answer_is_told_apart() {
+    let (client, _) = scripted(vec![Act::Hang, refusal(Code::NotTheTerm)]).await;
+    let error = client.release_role("r", "u", Some("token")).await.expect_err("not the term");
+    assert!(matches!(error, Error::PerhapsReleased(_)), "{error}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use wayleave_core::invariants::lawful_step;
 use wayleave_core::limits;
 use wayleave_core::names::{RoleName, Uuid};
 use wayleave_core::roles::{
-    self as core, Answer, Ask, Decided, Facts, Refusal, Released, RoleChanges, RoleRow, RoleView, Was, Writes,
+    self as core, Answer, Ask, Decided, Facts, Outcome, Refusal, Released, RoleChanges, RoleRow, RoleView, Was, Writes,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::Millis;
@@ -121,8 +121,13 @@ impl Roles {
         let minted = Token(entropy.to_be_bytes());
         let answer = self.change(role, move |seen, _| {
             // The token tells whether a write of this very call has arrived, whose answer was lost.
-            let token = if seen.term_is(minted) { Some(minted) } else { ask.token };
-            core::heartbeat(&seen.facts, &Ask { token, ..ask.clone() }, entropy)
+            if seen.term_is(minted) {
+                let ask = Ask { token: Some(minted), ..ask.clone() };
+                let mut decided = core::heartbeat(&seen.facts, &ask, entropy)?;
+                decided.answer.outcome = Outcome::Acquired;
+                return Ok(decided);
+            }
+            core::heartbeat(&seen.facts, &ask, entropy)
         });
         let answer = answer.await;
         self.0.counters.on_heartbeat(&answer);

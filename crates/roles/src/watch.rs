@@ -119,6 +119,17 @@ mod tests {
     use wayleave_engine::memory::Memory;
 
     #[tokio::test(start_paused = true)]
+    async fn a_sight_that_has_aged_shows_no_primary_whose_time_is_over() {
+        let (sights, news) = watch::channel(None);
+        let mut news = News(news);
+        let facts =
+            Facts { role: "r".into(), row: None, standbys: Vec::new(), origin: None, now: Time(1_000), incarnation: 0 };
+        sights.send_replace(Some(Ok(Arc::new((facts, Instant::now())))));
+        tokio::time::advance(Duration::from_millis(600)).await;
+        assert_eq!(news.next().await.unwrap().now, Time(1_600));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_role_is_watched_by_one_task_while_somebody_waits_and_by_none_afterwards() {
         let roles = Roles::new(Arc::new(Memory::new(ManualClock::new(Time(1_000)))));
         let wait = Wait { what: WaitFor::Primary(Default::default()), time: Millis(1_000) };

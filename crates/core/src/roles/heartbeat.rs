@@ -104,7 +104,8 @@ fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     let live = row.live(now);
     if let Some(term) = row.term.as_ref().filter(|term| term.holder.uuid == candidate.uuid) {
         let proven = ask.token == Some(term.token);
-        let may_resume = candidate.ready && !term.step_down && !quiet && term.epoch == row.epoch;
+        // Past a change of store the last epoch is another than the term's: somebody may have had the role since.
+        let may_resume = candidate.ready && !term.step_down && term.epoch == row.epoch;
         if proven && (live.is_some() || may_resume) {
             return Ok(Outcome::Renewed);
         }

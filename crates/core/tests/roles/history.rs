@@ -14,7 +14,7 @@ enum Step {
     Beat(u8, Option<bool>, bool, u8),
     Release(u8, bool),
     Ttl(u64),
-    StepDown,
+    LetGo,
     Delete,
     FailOver,
 }
@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(who, token, ready, priority)| Step::Beat(who, token, ready, priority)),
         1 => (0..4u8, any::<bool>()).prop_map(|(who, token)| Step::Release(who, token)),
         1 => prop_oneof![Just(1_000u64), Just(2_000), Just(500)].prop_map(Step::Ttl),
-        1 => Just(Step::StepDown),
+        1 => Just(Step::LetGo),
         1 => Just(Step::Delete),
         1 => Just(Step::FailOver),
     ]
@@ -45,6 +45,46 @@ impl Model {
     }
 }
 
+/// One heartbeat, held against what the model remembers.
+fn beat(
+    world: &mut World,
+    model: &mut Model,
+    who: u8,
+    own: Option<bool>,
+    (ready, priority): (bool, u8),
+) -> Result<(), TestCaseError> {
+    let now = world.facts.now;
+    let uuid = format!("c{who}");
+    let known = world.tokens.get(&uuid).copied();
+    let token = own.and_then(|own| if own { known } else { Some(Token([255; 16])) });
+    let told = world.beat_with(Candidate { ready, priority, ..candidate(&uuid) }, token);
+    match (&told, model.alive(now)) {
+        (Ok(told), Some((holder, secret, until))) if *holder == uuid => {
+            prop_assert_eq!(token, Some(*secret), "a renewal without the token");
+            prop_assert_eq!(told.outcome, Outcome::Renewed);
+            prop_assert!(now.after(told.remaining) >= *until, "a promise was cut short");
+        }
+        (Ok(told), Some(_)) => prop_assert_eq!(told.outcome, Outcome::Standby),
+        (Ok(told), None) => {
+            prop_assert!(ready || told.outcome == Outcome::Standby, "one that was not ready is primary");
+            prop_assert!(!model.quiet || told.outcome == Outcome::Standby, "granted in the quiet time");
+        }
+        (Err(refusal), Some((holder, secret, _))) => {
+            prop_assert!(matches!(refusal, Refusal::DuplicateIdentity { .. }), "{}", refusal);
+            prop_assert!(*holder == uuid && token != Some(*secret));
+        }
+        (Err(refusal), None) => prop_assert!(false, "refused without a primary: {}", refusal),
+    }
+    if let Ok(told) = told.as_ref()
+        && let Some(secret) = told.token
+    {
+        model.promise = Some((uuid, secret, now.after(told.remaining)));
+    }
+    // The quiet time begins when somebody notices.
+    model.quiet = world.facts.row.as_ref().is_some_and(|row| row.quiet_until > now);
+    Ok(())
+}
+
 fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     let mut world = World::new();
     let mut model = Model::default();
@@ -53,38 +93,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
         let now = world.facts.now;
         match step {
             Step::Pass(ms) => world.pass(*ms),
-            Step::Beat(who, own, ready, priority) => {
-                let uuid = format!("c{who}");
-                let known = world.tokens.get(&uuid).copied();
-                let token = own.and_then(|own| if own { known } else { Some(Token([255; 16])) });
-                let asker = Candidate { ready: *ready, priority: *priority, ..candidate(&uuid) };
-                let told = world.beat_with(asker, token);
-                let alive = model.alive(now).cloned();
-                match (&told, &alive) {
-                    (Ok(told), Some((holder, secret, until))) if *holder == uuid => {
-                        prop_assert_eq!(token, Some(*secret), "a renewal without the token");
-                        prop_assert_eq!(told.outcome, Outcome::Renewed);
-                        prop_assert!(now.after(told.remaining) >= *until, "a promise was cut short");
-                    }
-                    (Ok(told), Some(_)) => prop_assert_eq!(told.outcome, Outcome::Standby),
-                    (Ok(told), None) => {
-                        prop_assert!(*ready || told.outcome == Outcome::Standby, "one that was not ready is primary");
-                        prop_assert!(!model.quiet || told.outcome == Outcome::Standby, "granted in the quiet time");
-                    }
-                    (Err(refusal), Some((holder, secret, _))) => {
-                        prop_assert!(matches!(refusal, Refusal::DuplicateIdentity { .. }), "{}", refusal);
-                        prop_assert!(*holder == uuid && token != Some(*secret));
-                    }
-                    (Err(refusal), None) => prop_assert!(false, "refused without a primary: {}", refusal),
-                }
-                if let Ok(told) = told.as_ref()
-                    && let Some(secret) = told.token
-                {
-                    model.promise = Some((uuid, secret, now.after(told.remaining)));
-                }
-                // The quiet time begins when somebody notices.
-                model.quiet = world.facts.row.as_ref().is_some_and(|row| row.quiet_until > now);
-            }
+            Step::Beat(who, own, ready, priority) => beat(&mut world, &mut model, *who, *own, (*ready, *priority))?,
             Step::Release(who, own) => {
                 let uuid = format!("c{who}");
                 let token = world.tokens.get(&uuid).copied().filter(|_| *own);
@@ -96,7 +105,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                 }
             }
             Step::Ttl(ms) => drop(world.set_ttl(*ms)),
-            Step::StepDown => prop_assert_eq!(world.step_down().is_ok(), model.alive(now).is_some()),
+            Step::LetGo => prop_assert_eq!(world.step_down().is_ok(), model.alive(now).is_some()),
             Step::Delete => drop(world.delete()),
             Step::FailOver => {
                 world.facts.incarnation += 1;
@@ -142,7 +151,7 @@ fn run_with_losses(steps: &[Step]) -> Result<(), TestCaseError> {
                 drop(world.release(&uuid, token));
             }
             Step::Ttl(_) => {}
-            Step::StepDown => drop(world.step_down()),
+            Step::LetGo => drop(world.step_down()),
             Step::Delete => drop(world.delete()),
             Step::FailOver => world.fail_over_losing_the_last_write(),
         }

@@ -1,0 +1,8 @@
+//! Roles over real engines: every story on memory and on disk, races between nodes, outages, lost answers, long polls.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod failures;
+mod races;
+mod stories;
+mod support;
+mod waiting;

@@ -1,0 +1,162 @@
+//! Many candidates through two nodes at once: one primary per epoch, and no epoch twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::FutureExt;
+use futures::future::join_all;
+use tokio::sync::Barrier;
+use wayleave_core::ids::{Epoch, ShardId, Token};
+use wayleave_core::limits;
+use wayleave_core::roles::{Outcome, Refusal, RoleRow, RoleSettings, Term, Was};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::rows::role as rows;
+use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Memory, Pending, Row, Scan, Value, Write};
+use wayleave_roles::Roles;
+
+use crate::support::{ask, beat, role, two_nodes};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_race_for_a_free_role_through_two_nodes_has_one_winner_each_time() {
+    let (_, _, here, there) = two_nodes();
+    let mut holders: BTreeMap<Epoch, String> = BTreeMap::new();
+    for round in 0..50 {
+        let start = Arc::new(Barrier::new(8));
+        let racers = (0..8).map(|n| {
+            let (roles, start) = (if n % 2 == 0 { here.clone() } else { there.clone() }, start.clone());
+            tokio::spawn(async move {
+                start.wait().await;
+                (n, beat(&roles, &format!("c{n}"), None).await)
+            })
+        });
+        let mut winners = Vec::new();
+        for (n, told) in join_all(racers).await.into_iter().map(Result::unwrap) {
+            // Overtaken too often is an answer too, and changes nothing.
+            let Ok(told) = told else { continue };
+            if told.outcome != Outcome::Standby {
+                assert_eq!(told.outcome, Outcome::Acquired, "{}", told.reason);
+                winners.push((n, told.epoch, told.token.unwrap()));
+            }
+        }
+        let [(n, epoch, token)] = winners[..] else { panic!("round {round}: {winners:?}") };
+        assert_eq!(epoch, Epoch(round + 1));
+        assert_eq!(holders.insert(epoch, format!("c{n}")), None);
+        let released = there.release(role(), format!("c{n}").into(), Some(token)).await.unwrap();
+        assert_eq!(released.was, Was::Primary);
+    }
+    assert_eq!(here.counters().unlawful.load(Ordering::Relaxed) + there.counters().unlawful.load(Ordering::Relaxed), 0);
+}
+
+type Hook = (usize, fn(&Memory));
+
+/// A store that lets something else happen between a decision and its write.
+struct Meanwhile {
+    inner: Arc<Memory>,
+    /// How often, and what.
+    hook: std::sync::Mutex<Hook>,
+}
+
+impl Engine for Meanwhile {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        self.inner.own(shard, expects)
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
+        self.inner.get_many(keys)
+    }
+
+    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
+        self.inner.scan_many(scans)
+    }
+
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        self.inner.look(scans)
+    }
+
+    fn commit(&self, batch: Batch) -> Commit {
+        let mut hook = self.hook.lock().unwrap();
+        if hook.0 > 0 {
+            hook.0 -= 1;
+            hook.1(&self.inner);
+        }
+        self.inner.commit(batch)
+    }
+}
+
+/// Makes `b` the primary in the store, behind everybody's back.
+fn take_over(engine: &Memory) {
+    write(engine, 9);
+}
+
+/// Changes the role again and again: each time it is another row.
+fn overtake(engine: &Memory) {
+    static VERSION: AtomicU64 = AtomicU64::new(100);
+    write(engine, VERSION.fetch_add(1, Ordering::Relaxed));
+}
+
+fn write(engine: &Memory, version: u64) {
+    let now = engine.now();
+    let term = Term {
+        holder: ask("b", None).candidate,
+        token: Token([7; 16]),
+        epoch: Epoch(9),
+        granted_at: now,
+        renewed_at: now,
+        expires_at: now.after(Millis(15_000)),
+        step_down: false,
+    };
+    let row = RoleRow {
+        version,
+        settings: RoleSettings::default(),
+        epoch: Epoch(9),
+        term: Some(term),
+        vacant_since: now,
+        released: None,
+        avoided: None,
+        incarnation: 0,
+        quiet_until: Time::ZERO,
+    };
+    let write = Write { key: rows::key(&role()), value: Some(rows::encode(&row)) };
+    let batch = Batch { writes: vec![write], ..Batch::default() };
+    engine.commit(batch).now_or_never().expect("at once").unwrap();
+}
+
+fn meanwhile() -> (Arc<Meanwhile>, Roles) {
+    let (inner, ..) = two_nodes();
+    let engine = Arc::new(Meanwhile { inner, hook: std::sync::Mutex::new((0, |_| {})) });
+    let roles = Roles::new(engine.clone());
+    (engine, roles)
+}
+
+#[tokio::test]
+async fn a_late_heartbeat_is_decided_again_on_what_is_there_and_never_written_over_it() {
+    let (engine, roles) = meanwhile();
+    *engine.hook.lock().unwrap() = (1, take_over);
+    let told = beat(&roles, "a", None).await.unwrap();
+    assert_eq!((told.outcome, told.holder.as_deref(), told.epoch), (Outcome::Standby, Some("b"), Epoch(9)));
+    assert_eq!(roles.counters().conflicts.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_late_release_does_not_end_the_term_of_another() {
+    let (engine, roles) = meanwhile();
+    let told = beat(&roles, "a", None).await.unwrap();
+    *engine.hook.lock().unwrap() = (1, take_over);
+    let released = roles.release(role(), "a".into(), told.token).await;
+    assert!(matches!(released, Err(Refusal::NotTheTerm { .. })), "{released:?}");
+    assert_eq!(roles.now(&role()).await.unwrap().primary.unwrap().epoch, Epoch(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn being_overtaken_again_and_again_ends_in_a_clear_refusal() {
+    let (engine, roles) = meanwhile();
+    *engine.hook.lock().unwrap() = (usize::MAX, overtake);
+    let refusal = beat(&roles, "a", None).await.unwrap_err();
+    assert!(matches!(&refusal, Refusal::Unavailable(why) if why.contains("first")), "{refusal}");
+    assert_eq!(roles.counters().conflicts.load(Ordering::Relaxed), limits::ROLE_TRIES_MAX as u64);
+}

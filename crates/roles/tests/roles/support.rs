@@ -1,0 +1,63 @@
+//! Candidates with little to say, and a store whose clock stands still until told.
+
+use std::sync::Arc;
+
+use wayleave_core::ids::{Epoch, Token};
+use wayleave_core::metadata::Metadata;
+use wayleave_core::names::RoleName;
+use wayleave_core::roles::{Answer, Ask, Candidate, Refusal, RoleChanges};
+use wayleave_core::settings::Change;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::clock::ManualClock;
+use wayleave_engine::memory::Memory;
+use wayleave_roles::{Roles, Wait, WaitFor};
+
+pub fn role() -> RoleName {
+    "indexer".into()
+}
+
+pub fn ask(uuid: &str, token: Option<Token>) -> Ask {
+    let candidate = Candidate {
+        uuid: uuid.into(),
+        address: Some(format!("http://{uuid}").into()),
+        metadata: Metadata::default(),
+        ready: true,
+        priority: 5,
+        interval: None,
+    };
+    Ask { candidate, token }
+}
+
+pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<Answer, Refusal> {
+    roles.heartbeat(role(), ask(uuid, token)).await
+}
+
+/// A heartbeat that must make its sender primary.
+pub async fn acquire(roles: &Roles, uuid: &str) -> (Token, Epoch) {
+    let told = beat(roles, uuid, None).await.unwrap();
+    (told.token.unwrap_or_else(|| panic!("not primary: {}", told.reason)), told.epoch)
+}
+
+pub async fn holder(roles: &Roles) -> Option<String> {
+    roles.now(&role()).await.unwrap().primary.map(|primary| primary.uuid.to_string())
+}
+
+pub fn ttl(ms: u64) -> RoleChanges {
+    RoleChanges { ttl: Change::Set(Millis(ms)), mode: Change::Keep }
+}
+
+pub const fn primary(ms: u64) -> Wait {
+    Wait { what: WaitFor::Primary(Epoch(0)), time: Millis(ms) }
+}
+
+pub const fn vacancy(ms: u64) -> Wait {
+    Wait { what: WaitFor::Vacancy(None), time: Millis(ms) }
+}
+
+/// A store in memory, its clock, and two nodes over it.
+pub fn two_nodes() -> (Arc<Memory>, ManualClock, Roles, Roles) {
+    let clock = ManualClock::new(Time(1_000_000));
+    let engine = Arc::new(Memory::new(clock.clone()));
+    let (a, b) = (Roles::new(engine.clone()), Roles::new(engine.clone()));
+    (engine, clock, a, b)
+}

@@ -1,0 +1,147 @@
+//! Long polls: woken at once by this process, soon by others, at the deadline by time; never with a stale primary.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use wayleave_core::ids::Epoch;
+use wayleave_core::roles::{Refusal, RoleView};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::clock::Clock;
+use wayleave_engine::memory::Memory;
+use wayleave_roles::{Config, Roles, Wait, WaitFor};
+
+use crate::support::{acquire, beat, primary, role, ttl, two_nodes, vacancy};
+
+const SOON: Duration = Duration::from_millis(251);
+
+/// Begins to wait; returns when the wait has begun.
+async fn waiting(roles: &Roles, wait: Wait) -> JoinHandle<Result<RoleView, Refusal>> {
+    let before = roles.waiting();
+    let handle = tokio::spawn({
+        let roles = roles.clone();
+        async move { roles.primary(&role(), wait).await }
+    });
+    while roles.waiting() == before {
+        tokio::task::yield_now().await;
+    }
+    handle
+}
+
+fn uuid(view: &RoleView) -> Option<&str> {
+    view.primary.as_ref().map(|primary| &*primary.uuid)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_through_this_node_wakes_at_once_and_through_another_soon() {
+    let (_, _, here, there) = two_nodes();
+    let (mine, other) = (waiting(&here, primary(60_000)).await, waiting(&there, primary(60_000)).await);
+    let start = Instant::now();
+    acquire(&here, "a").await;
+    assert_eq!(uuid(&mine.await.unwrap().unwrap()), Some("a"));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(uuid(&other.await.unwrap().unwrap()), Some("a"));
+    assert!(start.elapsed() <= SOON, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_from_another_node_wakes_at_once() {
+    let (_, _, here, there) = two_nodes();
+    let other = waiting(&there, primary(60_000)).await;
+    // Past the first look of the watch.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let start = Instant::now();
+    acquire(&here, "a").await;
+    there.nudge("indexer");
+    assert_eq!(uuid(&other.await.unwrap().unwrap()), Some("a"));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a9_a_release_wakes_those_who_wait_for_the_vacancy_at_once() {
+    let (_, _, here, _) = two_nodes();
+    let (token, _) = acquire(&here, "a").await;
+    let standby = waiting(&here, vacancy(60_000)).await;
+    let start = Instant::now();
+    here.release(role(), "a".into(), Some(token)).await.unwrap();
+    assert_eq!(uuid(&standby.await.unwrap().unwrap()), None);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_runs_out_wakes_them_too_and_a_renewal_does_not() {
+    let (_, clock, here, _) = two_nodes();
+    let (token, _) = acquire(&here, "a").await;
+    let standby = waiting(&here, vacancy(60_000)).await;
+    clock.advance(Millis(14_000));
+    beat(&here, "a", Some(token)).await.unwrap();
+    clock.advance(Millis(14_999));
+    tokio::time::sleep(SOON).await;
+    assert!(!standby.is_finished(), "woken while the term lives");
+    clock.advance(Millis(1));
+    assert_eq!(uuid(&standby.await.unwrap().unwrap()), None);
+}
+
+/// A store whose clock runs with the paused one of the test.
+struct Running(Instant);
+
+impl Clock for Running {
+    fn read(&self) -> Time {
+        Time(1_000_000).after(Millis(self.0.elapsed().as_millis() as u64))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_term_is_told_when_it_comes_and_not_at_the_next_poll() {
+    let roles = Roles::new(Arc::new(Memory::new(Running(Instant::now()))));
+    roles.set(role(), ttl(15_100)).await.unwrap();
+    acquire(&roles, "a").await;
+    let start = Instant::now();
+    let view = roles.primary(&role(), vacancy(60_000)).await.unwrap();
+    assert_eq!(uuid(&view), None);
+    assert!(start.elapsed() <= Duration::from_millis(15_110), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_of_a_lower_epoch_does_not_count() {
+    let (_, _, here, there) = two_nodes();
+    let (token, _) = acquire(&here, "a").await;
+    let at_least_2 = Wait { what: WaitFor::Primary(Epoch(2)), time: Millis(1_000) };
+    let none = here.primary(&role(), at_least_2).await.unwrap();
+    assert_eq!(uuid(&none), None);
+    assert!(none.reason.contains("lower than epoch 2"), "{}", none.reason);
+    let second = waiting(&here, Wait { time: Millis(60_000), ..at_least_2 }).await;
+    there.release(role(), "a".into(), Some(token)).await.unwrap();
+    acquire(&there, "b").await;
+    assert_eq!(uuid(&second.await.unwrap().unwrap()), Some("b"));
+    let past = Wait { what: WaitFor::Vacancy(Some(Epoch(2))), time: Millis(60_000) };
+    assert_eq!(uuid(&here.primary(&role(), past).await.unwrap()), Some("b"), "the first term is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_ends_with_its_time_and_says_why_there_is_none() {
+    let (_, _, here, _) = two_nodes();
+    let start = Instant::now();
+    let view = here.primary(&role(), primary(3_000)).await.unwrap();
+    assert_eq!((uuid(&view), start.elapsed()), (None, Duration::from_secs(3)));
+    assert!(view.reason.contains("nobody has asked"), "{}", view.reason);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_ends_the_wait_with_a_refusal() {
+    let (engine, _, here, _) = two_nodes();
+    let waiter = waiting(&here, primary(60_000)).await;
+    engine.begin_outage("the cable is out");
+    assert!(matches!(waiter.await.unwrap(), Err(Refusal::Unavailable(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_bounded() {
+    let (engine, ..) = two_nodes();
+    let roles = Roles::with(engine, Config { waiters_max: 2, ..Config::default() });
+    let _first = waiting(&roles, primary(60_000)).await;
+    let _second = waiting(&roles, primary(60_000)).await;
+    assert_eq!(roles.primary(&role(), primary(60_000)).await, Err(Refusal::Overloaded));
+    assert!(roles.primary(&role(), primary(0)).await.is_ok(), "who does not wait is served");
+}
