@@ -15,13 +15,23 @@ use wayleave_engine::rows::role as rows;
 use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Memory, Pending, Row, Scan, Value, Write};
 use wayleave_roles::Roles;
 
-use crate::support::{ask, beat, role, two_nodes};
+use crate::support::{ask, beat, database, role, two_nodes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_race_for_a_free_role_through_two_nodes_has_one_winner_each_time() {
     let (_, _, here, there) = two_nodes();
+    race(here, there, 50).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_race_through_two_nodes_over_one_database_has_one_winner_each_time() {
+    let [here, there] = database().await.map(Roles::new);
+    race(here, there, 20).await;
+}
+
+async fn race(here: Roles, there: Roles, rounds: u64) {
     let mut holders: BTreeMap<Epoch, String> = BTreeMap::new();
-    for round in 0..50 {
+    for round in 0..rounds {
         let start = Arc::new(Barrier::new(8));
         let racers = (0..8).map(|n| {
             let (roles, start) = (if n % 2 == 0 { here.clone() } else { there.clone() }, start.clone());

@@ -93,6 +93,12 @@ macro_rules! on_every_engine {
                 super::$story(std::sync::Arc::new(engine)).await;
             })*
         }
+        mod in_a_database {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $story() {
+                let [engine, _] = crate::support::database().await;
+                super::$story(engine).await;
+            })*
+        }
     };
 }
 

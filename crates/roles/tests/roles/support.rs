@@ -8,9 +8,12 @@ use wayleave_core::names::RoleName;
 use wayleave_core::roles::{Answer, Ask, Candidate, Refusal, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
+use wayleave_engine::Engine;
 use wayleave_engine::clock::ManualClock;
 use wayleave_engine::memory::Memory;
+use wayleave_engine_postgres::{Options, Postgres};
 use wayleave_roles::{Roles, Wait, WaitFor};
+use wayleave_testbed::Cluster;
 
 pub fn role() -> RoleName {
     "indexer".into()
@@ -52,6 +55,14 @@ pub const fn primary(ms: u64) -> Wait {
 
 pub const fn vacancy(ms: u64) -> Wait {
     Wait { what: WaitFor::Vacancy(None), time: Millis(ms) }
+}
+
+/// A database of its own, as two nodes have it open.
+pub async fn database() -> [Arc<dyn Engine>; 2] {
+    let url = Cluster::shared().await.fresh_database().await;
+    let first = Postgres::open(&url, Options::default()).await.unwrap();
+    let second = Postgres::open(&url, Options::default()).await.unwrap();
+    [Arc::new(first), Arc::new(second)]
 }
 
 /// A store in memory, its clock, and two nodes over it.
