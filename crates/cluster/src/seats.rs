@@ -98,8 +98,8 @@ impl Seats {
         let interval = self.shared.options.interval();
         let calm = Millis(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
         let steps = cluster::plan(&View { me, now: seen.now, calm, nodes: &seen.nodes, seats: &seen.seats });
-        let takes: Vec<ShardId> = steps.iter().filter_map(|step| take(step)).collect();
-        let gives: Vec<(ShardId, Option<NodeId>)> = steps.iter().filter_map(|step| give(step)).collect();
+        let takes: Vec<ShardId> = steps.iter().filter_map(take).collect();
+        let gives: Vec<(ShardId, Option<NodeId>)> = steps.iter().filter_map(give).collect();
         if !takes.is_empty() {
             self.take(&seen, &takes).await?;
         }
