@@ -15,9 +15,9 @@ use crate::scenario;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = scenario::HELP)]
 pub struct BenchArgs {
-    /// The server to measure, on this machine
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7071")]
-    pub address: String,
+    /// The server to measure, on this machine; several nodes of one store with commas between: clients spread over them
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7071", value_delimiter = ',')]
+    pub address: Vec<String>,
 
     /// A second server of the URLFrontier protocol to measure in turns with the first
     #[arg(long, value_name = "HOST:PORT")]
@@ -74,6 +74,11 @@ pub struct BenchArgs {
     /// Print JSON for scripts instead of a table
     #[arg(long)]
     pub json: bool,
+
+    /// Visit a few hosts again and again, through all addresses, and tell the longest pause of any of them, visits at
+    /// once and visits too soon: to be run while nodes come and go
+    #[arg(long, conflicts_with_all = ["beside", "null_address", "scenario"])]
+    pub churn: bool,
 
     /// Serve as a null server instead of measuring
     #[arg(long)]

@@ -4,6 +4,7 @@
 //! how any server works inside; it speaks the wire like anybody else and asks the kernel what a process used.
 
 mod args;
+mod churn;
 mod codec;
 mod get;
 mod latency;

@@ -47,6 +47,7 @@ struct Page {
 }
 
 /// A connection to a server's native API.
+#[derive(Clone)]
 pub struct Native {
     client: Client,
     base: String,

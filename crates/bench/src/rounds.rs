@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 use tokio::io::AsyncReadExt;
 
 use crate::args::BenchArgs;
+use crate::churn;
 use crate::get::{Appetite, get};
 use crate::native::Native;
 use crate::null::serve_null;
@@ -36,6 +37,12 @@ const FILL_STREAM: u64 = 16;
 pub async fn run(args: BenchArgs) -> Result<()> {
     if args.null {
         return run_null(&args).await;
+    }
+    if args.churn {
+        let seen = churn::run(&args).await?;
+        let text = if args.json { serde_json::to_string_pretty(&seen)? + "\n" } else { seen.to_string() };
+        print!("{text}");
+        return Ok(());
     }
     let lines = measure(&args).await?;
     if args.json {
@@ -117,13 +124,13 @@ impl<'a> Runner<'a> {
         }
         let crawl = self.scenario.crawl();
         if self.scenario.is_native() {
-            Native::new(self.target.address, &crawl)?.without_delay().await?;
+            Native::new(self.target.address(0)?, &crawl)?.without_delay().await?;
         } else {
             self.target.without_delay(&crawl).await?;
         }
         let lacking = self.args.urls.saturating_sub(self.target.scheduled(&crawl).await?);
         if lacking > 0 {
-            let channel = self.target.channel().await?;
+            let channel = self.target.channel(0).await?;
             put(channel, Arc::clone(&self.fill), Form::Single, FILL_TIME, lacking)
                 .await
                 .context("filling the queues")?;
@@ -143,24 +150,35 @@ impl<'a> Runner<'a> {
                 Ok(if out { got } else { put })
             }
             Load::NativePut => {
-                let client = Native::new(self.target.address, &crawl)?;
-                let time = |source: &Arc<Mutex<Source>>| client.put(Arc::clone(source), time, ROUND_URLS_MAX);
-                Ok(together(&try_join_all(self.sources.iter().map(time)).await?))
+                let clients = self.natives(&crawl)?;
+                let puts = self.sources.iter().zip(&clients);
+                let put = |(source, client): (&Arc<Mutex<Source>>, &Native)| {
+                    let (client, source) = (client.clone(), Arc::clone(source));
+                    async move { client.put(source, time, ROUND_URLS_MAX).await }
+                };
+                Ok(together(&try_join_all(puts.map(put)).await?))
             }
             Load::NativeCycle => {
-                let client = Native::new(self.target.address, &crawl)?;
-                let holders: Vec<String> = (0..CLIENTS).map(|no| format!("bench-{no}")).collect();
-                let cycles = holders.iter().map(|holder| client.cycle(holder, time));
+                let clients = self.natives(&crawl)?;
+                let cycles = clients
+                    .iter()
+                    .enumerate()
+                    .map(|(no, client)| async move { client.cycle(&format!("bench-{no}"), time).await });
                 Ok(together(&try_join_all(cycles).await?))
             }
         }
     }
 
+    /// A client of the native API for each load, spread over the nodes.
+    fn natives(&self, crawl: &str) -> Result<Vec<Native>> {
+        (0..usize::try_from(CLIENTS)?).map(|client| Native::new(self.target.address(client)?, crawl)).collect()
+    }
+
     /// Streams run as tasks of their own, so that they use more than one core where there are more.
     async fn puts(&self, streams: u64, form: Form, time: Duration) -> Result<Done> {
         let mut tasks = Vec::new();
-        for source in self.sources.iter().take(usize::try_from(streams)?) {
-            let channel = self.target.channel().await?;
+        for (client, source) in self.sources.iter().take(usize::try_from(streams)?).enumerate() {
+            let channel = self.target.channel(client).await?;
             tasks.push(tokio::spawn(put(channel, Arc::clone(source), form, time, ROUND_URLS_MAX)));
         }
         all_of(tasks).await
@@ -168,8 +186,8 @@ impl<'a> Runner<'a> {
 
     async fn gets(&self, clients: u64, appetite: Appetite, time: Duration) -> Result<Done> {
         let mut tasks = Vec::new();
-        for _ in 0..clients {
-            let (channel, crawl) = (self.target.channel().await?, self.scenario.crawl());
+        for client in 0..usize::try_from(clients)? {
+            let (channel, crawl) = (self.target.channel(client).await?, self.scenario.crawl());
             tasks.push(tokio::spawn(async move { get(channel, &crawl, appetite, time).await }));
         }
         all_of(tasks).await

@@ -23,7 +23,8 @@ It fills the server it measures with URLs of crawls named bench-*: give it a ser
 Examples:
   wayleave bench --scenario put,get-10x1 --pid $(pgrep -x wayleave)
   wayleave bench --beside 127.0.0.1:7072 --json > result.json
-  wayleave bench --null --listen 127.0.0.1:7073";
+  wayleave bench --null --listen 127.0.0.1:7073
+  wayleave bench --address 127.0.0.1:7071,127.0.0.1:7072 --churn --seconds 60   while nodes come and go";
 
 /// What a scenario does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,8 +28,8 @@ pub enum Side {
 pub struct Target {
     /// Its column.
     pub side: Side,
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it listens; several, if it is several nodes.
+    pub addresses: Vec<SocketAddr>,
     /// Its process, if it is known.
     pub pid: Option<u32>,
     /// The null server's process ends with this.
@@ -40,9 +40,13 @@ impl Target {
     /// The servers that the arguments name.
     pub async fn all(args: &BenchArgs) -> Result<Vec<Self>> {
         let known = async |side, address: &str, pid| -> Result<Self> {
-            Ok(Self { side, address: loopback(address).await?, pid, _child: None })
+            Ok(Self { side, addresses: vec![loopback(address).await?], pid, _child: None })
         };
-        let mut targets = vec![known(Side::Main, &args.address, args.pid).await?];
+        let mut nodes = Vec::with_capacity(args.address.len());
+        for address in &args.address {
+            nodes.push(loopback(address).await?);
+        }
+        let mut targets = vec![Self { side: Side::Main, addresses: nodes, pid: args.pid, _child: None }];
         if let Some(address) = &args.beside {
             targets.push(known(Side::Beside, address, args.beside_pid).await?);
         }
@@ -52,22 +56,31 @@ impl Target {
             None => targets.push(start_null().await?),
         }
         for target in &targets {
-            target.channel().await?;
+            for client in 0..target.addresses.len() {
+                target.channel(client).await?;
+            }
         }
         Ok(targets)
     }
 
-    /// A connection of its own.
-    pub async fn channel(&self) -> Result<Channel> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?;
+    /// The node that a client is to use.
+    pub fn address(&self, client: usize) -> Result<SocketAddr> {
+        let node = self.addresses.get(client % self.addresses.len().max(1));
+        node.copied().context("no address was given")
+    }
+
+    /// A connection of its own for a client.
+    pub async fn channel(&self, client: usize) -> Result<Channel> {
+        let address = self.address(client)?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
         let endpoint = endpoint.tcp_nodelay(true).connect_timeout(Duration::from_secs(5));
-        let help = || format!("no gRPC server answers at {}; start one with 'wayleave serve'", self.address);
+        let help = || format!("no gRPC server answers at {address}; start one with 'wayleave serve'");
         endpoint.connect().await.with_context(help)
     }
 
     /// URLs that a crawl has scheduled.
     pub async fn scheduled(&self, crawl: &str) -> Result<u64> {
-        let mut client = UrlFrontierClient::new(self.channel().await?);
+        let mut client = UrlFrontierClient::new(self.channel(0).await?);
         let params = QueueWithinCrawlParams { crawl_id: crawl.to_owned(), ..Default::default() };
         Ok(client.get_stats(params).await?.into_inner().size)
     }
@@ -75,7 +88,7 @@ impl Target {
     /// Takes politeness out of a crawl, so that it does not cap the rate. Servers that know no delay of a crawl take
     /// it for all.
     pub async fn without_delay(&self, crawl: &str) -> Result<()> {
-        let mut client = UrlFrontierClient::new(self.channel().await?);
+        let mut client = UrlFrontierClient::new(self.channel(0).await?);
         let params = QueueDelayParams { crawl_id: crawl.to_owned(), ..Default::default() };
         client.set_delay(params).await?;
         Ok(())
@@ -97,5 +110,5 @@ async fn start_null() -> Result<Target> {
     BufReader::new(output).read_line(&mut line).await?;
     let address = line.trim().rsplit(' ').next().unwrap_or_default();
     let address = address.parse().with_context(|| format!("the null server said '{}'", line.trim()))?;
-    Ok(Target { side: Side::Null, address, pid: child.id(), _child: Some(child) })
+    Ok(Target { side: Side::Null, addresses: vec![address], pid: child.id(), _child: Some(child) })
 }

@@ -19,6 +19,7 @@ use wayleave_core::limits;
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Engine, Error, Expect, Fence, rows};
 
+use crate::ask::Ask;
 use crate::config::Config;
 use crate::cycle::{self, Cycle, Failure};
 use crate::filter::Filter;
@@ -36,6 +37,9 @@ const REOPEN_AFTER: Duration = Duration::from_millis(500);
 
 /// Between two slices of the filter's learning while nothing else happens.
 const LEARN_EVERY: Duration = Duration::from_millis(1);
+
+/// After a visit was asked for, so many turns are kept short: the next one would wait for a long one.
+const AWAITED_TURNS: u32 = 64;
 
 /// What an owner is given.
 pub(crate) struct Post {
@@ -62,6 +66,8 @@ pub(crate) struct Owner {
     pub filter: Filter,
     pub jobs: VecDeque<QueueId>,
     pub cycle: Cycle,
+    /// Turns for which a visit is likely to be asked for, as it was shortly before.
+    awaited: u32,
     epoch: Epoch,
     seq: u64,
     log: HotLog,
@@ -212,6 +218,7 @@ impl Owner {
             state,
             jobs,
             cycle: Cycle::default(),
+            awaited: 0,
             epoch,
             seq,
             log,
@@ -254,7 +261,8 @@ impl Owner {
         self.share_totals();
         let mut puts = crate::put::Puts::default();
         let mut next = first;
-        let mut left = limits::SHARD_BATCH_MAX;
+        let mut left = if self.awaited > 0 { limits::SHARD_BATCH_AWAITED } else { limits::SHARD_BATCH_MAX };
+        self.awaited = self.awaited.saturating_sub(1);
         while let Some(message) = next {
             left = left.saturating_sub(message.weight());
             match message {
@@ -265,6 +273,9 @@ impl Owner {
                     left = usize::from(u16::MAX);
                 }
                 Message::Ask { ask, reply } => {
+                    if matches!(ask, Ask::HandOut(_) | Ask::Reserve(_) | Ask::Release(_)) {
+                        self.awaited = AWAITED_TURNS;
+                    }
                     self.put_all(std::mem::take(&mut puts)).await?;
                     self.handle(ask, reply).await?;
                 }
