@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::codec::Manner;
 use crate::scenario;
 
 /// Measure a running frontier, side by side with a peer and with a null server.
@@ -30,6 +31,12 @@ pub struct BenchArgs {
     /// Do not compare with a null server
     #[arg(long, conflicts_with = "null_address")]
     pub no_null: bool,
+
+    /// Build and take apart every message, as crawlers with generated code do, instead of sending prepared bytes. The
+    /// generator shares its cores with the server, so prepared bytes make the null server look faster than any crawler
+    /// could find it
+    #[arg(long)]
+    pub ordinary: bool,
 
     /// Scenarios to run, by name or by the beginning of a name; all of them if none is named
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -94,6 +101,11 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
+    /// How clients treat messages.
+    pub(crate) const fn manner(&self) -> Manner {
+        if self.ordinary { Manner::Ordinary } else { Manner::Prepared }
+    }
+
     /// Seconds of one round.
     pub(crate) fn round_secs(&self) -> f64 {
         self.seconds.clamp(0.05, 3_600.0) / f64::from(self.rounds)

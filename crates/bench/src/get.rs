@@ -10,9 +10,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
-use wayleave_api::urlfrontier::{GetParams, get_params};
+use wayleave_api::urlfrontier::{AckMessage, GetParams, UrlInfo, UrlItem, get_params};
 
-use crate::codec::{Raw, path, ready};
+use crate::codec::{Manner, Wire, path, ready};
 use crate::put::Done;
 use crate::wire;
 
@@ -39,10 +39,11 @@ struct Crawler {
     results: Option<UnboundedReceiverStream<Bytes>>,
     acks: Option<Streaming<Bytes>>,
     scratch: Vec<u8>,
+    manner: Manner,
 }
 
 impl Crawler {
-    fn new(channel: Channel, crawl: &str, appetite: Appetite) -> Self {
+    fn new(channel: Channel, crawl: &str, (appetite, manner): (Appetite, Manner)) -> Self {
         let params = GetParams {
             max_urls_per_queue: appetite.urls,
             max_queues: appetite.queues,
@@ -58,13 +59,20 @@ impl Crawler {
             results: Some(UnboundedReceiverStream::new(results)),
             acks: None,
             scratch: Vec::new(),
+            manner,
         }
     }
 
     async fn get(&self) -> Result<Vec<Bytes>> {
         let mut grpc = ready(self.channel.clone()).await?;
         let request = Request::new(self.params.clone());
-        let answer = grpc.server_streaming(request, path("/urlfrontier.URLFrontier/GetURLs"), Raw).await?;
+        let answer = grpc
+            .server_streaming(
+                request,
+                path("/urlfrontier.URLFrontier/GetURLs"),
+                Wire::<GetParams, UrlInfo>::new(self.manner),
+            )
+            .await?;
         let mut urls = answer.into_inner();
         let mut got = Vec::new();
         while let Some(url) = urls.next().await {
@@ -83,7 +91,13 @@ impl Crawler {
         if let Some(results) = self.results.take() {
             // Some servers answer the call only with its first acknowledgement, so results must be under way before.
             let mut grpc = ready(self.channel.clone()).await?;
-            let answer = grpc.streaming(Request::new(results), path("/urlfrontier.URLFrontier/PutURLs"), Raw).await?;
+            let answer = grpc
+                .streaming(
+                    Request::new(results),
+                    path("/urlfrontier.URLFrontier/PutURLs"),
+                    Wire::<UrlItem, AckMessage>::new(self.manner),
+                )
+                .await?;
             self.acks = Some(answer.into_inner());
         }
         let acks = self.acks.as_mut().context("the put stream is not open")?;
@@ -110,8 +124,8 @@ impl Crawler {
 }
 
 /// Gets and completes URLs of a crawl for a time.
-pub async fn get(channel: Channel, crawl: &str, appetite: Appetite, time: Duration) -> Result<Done> {
-    let mut crawler = Crawler::new(channel, crawl, appetite);
+pub async fn get(channel: Channel, crawl: &str, how: (Appetite, Manner), time: Duration) -> Result<Done> {
+    let mut crawler = Crawler::new(channel, crawl, how);
     let mut done = Done::default();
     let started = Instant::now();
     while started.elapsed() < time {

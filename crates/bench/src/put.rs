@@ -16,8 +16,9 @@ use futures::future::poll_fn;
 use futures::task::AtomicWaker;
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
+use wayleave_api::urlfrontier::{AckMessage, BatchAck, DiscoveredBatch, UrlItem};
 
-use crate::codec::{Raw, path, ready};
+use crate::codec::{Manner, Wire, path, ready};
 use crate::latency::Latency;
 use crate::source::{Source, timed};
 use crate::wire;
@@ -149,7 +150,7 @@ fn nanos(span: Duration) -> u64 {
 pub async fn put(
     channel: Channel,
     source: Arc<Mutex<Source>>,
-    form: Form,
+    (form, manner): (Form, Manner),
     time: Duration,
     urls_max: u64,
 ) -> Result<Done> {
@@ -161,7 +162,12 @@ pub async fn put(
     let feed = Feed { shared: Arc::clone(&shared), source, form, until, messages_left, sent: 0 };
     let receive = async {
         let mut grpc = ready(channel).await?;
-        let acks = grpc.streaming(Request::new(feed), path(form.method()), Raw).await?.into_inner();
+        let (feed, path) = (Request::new(feed), path(form.method()));
+        let acks = match form {
+            Form::Single => grpc.streaming(feed, path, Wire::<UrlItem, AckMessage>::new(manner)).await?,
+            Form::Batch(_) => grpc.streaming(feed, path, Wire::<DiscoveredBatch, BatchAck>::new(manner)).await?,
+        };
+        let acks = acks.into_inner();
         receive(acks, &shared).await
     };
     match tokio::time::timeout(time + PATIENCE, receive).await {

@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::args::BenchArgs;
 use crate::churn;
+use crate::codec::Manner;
 use crate::get::{Appetite, get};
 use crate::native::Native;
 use crate::null::serve_null;
@@ -131,7 +132,7 @@ impl<'a> Runner<'a> {
         let lacking = self.args.urls.saturating_sub(self.target.scheduled(&crawl).await?);
         if lacking > 0 {
             let channel = self.target.channel(0).await?;
-            put(channel, Arc::clone(&self.fill), Form::Single, FILL_TIME, lacking)
+            put(channel, Arc::clone(&self.fill), (Form::Single, Manner::Prepared), FILL_TIME, lacking)
                 .await
                 .context("filling the queues")?;
         }
@@ -179,7 +180,13 @@ impl<'a> Runner<'a> {
         let mut tasks = Vec::new();
         for (client, source) in self.sources.iter().take(usize::try_from(streams)?).enumerate() {
             let channel = self.target.channel(client).await?;
-            tasks.push(tokio::spawn(put(channel, Arc::clone(source), form, time, ROUND_URLS_MAX)));
+            tasks.push(tokio::spawn(put(
+                channel,
+                Arc::clone(source),
+                (form, self.args.manner()),
+                time,
+                ROUND_URLS_MAX,
+            )));
         }
         all_of(tasks).await
     }
@@ -188,7 +195,8 @@ impl<'a> Runner<'a> {
         let mut tasks = Vec::new();
         for client in 0..usize::try_from(clients)? {
             let (channel, crawl) = (self.target.channel(client).await?, self.scenario.crawl());
-            tasks.push(tokio::spawn(async move { get(channel, &crawl, appetite, time).await }));
+            let how = (appetite, self.args.manner());
+            tasks.push(tokio::spawn(async move { get(channel, &crawl, how, time).await }));
         }
         all_of(tasks).await
     }
