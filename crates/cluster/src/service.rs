@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status};
 use wayleave_api::node::node_server::{Node, NodeServer};
 use wayleave_api::node::{Hint, Letter};
@@ -18,19 +20,32 @@ pub type Hints = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 struct Answering {
     frontier: Frontier,
-    me: NodeId,
-    secret: String,
     hints: Hints,
 }
 
-/// The service that other nodes call.
-pub fn service(frontier: Frontier, me: NodeId, secret: u128, hints: Hints) -> NodeServer<impl Node> {
-    let answering = Answering { frontier, me, secret: format!("{secret:032x}"), hints };
-    NodeServer::new(answering).max_decoding_message_size(LETTER_BYTES_MAX).max_encoding_message_size(LETTER_BYTES_MAX)
+/// Lets in whoever shows the store's secret, speaks our words and means this node. It is asked before a body is read: a
+/// stranger cannot make this node take in large ones.
+#[derive(Clone)]
+pub struct Doorkeeper {
+    me: NodeId,
+    secret: Arc<str>,
 }
 
-impl Answering {
-    fn check<T>(&self, request: &Request<T>) -> Result<(), Status> {
+/// The service that other nodes call.
+pub fn service(
+    frontier: Frontier,
+    me: NodeId,
+    secret: u128,
+    hints: Hints,
+) -> InterceptedService<NodeServer<impl Node>, Doorkeeper> {
+    let service = NodeServer::new(Answering { frontier, hints })
+        .max_decoding_message_size(LETTER_BYTES_MAX)
+        .max_encoding_message_size(LETTER_BYTES_MAX);
+    InterceptedService::new(service, Doorkeeper { me, secret: format!("{secret:032x}").into() })
+}
+
+impl Interceptor for Doorkeeper {
+    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let said = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !same(said(SECRET), &self.secret) {
             return Err(Status::unauthenticated("only nodes of the same store may call this"));
@@ -44,7 +59,7 @@ impl Answering {
         if said(TO) != self.me.to_string() {
             return Err(Status::failed_precondition(format!("node {} lives here, not {}", self.me, said(TO))));
         }
-        Ok(())
+        Ok(request)
     }
 }
 
@@ -58,21 +73,45 @@ impl Node for Answering {
     type ListenStream = BoxStream<'static, Result<Letter, Status>>;
 
     async fn call(&self, request: Request<Letter>) -> Result<Response<Letter>, Status> {
-        self.check(&request)?;
         let body = self.frontier.answer(&request.get_ref().body).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(Letter { body: body.into() }))
     }
 
-    async fn listen(&self, request: Request<Letter>) -> Result<Response<Self::ListenStream>, Status> {
-        self.check(&request)?;
+    async fn listen(&self, _: Request<Letter>) -> Result<Response<Self::ListenStream>, Status> {
         let letters = beats(self.frontier.clone()).map(|body| Ok(Letter { body: body.into() }));
         Ok(Response::new(letters.boxed()))
     }
 
     async fn nudge(&self, request: Request<Hint>) -> Result<Response<Letter>, Status> {
-        self.check(&request)?;
         let role = request.get_ref().role.as_str();
         (self.hints)(Some(role).filter(|role| !role.is_empty()));
         Ok(Response::new(Letter::default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    fn knock(secret: &str, protocol: &str, to: &str) -> Result<(), Code> {
+        let mut keeper = Doorkeeper { me: NodeId(7), secret: "s3cret".into() };
+        let mut request = Request::new(());
+        for (name, value) in [(SECRET, secret), (PROTOCOL, protocol), (TO, to)] {
+            request.metadata_mut().insert(name, value.parse().unwrap());
+        }
+        keeper.call(request).map(drop).map_err(|status| status.code())
+    }
+
+    #[test]
+    fn only_nodes_of_the_store_that_mean_this_one_come_in() {
+        let (me, ours) = (NodeId(7).to_string(), links::PROTOCOL.to_string());
+        assert_eq!(knock("s3cret", &ours, &me), Ok(()));
+        for secret in ["", "s3cre", "s3creT"] {
+            assert_eq!(knock(secret, &ours, &me), Err(Code::Unauthenticated));
+        }
+        assert_eq!(knock("s3cret", "999", &me), Err(Code::FailedPrecondition));
+        assert_eq!(knock("s3cret", &ours, &NodeId(8).to_string()), Err(Code::FailedPrecondition));
     }
 }

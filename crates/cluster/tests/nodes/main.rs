@@ -1,4 +1,11 @@
 //! Several nodes over one store, in one process and in tokio's own time: real calls between them, and links that are cut.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests may fail loudly"
+)]
+
 mod stories;
 mod support;
