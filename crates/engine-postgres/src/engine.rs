@@ -48,7 +48,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 256, read_connections: 8, write_connections: 4, lanes: 1 }
+        Self { shards: 256, read_connections: 8, write_connections: 4, lanes: 2 }
     }
 }
 
