@@ -5,8 +5,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Each package and how to tell that it is there.
-const PACKAGES: &[(&str, fn() -> bool)] = &[("postgresql", has_postgresql), ("iproute2", has_ip)];
+/// A package and how to tell that it is there.
+type Package<'a> = (&'a str, fn() -> bool);
+
+const PACKAGES: &[Package<'_>] = &[("postgresql", has_postgresql), ("iproute2", has_ip)];
 
 /// Installs what is missing, saying so.
 pub fn ensure() -> Result<()> {
@@ -24,7 +26,7 @@ pub fn ensure() -> Result<()> {
     }
 }
 
-fn missing<'a>(packages: &[(&'a str, fn() -> bool)]) -> Vec<&'a str> {
+fn missing<'a>(packages: &[Package<'a>]) -> Vec<&'a str> {
     packages.iter().filter(|(_, present)| !present()).map(|(name, _)| *name).collect()
 }
 
@@ -61,7 +63,7 @@ mod tests {
 
     #[test]
     fn only_what_is_missing_is_named() {
-        let packages: &[(&str, fn() -> bool)] = &[("here", || true), ("away", || false)];
+        let packages: &[Package<'_>] = &[("here", || true), ("away", || false)];
         assert_eq!(missing(packages), ["away"]);
     }
 }

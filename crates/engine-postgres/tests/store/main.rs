@@ -1,5 +1,12 @@
 //! What the suite cannot show: several nodes on one database, outages, lost answers, failover, and how a store opens.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "everything here is part of a test"
+)]
+
 mod against_memory;
 mod many_nodes;
 mod opening;

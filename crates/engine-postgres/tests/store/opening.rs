@@ -106,7 +106,7 @@ async fn sessions_wait_for_the_disk_whatever_the_servers_default_is() {
     let engine = open(&url).await;
     assert_eq!(engine.durability().synchronous_commit, "off");
     assert!(engine.durability().warnings().iter().any(|warning| warning.contains("synchronous_commit")));
-    // The sessions of the lanes say what they run with when they write.
+    // The sessions of the committers say what they run with when they write.
     let trace = "create table seen (setting text); \
         create function see() returns trigger language plpgsql as \
         $$ begin insert into seen values (current_setting('synchronous_commit')); return new; end $$; \

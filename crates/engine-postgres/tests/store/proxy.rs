@@ -78,7 +78,7 @@ async fn pass(mut client: TcpStream, target: String, state: Arc<State>) {
             read = client.read(&mut up) => {
                 let Ok(count @ 1..) = read else { return };
                 let chunk = &up[..count];
-                // The transactions of the lanes, not those of the clock, which begin in another way.
+                // The transactions of the committers, not those of the clock, which begin in another way.
                 let commit = contains(chunk, b"BEGIN\0") && contains(chunk, b"COMMIT\0");
                 let cut = if commit { state.cut.swap(0, Ordering::SeqCst) } else { 0 };
                 if cut == Cut::Before as u8 {

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// What a lane works with.
+/// What a committer works with.
 pub(crate) struct Bench {
     pub(crate) queue: Queue,
     pub(crate) overlay: Overlay,
