@@ -99,7 +99,8 @@ impl Postgres {
         self.shards
     }
 
-    /// What the database promises about what it has acknowledged, as it said when it was opened.
+    /// What the database promises about what it has acknowledged, as it said when it was opened. Whoever starts a server
+    /// shows its warnings to the operator.
     #[must_use]
     pub fn durability(&self) -> &Durability {
         &self.durability
@@ -160,11 +161,6 @@ impl Facts {
         check_version(client, target).await?;
         let shards = schema::prepare(client, target, shards).await?;
         let durability = vendor::durability(client).await;
-        if !durability.fsync || durability.synchronous_commit == "off" {
-            for warning in durability.warnings() {
-                tracing::warn!("{warning}");
-            }
-        }
         let clock = start_clock(client).await.map_err(|trouble| OpenError::sort(target, &trouble))?;
         Ok(Self { shards, incarnation: vendor::incarnation(client).await, durability, clock })
     }

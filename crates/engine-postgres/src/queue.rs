@@ -129,7 +129,7 @@ impl State {
         let mut barred = self.busy.clone();
         let mut rest = VecDeque::new();
         while let Some(job) = self.waiting.pop_front() {
-            if job.shards.iter().any(|shard| barred.contains(shard)) {
+            if job.shards.iter().any(|shard| barred.contains(shard)) || !gathering.is_kin(&job) {
                 barred.extend(&job.shards);
                 rest.push_back(job);
             } else if gathering.fits(&job) {
@@ -153,7 +153,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use tokio::sync::oneshot;
-    use wayleave_engine::suite::harness::{batch, put};
+    use wayleave_engine::Batch;
+    use wayleave_engine::suite::harness::{batch, key, put};
 
     use super::*;
 
@@ -189,6 +190,24 @@ mod tests {
         assert_eq!(numbers(&passed), [2, 5]);
         queue.done(&running);
         assert_eq!(numbers(&next(&queue).await), [3, 4, 6]);
+    }
+
+    #[tokio::test]
+    async fn guesses_go_by_themselves_and_still_in_order() {
+        let (queue, overlay) = line(&[&[1], &[2]]);
+        let guess = |shard| Batch { expects: vec![(key(shard, "b"), None)], ..batch([]) };
+        for job in [guess(3), guess(2), batch([put(3, "a", "1")]), batch([put(4, "a", "1")])] {
+            queue.push(Job::new(job, oneshot::channel().0).unwrap(), &overlay).unwrap();
+        }
+        let first = next(&queue).await;
+        // 5 must not pass the guess about its shard.
+        assert_eq!(numbers(&first), [1, 2, 6]);
+        let second = next(&queue).await;
+        assert_eq!(numbers(&second), [3], "the guess about shard 2 waits for what is being written there");
+        queue.done(&first);
+        assert_eq!(numbers(&next(&queue).await), [4]);
+        queue.done(&second);
+        assert_eq!(numbers(&next(&queue).await), [5]);
     }
 
     #[tokio::test]
