@@ -2,6 +2,7 @@
 //!
 //! `verify` is what continuous integration runs and never writes; `fix` writes. Nothing here is part of the product.
 
+mod packages;
 mod steps;
 mod tidy;
 

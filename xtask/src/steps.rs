@@ -15,7 +15,10 @@ pub fn verify(root: &Path) -> Result<()> {
         }),
         ("tidy", &|| crate::tidy::run(root)),
         ("licences and sources", &|| deny(root)),
-        ("tests", &|| cargo(root, &["test", "--locked", "--workspace"])),
+        ("tests", &|| {
+            crate::packages::ensure()?;
+            cargo(root, &["test", "--locked", "--workspace"])
+        }),
     ];
     for (name, check) in checks {
         heading(name);

@@ -13,8 +13,8 @@ use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value};
 
 use crate::clock::{Clock, boot_us};
+use crate::committer::{self, Bench};
 use crate::job::Job;
-use crate::lane::{self, Bench};
 use crate::link::{self, CALL, Use};
 use crate::open_error::OpenError;
 use crate::overlay::Overlay;
@@ -39,16 +39,16 @@ pub struct Options {
     pub shards: u16,
     /// Connections for reading.
     pub read_connections: usize,
-    /// Connections for taking shards, besides those of the lanes.
+    /// Connections for taking shards, besides those of the committers.
     pub write_connections: usize,
     /// Transactions that may be on their way at once. With more than one, commits of different shards may be answered
     /// out of order; those of one shard never are.
-    pub lanes: usize,
+    pub committers: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 256, read_connections: 8, write_connections: 4, lanes: 1 }
+        Self { shards: 256, read_connections: 8, write_connections: 4, committers: 2 }
     }
 }
 
@@ -68,8 +68,8 @@ impl Postgres {
     /// # Errors
     /// If the database cannot be used; every message names the thing and the remedy, and none the password.
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
-        if options.shards == 0 || options.read_connections == 0 || options.lanes == 0 {
-            let text = "shards, connections and lanes must each be at least 1";
+        if options.shards == 0 || options.read_connections == 0 || options.committers == 0 {
+            let text = "shards, connections and committers must each be at least 1";
             return Err(OpenError::Options(text.into()));
         }
         let target = Target::parse(url)?;
@@ -82,12 +82,12 @@ impl Postgres {
         let bench = Arc::new(Bench {
             queue: Queue::default(),
             overlay: Overlay::default(),
-            writes: pool(Use::Writes, options.lanes + options.write_connections),
+            writes: pool(Use::Writes, options.committers + options.write_connections),
             clock: facts.clock,
             down: AtomicBool::new(false),
         });
-        for _ in 0..options.lanes {
-            tokio::spawn(lane::run(Arc::clone(&bench)));
+        for _ in 0..options.committers {
+            tokio::spawn(committer::run(Arc::clone(&bench)));
         }
         let sampler = tokio::spawn(sample(Arc::clone(&bench), Arc::clone(&reads))).abort_handle();
         Ok(Self { bench, reads, sampler, shards: facts.shards, durability: facts.durability })
@@ -99,7 +99,8 @@ impl Postgres {
         self.shards
     }
 
-    /// What the database promises about what it has acknowledged, as it said when it was opened.
+    /// What the database promises about what it has acknowledged, as it said when it was opened. Whoever starts a server
+    /// shows its warnings to the operator.
     #[must_use]
     pub fn durability(&self) -> &Durability {
         &self.durability
@@ -141,7 +142,7 @@ impl Engine for Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // The lanes commit what still waits, then end.
+        // The committers commit what still waits, then end.
         self.bench.queue.close();
         self.sampler.abort();
     }
@@ -160,11 +161,6 @@ impl Facts {
         check_version(client, target).await?;
         let shards = schema::prepare(client, target, shards).await?;
         let durability = vendor::durability(client).await;
-        if !durability.fsync || durability.synchronous_commit == "off" {
-            for warning in durability.warnings() {
-                tracing::warn!("{warning}");
-            }
-        }
         let clock = start_clock(client).await.map_err(|trouble| OpenError::sort(target, &trouble))?;
         Ok(Self { shards, incarnation: vendor::incarnation(client).await, durability, clock })
     }

@@ -23,6 +23,12 @@ pub(crate) struct Gathering {
 }
 
 impl Gathering {
+    /// Whether a batch is of the kind of those that are here. One that swaps rows without a fence is a guess, refused
+    /// whenever another node was faster: guesses go together, so that no owner's commit is split on their account.
+    pub(crate) fn is_kin(&self, job: &Job) -> bool {
+        self.jobs.first().is_none_or(|first| first.is_guess() == job.is_guess())
+    }
+
     /// Whether a batch can join those that are here.
     pub(crate) fn fits(&self, job: &Job) -> bool {
         if self.jobs.is_empty() {
@@ -136,5 +142,82 @@ impl Group {
             && self.absent.is_empty()
             && self.puts.is_empty()
             && self.deletes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use wayleave_core::ids::Epoch;
+    use wayleave_engine::suite::harness::{batch, delete, fenced, key, put};
+    use wayleave_engine::{Batch, Write};
+
+    use super::*;
+
+    fn job(batch: Batch) -> Arc<Job> {
+        Arc::new(Job::new(batch, oneshot::channel().0).unwrap())
+    }
+
+    fn expecting(name: &str, value: Option<&str>, writes: impl IntoIterator<Item = Write>) -> Arc<Job> {
+        job(Batch { expects: vec![(key(1, name), value.map(|value| value.as_bytes().to_vec()))], ..batch(writes) })
+    }
+
+    fn fit(first: &Arc<Job>, second: &Arc<Job>) -> bool {
+        let mut gathering = Gathering::default();
+        assert!(gathering.fits(first), "the first always fits");
+        gathering.take(Arc::clone(first));
+        gathering.fits(second)
+    }
+
+    #[test]
+    fn fences_fit_if_they_follow_each_other() {
+        let fence = |epoch, seq| job(fenced([(1, Epoch(epoch), seq)], []));
+        assert!(fit(&fence(1, 7), &fence(1, 8)));
+        assert!(fit(&fence(1, 7), &job(fenced([(2, Epoch(9), 3)], []))));
+        assert!(!fit(&fence(1, 7), &fence(1, 9)));
+        assert!(!fit(&fence(1, 7), &fence(2, 8)));
+        // Fences that can never hold go alone: epoch 0, number 0, a gap within.
+        for hopeless in [fence(0, 1), fence(1, 0), job(fenced([(1, Epoch(1), 1), (1, Epoch(1), 3)], []))] {
+            assert!(hopeless.moves.is_none());
+            assert!(!fit(&fence(1, 7), &hopeless) && !fit(&hopeless, &job(batch([]))));
+        }
+    }
+
+    #[test]
+    fn expectations_fit_unless_they_are_about_what_is_yet_to_be_written() {
+        let write = job(batch([put(1, "a", "1")]));
+        assert!(!fit(&write, &expecting("a", Some("1"), [])));
+        assert!(fit(&write, &expecting("b", None, [])));
+        assert!(fit(&expecting("a", None, []), &write));
+        assert!(fit(&expecting("a", None, []), &expecting("a", None, [])));
+        assert!(!fit(&expecting("a", None, []), &expecting("a", Some("1"), [])));
+    }
+
+    #[test]
+    fn a_group_has_an_end_but_takes_one_batch_of_any_size() {
+        let rows = |count: usize| job(batch((0..count).map(|row| put(1, &row.to_string(), "1"))));
+        assert!(fit(&rows(ROWS - 1), &rows(1)));
+        assert!(!fit(&rows(ROWS), &rows(1)));
+        assert!(!fit(&rows(1), &job(batch([put(1, "large", &"x".repeat(BYTES))]))));
+    }
+
+    #[test]
+    fn the_place_of_an_absent_row_is_given_back_unless_it_is_written() {
+        let absent = |name| expecting(name, None, [put(1, "w", "1"), delete(1, "d")]);
+        let names = |keys: &[Bytes]| keys.iter().map(|key| key.slice(3..)).collect::<Vec<_>>();
+        for (name, deleted) in [("a", vec!["a", "d"]), ("w", vec!["d"]), ("d", vec!["d"])] {
+            let group = Group::merge(&[absent(name)]).unwrap();
+            assert_eq!(names(&group.deletes), deleted, "{name}");
+            assert_eq!(names(&group.absent), [name]);
+        }
+    }
+
+    #[test]
+    fn the_last_write_of_a_key_counts_and_fences_move_to_the_last_number() {
+        let first = job(fenced([(1, Epoch(4), 7)], [put(1, "b", "1"), put(1, "a", "1")]));
+        let second = job(fenced([(1, Epoch(4), 8)], [delete(1, "a"), put(1, "b", "2")]));
+        let group = Group::merge(&[first, second]).unwrap();
+        assert_eq!(group.moves, [Move { shard: 1, epoch: 4, prev: 6, next: 8 }]);
+        assert_eq!((group.puts.len(), &group.puts[0].1[..], group.deletes.len()), (1, b"2".as_slice(), 1));
     }
 }

@@ -61,6 +61,11 @@ impl Job {
         Ok(Self { number: 0, fences, moves, expects, writes, shards, bytes, answer: Mutex::new(Some(answer)) })
     }
 
+    /// Whether it stands on expectations alone.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.fences.is_empty() && !self.expects.is_empty()
+    }
+
     /// Tells whoever waits. Nobody may be listening any more; what was done stays done.
     pub(crate) fn answer(&self, outcome: Result<(), Error>) {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();

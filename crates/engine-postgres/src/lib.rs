@@ -3,14 +3,15 @@
 //! In go batches, out come answers once the database has committed them. Reads see batches before that, through an
 //! overlay of what is in flight. This crate knows SQL, connections and the database's clock; it must not know what the
 //! rows mean, nor any other engine. SQL is portable, so that databases that only speak the wire can serve too; what
-//! only PostgreSQL itself has lies in `vendor.rs`, and the engine works without it.
+//! only PostgreSQL itself has lies in `vendor.rs`, and the engine works without it. Sessions keep settings and prepared
+//! statements, so a pooler before the database must leave a session to its client.
 
 mod clock;
+mod committer;
 mod durability;
 mod engine;
 mod group;
 mod job;
-mod lane;
 mod link;
 mod look;
 mod open_error;

@@ -133,3 +133,49 @@ impl State {
         Stamp(stamp.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use wayleave_engine::suite::harness::{all, batch, delete, key, put};
+
+    use super::*;
+
+    fn job(number: u64, writes: impl IntoIterator<Item = wayleave_engine::Write>) -> Job {
+        let mut job = Job::new(batch(writes), oneshot::channel().0).unwrap();
+        job.number = number;
+        job
+    }
+
+    #[test]
+    fn the_newest_wins_whichever_leaves_first() {
+        let (overlay, keys) = (Overlay::default(), [key(1, "a")]);
+        let [first, second] = [job(1, [put(1, "a", "1")]), job(2, [delete(1, "a")])];
+        overlay.add(&first);
+        overlay.add(&second);
+        assert_eq!(overlay.get(&keys).0, [Some(None)]);
+        overlay.remove(&first);
+        assert_eq!(overlay.get(&keys).0, [Some(None)]);
+        overlay.add(&first);
+        overlay.remove(&second);
+        assert_eq!(overlay.get(&keys).0, [Some(Some(Bytes::from_static(b"1")))]);
+        overlay.remove(&first);
+        overlay.remove(&first);
+        assert_eq!(overlay.get(&keys).0, [None]);
+    }
+
+    #[test]
+    fn a_read_learns_that_a_batch_came_to_its_shard_and_not_to_another() {
+        let overlay = Overlay::default();
+        let (keys, scans) = ([key(1, "a"), key(1, "b")], [all(1)]);
+        let whole = [Scan { from: vec![0], to: vec![9], limit: 1 }];
+        let before = (overlay.get(&keys).1, overlay.scan(&scans).1, overlay.scan(&whole).1);
+        overlay.add(&job(1, [put(2, "a", "1")]));
+        assert_eq!(overlay.stamp_of_keys(&keys), before.0);
+        assert_eq!(overlay.stamp_of_scans(&scans), before.1);
+        assert_ne!(overlay.stamp_of_scans(&whole), before.2);
+        overlay.add(&job(2, [put(1, "z", "1")]));
+        assert_ne!(overlay.stamp_of_keys(&keys), before.0);
+        assert_ne!(overlay.stamp_of_scans(&scans), before.1);
+    }
+}

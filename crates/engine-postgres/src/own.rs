@@ -7,9 +7,9 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::{Error, Expect};
 
+use crate::committer::Bench;
 use crate::group::Group;
 use crate::job::sort_expects;
-use crate::lane::Bench;
 use crate::transaction::{self, Attempt, Head};
 use crate::trouble::Class;
 

@@ -32,7 +32,7 @@ struct State {
     closing: bool,
 }
 
-/// What a lane finds.
+/// What a committer finds.
 enum Next {
     Jobs(Vec<Arc<Job>>),
     Wait,
@@ -78,7 +78,7 @@ impl Queue {
         let jobs = state.take();
         let ended = state.closing && state.waiting.is_empty();
         if ended || (!jobs.is_empty() && !state.waiting.is_empty()) {
-            // The other lanes must learn of it too.
+            // The other committers must learn of it too.
             self.changed.notify_one();
         }
         match jobs.is_empty() {
@@ -111,7 +111,7 @@ impl Queue {
         }
     }
 
-    /// What waits is still committed, and then the lanes end.
+    /// What waits is still committed, and then the committers end.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
         self.changed.notify_one();
@@ -129,7 +129,7 @@ impl State {
         let mut barred = self.busy.clone();
         let mut rest = VecDeque::new();
         while let Some(job) = self.waiting.pop_front() {
-            if job.shards.iter().any(|shard| barred.contains(shard)) {
+            if job.shards.iter().any(|shard| barred.contains(shard)) || !gathering.is_kin(&job) {
                 barred.extend(&job.shards);
                 rest.push_back(job);
             } else if gathering.fits(&job) {
@@ -147,5 +147,77 @@ impl State {
             self.running.push(Arc::clone(job));
         }
         gathering.jobs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use wayleave_engine::Batch;
+    use wayleave_engine::suite::harness::{batch, key, put};
+
+    use super::*;
+
+    /// A batch that writes one row, named by its place in line, in each of these shards.
+    fn line(shards: &[&[u16]]) -> (Queue, Overlay) {
+        let (queue, overlay) = (Queue::default(), Overlay::default());
+        for touched in shards {
+            let writes = touched.iter().map(|shard| put(*shard, "a", "1"));
+            let job = Job::new(batch(writes), oneshot::channel().0).unwrap();
+            queue.push(job, &overlay).unwrap();
+        }
+        (queue, overlay)
+    }
+
+    async fn next(queue: &Queue) -> Vec<Arc<Job>> {
+        queue.next().await.unwrap()
+    }
+
+    fn numbers(jobs: &[Arc<Job>]) -> Vec<u64> {
+        jobs.iter().map(|job| job.number).collect()
+    }
+
+    #[tokio::test]
+    async fn nobody_passes_a_batch_of_a_common_shard() {
+        let (queue, overlay) = line(&[&[1]]);
+        let running = next(&queue).await;
+        for touched in [&[2_u16][..], &[1, 3], &[3], &[2], &[1]] {
+            let writes = touched.iter().map(|shard| put(*shard, "a", "1"));
+            queue.push(Job::new(batch(writes), oneshot::channel().0).unwrap(), &overlay).unwrap();
+        }
+        // 3 waits for shard 1, 4 waits behind it for shard 3.
+        let passed = next(&queue).await;
+        assert_eq!(numbers(&passed), [2, 5]);
+        queue.done(&running);
+        assert_eq!(numbers(&next(&queue).await), [3, 4, 6]);
+    }
+
+    #[tokio::test]
+    async fn guesses_go_by_themselves_and_still_in_order() {
+        let (queue, overlay) = line(&[&[1], &[2]]);
+        let guess = |shard| Batch { expects: vec![(key(shard, "b"), None)], ..batch([]) };
+        for job in [guess(3), guess(2), batch([put(3, "a", "1")]), batch([put(4, "a", "1")])] {
+            queue.push(Job::new(job, oneshot::channel().0).unwrap(), &overlay).unwrap();
+        }
+        let first = next(&queue).await;
+        // 5 must not pass the guess about its shard.
+        assert_eq!(numbers(&first), [1, 2, 6]);
+        let second = next(&queue).await;
+        assert_eq!(numbers(&second), [3], "the guess about shard 2 waits for what is being written there");
+        queue.done(&first);
+        assert_eq!(numbers(&next(&queue).await), [4]);
+        queue.done(&second);
+        assert_eq!(numbers(&next(&queue).await), [5]);
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_committed_before_the_end() {
+        let (queue, _overlay) = line(&[&[1], &[2]]);
+        queue.close();
+        let jobs = next(&queue).await;
+        assert_eq!(numbers(&jobs), [1, 2]);
+        queue.done(&jobs);
+        assert!(queue.next().await.is_none());
+        assert!(queue.next().await.is_none(), "for every committer");
     }
 }

@@ -109,3 +109,40 @@ fn shards_of(target: &Target, shards: i32) -> Result<u16, OpenError> {
         _ => Err(OpenError::Damaged { place: target.to_string(), what: format!("it has {shards} shards") }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Barrier;
+    use wayleave_testbed::Cluster;
+
+    use super::*;
+    use crate::link;
+
+    /// Without the tries after a race about every second round fails.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn tables_made_at_the_same_moment_are_made_once() {
+        const NODES: u16 = 8;
+        for _ in 0..5 {
+            let url = Cluster::shared().await.fresh_database().await;
+            let target = Target::parse(&url).unwrap();
+            let start = Arc::new(Barrier::new(usize::from(NODES)));
+            let mut tasks = Vec::new();
+            for shards in 1..=NODES {
+                let client = link::bare(&target).await.unwrap();
+                let (target, start) = (target.clone(), Arc::clone(&start));
+                tasks.push(tokio::spawn(async move {
+                    start.wait().await;
+                    prepare(&client, &target, shards).await.unwrap()
+                }));
+            }
+            let mut shards = Vec::new();
+            for task in tasks {
+                shards.push(task.await.unwrap());
+            }
+            shards.dedup();
+            assert_eq!(shards.len(), 1, "one number of shards for all: {shards:?}");
+        }
+    }
+}

@@ -40,6 +40,11 @@ SET epoch = wayleave_fences.epoch + 1, at = greatest(wayleave_fences.at, exclude
 
 const TURNS: &str = "SELECT shard, epoch, seq FROM wayleave_fences WHERE shard = ANY ($1::int4[])";
 
+/// The turns of shards, and a write: once that is durable so is every commit before it, also on the standbys that the
+/// database waits for.
+const SETTLE: &str = "\
+UPDATE wayleave_fences SET at = greatest(at, $2::int8) WHERE shard = ANY ($1::int4[]) RETURNING shard, epoch, seq";
+
 const GET: &str = "SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::bytea[])";
 
 const SCAN: &str =
@@ -54,6 +59,7 @@ pub(crate) struct Statements {
     pub(crate) delete: Statement,
     pub(crate) own: Statement,
     pub(crate) turns: Statement,
+    pub(crate) settle: Statement,
     pub(crate) get: Statement,
     pub(crate) scan: Statement,
     pub(crate) time: Statement,
@@ -63,7 +69,7 @@ impl Statements {
     /// Prepares all of them in one round trip.
     pub(crate) async fn prepare(client: &Client, incarnation: &str) -> Result<Self, Error> {
         let (fence, own, time) = (format!("{FENCE}{MICROS}"), format!("{OWN}{MICROS}"), time(incarnation));
-        let (fence, expect, absent, put, delete, own, turns, get, scan, time) = futures::try_join!(
+        let (fence, expect, absent, put, delete, own, turns, settle, get, scan, time) = futures::try_join!(
             client.prepare(&fence),
             client.prepare(EXPECT),
             client.prepare(ABSENT),
@@ -71,11 +77,12 @@ impl Statements {
             client.prepare(DELETE),
             client.prepare(&own),
             client.prepare(TURNS),
+            client.prepare(SETTLE),
             client.prepare(GET),
             client.prepare(SCAN),
             client.prepare(&time),
         )?;
-        Ok(Self { fence, expect, absent, put, delete, own, turns, get, scan, time })
+        Ok(Self { fence, expect, absent, put, delete, own, turns, settle, get, scan, time })
     }
 }
 

@@ -112,8 +112,7 @@ fn judge(answers: Vec<(Step, Result<Vec<Row>, tokio_postgres::Error>)>, warned: 
         }
     }
     if warned {
-        // As when the wait for a standby was ended by an operator: committed here, and perhaps nowhere else.
-        return Attempt::InDoubt("the database committed with a warning".into());
+        return Attempt::InDoubt(Trouble::Warned.words());
     }
     Attempt::Done(head)
 }

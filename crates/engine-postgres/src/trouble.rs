@@ -13,6 +13,8 @@ pub(crate) enum Trouble {
     Said(tokio_postgres::Error),
     /// No answer in time.
     Slow(Duration),
+    /// The database did it, but warned: as when the wait for a standby was cut short.
+    Warned,
     /// No connection was free in time.
     Crowded(usize),
 }
@@ -73,6 +75,7 @@ impl Trouble {
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Slow(waited) => format!("the database did not answer within {} ms", waited.as_millis()),
+            Self::Warned => "the database committed with a warning: a standby may not have it".into(),
             Self::Crowded(size) => format!("all {size} connections to the database are busy"),
             Self::Said(error) => words(error),
         }

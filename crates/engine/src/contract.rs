@@ -1,5 +1,6 @@
 //! The engine contract. Two promises make pipelining possible: a batch is visible to reads as soon as
-//! [`Engine::commit`] has returned, and it is durable (with every batch before it) once its [`Commit`] resolves.
+//! [`Engine::commit`] has returned, and it is durable once its [`Commit`] resolves, with every batch before it that touches
+//! a shard of its own, by fence or by key.
 
 use futures::future::BoxFuture;
 use wayleave_core::ids::{Epoch, ShardId};

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 const SCRIPT: &str = r#"
 trap '' INT HUP TERM
 cat > /dev/null
-pid=$(head -n 1 "$0/data/postmaster.pid" 2> /dev/null) && kill -CONT "$pid" && kill -QUIT "$pid"
+pid=$(head -n 1 "$0/data/postmaster.pid" 2> /dev/null) && kill -CONT "$pid" && kill -QUIT "$pid" &&
+    while kill -0 "$pid" 2> /dev/null; do sleep 0.1; done
 rm -rf "$0"
 "#;
 

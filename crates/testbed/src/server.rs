@@ -1,7 +1,6 @@
 //! One server process and its folder; blocking, because a server outlives the runtime of the test that started it.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -14,6 +13,15 @@ use tempfile::TempDir;
 use crate::Options;
 use crate::guard::Guard;
 use crate::tools;
+
+/// Everybody is let in, but the user `guarded` needs a password.
+const ACCESS: &str = "\
+local all all trust
+local replication all trust
+host all guarded all scram-sha-256
+host all all all trust
+host replication all all trust
+";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(20);
@@ -36,8 +44,7 @@ impl Server {
         let mut initdb = server.tool("initdb");
         initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--no-sync", "-D"]);
         tools::run(initdb.arg(server.data()));
-        let mut access = OpenOptions::new().append(true).open(server.data().join("pg_hba.conf")).unwrap();
-        access.write_all(b"host all all all trust\nhost replication all all trust\n").unwrap();
+        std::fs::write(server.data().join("pg_hba.conf"), ACCESS).unwrap();
         server.start();
         server
     }

@@ -1,0 +1,24 @@
+//! What the suite cannot show: several nodes on one database, outages, lost answers, failover, and how a store opens.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "everything here is part of a test"
+)]
+
+mod against_memory;
+mod many_nodes;
+mod opening;
+mod outages;
+mod proxy;
+mod resolving;
+mod stream;
+mod tls;
+
+use wayleave_engine_postgres::{Options, Postgres};
+
+/// Opens a store that must open.
+async fn open(url: &str) -> Postgres {
+    Postgres::open(url, Options::default()).await.unwrap()
+}

@@ -1,0 +1,185 @@
+//! Two engines on one database stand for two nodes.
+
+use std::sync::Arc;
+
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_engine::suite::harness::{batch, check, fenced, key, put};
+use wayleave_engine::{Batch, Engine, Error};
+use wayleave_testbed::Cluster;
+
+use crate::open;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_nodes_that_swap_one_row_exactly_one_wins_each_round() {
+    const TASKS: usize = 8;
+    const ROUNDS: usize = 40;
+    let url = Cluster::shared().await.fresh_database().await;
+    let nodes = [Arc::new(open(&url).await), Arc::new(open(&url).await)];
+    let mut wins = 0;
+    for round in 0..ROUNDS {
+        // Round 0 is the race to create the row; it is deleted and created again every tenth round.
+        let old = match round % 10 {
+            0 => None,
+            _ => nodes[0].get_many(&[key(1, "seat")]).await.unwrap().remove(0),
+        };
+        assert_eq!(old.is_none(), round % 10 == 0);
+        let race = (0..TASKS).map(|task| {
+            let (node, old) = (Arc::clone(&nodes[task % 2]), old.clone());
+            let value = format!("{round}.{task}");
+            tokio::spawn(async move {
+                let expects = vec![(key(1, "seat"), old)];
+                (node.commit(Batch { expects, ..batch([put(1, "seat", &value)]) }).await, value)
+            })
+        });
+        let mut winners = Vec::new();
+        for answer in futures_in_order(race.collect()).await {
+            match answer {
+                (Ok(()), value) => winners.push(value),
+                (Err(error), _) => assert_eq!(error, Error::Conflict),
+            }
+        }
+        assert_eq!(winners.len(), 1, "round {round}: {winners:?}");
+        check(&*nodes[1], 1, [("seat", Some(winners[0].as_str()))]).await;
+        wins += winners.len();
+        if round % 10 == 9 {
+            let expects = vec![(key(1, "seat"), Some(winners[0].clone().into_bytes()))];
+            let leave = Batch { expects, ..batch([wayleave_engine::suite::harness::delete(1, "seat")]) };
+            nodes[0].commit(leave).await.unwrap();
+        }
+    }
+    assert_eq!(wins, ROUNDS);
+}
+
+async fn futures_in_order<T: Send + 'static>(tasks: Vec<tokio::task::JoinHandle<T>>) -> Vec<T> {
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    answers
+}
+
+/// The row that is expected is not the row that is written: it must be locked all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_that_each_expect_what_the_other_writes_cannot_both_win() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let nodes = [Arc::new(open(&url).await), Arc::new(open(&url).await)];
+    for present in [false, true] {
+        for round in 0..30 {
+            let names = [format!("{present}.{round}.a"), format!("{present}.{round}.b")];
+            if present {
+                nodes[0].commit(batch([put(1, &names[0], "free"), put(1, &names[1], "free")])).await.unwrap();
+            }
+            let free = present.then(|| b"free".to_vec());
+            let race = (0..2).map(|node| {
+                let (mine, others) = (names[node].clone(), names[1 - node].clone());
+                let expects = vec![(key(1, others), free.clone())];
+                let node = Arc::clone(&nodes[node]);
+                tokio::spawn(async move { node.commit(Batch { expects, ..batch([put(1, &mine, "taken")]) }).await })
+            });
+            let answers = futures_in_order(race.collect()).await;
+            let won = answers.iter().filter(|answer| answer.is_ok()).count();
+            assert!(won <= 1, "{present} {round}: both won");
+            assert!(answers.iter().all(|answer| matches!(answer, Ok(()) | Err(Error::Conflict))), "{answers:?}");
+            assert!(won == 1 || !present, "of two that wait for each other one must get through");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_lost_a_shard_is_fenced_also_in_the_middle_of_its_commits() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let (old, new) = (open(&url).await, open(&url).await);
+    let (epoch, _) = old.own(ShardId(1), &[]).await.unwrap();
+    let commit = |seq: u64| old.commit(fenced([(1, epoch, seq)], [put(1, &format!("{seq:03}"), "old")]));
+    let mut waiting: Vec<_> = (1..=50).map(commit).collect();
+    let (mine, seq) = new.own(ShardId(1), &[]).await.unwrap();
+    waiting.extend((51..=60).map(commit));
+    assert_eq!(mine, Epoch(epoch.0 + 1));
+    for (number, answer) in (1..).zip(waiting) {
+        let expected = if number <= seq { Ok(()) } else { Err(Error::Fenced { shard: 1, epoch: mine.0, seq }) };
+        assert_eq!(answer.await, expected, "commit {number}, the new owner began after {seq}");
+    }
+    let rows = wayleave_engine::suite::harness::names(&new, wayleave_engine::suite::harness::all(1)).await;
+    assert_eq!(rows.len() as u64, seq, "what was refused must not be there");
+    let again = wayleave_engine::suite::harness::names(&old, wayleave_engine::suite::harness::all(1)).await;
+    assert_eq!(again, rows, "nor may the old owner still see it");
+}
+
+#[tokio::test]
+async fn a_new_owner_in_the_same_process_does_not_read_what_the_old_one_will_be_refused() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let engine = open(&url).await;
+    let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
+    // A gap in the numbers: all of these will be refused, but they stand in line for a while.
+    let refused: Vec<_> =
+        (0..200).map(|i| engine.commit(fenced([(1, epoch, i + 7)], [put(1, "a", &i.to_string())]))).collect();
+    engine.own(ShardId(1), &[]).await.unwrap();
+    check(&engine, 1, [("a", None)]).await;
+    for answer in refused {
+        assert!(matches!(answer.await, Err(Error::Fenced { .. })));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_nodes_that_take_a_shard_by_their_seats_only_the_seated_one_gets_it() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let (one, two) = (open(&url).await, open(&url).await);
+    let seat = |name: &str| [(key(9, "seat"), Some(name.as_bytes().to_vec()))];
+    for round in 0..20 {
+        let (seated, name) = if round % 2 == 0 { (&one, "one") } else { (&two, "two") };
+        seated.commit(batch([put(9, "seat", name)])).await.unwrap();
+        let (ones, twos) = (seat("one"), seat("two"));
+        let (first, second) = tokio::join!(one.own(ShardId(1), &ones), two.own(ShardId(1), &twos));
+        let (winner, loser) = if round % 2 == 0 { (first, second) } else { (second, first) };
+        assert_eq!(winner, Ok((Epoch(round + 1), 0)));
+        assert_eq!(loser, Err(Error::Conflict));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_write_the_same_rows_in_different_orders_all_get_through() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let nodes = [Arc::new(open(&url).await), Arc::new(open(&url).await)];
+    let writers = (0..2).map(|number| {
+        let node = Arc::clone(&nodes[number]);
+        tokio::spawn(async move {
+            for round in 0..50 {
+                let rows = (0..50).map(|row| if number == 0 { row } else { 49 - row });
+                let writes = rows.map(|row| put(1, &format!("{row:02}"), &format!("{number}.{round}")));
+                node.commit(batch(writes)).await.unwrap();
+            }
+        })
+    });
+    futures_in_order(writers.collect()).await;
+    let rows = nodes[0].scan_many(&[wayleave_engine::suite::harness::all(1)]).await.unwrap().remove(0);
+    assert!(rows.windows(2).all(|pair| pair[0].value == pair[1].value), "a torn batch was left");
+}
+
+#[tokio::test]
+async fn a_node_sees_at_once_what_another_has_committed() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let (one, two) = (open(&url).await, open(&url).await);
+    one.commit(batch([put(1, "a", "1")])).await.unwrap();
+    check(&two, 1, [("a", Some("1"))]).await;
+    let look = two.look(&[wayleave_engine::suite::harness::all(1)]).await.unwrap();
+    assert_eq!(look.rows[0].len(), 1);
+    assert!(look.incarnation > 0, "PostgreSQL has timelines");
+}
+
+/// Time is shared through what is committed: a node never lags behind a commit that it can see.
+#[tokio::test]
+async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    let (one, two) = (open(&url).await, open(&url).await);
+    one.own(ShardId(1), &[]).await.unwrap();
+    let ahead = one.now().0 + 3_600_000;
+    let database = url.rsplit('/').next().unwrap();
+    cluster.sql_in(database, &format!("update wayleave_fences set at = {ahead}")).await;
+    assert!(two.look(&[]).await.unwrap().now.0 >= ahead);
+    assert!(two.now().0 >= ahead);
+    one.own(ShardId(1), &[]).await.unwrap();
+    assert!(one.now().0 >= ahead);
+    let late = open(&url).await;
+    assert!((ahead..ahead + 60_000).contains(&late.now().0));
+}

@@ -1,0 +1,117 @@
+//! How a store opens, and what an operator reads when it does not.
+
+use wayleave_engine::Engine;
+use wayleave_engine::suite::harness::{batch, check, put};
+use wayleave_engine_postgres::{OpenError, Options, Postgres};
+use wayleave_testbed::Cluster;
+
+use crate::open;
+
+async fn refused(url: &str) -> OpenError {
+    Postgres::open(url, Options::default()).await.err().unwrap_or_else(|| panic!("{url} was opened"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_make_a_store_at_once_all_get_the_same_one() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let tasks: Vec<_> = (1..=8)
+        .map(|shards| {
+            let url = url.clone();
+            tokio::spawn(async move { Postgres::open(&url, Options { shards, ..Options::default() }).await.unwrap() })
+        })
+        .collect();
+    let mut nodes = Vec::new();
+    for task in tasks {
+        nodes.push(task.await.unwrap());
+    }
+    let shards = nodes[0].shards();
+    assert!(nodes.iter().all(|node| node.shards() == shards), "one number of shards for all");
+    nodes[0].commit(batch([put(1, "a", "1")])).await.unwrap();
+    check(&nodes[7], 1, [("a", Some("1"))]).await;
+    assert_eq!(open(&url).await.shards(), shards, "fixed when it was made");
+}
+
+#[tokio::test]
+async fn a_store_of_a_newer_format_is_refused_by_its_number() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    drop(open(&url).await);
+    cluster.sql_in(url.rsplit('/').next().unwrap(), "update wayleave_format set version = 99").await;
+    let text = refused(&url).await.to_string();
+    assert!(text.contains("format 99") && text.contains("up to 1") && text.contains("newer wayleave"), "{text}");
+}
+
+#[tokio::test]
+async fn a_store_whose_making_was_cut_off_is_made_whole() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    drop(open(&url).await);
+    let database = url.rsplit('/').next().unwrap();
+    cluster.sql_in(database, "drop table wayleave_rows; update wayleave_format set version = 0").await;
+    let engine = open(&url).await;
+    engine.commit(batch([put(1, "a", "1")])).await.unwrap();
+    assert_eq!(engine.shards(), 256);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_with_its_remedy_and_never_the_password() {
+    let cluster = Cluster::shared().await;
+    cluster.sql("create role guarded login password 'right'").await;
+    let address = cluster.address();
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for (url, words) in [
+        (format!("postgres://guarded:secret@{address}/postgres"), ["user guarded", "password"]),
+        (format!("postgres://guarded@{address}/postgres"), ["user guarded", "password"]),
+        (format!("postgres://postgres:secret@{address}/nowhere"), ["database nowhere", "createdb nowhere"]),
+        (format!("postgres://postgres:secret@{closed}/postgres"), ["cannot reach", "start it"]),
+        (format!("postgres://guarded:right@{address}/postgres"), ["may not make tables", "GRANT CREATE"]),
+        ("host=localhost password=secret".into(), ["postgres://", "URL"]),
+        (format!("postgres://postgres:secret@{address}/postgres?sslmode=require"), ["cannot reach", "TLS"]),
+    ] {
+        let text = refused(&url).await.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");
+        assert!(!text.contains("secret"), "{url}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_may_lie_in_a_schema_of_its_own() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    let database = url.rsplit('/').next().unwrap();
+    cluster.sql_in(database, "create schema one; create schema two").await;
+    let one = open(&format!("{url}?options=-csearch_path%3Done")).await;
+    let two = open(&format!("{url}?options=-csearch_path%3Dtwo")).await;
+    one.commit(batch([put(1, "a", "1")])).await.unwrap();
+    check(&two, 1, [("a", None)]).await;
+    assert_eq!(cluster.sql_in(database, "select count(*) from one.wayleave_rows").await, "1");
+}
+
+#[tokio::test]
+async fn the_databases_own_promises_are_told() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let engine = open(&url).await;
+    let durability = engine.durability();
+    assert!(!durability.fsync, "the shared server runs without");
+    assert_eq!((durability.synchronous_commit.as_str(), durability.synchronous_standbys.as_str()), ("on", ""));
+}
+
+/// A server whose default would acknowledge before its disk has it.
+#[tokio::test]
+async fn sessions_wait_for_the_disk_whatever_the_servers_default_is() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    let database = url.rsplit('/').next().unwrap().to_owned();
+    cluster.sql(&format!("alter database {database} set synchronous_commit = off")).await;
+    let engine = open(&url).await;
+    assert_eq!(engine.durability().synchronous_commit, "off");
+    assert!(engine.durability().warnings().iter().any(|warning| warning.contains("synchronous_commit")));
+    // The sessions of the committers say what they run with when they write.
+    let trace = "create table seen (setting text); \
+        create function see() returns trigger language plpgsql as \
+        $$ begin insert into seen values (current_setting('synchronous_commit')); return new; end $$; \
+        create trigger see before insert on wayleave_rows for each row execute function see()";
+    cluster.sql_in(&database, trace).await;
+    engine.commit(batch([put(1, "a", "1")])).await.unwrap();
+    assert_eq!(cluster.sql_in(&database, "select distinct setting from seen").await, "on");
+}

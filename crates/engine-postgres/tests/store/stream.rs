@@ -1,0 +1,92 @@
+//! An owner that never stops committing, and that knows afterwards what it was told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use wayleave_core::ids::ShardId;
+use wayleave_engine::suite::harness::{all, fenced, put};
+use wayleave_engine::{Engine, Error};
+use wayleave_engine_postgres::Postgres;
+
+/// What an owner was told about its commits.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// The value that was acknowledged under each number.
+    pub done: BTreeMap<u64, String>,
+    /// How many answers were refusals, and how many were unknown.
+    pub refused: u64,
+    pub unknown: u64,
+}
+
+/// Commits one row after the other, each under its number, a few in flight; takes the shard again after every failure, as a
+/// real owner does, and checks then that nothing acknowledged is gone and nothing refused is there.
+pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress: Arc<AtomicU64>) -> Told {
+    let mut told = Told::default();
+    let mut attempt = 0_u64;
+    while !stop.load(Ordering::SeqCst) {
+        let Ok((epoch, seq)) = engine.own(ShardId(1), &[]).await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        assert!(told.done.keys().next_back().is_none_or(|last| *last <= seq), "an acknowledged commit is gone");
+        let mut next = seq;
+        let mut waiting = std::collections::VecDeque::new();
+        let mut failed = false;
+        while !(failed || stop.load(Ordering::SeqCst)) || !waiting.is_empty() {
+            if !failed && waiting.len() < 3 && !stop.load(Ordering::SeqCst) {
+                attempt += 1;
+                next += 1;
+                let value = format!("attempt {attempt}");
+                let commit = engine.commit(fenced([(1, epoch, next)], [put(1, &format!("{next:09}"), &value)]));
+                waiting.push_back((next, value, commit));
+                continue;
+            }
+            let Some((number, value, commit)) = waiting.pop_front() else { break };
+            match commit.await {
+                Ok(()) => {
+                    assert!(told.done.insert(number, value).is_none(), "number {number} was acknowledged twice");
+                    progress.fetch_add(1, Ordering::SeqCst);
+                }
+                Err(Error::OutcomeUnknown(_)) => {
+                    told.unknown += 1;
+                    failed = true;
+                }
+                Err(Error::Unavailable(_) | Error::Fenced { .. }) => {
+                    told.refused += 1;
+                    failed = true;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    told
+}
+
+/// Every acknowledged row is there with its value, and there is one row for each number and none besides.
+pub async fn check_told(engine: &Postgres, told: &Told) {
+    let (_, seq) = engine.own(ShardId(1), &[]).await.unwrap();
+    let rows = engine.scan_many(&[all(1)]).await.unwrap().remove(0);
+    assert_eq!(rows.len() as u64, seq, "as many rows as numbers");
+    let rows: BTreeMap<u64, String> = rows
+        .into_iter()
+        .map(|row| {
+            (String::from_utf8(row.key[3..].to_vec()).unwrap().parse().unwrap(), String::from_utf8(row.value).unwrap())
+        })
+        .collect();
+    for (number, value) in &told.done {
+        assert_eq!(rows.get(number), Some(value), "commit {number} was acknowledged");
+    }
+}
+
+/// Waits until so many more commits have been acknowledged.
+pub async fn wait_for(progress: &AtomicU64, more: u64) {
+    let goal = progress.load(Ordering::SeqCst) + more;
+    let waited = tokio::time::timeout(Duration::from_secs(60), async {
+        while progress.load(Ordering::SeqCst) < goal {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    waited.await.expect("commits must go on");
+}
