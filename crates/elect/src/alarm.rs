@@ -1,0 +1,56 @@
+//! A timer of the kernel on CLOCK_BOOTTIME: it goes off though the machine was suspended, as soon as it runs again.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+use crate::clock::Moment;
+
+/// A timer; its file descriptor can be polled for reading.
+#[derive(Debug)]
+pub struct Alarm(OwnedFd);
+
+impl Alarm {
+    /// A timer that goes off at a moment.
+    ///
+    /// # Errors
+    /// If the kernel gives none: too many open files.
+    pub fn at(at: Moment) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let alarm = Self(timerfd_create(TimerfdClockId::Boottime, flags)?);
+        alarm.set(at)?;
+        Ok(alarm)
+    }
+
+    /// Sets it to another moment; if it has gone off, it is quiet again until then.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set(&self, at: Moment) -> io::Result<()> {
+        // To the kernel zero means "never"; the first millisecond after the boot has passed long ago.
+        let it_value = Moment(at.0.max(1)).timespec();
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
+        Ok(())
+    }
+
+    /// Waits until it goes off.
+    ///
+    /// # Errors
+    /// If it cannot be watched.
+    pub(crate) async fn rung(self) -> io::Result<()> {
+        let watched = AsyncFd::new(self.0)?;
+        _ = watched.readable().await?;
+        Ok(())
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

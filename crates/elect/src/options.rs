@@ -1,0 +1,56 @@
+//! What a candidate says of itself, and how its work is ended.
+
+use std::time::Duration;
+
+use wayleave_core::time::Millis;
+
+use crate::plan::Wish;
+use crate::watchdog::LastLine;
+
+/// The shortest grace: threads and timers need some time to stop anything.
+const GRACE_MIN: Duration = Duration::from_millis(40);
+
+/// How to stand for a role. T is not here: the server owns it and hands it out.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where this process is reached once it is primary.
+    pub address: Option<String>,
+    /// Whatever else callers should know; host, pid and boot id are added.
+    pub metadata: Vec<(String, String)>,
+    /// Whether it could do the work now; one that could not stands by and is never made primary. Can be changed later
+    /// ([`Stopper::set_ready`](crate::Stopper::set_ready)).
+    pub ready: bool,
+    /// 0 to 9: where several are ready, 9 comes first.
+    pub priority: u8,
+    /// The interval between heartbeats; where none is given it is made to fit T.
+    pub interval: Option<Duration>,
+    /// How long before the end of the term the work is told to stop. The last quarter of it is for ending work that did
+    /// not; at the end itself the last line is called.
+    pub grace: Duration,
+    /// What ends work that cannot be stopped.
+    pub last_line: LastLine,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            address: None,
+            metadata: Vec::new(),
+            ready: true,
+            priority: 5,
+            interval: None,
+            grace: Duration::from_secs(1),
+            last_line: LastLine::AbortProcess,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn wish(&self) -> Wish {
+        Wish { interval: self.interval.map(millis), grace: millis(self.grace.max(GRACE_MIN)) }
+    }
+}
+
+pub(crate) fn millis(span: Duration) -> Millis {
+    Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
