@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_resource_is_used_with_the_epoch_while_the_term_lasts_and_not_after() {
         let clock = Arc::new(BootClock);
-        let term = Term::new(3, clock.now().after(Millis(60_000)), clock);
+        let term = Term::new(3, clock.now().after(Millis(60_000)), "me", clock);
         let mut writes = Fenced::new(Vec::new());
         writes.with(&term, |writes, epoch| writes.push(epoch)).unwrap();
         term.end();

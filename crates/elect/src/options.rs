@@ -7,8 +7,10 @@ use wayleave_core::time::Millis;
 use crate::plan::Wish;
 use crate::watchdog::LastLine;
 
-/// The shortest grace: threads and timers need some time to stop anything.
-const GRACE_MIN: Duration = Duration::from_millis(40);
+/// What lies between the end of the grace and the end of the term, for ending work that did not stop: a quarter of the grace
+/// within these bounds. Threads and timers need some time to end anything.
+const RESERVE_MIN: Duration = Duration::from_millis(20);
+const RESERVE_MAX: Duration = Duration::from_millis(500);
 
 /// How to stand for a role. T is not here: the server owns it and hands it out.
 #[derive(Clone, Debug)]
@@ -24,8 +26,8 @@ pub struct Options {
     pub priority: u8,
     /// The interval between heartbeats; where none is given it is made to fit T.
     pub interval: Option<Duration>,
-    /// How long before the end of the term the work is told to stop. The last quarter of it is for ending work that did
-    /// not; at the end itself the last line is called.
+    /// How long the work may take to stop once it was told to. Then it is dropped; and if that has not ended it either when
+    /// the term ends, the last line is called. All of it lies before the end of the term.
     pub grace: Duration,
     /// What ends work that cannot be stopped.
     pub last_line: LastLine,
@@ -47,7 +49,13 @@ impl Default for Options {
 
 impl Options {
     pub(crate) fn wish(&self) -> Wish {
-        Wish { interval: self.interval.map(millis), grace: millis(self.grace.max(GRACE_MIN)) }
+        Wish { interval: self.interval.map(millis), grace: millis(self.grace.saturating_add(self.reserve())) }
+    }
+
+    /// How long before the end of the term work that did not stop is ended.
+    #[must_use]
+    pub fn reserve(&self) -> Duration {
+        (self.grace / 4).clamp(RESERVE_MIN, RESERVE_MAX)
     }
 }
 

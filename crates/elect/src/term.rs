@@ -15,6 +15,7 @@ pub struct Term(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     epoch: u64,
+    uuid: String,
     clock: Arc<dyn Clock>,
     /// The end of the term, as a moment; zero once it has ended early.
     until: AtomicU64,
@@ -38,15 +39,21 @@ pub struct Over {
 }
 
 impl Term {
-    pub(crate) fn new(epoch: u64, until: Moment, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(epoch: u64, until: Moment, uuid: &str, clock: Arc<dyn Clock>) -> Self {
         let (stopping, ends) = (watch::Sender::new(false), watch::Sender::new(until));
-        Self(Arc::new(Inner { epoch, clock, until: AtomicU64::new(until.0), stopping, ends }))
+        Self(Arc::new(Inner { epoch, uuid: uuid.to_owned(), clock, until: AtomicU64::new(until.0), stopping, ends }))
     }
 
     /// The number that fences this term's writes: it goes along with every one of them.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.0.epoch
+    }
+
+    /// The name under which this process holds it.
+    #[must_use]
+    pub fn uuid(&self) -> &str {
+        &self.0.uuid
     }
 
     /// The present end of the term, by this machine's boot clock.
@@ -119,17 +126,17 @@ mod tests {
     #[test]
     fn a_term_is_over_by_the_clock_though_nobody_said_so() {
         let clock = Arc::new(BootClock);
-        let long = Term::new(7, clock.now().after(Millis(60_000)), clock.clone());
+        let long = Term::new(7, clock.now().after(Millis(60_000)), "me", clock.clone());
         assert_eq!(long.check().unwrap().epoch(), 7);
         assert!(long.check().unwrap().left() > Millis(50_000));
-        let past = Term::new(8, clock.now(), clock);
+        let past = Term::new(8, clock.now(), "me", clock);
         assert_eq!(past.check().unwrap_err(), Over { epoch: 8 });
     }
 
     #[test]
     fn a_late_acknowledgement_does_not_bring_an_ended_term_back() {
         let clock = Arc::new(BootClock);
-        let term = Term::new(7, clock.now().after(Millis(60_000)), clock.clone());
+        let term = Term::new(7, clock.now().after(Millis(60_000)), "me", clock.clone());
         term.end();
         term.move_end(clock.now().after(Millis(60_000)));
         assert!(term.check().is_err());

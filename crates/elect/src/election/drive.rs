@@ -38,7 +38,7 @@ pub(super) struct Driver<B> {
     clock: Arc<dyn Clock>,
     state: watch::Sender<State>,
     watchdog: Watchdog,
-    grace: Millis,
+    reserve: Millis,
     last_line: LastLine,
     call: Option<(Call, Pending<Heard>)>,
     look: Option<Pending<Result<Role, Failure>>>,
@@ -58,14 +58,13 @@ impl<B: Send + 'static> Driver<B> {
         state: watch::Sender<State>,
         watchdog: Watchdog,
     ) -> Self {
-        let wish = options.wish();
         Self {
             wire,
-            candidate: Candidate::new(wish),
+            candidate: Candidate::new(options.wish()),
             clock,
             state,
             watchdog,
-            grace: wish.grace,
+            reserve: millis(options.reserve()),
             last_line: options.last_line.clone(),
             call: None,
             look: None,
@@ -215,9 +214,9 @@ impl<B: Send + 'static> Driver<B> {
     {
         self.look = None;
         tracing::info!(role = self.wire.role(), epoch, "primary");
-        let term = Term::new(epoch, until, self.clock.clone());
+        let term = Term::new(epoch, until, self.wire.uuid(), self.clock.clone());
         let work = work(term.clone());
-        self.running = Some(Running::start(term, work, &self.watchdog, self.grace, self.last_line.clone()));
+        self.running = Some(Running::start(term, work, &self.watchdog, self.reserve, self.last_line.clone()));
         self.show(State::Primary { epoch, until });
     }
 

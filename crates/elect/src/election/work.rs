@@ -11,9 +11,6 @@ use crate::clock::Moment;
 use crate::term::Term;
 use crate::watchdog::{LastLine, Watch, Watchdog};
 
-/// Work that did not heed the call to stop is dropped when this part of the grace is left.
-const DROP_PART: u64 = 4;
-
 /// How the work of a term ended.
 pub(super) type Outcome<B> = Result<ControlFlow<B, Duration>, JoinError>;
 
@@ -22,13 +19,13 @@ pub(super) struct Running<B> {
     pub term: Term,
     task: JoinHandle<ControlFlow<B, Duration>>,
     watch: Arc<Watch>,
-    grace: Millis,
+    reserve: Millis,
     /// From then on the task is dropped.
     drop_at: Option<Moment>,
 }
 
 impl<B: Send + 'static> Running<B> {
-    pub fn start<F>(term: Term, work: F, dog: &Watchdog, grace: Millis, last: LastLine) -> Self
+    pub fn start<F>(term: Term, work: F, dog: &Watchdog, reserve: Millis, last: LastLine) -> Self
     where
         F: Future<Output = ControlFlow<B, Duration>> + Send + 'static,
     {
@@ -41,7 +38,7 @@ impl<B: Send + 'static> Running<B> {
             }
         });
         let until = term.until();
-        let watch = Arc::new(dog.watch(until.before(last_part(grace)), until, cancel, last));
+        let watch = Arc::new(dog.watch(until.before(reserve), until, cancel, last));
         // The task holds the watch: the work is watched until it has really ended, whatever becomes of us.
         let watched = watch.clone();
         let task = tokio::spawn(async move {
@@ -50,27 +47,27 @@ impl<B: Send + 'static> Running<B> {
             outcome
         });
         _ = aborter.set(task.abort_handle());
-        Self { term, task, watch, grace, drop_at: None }
+        Self { term, task, watch, reserve, drop_at: None }
     }
 
     /// The end of the term has moved.
     pub fn move_end(&mut self, until: Moment) {
         self.term.move_end(until);
-        self.watch.move_to(until.before(last_part(self.grace)), until);
+        self.watch.move_to(until.before(self.reserve), until);
         if self.drop_at.is_some() {
-            self.drop_at = Some(until.before(last_part(self.grace)));
+            self.drop_at = Some(until.before(self.reserve));
         }
     }
 
     /// Tells the work to stop; it may use what is left of the grace.
     pub fn tell_to_stop(&mut self) {
         self.term.tell_to_stop();
-        self.drop_at = Some(self.term.until().before(last_part(self.grace)));
+        self.drop_at = Some(self.term.until().before(self.reserve));
     }
 
     /// Ends the work now: another may be primary already.
     pub fn end_now(&mut self, now: Moment) {
-        let until = self.term.until().min(now.after(self.grace));
+        let until = self.term.until().min(now.after(self.reserve));
         self.term.end();
         self.watch.move_to(now, until);
         self.task.abort();
@@ -93,8 +90,4 @@ impl<B> Drop for Running<B> {
         self.term.end();
         self.task.abort();
     }
-}
-
-const fn last_part(grace: Millis) -> Millis {
-    Millis(grace.0 / DROP_PART)
 }
