@@ -61,7 +61,7 @@ impl Stage {
         let mut elect = wayleave(&["elect", "duty"]);
         elect.args(options).arg("--").args(command);
         elect.env("WAYLEAVE_SERVER", &self.server.url).env("NAME", name).env("DIARY", &self.diary);
-        Candidate { name, child: elect.stderr(std::fs::File::create(self.path(name)).unwrap()).spawn().unwrap() }
+        Candidate { child: elect.stderr(std::fs::File::create(self.path(name)).unwrap()).spawn().unwrap() }
     }
 
     pub fn entries(&self) -> Vec<Entry> {
@@ -120,7 +120,6 @@ fn entry(line: &str) -> Option<Entry> {
 
 /// An elect process; killed with its command when it goes out of scope.
 pub struct Candidate {
-    pub name: &'static str,
     child: Child,
 }
 

@@ -127,6 +127,15 @@ impl Model for Document {
 }
 
 impl State {
+    /// A line for people: when, what the store says, and who works as primary.
+    pub fn line(&self) -> String {
+        let name = |index: usize| ["A", "B"][index];
+        let works = |index: &usize| self.clients[*index].primary;
+        let working: Vec<&str> = (0..2).filter(works).map(name).collect();
+        let entry = self.get_primary().map_or("nobody", name);
+        format!("{:>3} s  primary by the table: {entry}, at work: {}", self.now, working.join(" and "))
+    }
+
     fn get_primary(&self) -> Option<usize> {
         self.entry.filter(|(_, timestamp)| self.now - timestamp <= T).map(|(uuid, _)| uuid)
     }

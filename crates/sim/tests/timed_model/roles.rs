@@ -18,8 +18,8 @@ pub const T_MS: u64 = 5_000;
 pub const I_MS: u64 = 1_000;
 /// A message that is slower than this is lost. Longer than T: it may arrive in another term.
 const SLOWEST_MS: u64 = 6_000;
-/// By this much clocks step.
-const STEP_MS: i64 = 4_000;
+/// By this much clocks step: more than T.
+const STEP_MS: i64 = 6_000;
 
 /// What is modelled.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct Roles {
     pub incarnations: bool,
     /// Whether a restart may find its clock ahead of time.
     pub steps_ahead: bool,
+    /// Whether the clock of a store that steps in may be behind.
+    pub steps_behind: bool,
     /// Whether receivers of guarded writes remember the highest epoch.
     pub guarded: bool,
 }
@@ -110,7 +112,8 @@ pub enum Action {
     /// The work ends by itself: the role is given back.
     End(usize),
     Restart(i64),
-    FailOver(usize),
+    /// So many writes are lost, and the clock steps.
+    FailOver(usize, i64),
 }
 
 pub const ONE_HOLDER: &str = "one holder per epoch";
@@ -151,11 +154,13 @@ impl Model for Roles {
         let due = |index: &usize| state.is_due(*index);
         let running: Vec<usize> = (0..self.clients).filter(|index| !state.clients[*index].paused).collect();
         actions.extend(running.iter().copied().filter(due).map(Action::Wake));
-        if actions.is_empty() {
-            actions.push(Action::Pass);
-        }
         actions.extend((0..state.slow.len()).filter(|index| state.can_arrive(*index)).map(Action::Arrive));
-        self.faults(state, &running, actions);
+        // Faults come when nobody has anything to do: one that comes while somebody has is the same as one that came just
+        // before that moment.
+        if !running.iter().any(due) {
+            actions.push(Action::Pass);
+            self.faults(state, &running, actions);
+        }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
@@ -167,7 +172,7 @@ impl Model for Roles {
             }
             Action::Deliver => {
                 let message = state.fresh.remove(0);
-                state.arrive(self, message, false);
+                state.arrive(message, false);
             }
             Action::Delay => {
                 state.left.delays -= 1;
@@ -177,13 +182,13 @@ impl Model for Roles {
             Action::DelayAnswer => {
                 state.left.delays -= 1;
                 let message = state.fresh.remove(0);
-                state.arrive(self, message, true);
+                state.arrive(message, true);
             }
             Action::Arrive(index) => {
                 let message = state.slow.remove(index);
-                state.arrive(self, message, false);
+                state.arrive(message, false);
             }
-            Action::Pass => state.pass()?,
+            Action::Pass => state.pass(),
             Action::Pause(index) => {
                 state.left.pauses -= 1;
                 let client = &mut state.clients[index];
@@ -210,9 +215,10 @@ impl Model for Roles {
                 state.left.restarts -= 1;
                 state.store.restart(step_ms);
             }
-            Action::FailOver(lost) => {
+            Action::FailOver(lost, step_ms) => {
                 state.left.failovers -= 1;
                 state.store.fail_over(lost, self.incarnations);
+                state.store.restart(step_ms);
             }
         }
         state.first_writes(self);
@@ -266,7 +272,12 @@ impl Roles {
             }
         }
         if left.failovers > 0 {
-            actions.extend((1..=state.store.losable()).map(Action::FailOver));
+            for lost in 0..=state.store.losable() {
+                actions.push(Action::FailOver(lost, 0));
+                if self.steps_behind {
+                    actions.push(Action::FailOver(lost, -STEP_MS));
+                }
+            }
         }
     }
 }
@@ -276,11 +287,25 @@ fn believes(client: &Client, now: u64) -> Option<u64> {
     client.candidate.working().filter(|(_, until)| now < until.0).map(|(epoch, _)| epoch)
 }
 
+fn name(client: usize) -> char {
+    char::from(b'A' + client as u8)
+}
+
 fn uuid(client: usize, identity: u32) -> String {
-    format!("{}{identity}", char::from(b'A' + client as u8))
+    format!("{}{identity}", name(client))
 }
 
 impl State {
+    /// A line for people: when, and who leads in which epoch.
+    pub fn line(&self) -> String {
+        let lead = |(index, client): (usize, &Client)| {
+            let epoch = believes(client, self.now)?;
+            Some(format!("{} leads in epoch {epoch}{}", name(index), if client.paused { " (paused)" } else { "" }))
+        };
+        let leads: Vec<String> = self.clients.iter().enumerate().filter_map(lead).collect();
+        format!("{:>6} ms  {}", self.now, leads.join(", "))
+    }
+
     pub fn believers(&self) -> Vec<usize> {
         let running = |index: &usize| !self.clients[*index].paused;
         (0..self.clients.len()).filter(running).filter(|i| believes(&self.clients[*i], self.now).is_some()).collect()
@@ -303,13 +328,12 @@ impl State {
     }
 
     /// Time goes on to the next wake-up of a running client; with all paused, by an interval.
-    fn pass(&mut self) -> Option<()> {
+    fn pass(&mut self) {
         let running = self.clients.iter().filter(|client| !client.paused);
         let next = running.filter_map(|client| client.candidate.wake_at()).map(|at| at.0).min();
         self.now = next.unwrap_or(self.now + I_MS);
         let now = self.now;
         self.slow.retain(|message| now - message.sent <= SLOWEST_MS);
-        Some(())
     }
 
     fn carry_out(&mut self, client: usize, effects: Vec<Effect>) {
@@ -335,7 +359,7 @@ impl State {
         }
     }
 
-    fn arrive(&mut self, model: &Roles, message: Message, answer_is_slow: bool) {
+    fn arrive(&mut self, message: Message, answer_is_slow: bool) {
         let Message { client, sent, what } = message;
         let link = self.clients[client].link;
         if link == Link::Cut {
@@ -352,7 +376,7 @@ impl State {
                 if answer_is_slow || self.clients[client].paused {
                     self.put_slow(answer);
                 } else if link == Link::Whole {
-                    self.arrive(model, answer, false);
+                    self.arrive(answer, false);
                 }
             }
             What::Release { identity, token } => {
@@ -396,8 +420,9 @@ impl Seen {
         if *holder != uuid {
             self.broken.push(ONE_HOLDER);
         }
-        // A new term must be above all that ever were; and no older one may come back to life.
-        if epoch < self.highest_granted || (new && epoch == self.highest_granted) {
+        // A new term must be above all that ever were. (One that was restored by a failover may be renewed by a message that
+        // was on its way; nobody leads in it, which the other laws see to.)
+        if new && epoch <= self.highest_granted {
             self.broken.push(EPOCHS_GROW);
         }
         self.highest_granted = self.highest_granted.max(epoch);
