@@ -176,9 +176,8 @@ impl World {
     }
 
     fn believers(&self) -> Vec<usize> {
-        let believes = |runner: &Runner| {
-            runner.candidate.working().is_some_and(|(_, until)| runner.local(self.now_us) < until)
-        };
+        let believes =
+            |runner: &Runner| runner.candidate.working().is_some_and(|(_, until)| runner.local(self.now_us) < until);
         (0..self.runners.len()).filter(|index| believes(&self.runners[*index])).collect()
     }
 }

@@ -31,9 +31,8 @@ pub fn run(args: &ExecArgs) -> anyhow::Result<()> {
 
 /// Whether there is a program of this name, as exec would look for it.
 pub fn can_be_found(program: &str) -> bool {
-    let runs = |path: &Path| {
-        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
+    let runs =
+        |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
     if program.contains('/') {
         return runs(Path::new(program));
     }

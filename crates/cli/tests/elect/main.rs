@@ -94,7 +94,11 @@ fn what_a_command_has_started_dies_with_it_also_in_a_session_of_its_own() {
 #[test]
 fn a_command_that_does_not_stop_is_killed_before_the_end_of_the_term() {
     let stage = Stage::set(T);
-    let mut first = stage.candidate_with("A", &["--grace", "200ms"], &["sh", "-c", "trap '' TERM; echo $$ > $DIARY; while :; do sleep 0.01; done"]);
+    let mut first = stage.candidate_with(
+        "A",
+        &["--grace", "200ms"],
+        &["sh", "-c", "trap '' TERM; echo $$ > $DIARY; while :; do sleep 0.01; done"],
+    );
     let pid: i32 = stage.wait_for("command", || read(&stage.diary).trim().parse().ok());
     let told = now_ns();
     first.signal(Signal::TERM);
@@ -154,5 +158,7 @@ fn takeover_times() {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    println!("T = {T}; from the signal to the first line of the next command, ms: kill -9 {killed:?}, TERM {stopped:?}");
+    println!(
+        "T = {T}; from the signal to the first line of the next command, ms: kill -9 {killed:?}, TERM {stopped:?}"
+    );
 }

@@ -138,7 +138,8 @@ impl Candidate {
         let pid = self.child.id();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
         let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-        let pids: Vec<i32> = lists.flat_map(|l| l.split_whitespace().map(|p| p.parse().unwrap()).collect::<Vec<_>>()).collect();
+        let pids: Vec<i32> =
+            lists.flat_map(|l| l.split_whitespace().map(|p| p.parse().unwrap()).collect::<Vec<_>>()).collect();
         pids.into_iter().find_map(Pid::from_raw)
     }
 }

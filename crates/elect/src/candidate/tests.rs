@@ -218,8 +218,7 @@ fn who_leaves_while_an_answer_is_on_its_way_gives_the_grant_in_it_back() {
 fn an_operators_wish_ends_the_term_gently() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
-    let asked =
-        Answer::Primary { epoch: 1, token: "t1".into(), ttl: T, remaining: Millis(15_000), step_down: true };
+    let asked = Answer::Primary { epoch: 1, token: "t1".into(), ttl: T, remaining: Millis(15_000), step_down: true };
     let effects = candidate.on_answer(Moment(4_110), beat.call, asked, FULL);
     assert_eq!(effects.last(), Some(&Effect::StepDown { epoch: 1, why: Reason::Asked }));
 }
@@ -239,8 +238,13 @@ fn a_t_that_cannot_be_used_ends_the_candidate_and_gives_the_role_back() {
 fn a_shorter_t_moves_the_end_of_the_term_forward_too() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
-    let shorter =
-        Answer::Primary { epoch: 1, token: "t1".into(), ttl: Millis(2_000), remaining: Millis(2_000), step_down: false };
+    let shorter = Answer::Primary {
+        epoch: 1,
+        token: "t1".into(),
+        ttl: Millis(2_000),
+        remaining: Millis(2_000),
+        step_down: false,
+    };
     let effects = candidate.on_answer(Moment(4_110), beat.call, shorter, FULL);
     assert_eq!(effects, [Effect::Extend { epoch: 1, until: Moment(4_100 + 2_000 - 25) }]);
     assert!(candidate.wake_at().unwrap() <= Moment(4_110 + 400));

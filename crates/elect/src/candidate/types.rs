@@ -145,7 +145,11 @@ pub(super) enum Stage {
     /// The work runs.
     Leading(Held),
     /// The work was told to stop and may still run. `next`: a later term that was granted meanwhile.
-    Stopping { held: Held, then: Then, next: Option<Held> },
+    Stopping {
+        held: Held,
+        then: Then,
+        next: Option<Held>,
+    },
     /// The work has stopped; the server is being told.
     Releasing(Then),
     Finished,

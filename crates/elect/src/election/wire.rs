@@ -1,12 +1,16 @@
 //! The conversation with the server, in the candidate's words.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Role, WaitFor};
-use wayleave_api::{Code, Metadata};
+use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Role, WaitFor};
+use wayleave_api::Code;
+use wayleave_api::metadata::Metadata;
 use wayleave_client::{Client, Error as Failure, Retry};
+use wayleave_core::time::Millis;
 
 use super::state::{Control, Error};
 use crate::candidate::{Answer, Heartbeat};
@@ -28,6 +32,8 @@ pub(super) struct Wire {
     form: HeartbeatRequest,
     identity: u32,
     control: watch::Receiver<Control>,
+    /// Whether it was told that the role's mode is not acted on.
+    told_mode: Arc<AtomicBool>,
 }
 
 /// What came back from a heartbeat.
@@ -64,8 +70,8 @@ impl Wire {
             ready: options.ready,
             priority: options.priority,
         };
-        // A candidate decides itself when to try again: it must know when each attempt was sent.
-        Ok(Self { client: client.with_retry(Retry::NEVER), role, form, identity: 0, control })
+        // A candidate decides itself when to try again.
+        Ok(Self { client: client.with_retry(Retry::NEVER), role, form, identity: 0, control, told_mode: Arc::default() })
     }
 
     pub fn role(&self) -> &str {
@@ -77,15 +83,23 @@ impl Wire {
     }
 
     /// Sends a heartbeat.
-    pub fn heartbeat(&mut self, beat: &Heartbeat) -> Result<Pending<Heard>, Error> {
+    pub fn heartbeat(&mut self, beat: &Heartbeat, timeout: Millis) -> Result<Pending<Heard>, Error> {
         if beat.call.identity != self.identity {
             self.identity = beat.call.identity;
             self.form.uuid = draw()?;
         }
         let request =
             HeartbeatRequest { token: beat.token.clone(), ready: self.control.borrow().ready, ..self.form.clone() };
-        let (client, role) = (self.client.clone(), self.role.clone());
-        Ok(Box::pin(async move { heard(client.heartbeat(&role, &request).await, &request.uuid) }))
+        let (client, role, timeout) = (self.client.clone(), self.role.clone(), Duration::from_millis(timeout.0));
+        let told_mode = self.told_mode.clone();
+        Ok(Box::pin(async move {
+            let answer = client.heartbeat(&role, &request, timeout).await;
+            let mode = answer.as_ref().map_or(Mode::Strict, |answer| answer.mode);
+            if mode == Mode::Continue && !told_mode.swap(true, Ordering::Relaxed) {
+                tracing::warn!(role, "the role's mode is 'continue', which needs standbys that speak to each other: strict here");
+            }
+            heard(answer, &request.uuid)
+        }))
     }
 
     /// Waits for the end of the present term.

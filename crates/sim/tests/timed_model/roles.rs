@@ -127,8 +127,7 @@ impl Model for Roles {
 
     fn init_states(&self) -> Vec<State> {
         let wish = Wish { interval: Some(Millis(I_MS)), grace: Millis(0) };
-        let client =
-            Client { candidate: Candidate::new(wish), paused: false, permit: None, link: Link::Whole };
+        let client = Client { candidate: Candidate::new(wish), paused: false, permit: None, link: Link::Whole };
         vec![State {
             now: 0,
             clients: vec![client; self.clients],

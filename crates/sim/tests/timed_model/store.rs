@@ -91,7 +91,13 @@ impl Store {
     }
 
     /// A heartbeat arrives and is decided, committed and answered.
-    pub fn heartbeat(&mut self, real_ms: u64, uuid: &str, token: Option<&str>, interval_ms: u64) -> (Answer, Option<Granted>) {
+    pub fn heartbeat(
+        &mut self,
+        real_ms: u64,
+        uuid: &str,
+        token: Option<&str>,
+        interval_ms: u64,
+    ) -> (Answer, Option<Granted>) {
         let candidate = Candidate {
             uuid: uuid.into(),
             address: None,
