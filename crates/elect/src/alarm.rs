@@ -1,4 +1,5 @@
-//! A timer of the kernel on CLOCK_BOOTTIME: it goes off though the machine was suspended, as soon as it runs again.
+//! A timer of the kernel on CLOCK_BOOTTIME, for threads and processes that poll: it goes off though the machine was suspended,
+//! as soon as it runs again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +7,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use tokio::io::unix::AsyncFd;
 
 use crate::clock::Moment;
 
@@ -37,20 +37,38 @@ impl Alarm {
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
         Ok(())
     }
-
-    /// Waits until it goes off.
-    ///
-    /// # Errors
-    /// If it cannot be watched.
-    pub(crate) async fn rung(self) -> io::Result<()> {
-        let watched = AsyncFd::new(self.0)?;
-        _ = watched.readable().await?;
-        Ok(())
-    }
 }
 
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use wayleave_core::time::Millis;
+
+    use super::*;
+    use crate::clock::{BootClock, Clock};
+
+    fn rings(alarm: &Alarm, within: Millis) -> bool {
+        let timeout = Moment(within.0).timespec();
+        poll(&mut [PollFd::new(alarm, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    }
+
+    #[test]
+    fn it_goes_off_at_its_moment_and_can_be_set_again() {
+        let alarm = Alarm::at(BootClock.now().after(Millis(60_000))).unwrap();
+        assert!(!rings(&alarm, Millis(0)));
+        let at = BootClock.now().after(Millis(30));
+        alarm.set(at).unwrap();
+        assert!(rings(&alarm, Millis(10_000)) && BootClock.now() >= at);
+        alarm.set(BootClock.now().after(Millis(60_000))).unwrap();
+        assert!(!rings(&alarm, Millis(0)));
+        // A moment that has passed rings at once: to the kernel zero would mean "never".
+        alarm.set(Moment(0)).unwrap();
+        assert!(rings(&alarm, Millis(10_000)));
     }
 }

@@ -9,8 +9,6 @@ use std::time::Duration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use wayleave_core::time::Millis;
 
-use crate::alarm::Alarm;
-
 /// A point in time of this machine's boot clock, in milliseconds. It means nothing on another machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub u64);
@@ -58,8 +56,9 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
-/// How often a wait looks at the clock where no timer of the kernel can be had.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A wait looks at the clock this often. The runtime's timers stand still during suspend; after it, a wait is late by at
+/// most this.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Clock for BootClock {
     fn now(&self) -> Moment {
@@ -71,12 +70,6 @@ impl Clock for BootClock {
 
     fn sleep_until(&self, at: Moment) -> Wait<'_> {
         Box::pin(async move {
-            // A timer may be out of reach (too many open files): then a plain one is asked again and again.
-            if let Ok(alarm) = Alarm::at(at)
-                && alarm.rung().await.is_ok()
-            {
-                return;
-            }
             while self.now() < at {
                 let left = Duration::from_millis(at.since(self.now()).0);
                 tokio::time::sleep(left.min(LOOK_AGAIN)).await;
@@ -96,7 +89,7 @@ mod tests {
         clock.sleep_until(at).await;
         let late = clock.now().since(at).0;
         assert!(clock.now() >= at && late < 2_000, "{late} ms late");
-        // A moment that has passed is not waited for: the kernel must not take it for "no timer".
+        // A moment that has passed is not waited for.
         clock.sleep_until(Moment(0)).await;
         clock.sleep_until(at).await;
     }

@@ -137,11 +137,7 @@ impl Candidate {
                 }
             }
             Stage::Leading(held) | Stage::Stopping { held, .. } if held.epoch == new.epoch => {
-                // The latest word counts, also if it is a shorter one: T may have been lowered.
-                if new.acknowledged >= held.acknowledged && new.until != held.until {
-                    effects.push(Effect::Extend { epoch: new.epoch, until: new.until });
-                    *held = new;
-                }
+                renew(held, new, effects);
             }
             Stage::Leading(_) if fresh => {
                 // The term was over and a new one was granted: the work of the old epoch must end before that of the new.
@@ -234,5 +230,13 @@ impl Candidate {
     fn finish(&mut self, how: Result<(), TooTight>) -> Vec<Effect> {
         self.stage = Stage::Finished;
         vec![Effect::Finished(how)]
+    }
+}
+
+/// The latest word on a term counts, also if it is a shorter one: T may have been lowered.
+fn renew(held: &mut Held, new: Held, effects: &mut Vec<Effect>) {
+    if new.acknowledged >= held.acknowledged && new.until != held.until {
+        effects.push(Effect::Extend { epoch: new.epoch, until: new.until });
+        *held = new;
     }
 }

@@ -158,7 +158,9 @@ impl Candidate {
         held.until.before(self.wish.grace)
     }
 
-    fn timeout(&self) -> Millis {
+    /// How long the answer to a heartbeat is waited for.
+    #[must_use]
+    pub fn timeout(&self) -> Millis {
         self.plan.map_or(FIRST_TIMEOUT, |plan| plan.timeout)
     }
 

@@ -222,7 +222,9 @@ impl<B: Send + 'static> Driver<B> {
 
     fn apply(&mut self, effect: Effect) -> Result<Option<Result<(), TooTight>>, Error> {
         match effect {
-            Effect::Send(beat) => self.call = Some((beat.call, self.wire.heartbeat(&beat)?)),
+            Effect::Send(beat) => {
+                self.call = Some((beat.call, self.wire.heartbeat(&beat, self.candidate.timeout())?));
+            }
             // Needs the work, which the caller has.
             Effect::Lead { .. } => {}
             Effect::Extend { epoch, until } => {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Role, WaitFor};
 use wayleave_api::Code;
 use wayleave_api::metadata::Metadata;
+use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Role, WaitFor};
 use wayleave_client::{Client, Error as Failure, Retry};
 use wayleave_core::time::Millis;
 
@@ -71,7 +71,14 @@ impl Wire {
             priority: options.priority,
         };
         // A candidate decides itself when to try again.
-        Ok(Self { client: client.with_retry(Retry::NEVER), role, form, identity: 0, control, told_mode: Arc::default() })
+        Ok(Self {
+            client: client.with_retry(Retry::NEVER),
+            role,
+            form,
+            identity: 0,
+            control,
+            told_mode: Arc::default(),
+        })
     }
 
     pub fn role(&self) -> &str {
@@ -96,7 +103,10 @@ impl Wire {
             let answer = client.heartbeat(&role, &request, timeout).await;
             let mode = answer.as_ref().map_or(Mode::Strict, |answer| answer.mode);
             if mode == Mode::Continue && !told_mode.swap(true, Ordering::Relaxed) {
-                tracing::warn!(role, "the role's mode is 'continue', which needs standbys that speak to each other: strict here");
+                tracing::warn!(
+                    role,
+                    "the role's mode is 'continue', which needs standbys that speak to each other: strict here"
+                );
             }
             heard(answer, &request.uuid)
         }))
@@ -105,8 +115,7 @@ impl Wire {
     /// Waits for the end of the present term.
     pub fn vacancy(&self) -> Pending<Result<Role, Failure>> {
         let (client, role) = (self.client.clone(), self.role.clone());
-        let query =
-            GetRoleQuery { wait_ms: Some(VACANCY_WAIT_MS), min_epoch: None, wait_for: Some(WaitFor::Vacancy) };
+        let query = GetRoleQuery { wait_ms: Some(VACANCY_WAIT_MS), min_epoch: None, wait_for: Some(WaitFor::Vacancy) };
         Box::pin(async move { client.role(&role, &query).await })
     }
 
@@ -119,7 +128,9 @@ impl Wire {
             let released = tokio::time::timeout(RELEASE_TIMEOUT, client.release_role(&role, &uuid, token.as_deref()));
             match released.await {
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::warn!(role, error = %error, "could not give the role back; its term will run out"),
+                Ok(Err(error)) => {
+                    tracing::warn!(role, error = %error, "could not give the role back; its term will run out")
+                }
                 Err(_) => tracing::warn!(role, "no answer when giving the role back; its term will run out"),
             }
         })
@@ -144,9 +155,7 @@ fn heard(answer: Result<HeartbeatResponse, Failure>, uuid: &str) -> Heard {
 
 fn failed(error: Failure) -> Heard {
     match error.code() {
-        Some(Code::DuplicateIdentity | Code::NotTheTerm) => {
-            Heard::Answer(Answer::NotCurrent, None, error.to_string())
-        }
+        Some(Code::DuplicateIdentity | Code::NotTheTerm) => Heard::Answer(Answer::NotCurrent, None, error.to_string()),
         // Room may be made.
         Some(Code::OverLimit | Code::Overloaded) => Heard::Lost(error.to_string()),
         _ if error.problem().is_some_and(|problem| (400..500).contains(&problem.status)) => Heard::Refused(error),
