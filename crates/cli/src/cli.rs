@@ -9,7 +9,7 @@ use crate::commands::{
     ListArgs, crawls, get, groups, hosts, nodes, put, release, reservations, roles, stats, urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
-use crate::{exit, export, import, seed, serve};
+use crate::{elect, exit, export, import, seed, serve};
 
 /// The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it.
 #[derive(Debug, Parser)]
@@ -63,6 +63,14 @@ enum Command {
     Roles(roles::Args),
     /// List the nodes that share the store, and what they own
     Nodes,
+    /// Run a command only while primary of a role: one of many on any machine, restarted elsewhere when it dies
+    Elect(Box<elect::Args>),
+    /// The guardian of a command that `elect` runs
+    #[command(hide = true)]
+    ElectGuard(elect::GuardArgs),
+    /// What becomes that command
+    #[command(hide = true)]
+    ElectExec(elect::ExecArgs),
     /// Explain what a host or group waits for
     Why(why::Args),
     /// Totals
@@ -88,6 +96,9 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => serve::run(*args),
         Command::Bench(args) => bench(*args),
+        Command::Elect(args) => elect::run(&Remote::new(remote)?, *args),
+        Command::ElectGuard(args) => elect::guard(&args),
+        Command::ElectExec(args) => elect::exec(&args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?, command))
@@ -101,8 +112,9 @@ fn bench(args: wayleave_bench::BenchArgs) -> anyhow::Result<()> {
 
 async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
     match command {
-        // These two need threads of their own and were started before.
+        // These need threads of their own, or none, and were started before.
         Command::Serve(_) | Command::Bench(_) => Ok(()),
+        Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,
         Command::Get(args) => get::run(remote, args).await,

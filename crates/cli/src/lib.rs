@@ -6,6 +6,7 @@
 
 pub mod cli;
 mod commands;
+mod elect;
 mod exit;
 mod export;
 mod import;

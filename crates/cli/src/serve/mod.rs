@@ -20,6 +20,7 @@ use wayleave_roles::{Changed, Roles};
 use wayleave_server::Server;
 use wayleave_shard::Frontier;
 
+pub use logging::start as start_logging;
 pub use settings::{Args, EngineKind, LogForm, Settings};
 
 /// How long work on the owners' threads may go on after the frontier has stopped.

@@ -1,0 +1,111 @@
+//! What `elect` and its two helpers are told.
+
+use std::time::Duration;
+
+use wayleave_elect::Options;
+
+use crate::values;
+
+const AFTER_HELP: &str = "\
+The command runs only while this process is primary: at most one of all that stand for the role, on any machine. It is told
+to stop (TERM) and then killed (KILL), with all that it has started, before another can become primary, also if this process
+hangs, is stopped or is killed. Then it stands for the role again.
+
+The command finds WAYLEAVE_ROLE, WAYLEAVE_EPOCH and WAYLEAVE_UUID in its environment. The epoch grows with every change of
+primary: send it along with whatever the command writes, and let the receiver refuse a lower one than it has seen. That
+alone holds if a whole machine stands still. Its standard input is empty.
+
+Examples:
+  wayleave elect indexer -- /usr/local/bin/build-index --all
+  wayleave elect indexer --address 10.0.0.7:9000 --priority 9 -- ./serve-index
+  wayleave elect nightly --ttl 30s --once -- sh -c 'pg_dump app > dump.$WAYLEAVE_EPOCH'
+  wayleave roles show indexer            who is primary, where, and who stands by
+
+T belongs to the role (`wayleave roles set`, or --ttl here); 15 s by default. It must hold 3 heartbeats, 2 answers, the grace
+and a margin; if it cannot, elect says so and ends.
+
+Exit codes: 0 stopped by TERM, INT or HUP, or with --once the command ended well; with --once the command's own code, or 128 +
+the signal that ended it; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl; without,
+elect waits for it); 127 the command is not there.";
+
+/// Arguments of `elect`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// The role to stand for
+    pub role: String,
+    /// Where the command is reached while it runs, for those who look for the primary
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<String>,
+    /// Set the role's T first: how long a primary may be silent before another takes over
+    #[arg(long, value_name = "SPAN", value_parser = values::span)]
+    pub ttl: Option<u64>,
+    /// How often to send heartbeats; made to fit T if not given
+    #[arg(long, value_name = "SPAN", value_parser = values::span)]
+    interval: Option<u64>,
+    /// 0 to 9: where several are ready, 9 comes first
+    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(0..=9))]
+    priority: u8,
+    /// Whatever else those who look for the primary should know
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+    /// How long the command may take to stop, between TERM and KILL
+    #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = values::span)]
+    pub grace: u64,
+    /// End when the command has ended by itself, with its code
+    #[arg(long)]
+    pub once: bool,
+    /// What to tell on stderr: error, warn, info, debug
+    #[arg(long, env = "WAYLEAVE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
+    pub log_level: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+impl Args {
+    /// How to stand.
+    pub fn options(&self) -> Options {
+        Options {
+            address: self.address.clone(),
+            metadata: self.metadata.clone(),
+            priority: self.priority,
+            interval: self.interval.map(Duration::from_millis),
+            grace: Duration::from_millis(self.grace),
+            ..Options::default()
+        }
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}' has no '='; write NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Arguments of the guardian.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GuardArgs {
+    /// The end of the term, in milliseconds of the boot clock
+    #[arg(long)]
+    pub until: u64,
+    /// How long before the end the command is told to stop
+    #[arg(long)]
+    pub stop_ahead: u64,
+    /// How long before the end the command is killed
+    #[arg(long)]
+    pub kill_ahead: u64,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}
+
+/// Arguments of what becomes the command.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExecArgs {
+    /// The guardian
+    #[arg(long)]
+    pub parent: i32,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}

@@ -1,0 +1,227 @@
+//! The guardian: parent of the command, which it ends when its time is over, whatever becomes of elect.
+//!
+//! It has a process group of its own, so that neither Ctrl-C nor Ctrl-Z at elect's terminal reaches it, and no runtime:
+//! one loop over a socket, a timer on the boot clock, and the command's end.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open, set_child_subreaper, waitid,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use wayleave_core::time::Millis;
+use wayleave_elect::{Alarm, BootClock, Clock, Moment};
+
+use super::args::GuardArgs;
+use super::protocol::{Order, Report};
+use super::strays;
+
+/// How long killed processes may take to die before the guardian says that they have all the same.
+const DYING: Duration = Duration::from_secs(2);
+
+/// Watches over one run of the command.
+///
+/// # Errors
+/// If the command cannot be started.
+pub fn run(args: &GuardArgs) -> anyhow::Result<()> {
+    // Orphans of the command fall to this process and can be found.
+    set_child_subreaper(Some(getpid())).context("cannot become the guardian")?;
+    let link = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    link.set_nonblocking(true)?;
+    let told = signals()?;
+    let mut guardian = Guardian::start(args, link)?;
+    guardian.say(Report::Started(guardian.leader.as_raw_nonzero().get()));
+    let code = guardian.watch(&told)?;
+    guardian.say(Report::Ended(code));
+    guardian.linger()
+}
+
+struct Guardian {
+    leader: Pid,
+    ended: OwnedFd,
+    link: UnixStream,
+    heard: Vec<u8>,
+    alarm: Alarm,
+    until: Moment,
+    stop_ahead: Millis,
+    kill_ahead: Millis,
+    /// When the command was told to stop, it will be killed then.
+    kill_at: Option<Moment>,
+}
+
+impl Guardian {
+    fn start(args: &GuardArgs, link: UnixStream) -> anyhow::Result<Self> {
+        // The binary itself, also if its file was replaced meanwhile.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["elect-exec", "--parent"]).arg(std::process::id().to_string()).arg("--").args(&args.command);
+        let child = command.stdin(Stdio::null()).process_group(0).spawn().context("cannot start the command")?;
+        // The handle is let go without a wait: the dead command keeps its number until the guardian ends.
+        let leader = Pid::from_child(&child);
+        let ended = pidfd_open(leader, PidfdFlags::empty()).context("cannot watch the command")?;
+        let until = Moment(args.until);
+        let (stop_ahead, kill_ahead) = (Millis(args.stop_ahead), Millis(args.kill_ahead));
+        let alarm = Alarm::at(until.before(stop_ahead)).context("cannot set a timer")?;
+        Ok(Self { leader, ended, link, heard: Vec::new(), alarm, until, stop_ahead, kill_ahead, kill_at: None })
+    }
+
+    /// Waits for the end of the command, and brings it about in time.
+    fn watch(&mut self, told: &UnixStream) -> anyhow::Result<u8> {
+        let mut link_open = true;
+        let mut told_open = true;
+        loop {
+            let mut ready = [false; 4];
+            {
+                let nothing = PollFlags::empty();
+                let read = |open: bool| if open { PollFlags::IN } else { nothing };
+                let mut fds = [
+                    PollFd::new(&self.ended, PollFlags::IN),
+                    PollFd::new(&self.alarm, PollFlags::IN),
+                    PollFd::new(&self.link, read(link_open)),
+                    PollFd::new(told, read(told_open)),
+                ];
+                match poll(&mut fds, None) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error).context("cannot wait for the command"),
+                }
+                for (ready, fd) in ready.iter_mut().zip(&fds) {
+                    *ready = !fd.revents().is_empty();
+                }
+            }
+            let [ended, rung, spoken, signalled] = ready;
+            if ended {
+                return Ok(self.bury());
+            }
+            if link_open && spoken {
+                link_open = self.listen();
+                if !link_open {
+                    // Elect is dead; nobody will renew the term.
+                    self.stop();
+                }
+            }
+            if told_open && signalled {
+                told_open = false;
+                self.stop();
+            }
+            if rung || BootClock.now() >= self.next() {
+                self.on_time()?;
+            }
+        }
+    }
+
+    /// When something must happen by time alone.
+    fn next(&self) -> Moment {
+        let kill_at = self.until.before(self.kill_ahead);
+        self.kill_at.map_or(self.until.before(self.stop_ahead), |at| at.min(kill_at))
+    }
+
+    fn on_time(&mut self) -> anyhow::Result<()> {
+        let now = BootClock.now();
+        if now >= self.until.before(self.stop_ahead) {
+            self.stop();
+        }
+        if self.kill_at.is_some() && now >= self.next() {
+            _ = kill_process_group(self.leader, Signal::KILL);
+            // Its death is seen by itself; the timer has nothing more to say.
+            self.alarm.set(now.after(Millis(60_000)))?;
+            return Ok(());
+        }
+        self.alarm.set(self.next()).context("cannot set a timer")
+    }
+
+    /// Tells the command to stop; kills it when its grace is over, but before the end of the term.
+    fn stop(&mut self) {
+        if self.kill_at.is_none() {
+            _ = kill_process_group(self.leader, Signal::TERM);
+            let grace = Millis(self.stop_ahead.0.saturating_sub(self.kill_ahead.0));
+            self.kill_at = Some(BootClock.now().after(grace));
+            _ = self.alarm.set(self.next());
+        }
+    }
+
+    /// Takes orders; false once there is nobody left to give them.
+    fn listen(&mut self) -> bool {
+        let mut bytes = [0; 512];
+        let open = match self.link.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.heard.extend_from_slice(bytes.get(..count).unwrap_or_default());
+                true
+            }
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        };
+        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            match Order::parse(String::from_utf8_lossy(&line).trim_end()) {
+                Some(Order::Until(until)) => {
+                    self.until = until;
+                    _ = self.alarm.set(self.next());
+                }
+                Some(Order::Stop) => self.stop(),
+                None => {}
+            }
+        }
+        open
+    }
+
+    /// The command is dead: ends what it has left behind, and tells how it ended.
+    fn bury(&self) -> u8 {
+        _ = kill_process_group(self.leader, Signal::KILL);
+        if !strays::end(self.leader, DYING) {
+            eprintln!("wayleave: a process that the command has started does not die");
+        }
+        let status = waitid(WaitId::Pid(self.leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok().flatten();
+        let code = status.as_ref().and_then(rustix::process::WaitIdStatus::exit_status);
+        let signal = status.as_ref().and_then(rustix::process::WaitIdStatus::terminating_signal);
+        let code = code.or(signal.map(|signal| 128 + signal)).unwrap_or(1);
+        u8::try_from(code).unwrap_or(1)
+    }
+
+    fn say(&self, report: Report) {
+        // If elect is gone, there is nobody to tell.
+        _ = writeln!(&self.link, "{report}");
+    }
+
+    /// Stays until elect has heard: as long as it does, nobody else gets the number of the command.
+    fn linger(&mut self) -> anyhow::Result<()> {
+        loop {
+            match poll(&mut [PollFd::new(&self.link, PollFlags::IN)], None) {
+                Ok(_) if !self.listen() => return Ok(()),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for elect"),
+            }
+        }
+    }
+}
+
+/// Signals that ask the guardian itself to end, as a byte on a socket: a supervisor of elect may send them to everybody.
+fn signals() -> anyhow::Result<UnixStream> {
+    let (heard, say) = UnixStream::pair()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+    let mut signals = Vec::new();
+    for kind in kinds {
+        signals.push(signal(kind).context("cannot listen for signals")?);
+    }
+    drop(entered);
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(async {
+            let waits = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+            futures::future::select_all(waits).await;
+        });
+        _ = (&say).write_all(b"!");
+        // The socket stays open: its end would say the same thing again.
+        std::mem::forget(say);
+        loop {
+            std::thread::park();
+        }
+    })?;
+    Ok(heard)
+}

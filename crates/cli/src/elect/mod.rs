@@ -1,0 +1,89 @@
+//! `elect`: runs a command only while this process is primary of a role.
+//!
+//! Three processes: *elect* speaks to the server, the *guardian* watches over the command, the *command* works. Elect tells
+//! the guardian the end of the term whenever it moves; the guardian ends the command in time though elect hangs, is stopped
+//! or is killed. If the guardian is killed, the kernel kills the command, and elect what the command has started.
+
+mod args;
+mod exec;
+mod guardian;
+mod pids;
+mod protocol;
+mod strays;
+mod supervise;
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use wayleave_api::Patch;
+use wayleave_api::roles::SetRoleRequest;
+use wayleave_elect::{Election, LastLine, Options, Stopper};
+
+pub use args::{Args, ExecArgs, GuardArgs};
+pub use exec::run as exec;
+pub use guardian::run as guard;
+
+use crate::exit::{Ended, USAGE};
+use crate::remote::Remote;
+use crate::serve::{LogForm, start_logging};
+use pids::Pids;
+use supervise::Supervisor;
+
+/// The command is not there.
+const NOT_FOUND: u8 = 127;
+
+/// Stands for the role and runs the command while primary.
+///
+/// # Errors
+/// If the server refuses, T is too short, or with `--once` the command ended with another code than 0.
+pub fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    start_logging(LogForm::Text, &args.log_level)?;
+    let [program, ..] = args.command.as_slice() else { return Ok(()) };
+    if !exec::can_be_found(program) {
+        let message = format!("'{program}' is not there or cannot be run; name a program, or write its whole path");
+        return Err(Ended { code: NOT_FOUND, message }.into());
+    }
+    // More than one thread: what the work does must not hold up heartbeats.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.context("cannot start")?.block_on(stand(remote, args))
+}
+
+async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    if let Some(ttl_ms) = args.ttl {
+        let request = SetRoleRequest { ttl_ms: Patch::Set(ttl_ms), ..SetRoleRequest::default() };
+        remote.client.patch_role(&args.role, &request).await.context("cannot set the role's T")?;
+    }
+    let pids = Arc::new(Pids::default());
+    let last = pids.clone();
+    // Killing what does the work is enough: without it this process is harmless, and may stand again.
+    let last_line = LastLine::Call(Arc::new(move || last.kill()));
+    let options = Options { last_line, ..args.options() };
+    let supervisor = Arc::new(Supervisor::new(&args, &options, pids));
+    let election = Election::new(remote.client.clone(), args.role.clone(), options);
+    stop_on_signals(election.stopper())?;
+    let ended = election.run(move |term| supervisor.clone().run(term)).await;
+    match ended {
+        Ok(None | Some(0)) => Ok(()),
+        Ok(Some(code)) => Err(Ended { code, message: String::new() }.into()),
+        Err(wayleave_elect::Error::Refused(error)) => Err(error.into()),
+        Err(error @ wayleave_elect::Error::TooTight(_)) => {
+            Err(Ended { code: USAGE, message: error.to_string() }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// SIGTERM, SIGINT and SIGHUP: stop the command, give the role back, end with 0.
+fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        let mut signals = signal(kind).context("cannot listen for signals")?;
+        let stopper = stopper.clone();
+        tokio::spawn(async move {
+            if signals.recv().await.is_some() {
+                stopper.stop();
+            }
+        });
+    }
+    Ok(())
+}

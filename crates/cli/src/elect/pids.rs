@@ -1,0 +1,56 @@
+//! The processes that do the work, for those who must kill them when nobody else does.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+
+/// How long the dead may take to die.
+const DYING: Duration = Duration::from_millis(200);
+
+/// The guardian and the command's group. While the guardian lives, the number of the group is not used for another.
+#[derive(Debug, Default)]
+pub struct Pids(Mutex<Known>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    guardian: Option<Pid>,
+    group: Option<Pid>,
+}
+
+impl Pids {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guardian has been started.
+    pub fn guardian(&self, pid: Option<Pid>) {
+        *self.known() = Known { guardian: pid, group: None };
+    }
+
+    /// The guardian has started the command.
+    pub fn group(&self, pid: Option<Pid>) {
+        self.known().group = pid;
+    }
+
+    /// All are dead.
+    pub fn forget(&self) {
+        *self.known() = Known::default();
+    }
+
+    /// Kills all of them, and waits a moment for their death. Killing the guardian first of all kills the command, if it
+    /// is not known yet which one that is.
+    pub fn kill(&self) {
+        let Known { guardian, group } = std::mem::take(&mut *self.known());
+        if let Some(group) = group {
+            _ = kill_process_group(group, Signal::KILL);
+        }
+        if let Some(guardian) = guardian {
+            _ = kill_process(guardian, Signal::KILL);
+        }
+        let begun = Instant::now();
+        while group.is_some_and(|group| test_kill_process_group(group).is_ok()) && begun.elapsed() < DYING {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What elect and its guardian say to each other: lines of text over a socket.
+
+use wayleave_elect::Moment;
+
+/// From elect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The term ends then.
+    Until(Moment),
+    /// Stop the command now, with its grace.
+    Stop,
+}
+
+/// From the guardian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The command runs, as this process and group.
+    Started(i32),
+    /// The command and all that it started are dead; it ended with this code, or 128 + the signal that ended it.
+    Ended(u8),
+}
+
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Until(at) => write!(f, "until {}", at.0),
+            Self::Stop => f.write_str("stop"),
+        }
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Started(pid) => write!(f, "started {pid}"),
+            Self::Ended(code) => write!(f, "ended {code}"),
+        }
+    }
+}
+
+impl Order {
+    /// Reads a line; none if it is no order.
+    pub fn parse(line: &str) -> Option<Self> {
+        match line.split_once(' ') {
+            None if line == "stop" => Some(Self::Stop),
+            Some(("until", at)) => at.parse().ok().map(|at| Self::Until(Moment(at))),
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    /// Reads a line; none if it is no report.
+    pub fn parse(line: &str) -> Option<Self> {
+        match line.split_once(' ')? {
+            ("started", pid) => pid.parse().ok().map(Self::Started),
+            ("ended", code) => code.parse().ok().map(Self::Ended),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for order in [Order::Until(Moment(123)), Order::Stop] {
+            assert_eq!(Order::parse(&order.to_string()), Some(order));
+        }
+        for report in [Report::Started(77), Report::Ended(143)] {
+            assert_eq!(Report::parse(&report.to_string()), Some(report));
+        }
+        assert_eq!((Order::parse("until then"), Report::parse("ended badly")), (None, None));
+    }
+}

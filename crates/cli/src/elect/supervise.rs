@@ -1,0 +1,176 @@
+//! The guarded work of elect: one guardian for each term, told the end of the term and asked to stop.
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::process::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+use wayleave_elect::{Options, Term};
+
+use super::args::Args;
+use super::pids::Pids;
+use super::protocol::{Order, Report};
+
+/// The first pause after a command that ended by itself, and the longest.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A command that ran this long is not one that fails at start: pauses begin anew.
+const RAN_WELL: Duration = Duration::from_secs(60);
+/// How long the guardian may take to say why it ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Runs the command, once in each term.
+#[derive(Debug)]
+pub struct Supervisor {
+    role: String,
+    command: Vec<String>,
+    once: bool,
+    stop_ahead: Duration,
+    kill_ahead: Duration,
+    pids: Arc<Pids>,
+    /// How often in a row the command ended soon after its start.
+    short_runs: AtomicU32,
+}
+
+impl Supervisor {
+    /// For the command of these arguments.
+    pub fn new(args: &Args, options: &Options, pids: Arc<Pids>) -> Self {
+        let kill_ahead = options.reserve();
+        Self {
+            role: args.role.clone(),
+            command: args.command.clone(),
+            once: args.once,
+            stop_ahead: options.grace + kill_ahead,
+            kill_ahead,
+            pids,
+            short_runs: AtomicU32::new(0),
+        }
+    }
+
+    /// Runs the command in a term. Whenever this returns or is dropped, the command is dead.
+    pub async fn run(self: Arc<Self>, term: Term) -> ControlFlow<u8, Duration> {
+        let begun = Instant::now();
+        match self.watch(&term).await {
+            Ok(Exit { code, asked: false }) => self.ended_by_itself(code, begun.elapsed()),
+            Ok(Exit { code, asked: true }) => {
+                tracing::info!(role = self.role, epoch = term.epoch(), code, "the command has stopped");
+                ControlFlow::Continue(Duration::ZERO)
+            }
+            Err(error) => {
+                tracing::error!(role = self.role, epoch = term.epoch(), "{error:#}");
+                ControlFlow::Continue(self.pause())
+            }
+        }
+    }
+
+    fn ended_by_itself(&self, code: u8, ran: Duration) -> ControlFlow<u8, Duration> {
+        if self.once {
+            return ControlFlow::Break(code);
+        }
+        if ran >= RAN_WELL {
+            self.short_runs.store(0, Ordering::Relaxed);
+        }
+        let pause = self.pause();
+        tracing::warn!(role = self.role, code, pause.ms = pause.as_millis(), "the command ended by itself");
+        ControlFlow::Continue(pause)
+    }
+
+    fn pause(&self) -> Duration {
+        let before = self.short_runs.fetch_add(1, Ordering::Relaxed);
+        PAUSE_MIN.saturating_mul(1 << before.min(16)).min(PAUSE_MAX)
+    }
+
+    async fn watch(&self, term: &Term) -> anyhow::Result<Exit> {
+        let mut guarded = Guarded::start(self, term)?;
+        let mut ends = term.ends();
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                report = guarded.reports.next_line() => match report.ok().flatten().as_deref().map(Report::parse) {
+                    Some(Some(Report::Started(pid))) => self.pids.group(Pid::from_raw(pid)),
+                    Some(Some(Report::Ended(code))) => {
+                        guarded.over();
+                        return Ok(Exit { code, asked });
+                    }
+                    Some(None) => {}
+                    None => return Err(guarded.lost().await),
+                },
+                () = term.stopping(), if !asked => {
+                    asked = true;
+                    guarded.tell(Order::Stop).await;
+                }
+                moved = ends.changed() => {
+                    moved.context("the term is gone")?;
+                    let until = *ends.borrow_and_update();
+                    guarded.tell(Order::Until(until)).await;
+                }
+            }
+        }
+    }
+}
+
+/// How the command ended, and whether it had been asked to.
+struct Exit {
+    code: u8,
+    asked: bool,
+}
+
+/// A guardian and the talk with it. Dropping it kills the guardian and the command, unless they are known to be over.
+struct Guarded<'a> {
+    child: Child,
+    orders: OwnedWriteHalf,
+    reports: Lines<BufReader<OwnedReadHalf>>,
+    pids: &'a Pids,
+}
+
+impl<'a> Guarded<'a> {
+    fn start(supervisor: &'a Supervisor, term: &Term) -> anyhow::Result<Self> {
+        let (ours, theirs) = StdStream::pair().context("cannot speak to the guardian")?;
+        ours.set_nonblocking(true).context("cannot speak to the guardian")?;
+        let millis = |span: Duration| span.as_millis().to_string();
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["elect-guard", "--until", &term.until().0.to_string()]);
+        command.args(["--stop-ahead", &millis(supervisor.stop_ahead), "--kill-ahead", &millis(supervisor.kill_ahead)]);
+        command.arg("--").args(&supervisor.command);
+        command.env("WAYLEAVE_ROLE", &supervisor.role).env("WAYLEAVE_EPOCH", term.epoch().to_string());
+        command.env("WAYLEAVE_UUID", term.uuid());
+        let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn();
+        let child = child.context("cannot start the guardian")?;
+        supervisor.pids.guardian(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        let (reports, orders) = UnixStream::from_std(ours).context("cannot speak to the guardian")?.into_split();
+        Ok(Self { child, orders, reports: BufReader::new(reports).lines(), pids: &supervisor.pids })
+    }
+
+    /// A guardian that does not listen knows its last deadline, and is killed when that has passed.
+    async fn tell(&mut self, order: Order) {
+        _ = self.orders.write_all(format!("{order}\n").as_bytes()).await;
+    }
+
+    /// The guardian has said that all are dead.
+    fn over(&self) {
+        self.pids.forget();
+    }
+
+    /// The guardian is gone without a word.
+    async fn lost(&mut self) -> anyhow::Error {
+        let status: Option<ExitStatus> =
+            tokio::time::timeout(LAST_WORDS, self.child.wait()).await.ok().and_then(Result::ok);
+        let status = status.map_or_else(|| "does not speak".to_owned(), |status| format!("ended: {status}"));
+        anyhow::anyhow!("the guardian of the command {status}; the command and all in its group are killed")
+    }
+}
+
+impl Drop for Guarded<'_> {
+    fn drop(&mut self) {
+        self.pids.kill();
+    }
+}

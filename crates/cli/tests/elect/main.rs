@@ -1,0 +1,164 @@
+//! `elect` as processes: two candidates, a real server, and commands that must never run at the same time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod stage;
+
+use std::time::Duration;
+
+use rustix::process::{Signal, kill_process};
+use stage::{Candidate, Stage, elect, lives, now_ns, read};
+
+/// The T of most tests, and how late a takeover may be on a busy machine.
+const T: &str = "1500ms";
+const T_NS: u128 = 1_500_000_000;
+const BUSY_NS: u128 = 3_000_000_000;
+
+/// Two candidates of which the first runs its command.
+fn two() -> (Stage, Candidate, Candidate) {
+    let stage = Stage::set(T);
+    let first = stage.candidate("A");
+    assert_eq!(stage.wait_for_begin(1).name, "A");
+    let second = stage.candidate("B");
+    stage.wait_for("standby", || {
+        let role = stage.server.run(&["roles", "show", "duty", "--json"]).json().remove(0);
+        (role["standbys_ready"] == 1).then_some(())
+    });
+    (stage, first, second)
+}
+
+#[test]
+fn a_killed_primary_is_replaced_when_its_term_has_run_out_and_its_command_dies_before() {
+    let (stage, first, _second) = two();
+    let killed = now_ns();
+    first.signal(Signal::KILL);
+    let begun = stage.wait_for_begin(2);
+    assert_eq!(begun.name, "B");
+    assert!(begun.at_ns - killed < T_NS + BUSY_NS, "{} ms", (begun.at_ns - killed) / 1_000_000);
+    assert!(!lives(stage.begins()[0].pid));
+    stage.check();
+}
+
+#[test]
+fn a_clean_stop_hands_over_at_once() {
+    let (stage, mut first, _second) = two();
+    let told = now_ns();
+    first.signal(Signal::TERM);
+    let begun = stage.wait_for_begin(2);
+    assert_eq!(first.ended(), 0);
+    assert!(begun.at_ns - told < T_NS / 2, "{} ms", (begun.at_ns - told) / 1_000_000);
+    assert!(stage.entries().iter().any(|entry| entry.what == "end"), "it was told before it was killed");
+    stage.check();
+}
+
+#[test]
+fn a_primary_that_is_stopped_has_no_command_any_more_when_the_next_one_begins() {
+    let (stage, first, second) = two();
+    first.signal(Signal::STOP);
+    assert_eq!(stage.wait_for_begin(2).name, "B");
+    assert!(!lives(stage.begins()[0].pid), "the guardian ends the command though elect sleeps");
+    // When it goes on, it finds itself replaced and stands again, under a new epoch.
+    first.signal(Signal::CONT);
+    second.signal(Signal::KILL);
+    assert_eq!(stage.wait_for_begin(3).name, "A");
+    stage.check();
+}
+
+#[test]
+fn a_command_dies_with_its_guardian() {
+    let (stage, first, _second) = two();
+    let command = stage.begins()[0].pid;
+    kill_process(first.guardian().unwrap(), Signal::KILL).unwrap();
+    stage.wait_for("death of the command", || (!lives(command)).then_some(()));
+    stage.wait_for_begin(2);
+    stage.check();
+}
+
+#[test]
+fn what_a_command_has_started_dies_with_it_also_in_a_session_of_its_own() {
+    let stage = Stage::set(T);
+    let strays = stage.path("strays");
+    let script = format!("setsid sleep 600 & echo $! > {0}; sleep 600 & echo $! >> {0}; wait", strays.display());
+    let mut first = stage.candidate_with("A", &["--grace", "200ms"], &["sh", "-c", &script]);
+    let pids = || read(&strays).lines().filter_map(|pid| pid.parse::<i32>().ok()).collect::<Vec<_>>();
+    let pids = stage.wait_for("strays", || (pids().len() == 2).then(pids));
+    assert!(pids.iter().all(|pid| lives(*pid)));
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended(), 0, "{}", stage.logs());
+    assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
+}
+
+#[test]
+fn a_command_that_does_not_stop_is_killed_before_the_end_of_the_term() {
+    let stage = Stage::set(T);
+    let mut first = stage.candidate_with(
+        "A",
+        &["--grace", "200ms"],
+        &["sh", "-c", "trap '' TERM; echo $$ > $DIARY; while :; do sleep 0.01; done"],
+    );
+    let pid: i32 = stage.wait_for("command", || read(&stage.diary).trim().parse().ok());
+    let told = now_ns();
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended(), 0);
+    assert!(!lives(pid) && now_ns() - told < T_NS + BUSY_NS);
+}
+
+#[test]
+fn a_command_that_ends_gives_the_role_back_and_is_run_again_in_another_epoch() {
+    let stage = Stage::set(T);
+    let _first = stage.candidate_with(
+        "A",
+        &["--grace", "200ms"],
+        &["sh", "-c", r#"echo "begin $NAME $WAYLEAVE_EPOCH $$ $(date +%s%N)" >> "$DIARY""#],
+    );
+    stage.wait_for_begin(2);
+    stage.check();
+}
+
+#[test]
+fn with_once_the_commands_code_is_the_exit_code_and_the_role_is_free_again() {
+    let stage = Stage::set(T);
+    let options = ["--once", "--grace", "200ms", "--address", "here:1", "--metadata", "zone=a"];
+    let ended = elect(&stage, &options, &["sh", "-c", "echo $WAYLEAVE_ROLE $WAYLEAVE_EPOCH; exit 7"]);
+    assert_eq!((ended.code, ended.out.as_str()), (7, "duty 1\n"), "{}", ended.err);
+    assert!(ended.err.contains("survives"), "the tolerance is told: {}", ended.err);
+    let role = stage.server.run(&["roles", "show", "duty", "--json"]).json().remove(0);
+    assert!(role["primary"].is_null(), "{role}");
+    assert_eq!(elect(&stage, &options, &["sh", "-c", "kill -9 $$"]).code, 128 + 9);
+    assert_eq!(elect(&stage, &options, &["true"]).code, 0);
+}
+
+#[test]
+fn a_term_that_is_too_short_and_a_command_that_is_not_there_are_told_at_once() {
+    let stage = Stage::set(T);
+    let tight = elect(&stage, &["--once", "--grace", "5s"], &["true"]);
+    assert_eq!(tight.code, 2, "{}", tight.err);
+    assert!(tight.err.contains("T of 1500 ms is too short") && tight.err.contains("5500 ms"), "{}", tight.err);
+    let missing = elect(&stage, &["--once"], &["no-such-program-here"]);
+    assert_eq!(missing.code, 127, "{}", missing.err);
+    let role = stage.server.run(&["roles", "show", "duty", "--json"]).json().remove(0);
+    assert!(role["primary"].is_null(), "{role}");
+}
+
+/// Not a test of behaviour but a measurement: `cargo test -p wayleave-cli --test elect -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures takeover times; takes a minute"]
+fn takeover_times() {
+    let (mut killed, mut stopped) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        for (signal, times) in [(Signal::KILL, &mut killed), (Signal::TERM, &mut stopped)] {
+            let (stage, first, _second) = two();
+            let at = now_ns();
+            first.signal(signal);
+            times.push((stage.wait_for_begin(2).at_ns - at) / 1_000_000);
+            stage.check();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    println!(
+        "T = {T}; from the signal to the first line of the next command, ms: kill -9 {killed:?}, TERM {stopped:?}"
+    );
+}

@@ -1,0 +1,175 @@
+//! A server, candidates that run a command which keeps a diary, and the diary.
+
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::support::{Ended, Server, folder, wayleave};
+
+/// What nothing here should take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The command: it holds a lock that the kernel frees at its death, tells in the diary when it began, that it is alive and
+/// that it was told to stop, and cries if another holds the lock.
+const COMMAND: &str = r#"
+say() { echo "$1 $NAME $WAYLEAVE_EPOCH $$ $(date +%s%N)" >> "$DIARY"; }
+exec 9> "$DIARY.lock"
+flock -n 9 || say overlap
+say begin
+trap 'say end; exit 0' TERM
+while :; do say alive; sleep 0.02; done
+"#;
+
+/// One line of the diary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub what: String,
+    pub name: String,
+    pub epoch: u64,
+    pub pid: i32,
+    pub at_ns: u128,
+}
+
+pub struct Stage {
+    pub server: Server,
+    pub diary: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// A server with a role `duty` of this T.
+    pub fn set(ttl: &str) -> Self {
+        let (folder, data) = folder();
+        let server = Server::start(&data);
+        server.run(&["roles", "set", "duty", "--ttl", ttl]).ok();
+        Self { server, diary: folder.path().join("diary"), folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a candidate that runs the diarist.
+    pub fn candidate(&self, name: &'static str) -> Candidate {
+        self.candidate_with(name, &["--grace", "200ms"], &["sh", "-c", COMMAND])
+    }
+
+    /// Starts a candidate for a command of one's own.
+    pub fn candidate_with(&self, name: &'static str, options: &[&str], command: &[&str]) -> Candidate {
+        let mut elect = wayleave(&["elect", "duty"]);
+        elect.args(options).arg("--").args(command);
+        elect.env("WAYLEAVE_SERVER", &self.server.url).env("NAME", name).env("DIARY", &self.diary);
+        Candidate { child: elect.stderr(std::fs::File::create(self.path(name)).unwrap()).spawn().unwrap() }
+    }
+
+    pub fn entries(&self) -> Vec<Entry> {
+        let text = std::fs::read_to_string(&self.diary).unwrap_or_default();
+        text.lines().filter_map(entry).collect()
+    }
+
+    pub fn begins(&self) -> Vec<Entry> {
+        self.entries().into_iter().filter(|entry| entry.what == "begin").collect()
+    }
+
+    /// Waits until so many commands have begun in all; the last of them.
+    pub fn wait_for_begin(&self, count: usize) -> Entry {
+        self.wait_for(&format!("begin number {count}"), || self.begins().get(count - 1).cloned())
+    }
+
+    /// Waits until something is there.
+    #[track_caller]
+    pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {what}: {:#?}\n{}", self.begins(), self.logs());
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    /// What the candidates said.
+    pub fn logs(&self) -> String {
+        let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        format!("A: {}\nB: {}", read("A"), read("B"))
+    }
+
+    /// The laws of the diary: no two at once, each epoch above the one before, and nobody alive after the next has begun.
+    #[track_caller]
+    pub fn check(&self) {
+        let entries = self.entries();
+        assert!(!entries.iter().any(|entry| entry.what == "overlap"), "{entries:#?}");
+        let begins = self.begins();
+        for pair in begins.windows(2) {
+            assert!(pair[0].epoch < pair[1].epoch, "epochs grow: {begins:#?}");
+            let last = entries.iter().filter(|entry| entry.pid == pair[0].pid).map(|entry| entry.at_ns).max().unwrap();
+            assert!(last < pair[1].at_ns, "{} was alive after {} began", pair[0].name, pair[1].name);
+        }
+    }
+}
+
+fn entry(line: &str) -> Option<Entry> {
+    let mut words = line.split(' ');
+    let (what, name) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let (epoch, pid) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Entry { what, name, epoch, pid, at_ns: words.next()?.parse().ok()? })
+}
+
+/// An elect process; killed with its command when it goes out of scope.
+pub struct Candidate {
+    child: Child,
+}
+
+impl Candidate {
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn ended(&mut self) -> i32 {
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+
+    /// Its guardian.
+    pub fn guardian(&self) -> Option<Pid> {
+        let pid = self.child.id();
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let pids: Vec<i32> =
+            lists.flat_map(|l| l.split_whitespace().map(|p| p.parse().unwrap()).collect::<Vec<_>>()).collect();
+        pids.into_iter().find_map(Pid::from_raw)
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Whether a process is there and not merely unburied.
+pub fn lives(pid: i32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));
+    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid).is_ok()) && !zombie
+}
+
+pub fn now_ns() -> u128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
+}
+
+/// Runs `elect` to its end.
+pub fn elect(stage: &Stage, options: &[&str], command: &[&str]) -> Ended {
+    let mut elect = wayleave(&["elect", "duty"]);
+    elect.args(options).arg("--").args(command).env("WAYLEAVE_SERVER", &stage.server.url);
+    elect.env("DIARY", &stage.diary);
+    crate::support::run(elect, "")
+}
+
+pub fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}

@@ -1,0 +1,242 @@
+//! What happens to a candidate besides time: answers, their loss, and the end of its work.
+
+use wayleave_core::time::Millis;
+
+use super::types::{Answer, Call, Effect, Held, Reason, Stage, Then};
+use super::{Candidate, RETRY_PART, jittered};
+use crate::clock::Moment;
+use crate::plan::{Plan, TooTight};
+
+/// The interval between heartbeats varies by this part of it.
+const JITTER_PART: u64 = 8;
+
+impl Candidate {
+    /// Step 4 and the server's half of 5a: an answer came. It may come late; what it says counts from its sending.
+    pub fn on_answer(&mut self, now: Moment, call: Call, answer: Answer, entropy: u64) -> Vec<Effect> {
+        // What was said to an identity that was given up is void.
+        if call.identity != self.identity {
+            return Vec::new();
+        }
+        let awaited = self.in_flight == Some(call.sent);
+        if awaited {
+            self.in_flight = None;
+            self.losses = 0;
+            self.next_send = now.after(jittered(self.interval(), entropy, JITTER_PART));
+        }
+        let mut effects = Vec::new();
+        let mut unusable = None;
+        match answer {
+            Answer::Primary { epoch, token, ttl, remaining, step_down } => {
+                unusable = self.make_plan(now, ttl, awaited, entropy);
+                let until = call.sent.after(remaining).before(Plan::margin(ttl));
+                let held = Held { epoch, token, until, acknowledged: call.sent, current: true };
+                self.on_primary(now, held, &mut effects);
+                if step_down && self.working().is_some_and(|(working, _)| working == epoch) {
+                    // Whoever else is ready comes first for as long as an interval.
+                    self.step_down(Reason::Asked, Then::StandAgain(self.interval()), &mut effects);
+                }
+            }
+            // These two end a term, so they must be the answers to what was asked last: an older one may speak of a time
+            // before the term.
+            Answer::Standby { ttl, remaining } if awaited => {
+                unusable = self.make_plan(now, ttl, awaited, entropy);
+                self.on_standby(now, remaining, &mut effects);
+            }
+            Answer::NotCurrent if awaited => self.on_not_current(now, entropy, &mut effects),
+            Answer::Standby { .. } | Answer::NotCurrent => {}
+        }
+        if let Some(error) = unusable {
+            self.fail(error, &mut effects);
+        }
+        effects.extend(self.leave());
+        effects
+    }
+
+    /// Step 4c and 4d: the answer to a heartbeat is lost, or makes no sense. The server may have carried it out.
+    pub fn on_lost(&mut self, now: Moment, call: Call, entropy: u64) -> Vec<Effect> {
+        if call.identity == self.identity && self.in_flight == Some(call.sent) {
+            self.lose(now, entropy);
+        }
+        self.leave()
+    }
+
+    /// The guarded work has stopped: by itself, in which case `then` says how to go on, or as it was told.
+    pub fn on_stopped(&mut self, now: Moment, then: Then) -> Vec<Effect> {
+        let (held, then, next) = match std::mem::replace(&mut self.stage, Stage::Finished) {
+            Stage::Leading(held) => (held, then, None),
+            Stage::Stopping { held, then, next } => (held, then, next),
+            other => {
+                self.stage = other;
+                return Vec::new();
+            }
+        };
+        if let (Some(next), Then::StandAgain(_)) = (&next, then) {
+            // The old term is over by the server's own word: nothing to give back. The new one must be confirmed first.
+            self.stage = Stage::Standing(Some(next.clone()));
+            self.next_send = now;
+            return Vec::new();
+        }
+        let held = next.unwrap_or(held);
+        if !held.current {
+            return self.go_on(now, then);
+        }
+        self.release(Some(held.token), then)
+    }
+
+    /// The release was answered, or was given up: the term then ends by itself.
+    pub fn on_released(&mut self, now: Moment) -> Vec<Effect> {
+        match self.stage {
+            Stage::Releasing(then) => self.go_on(now, then),
+            _ => Vec::new(),
+        }
+    }
+
+    /// It is to stop for good, once its work has stopped.
+    pub fn on_resign(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match &mut self.stage {
+            Stage::Standing(_) => {
+                self.leaving = true;
+                effects.extend(self.leave());
+            }
+            Stage::Leading(_) => self.step_down(Reason::Resigned, Then::Finish, &mut effects),
+            Stage::Stopping { then, .. } | Stage::Releasing(then) => {
+                if matches!(then, Then::StandAgain(_)) {
+                    *then = Then::Finish;
+                }
+            }
+            Stage::Finished => {}
+        }
+        effects
+    }
+
+    /// A standing candidate that is to leave does so once no answer is on its way.
+    pub(super) fn leave(&mut self) -> Vec<Effect> {
+        match &mut self.stage {
+            Stage::Standing(held) if self.leaving && self.in_flight.is_none() => {
+                let token = held.take().map(|held| held.token);
+                self.release(token, Then::Finish)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn on_primary(&mut self, now: Moment, new: Held, effects: &mut Vec<Effect>) {
+        // An answer that was overtaken by the end of its own term must not bring it back to life.
+        let fresh = new.epoch > self.led;
+        match &mut self.stage {
+            Stage::Standing(held) if fresh => {
+                *held = Some(new.clone());
+                if self.plan.is_some() && !self.leaving && now < self.stop_at(&new) {
+                    self.led = new.epoch;
+                    effects.push(Effect::Lead { epoch: new.epoch, until: new.until });
+                    self.stage = Stage::Leading(new);
+                } else {
+                    // Granted, but its answer took too long to begin with it: renew, then lead.
+                    self.next_send = now;
+                }
+            }
+            Stage::Leading(held) | Stage::Stopping { held, .. } if held.epoch == new.epoch => {
+                renew(held, new, effects);
+            }
+            Stage::Leading(_) if fresh => {
+                // The term was over and a new one was granted: the work of the old epoch must end before that of the new.
+                self.step_down(Reason::Superseded, Then::StandAgain(Millis(0)), effects);
+                self.outlive(Some(new));
+            }
+            Stage::Stopping { .. } if fresh => self.outlive(Some(new)),
+            _ => {}
+        }
+    }
+
+    fn on_standby(&mut self, now: Moment, remaining: Millis, effects: &mut Vec<Effect>) {
+        match &mut self.stage {
+            Stage::Standing(held) => {
+                *held = None;
+                // The present term may end before the next heartbeat is due: be there then.
+                let soonest = Millis(self.interval().0 / (RETRY_PART * 2));
+                self.next_send = self.next_send.min(now.after(Millis(remaining.0.max(soonest.0))));
+            }
+            _ => {
+                self.step_down(Reason::Superseded, Then::StandAgain(Millis(0)), effects);
+                self.outlive(None);
+            }
+        }
+    }
+
+    fn on_not_current(&mut self, now: Moment, entropy: u64, effects: &mut Vec<Effect>) {
+        self.identity = self.identity.wrapping_add(1);
+        if let Stage::Standing(held) = &mut self.stage {
+            // A term of the old identity, granted by an answer that was lost, must run out: no reason to hurry.
+            *held = None;
+            self.next_send = now.after(jittered(self.interval(), entropy, JITTER_PART));
+        }
+        self.step_down(Reason::Superseded, Then::StandAgain(Millis(0)), effects);
+        self.outlive(None);
+    }
+
+    /// The term whose work is being stopped is over for the server.
+    fn outlive(&mut self, later: Option<Held>) {
+        if let Stage::Stopping { held, next, .. } = &mut self.stage {
+            held.current = false;
+            *next = later;
+        }
+    }
+
+    /// Takes the server's T; heartbeats that were paced by another one are paced anew.
+    fn make_plan(&mut self, now: Moment, ttl: Millis, awaited: bool, entropy: u64) -> Option<TooTight> {
+        if self.plan.is_some_and(|plan| plan.ttl == ttl) {
+            return None;
+        }
+        let plan = Plan::new(ttl, self.wish);
+        self.plan = plan.ok();
+        if awaited {
+            self.next_send = now.after(jittered(self.interval(), entropy, JITTER_PART));
+        }
+        plan.err()
+    }
+
+    /// A T that cannot be used ends the candidate: leading with it would break at the first lost answer.
+    fn fail(&mut self, error: TooTight, effects: &mut Vec<Effect>) {
+        match &mut self.stage {
+            Stage::Standing(held) => {
+                let token = held.take().map(|held| held.token);
+                effects.extend(self.release(token, Then::Fail(error)));
+            }
+            Stage::Leading(_) => self.step_down(Reason::TooTight, Then::Fail(error), effects),
+            Stage::Stopping { then, .. } => *then = Then::Fail(error),
+            Stage::Releasing(_) | Stage::Finished => {}
+        }
+    }
+
+    fn release(&mut self, token: Option<String>, then: Then) -> Vec<Effect> {
+        self.in_flight = None;
+        self.stage = Stage::Releasing(then);
+        vec![Effect::Release { identity: self.identity, token }]
+    }
+
+    fn go_on(&mut self, now: Moment, then: Then) -> Vec<Effect> {
+        match then {
+            Then::StandAgain(pause) => {
+                self.stage = Stage::Standing(None);
+                self.next_send = now.after(pause);
+                Vec::new()
+            }
+            Then::Finish => self.finish(Ok(())),
+            Then::Fail(error) => self.finish(Err(error)),
+        }
+    }
+
+    fn finish(&mut self, how: Result<(), TooTight>) -> Vec<Effect> {
+        self.stage = Stage::Finished;
+        vec![Effect::Finished(how)]
+    }
+}
+
+/// The latest word on a term counts, also if it is a shorter one: T may have been lowered.
+fn renew(held: &mut Held, new: Held, effects: &mut Vec<Effect>) {
+    if new.acknowledged >= held.acknowledged && new.until != held.until {
+        effects.push(Effect::Extend { epoch: new.epoch, until: new.until });
+        *held = new;
+    }
+}

@@ -1,0 +1,209 @@
+//! The algorithm of a candidate, as a pure machine: a moment and an event in, effects out. No clock, no randomness, no I/O.
+//!
+//! It is the election of the "HA-extended model" with its holes closed. Its steps, and where they are:
+//!
+//! | step of the document | here |
+//! |---|---|
+//! | 1. make a unique id at start | [`Candidate::new`]; an identity that the server no longer takes is given up for a new one |
+//! | 2. `GetPrimary` every I | a standing candidate's heartbeat is both the question and the application: [`Candidate::on_wake`]; a push that the role is free comes by [`Candidate::on_vacancy`] |
+//! | 3. empty → `UpdateHeartBeat` | the same heartbeat: acquire-or-renew is one call that answers at once |
+//! | 4a. it is me → work as primary | [`Candidate::on_answer`] with [`Answer::Primary`] → [`Effect::Lead`] |
+//! | 4b. another one → back to 2 | [`Answer::Standby`] |
+//! | 4c. a wrong answer → retry 3 | the caller tells it as a lost one: [`Candidate::on_lost`] |
+//! | 4d. still empty → retry 3 | [`Answer::Standby`] with nothing remaining: asked again soon |
+//! | 5. heartbeat every I | [`Candidate::on_wake`] while leading |
+//! | 5a. not me, or no answer for T − I → exit | [`Effect::StepDown`], then [`Effect::Release`] once the work has stopped |
+//!
+//! The one rule that all safety hangs on: a term lasts until **the sending of the last acknowledged heartbeat + what the
+//! server said remains − a margin**. The server counted from the heartbeat's arrival, which is later than its sending;
+//! so the candidate's term ends before the server's, however long the answer took. Nothing else extends it: no read, no
+//! answer of another term, no belief.
+
+mod event;
+mod reading;
+mod types;
+
+use wayleave_core::time::Millis;
+
+pub use types::{Answer, Call, Effect, Heartbeat, Reason, Then};
+
+use crate::clock::Moment;
+use crate::plan::{Plan, Wish};
+use types::{Held, Stage};
+
+/// Until the server has said T: how long its first answer is waited for, and the base of pauses.
+const FIRST_TIMEOUT: Millis = Millis(2_000);
+/// After a lost answer a primary tries again after at most this part of I.
+const RETRY_PART: u64 = 4;
+/// Standbys that cannot reach a server double their pauses this often at most, then stay at I.
+const DOUBLINGS_MAX: u32 = 2;
+
+/// One candidate for one role.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Candidate {
+    wish: Wish,
+    plan: Option<Plan>,
+    stage: Stage,
+    /// Which of its identities it goes by; a new one is taken when the server refuses the old.
+    identity: u32,
+    /// The heartbeat whose answer is awaited.
+    in_flight: Option<Moment>,
+    next_send: Moment,
+    /// Answers lost in a row.
+    losses: u32,
+    /// The highest epoch that this candidate ever led in; an answer of that or a lower one starts nothing.
+    led: u64,
+    /// It is to leave as soon as the answer it waits for is there: a grant on its way must be given back, not forgotten.
+    leaving: bool,
+}
+
+impl Candidate {
+    /// Step 1: a candidate that has not spoken yet. It wants to be woken at once.
+    #[must_use]
+    pub const fn new(wish: Wish) -> Self {
+        Self {
+            wish,
+            plan: None,
+            stage: Stage::Standing(None),
+            identity: 0,
+            in_flight: None,
+            next_send: Moment(0),
+            losses: 0,
+            led: 0,
+            leaving: false,
+        }
+    }
+
+    /// When it wants to be woken; none if it waits for something else than time.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Moment> {
+        let speak = match self.in_flight {
+            _ if !self.speaks() => None,
+            Some(sent) => Some(sent.after(self.timeout())),
+            None => Some(self.next_send),
+        };
+        let stop = if let Stage::Leading(held) = &self.stage { Some(self.stop_at(held)) } else { None };
+        [speak, stop].into_iter().flatten().min()
+    }
+
+    /// The plan, once the server has said T.
+    #[must_use]
+    pub const fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// The term in which guarded work may be running now: its epoch and its end.
+    #[must_use]
+    pub const fn working(&self) -> Option<(u64, Moment)> {
+        match &self.stage {
+            Stage::Leading(held) | Stage::Stopping { held, .. } => Some((held.epoch, held.until)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is neither primary nor on its way out.
+    #[must_use]
+    pub const fn is_standing(&self) -> bool {
+        matches!(self.stage, Stage::Standing(_))
+    }
+
+    /// Steps 2, 3 and 5, and the clock's half of 5a: a moment that it asked for has come, or a later one.
+    pub fn on_wake(&mut self, now: Moment, entropy: u64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if let Stage::Leading(held) = &self.stage
+            && now >= self.stop_at(held)
+        {
+            self.step_down(Reason::OutOfTime, Then::StandAgain(self.pause(entropy)), &mut effects);
+        }
+        if let Some(sent) = self.in_flight
+            && now >= sent.after(self.timeout())
+        {
+            self.lose(now, entropy);
+            effects.extend(self.leave());
+        }
+        if self.speaks() && self.in_flight.is_none() && now >= self.next_send {
+            effects.push(self.send(now));
+        }
+        effects
+    }
+
+    /// Step 2 by a push: the role is free, or may be.
+    pub fn on_vacancy(&mut self, now: Moment) {
+        if self.is_standing() && self.in_flight.is_none() {
+            self.next_send = self.next_send.min(now);
+        }
+    }
+
+    /// Whether heartbeats are sent. Also while the work is being stopped: a longer term is a safer one.
+    const fn speaks(&self) -> bool {
+        match &self.stage {
+            Stage::Standing(_) | Stage::Leading(_) => true,
+            Stage::Stopping { held, .. } => held.current,
+            Stage::Releasing(_) | Stage::Finished => false,
+        }
+    }
+
+    fn send(&mut self, now: Moment) -> Effect {
+        self.in_flight = Some(now);
+        let token = match &self.stage {
+            Stage::Standing(held) => held.as_ref().map(|held| held.token.clone()),
+            Stage::Leading(held) | Stage::Stopping { held, .. } => Some(held.token.clone()),
+            Stage::Releasing(_) | Stage::Finished => None,
+        };
+        Effect::Send(Heartbeat { call: Call { identity: self.identity, sent: now }, token })
+    }
+
+    /// The moment by which the work must be told to stop.
+    const fn stop_at(&self, held: &Held) -> Moment {
+        held.until.before(self.wish.grace)
+    }
+
+    /// How long the answer to a heartbeat is waited for.
+    #[must_use]
+    pub fn timeout(&self) -> Millis {
+        self.plan.map_or(FIRST_TIMEOUT, |plan| plan.timeout)
+    }
+
+    fn interval(&self) -> Millis {
+        self.plan.map_or(FIRST_TIMEOUT, |plan| plan.interval)
+    }
+
+    /// A pause against a storm: when a server comes back, those who lost it must not all come at once.
+    fn pause(&self, entropy: u64) -> Millis {
+        part(self.interval(), entropy)
+    }
+
+    /// An answer is lost: a primary tries again soon, its term is running; others make room for each other.
+    fn lose(&mut self, now: Moment, entropy: u64) {
+        self.in_flight = None;
+        let soon = self.interval().0 / RETRY_PART;
+        let pause = match self.stage {
+            Stage::Standing(None) => Millis(soon << self.losses.min(DOUBLINGS_MAX)),
+            _ => Millis(soon),
+        };
+        self.losses = self.losses.saturating_add(1);
+        self.next_send = now.after(jittered(pause, entropy, 2));
+    }
+
+    /// Asks the work to stop; the term is kept until it has.
+    fn step_down(&mut self, why: Reason, then: Then, effects: &mut Vec<Effect>) {
+        if let Stage::Leading(held) = &self.stage {
+            effects.push(Effect::StepDown { epoch: held.epoch, why });
+            self.stage = Stage::Stopping { held: held.clone(), then, next: None };
+        }
+    }
+}
+
+/// A part of a span, by chance.
+fn part(span: Millis, entropy: u64) -> Millis {
+    Millis(u64::try_from((u128::from(span.0) * u128::from(entropy)) >> 64).unwrap_or(span.0))
+}
+
+/// A span shortened by chance by up to one `nth` of it. Never lengthened: the tolerance is counted with whole intervals.
+fn jittered(span: Millis, entropy: u64, nth: u64) -> Millis {
+    let varied = Millis(span.0 / nth);
+    Millis(span.0 - varied.0 + part(varied, entropy).0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! What a server's answer on the wire means to a candidate.
+
+use wayleave_api::roles::HeartbeatResponse;
+use wayleave_core::time::Millis;
+
+use super::Answer;
+
+impl Answer {
+    /// The answer to a heartbeat of `uuid`; none if it makes no sense (step 4c), such as one that names another primary and
+    /// calls the asker primary all the same.
+    #[must_use]
+    pub fn read(response: &HeartbeatResponse, uuid: &str) -> Option<Self> {
+        let ttl = Millis(response.ttl_ms);
+        if !response.primary {
+            // Where no time is told, nothing changes by time alone.
+            return Some(Self::Standby { ttl, remaining: Millis(response.changes_in_ms.unwrap_or(response.ttl_ms)) });
+        }
+        if response.holder.as_deref() != Some(uuid) {
+            return None;
+        }
+        Some(Self::Primary {
+            epoch: response.epoch,
+            token: response.token.clone()?,
+            ttl,
+            remaining: Millis(response.remaining_ms),
+            step_down: response.step_down,
+        })
+    }
+}

@@ -1,0 +1,317 @@
+//! The loop: waits for whatever happens next, tells the candidate, does what it says.
+
+use std::future::pending;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use wayleave_api::roles::Role;
+use wayleave_client::Error as Failure;
+use wayleave_core::time::Millis;
+
+use super::state::{Control, Error, State};
+use super::wire::{Heard, Pending, Wire};
+use super::work::{Outcome, Running};
+use crate::candidate::{Call, Candidate, Effect, Reason, Then};
+use crate::clock::{Clock, Moment};
+use crate::identity::entropy;
+use crate::options::{Options, millis};
+use crate::plan::{Plan, TooTight};
+use crate::term::Term;
+use crate::watchdog::{LastLine, Watchdog};
+
+/// What happens.
+enum Event<B> {
+    Woken,
+    Heard(Call, Heard),
+    Looked(Result<Role, Failure>),
+    Released,
+    Ended(Outcome<B>),
+    Overdue,
+    Stopped,
+}
+
+pub(super) struct Driver<B> {
+    wire: Wire,
+    candidate: Candidate,
+    clock: Arc<dyn Clock>,
+    state: watch::Sender<State>,
+    watchdog: Watchdog,
+    reserve: Millis,
+    last_line: LastLine,
+    call: Option<(Call, Pending<Heard>)>,
+    look: Option<Pending<Result<Role, Failure>>>,
+    release: Option<Pending<()>>,
+    running: Option<Running<B>>,
+    plan: Option<Plan>,
+    stopped: bool,
+    /// How it will have ended, once the candidate has finished.
+    result: Result<Option<B>, Error>,
+}
+
+impl<B: Send + 'static> Driver<B> {
+    pub fn new(
+        wire: Wire,
+        options: &Options,
+        clock: Arc<dyn Clock>,
+        state: watch::Sender<State>,
+        watchdog: Watchdog,
+    ) -> Self {
+        Self {
+            wire,
+            candidate: Candidate::new(options.wish()),
+            clock,
+            state,
+            watchdog,
+            reserve: millis(options.reserve()),
+            last_line: options.last_line.clone(),
+            call: None,
+            look: None,
+            release: None,
+            running: None,
+            plan: None,
+            stopped: false,
+            result: Ok(None),
+        }
+    }
+
+    pub async fn run<W, F>(mut self, mut work: W, mut control: watch::Receiver<Control>) -> Result<Option<B>, Error>
+    where
+        W: FnMut(Term) -> F,
+        F: Future<Output = ControlFlow<B, Duration>> + Send + 'static,
+    {
+        tracing::info!(role = self.wire.role(), uuid = self.wire.uuid(), "standing for the role");
+        loop {
+            let event = self.next(&mut control).await;
+            let effects = self.handle(event);
+            self.tell_plan();
+            for effect in effects {
+                if let Effect::Lead { epoch, until } = effect {
+                    self.lead(epoch, until, &mut work);
+                } else if let Some(finished) = self.apply(effect)? {
+                    self.state.send_replace(State::Ended);
+                    finished?;
+                    return self.result;
+                }
+            }
+        }
+    }
+
+    async fn next(&mut self, control: &mut watch::Receiver<Control>) -> Event<B> {
+        let wake_at = self.candidate.wake_at();
+        let drop_at = self.running.as_ref().and_then(Running::drop_at);
+        let stopped = self.stopped;
+        tokio::select! {
+            // Ends and deadlines before everything else.
+            biased;
+            () = until(&*self.clock, drop_at) => Event::Overdue,
+            outcome = ended(&mut self.running) => Event::Ended(outcome),
+            () = told_to_stop(control, stopped) => Event::Stopped,
+            (call, heard) = answered(&mut self.call) => Event::Heard(call, heard),
+            () = until(&*self.clock, wake_at) => Event::Woken,
+            () = done(&mut self.release) => Event::Released,
+            role = done(&mut self.look) => Event::Looked(role),
+        }
+    }
+
+    fn handle(&mut self, event: Event<B>) -> Vec<Effect> {
+        let now = self.clock.now();
+        match event {
+            Event::Woken => self.candidate.on_wake(now, entropy()),
+            Event::Heard(call, heard) => {
+                self.call = None;
+                self.handle_heard(now, call, heard)
+            }
+            Event::Looked(role) => {
+                self.look = None;
+                if role.is_ok_and(|role| role.primary.is_none()) {
+                    self.candidate.on_vacancy(now);
+                }
+                Vec::new()
+            }
+            Event::Released => {
+                self.release = None;
+                self.candidate.on_released(now)
+            }
+            Event::Ended(outcome) => {
+                let then = self.after(outcome);
+                self.running = None;
+                self.candidate.on_stopped(now, then)
+            }
+            Event::Overdue => {
+                tracing::warn!(role = self.wire.role(), "the work did not stop in time and is dropped");
+                self.end_work(now);
+                Vec::new()
+            }
+            Event::Stopped => {
+                self.stopped = true;
+                self.candidate.on_resign()
+            }
+        }
+    }
+
+    fn handle_heard(&mut self, now: Moment, call: Call, heard: Heard) -> Vec<Effect> {
+        match heard {
+            Heard::Answer(answer, primary, reason) => {
+                let effects = self.candidate.on_answer(now, call, answer, entropy());
+                if self.candidate.is_standing() {
+                    if self.look.is_none() && primary.is_some() {
+                        self.look = Some(self.wire.vacancy());
+                    }
+                    self.show(State::Standby { primary, reason });
+                }
+                effects
+            }
+            Heard::Lost(why) => {
+                let effects = self.candidate.on_lost(now, call, entropy());
+                if self.candidate.is_standing() {
+                    self.show(State::Unavailable { why });
+                } else {
+                    tracing::warn!(role = self.wire.role(), why, "a heartbeat was not acknowledged");
+                }
+                effects
+            }
+            Heard::Refused(error) if self.candidate.is_standing() => {
+                self.result = Err(Error::Refused(error));
+                self.candidate.on_lost(now, call, entropy());
+                self.candidate.on_resign()
+            }
+            Heard::Refused(error) => {
+                tracing::error!(role = self.wire.role(), error = %error, "the server refuses the primary's heartbeat");
+                self.candidate.on_lost(now, call, entropy())
+            }
+        }
+    }
+
+    /// What follows on the end of the work.
+    fn after(&mut self, outcome: Outcome<B>) -> Then {
+        match outcome {
+            Ok(ControlFlow::Continue(pause)) => Then::StandAgain(millis(pause)),
+            Ok(ControlFlow::Break(value)) => {
+                self.result = Ok(Some(value));
+                self.leave()
+            }
+            Err(error) if error.is_panic() => {
+                self.result = Err(Error::Panicked);
+                self.leave()
+            }
+            // Dropped, as the candidate wanted; it knows what follows.
+            Err(_) => Then::StandAgain(Millis(0)),
+        }
+    }
+
+    /// Also a candidate that is stopping its work already, to stand again, must leave now.
+    fn leave(&mut self) -> Then {
+        _ = self.candidate.on_resign();
+        Then::Finish
+    }
+
+    fn lead<W, F>(&mut self, epoch: u64, until: Moment, work: &mut W)
+    where
+        W: FnMut(Term) -> F,
+        F: Future<Output = ControlFlow<B, Duration>> + Send + 'static,
+    {
+        self.look = None;
+        tracing::info!(role = self.wire.role(), epoch, "primary");
+        let term = Term::new(epoch, until, self.wire.uuid(), self.clock.clone());
+        let work = work(term.clone());
+        self.running = Some(Running::start(term, work, &self.watchdog, self.reserve, self.last_line.clone()));
+        self.show(State::Primary { epoch, until });
+    }
+
+    fn apply(&mut self, effect: Effect) -> Result<Option<Result<(), TooTight>>, Error> {
+        match effect {
+            Effect::Send(beat) => {
+                self.call = Some((beat.call, self.wire.heartbeat(&beat, self.candidate.timeout())?));
+            }
+            // Needs the work, which the caller has.
+            Effect::Lead { .. } => {}
+            Effect::Extend { epoch, until } => {
+                if let Some(running) = &mut self.running {
+                    running.move_end(until);
+                }
+                self.show(State::Primary { epoch, until });
+            }
+            Effect::StepDown { epoch, why } => {
+                tracing::warn!(role = self.wire.role(), epoch, why = %why, "stepping down");
+                let now = self.clock.now();
+                match (why, &mut self.running) {
+                    (Reason::Superseded, _) => self.end_work(now),
+                    (_, Some(running)) => running.tell_to_stop(),
+                    (_, None) => {}
+                }
+            }
+            Effect::Release { token, .. } => {
+                self.call = None;
+                self.look = None;
+                self.release = Some(self.wire.release(token));
+            }
+            Effect::Finished(how) => return Ok(Some(how)),
+        }
+        Ok(None)
+    }
+
+    fn end_work(&mut self, now: Moment) {
+        if let Some(running) = &mut self.running {
+            running.end_now(now);
+        }
+    }
+
+    fn tell_plan(&mut self) {
+        let plan = self.candidate.plan().copied();
+        if plan.is_some() && plan != self.plan {
+            self.plan = plan;
+            if let Some(plan) = plan {
+                tracing::info!(role = self.wire.role(), "{plan}");
+            }
+        }
+    }
+
+    /// Tells those who watch, and the log what people should know.
+    fn show(&self, state: State) {
+        self.state.send_if_modified(|old| {
+            if let (State::Unavailable { why }, false) = (&state, matches!(old, State::Unavailable { .. })) {
+                tracing::warn!(role = self.wire.role(), why, "the server does not answer");
+            }
+            let changed = *old != state;
+            *old = state;
+            changed
+        });
+    }
+}
+
+async fn until(clock: &dyn Clock, at: Option<Moment>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+async fn done<T>(what: &mut Option<Pending<T>>) -> T {
+    match what {
+        Some(what) => what.await,
+        None => pending().await,
+    }
+}
+
+async fn answered(call: &mut Option<(Call, Pending<Heard>)>) -> (Call, Heard) {
+    match call {
+        Some((call, heard)) => (*call, heard.await),
+        None => pending().await,
+    }
+}
+
+async fn ended<B: Send + 'static>(running: &mut Option<Running<B>>) -> Outcome<B> {
+    match running {
+        Some(running) => running.ended().await,
+        None => pending().await,
+    }
+}
+
+async fn told_to_stop(control: &mut watch::Receiver<Control>, stopped: bool) {
+    if stopped || control.wait_for(|control| control.stop).await.is_err() {
+        // Nobody is left who could say so.
+        pending().await
+    }
+}

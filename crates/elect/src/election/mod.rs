@@ -1,0 +1,105 @@
+//! Carries out what a [`Candidate`] says: speaks to the server, runs the guarded work in a task of its own, and ends it.
+
+mod drive;
+mod state;
+mod wire;
+mod work;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use wayleave_client::Client;
+
+pub use state::{Error, State, Stopper};
+
+use crate::clock::{BootClock, Clock};
+use crate::options::Options;
+use crate::term::Term;
+use crate::watchdog::Watchdog;
+use drive::Driver;
+use wire::Wire;
+
+/// Stands for a role and works while it is primary.
+///
+/// ```no_run
+/// use std::ops::ControlFlow;
+/// use wayleave_elect::{Election, Options};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = wayleave_client::Client::new("http://127.0.0.1:7071")?;
+/// let options = Options { address: Some("10.0.0.7:9000".into()), ..Options::default() };
+/// let election = Election::new(client, "index-builder", options);
+/// let _: Option<()> = election
+///     .run(|term| async move {
+///         // Every guarded write carries the epoch; see `Fenced`.
+///         println!("primary in epoch {}", term.epoch());
+///         term.stopping().await;
+///         // What remains of the term is for finishing.
+///         ControlFlow::Continue(std::time::Duration::ZERO)
+///     })
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Election {
+    client: Client,
+    role: String,
+    options: Options,
+    clock: Arc<dyn Clock>,
+    state: watch::Sender<State>,
+    control: watch::Sender<state::Control>,
+}
+
+impl Election {
+    /// An election for `role` on the server of `client`. Nothing is sent yet.
+    #[must_use]
+    pub fn new(client: Client, role: impl Into<String>, options: Options) -> Self {
+        let control = watch::Sender::new(state::Control { stop: false, ready: options.ready });
+        let state = watch::Sender::new(State::Standby { primary: None, reason: "not asked yet".into() });
+        Self { client, role: role.into(), options, clock: Arc::new(BootClock), state, control }
+    }
+
+    /// With another clock than the machine's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How it stands, now and with every change.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// A handle to stop it, or to tell that it is ready or not.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.control.clone())
+    }
+
+    /// Stands, works while primary, and stands again, until it is stopped or the work breaks off.
+    ///
+    /// The work is started once in each term, as a task of its own. It is told to stop by [`Term::stopping`]; if it has not
+    /// ended soon after, its task is dropped, and if that fails too, the watchdog ends the process. Tasks and threads that
+    /// the work itself starts must end with it. The role is given back only when the work has ended.
+    ///
+    /// When the work ends by itself, `Continue(pause)` gives the role back and stands again after the pause, and
+    /// `Break(value)` gives it back and ends the election with the value. None is returned if it was stopped.
+    ///
+    /// # Errors
+    /// If the server refuses for good, T is too short for the options, or the work panicked.
+    pub async fn run<W, F, B>(self, work: W) -> Result<Option<B>, Error>
+    where
+        W: FnMut(Term) -> F,
+        F: Future<Output = ControlFlow<B, Duration>> + Send + 'static,
+        B: Send + 'static,
+    {
+        let watchdog = Watchdog::start(self.clock.clone()).map_err(Error::Machine)?;
+        let wire = Wire::new(self.client, self.role, &self.options, self.control.subscribe())?;
+        Driver::new(wire, &self.options, self.clock, self.state, watchdog).run(work, self.control.subscribe()).await
+    }
+}

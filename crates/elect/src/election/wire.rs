@@ -1,0 +1,164 @@
+//! The conversation with the server, in the candidate's words.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use wayleave_api::Code;
+use wayleave_api::metadata::Metadata;
+use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Role, WaitFor};
+use wayleave_client::{Client, Error as Failure, Retry};
+use wayleave_core::time::Millis;
+
+use super::state::{Control, Error};
+use crate::candidate::{Answer, Heartbeat};
+use crate::identity::{self, Identity};
+use crate::options::Options;
+
+/// A long poll for the end of the present term; the next one follows if nothing happens.
+const VACANCY_WAIT_MS: u64 = 30_000;
+/// A release is worth this much waiting; afterwards the term ends by itself.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Speaks for one candidate.
+pub(super) struct Wire {
+    client: Client,
+    role: String,
+    /// What every heartbeat says.
+    form: HeartbeatRequest,
+    identity: u32,
+    control: watch::Receiver<Control>,
+    /// Whether it was told that the role's mode is not acted on.
+    told_mode: Arc<AtomicBool>,
+}
+
+/// What came back from a heartbeat.
+pub(super) enum Heard {
+    /// An answer, and who is primary, and how the role stands.
+    Answer(Answer, Option<String>, String),
+    /// None, or none that makes sense; it may come to its senses.
+    Lost(String),
+    /// The server will not have this candidate, now or later.
+    Refused(Failure),
+}
+
+impl Wire {
+    pub fn new(
+        client: Client,
+        role: String,
+        options: &Options,
+        control: watch::Receiver<Control>,
+    ) -> Result<Self, Error> {
+        let mut metadata = options.metadata.iter().map(|(name, value)| (name.clone(), vec![value.clone()]));
+        let mut entries: Vec<(String, Vec<String>)> = metadata.by_ref().collect();
+        for (name, values) in identity::place() {
+            // What the user says of host or pid is taken before what the machine says.
+            if !entries.iter().any(|(known, _)| *known == name) {
+                entries.push((name, values));
+            }
+        }
+        let form = HeartbeatRequest {
+            uuid: draw()?,
+            interval_ms: options.interval.map(|interval| crate::options::millis(interval).0),
+            token: None,
+            address: options.address.clone(),
+            metadata: Metadata(entries),
+            ready: options.ready,
+            priority: options.priority,
+        };
+        // A candidate decides itself when to try again.
+        Ok(Self {
+            client: client.with_retry(Retry::NEVER),
+            role,
+            form,
+            identity: 0,
+            control,
+            told_mode: Arc::default(),
+        })
+    }
+
+    pub fn role(&self) -> &str {
+        &self.role
+    }
+
+    pub fn uuid(&self) -> &str {
+        &self.form.uuid
+    }
+
+    /// Sends a heartbeat.
+    pub fn heartbeat(&mut self, beat: &Heartbeat, timeout: Millis) -> Result<Pending<Heard>, Error> {
+        if beat.call.identity != self.identity {
+            self.identity = beat.call.identity;
+            self.form.uuid = draw()?;
+        }
+        let request =
+            HeartbeatRequest { token: beat.token.clone(), ready: self.control.borrow().ready, ..self.form.clone() };
+        let (client, role, timeout) = (self.client.clone(), self.role.clone(), Duration::from_millis(timeout.0));
+        let told_mode = self.told_mode.clone();
+        Ok(Box::pin(async move {
+            let answer = client.heartbeat(&role, &request, timeout).await;
+            let mode = answer.as_ref().map_or(Mode::Strict, |answer| answer.mode);
+            if mode == Mode::Continue && !told_mode.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    role,
+                    "the role's mode is 'continue', which needs standbys that speak to each other: strict here"
+                );
+            }
+            heard(answer, &request.uuid)
+        }))
+    }
+
+    /// Waits for the end of the present term.
+    pub fn vacancy(&self) -> Pending<Result<Role, Failure>> {
+        let (client, role) = (self.client.clone(), self.role.clone());
+        let query = GetRoleQuery { wait_ms: Some(VACANCY_WAIT_MS), min_epoch: None, wait_for: Some(WaitFor::Vacancy) };
+        Box::pin(async move { client.role(&role, &query).await })
+    }
+
+    /// Gives the role back, or leaves the line of standbys.
+    pub fn release(&self, token: Option<String>) -> Pending<()> {
+        let (role, uuid) = (self.role.clone(), self.form.uuid.clone());
+        // The same release may be sent again: it is bound to the term.
+        let client = self.client.clone().with_retry(Retry { attempts: 3, ..Retry::default() });
+        Box::pin(async move {
+            let released = tokio::time::timeout(RELEASE_TIMEOUT, client.release_role(&role, &uuid, token.as_deref()));
+            match released.await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(role, error = %error, "could not give the role back; its term will run out")
+                }
+                Err(_) => tracing::warn!(role, "no answer when giving the role back; its term will run out"),
+            }
+        })
+    }
+}
+
+fn draw() -> Result<String, Error> {
+    Ok(Identity::draw().map_err(Error::Machine)?.uuid().to_owned())
+}
+
+/// What an answer means to the candidate with this uuid.
+fn heard(answer: Result<HeartbeatResponse, Failure>, uuid: &str) -> Heard {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return failed(error),
+    };
+    let Some(told) = Answer::read(&answer, uuid) else {
+        return Heard::Lost("the answer calls this candidate primary and names another one, or no token".into());
+    };
+    Heard::Answer(told, answer.holder, answer.reason)
+}
+
+fn failed(error: Failure) -> Heard {
+    match error.code() {
+        Some(Code::DuplicateIdentity | Code::NotTheTerm) => Heard::Answer(Answer::NotCurrent, None, error.to_string()),
+        // Room may be made.
+        Some(Code::OverLimit | Code::Overloaded) => Heard::Lost(error.to_string()),
+        _ if error.problem().is_some_and(|problem| (400..500).contains(&problem.status)) => Heard::Refused(error),
+        _ => Heard::Lost(error.to_string()),
+    }
+}

@@ -1,0 +1,37 @@
+//! Stands for a role and runs work only while it is primary: the client side of the roles, to be embedded.
+//!
+//! In: answers of a server, a clock that runs through suspend, random bits. Out: heartbeats, and work that is started,
+//! told to stop and ended in time. It must not know how a server decides or keeps roles; it believes nothing but
+//! acknowledged heartbeats and its own clock.
+//!
+//! Three lines of defence, each for the case that the one before it fails:
+//!
+//! 1. [`Candidate`] counts the term from the *sending* of the last acknowledged heartbeat and asks the work to stop in
+//!    time; [`Election`] carries that out.
+//! 2. [`Watchdog`], a thread of its own, ends the process if the work has not stopped by the end of the term.
+//! 3. The *epoch*: every guarded write carries it ([`Fenced`]), and whoever receives the write refuses an epoch lower
+//!    than one it has seen ([`Guard`]). This alone holds when a whole machine stands still between a check and a write.
+
+mod alarm;
+mod candidate;
+mod clock;
+mod election;
+mod fenced;
+mod guard;
+mod identity;
+mod options;
+mod plan;
+mod term;
+mod watchdog;
+
+pub use alarm::Alarm;
+pub use candidate::{Answer, Call, Candidate, Effect, Heartbeat, Reason, Then};
+pub use clock::{BootClock, Clock, Moment};
+pub use election::{Election, Error, State, Stopper};
+pub use fenced::Fenced;
+pub use guard::{Guard, Stale};
+pub use identity::Identity;
+pub use options::Options;
+pub use plan::{Plan, TooTight, Wish};
+pub use term::{Over, Permit, Term};
+pub use watchdog::{LastLine, Watch, Watchdog};

@@ -1,0 +1,144 @@
+//! A term as the guarded work sees it: still mine? until when? told to stop?
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use wayleave_core::time::Millis;
+
+use crate::clock::{Clock, Moment};
+
+/// One term of being primary. Made by an election alone; all clones are the same term.
+#[derive(Clone, Debug)]
+pub struct Term(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    epoch: u64,
+    uuid: String,
+    clock: Arc<dyn Clock>,
+    /// The end of the term, as a moment; zero once it has ended early.
+    until: AtomicU64,
+    stopping: watch::Sender<bool>,
+    ends: watch::Sender<Moment>,
+}
+
+/// The right to do one guarded thing now, in this epoch. Only [`Term::check`] makes one.
+#[derive(Debug)]
+pub struct Permit<'term> {
+    term: &'term Term,
+    left: Millis,
+}
+
+/// The term is over: this process is not primary any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the term with epoch {epoch} is over; stop, another may be primary")]
+pub struct Over {
+    /// Of the term.
+    pub epoch: u64,
+}
+
+impl Term {
+    pub(crate) fn new(epoch: u64, until: Moment, uuid: &str, clock: Arc<dyn Clock>) -> Self {
+        let (stopping, ends) = (watch::Sender::new(false), watch::Sender::new(until));
+        Self(Arc::new(Inner { epoch, uuid: uuid.to_owned(), clock, until: AtomicU64::new(until.0), stopping, ends }))
+    }
+
+    /// The number that fences this term's writes: it goes along with every one of them.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.0.epoch
+    }
+
+    /// The name under which this process holds it.
+    #[must_use]
+    pub fn uuid(&self) -> &str {
+        &self.0.uuid
+    }
+
+    /// The present end of the term, by this machine's boot clock.
+    #[must_use]
+    pub fn until(&self) -> Moment {
+        Moment(self.0.until.load(Ordering::Acquire))
+    }
+
+    /// Leave for one guarded thing, if the term has not ended by the clock, *now*. It is no leave for later: a process may
+    /// be paused between this and the write, which is why the write carries the epoch.
+    ///
+    /// # Errors
+    /// If the term is over.
+    pub fn check(&self) -> Result<Permit<'_>, Over> {
+        let left = self.until().since(self.0.clock.now());
+        if left.0 == 0 {
+            return Err(Over { epoch: self.epoch() });
+        }
+        Ok(Permit { term: self, left })
+    }
+
+    /// Waits until the work is told to stop; what then remains of the term is for finishing.
+    pub async fn stopping(&self) {
+        _ = self.0.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// The end of the term, each time it moves.
+    #[must_use]
+    pub fn ends(&self) -> watch::Receiver<Moment> {
+        self.0.ends.subscribe()
+    }
+
+    pub(crate) fn move_end(&self, until: Moment) {
+        // A term that has been ended stays ended.
+        let moved = |old: u64| (old != 0).then_some(until.0);
+        if self.0.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, moved).is_ok() {
+            self.0.ends.send_replace(until);
+        }
+    }
+
+    pub(crate) fn tell_to_stop(&self) {
+        self.0.stopping.send_replace(true);
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.until.store(0, Ordering::Release);
+        self.tell_to_stop();
+    }
+}
+
+impl Permit<'_> {
+    /// The epoch to send along.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.term.epoch()
+    }
+
+    /// What was left of the term at the check: a bound for the timeout of the guarded call.
+    #[must_use]
+    pub const fn left(&self) -> Millis {
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::BootClock;
+
+    #[test]
+    fn a_term_is_over_by_the_clock_though_nobody_said_so() {
+        let clock = Arc::new(BootClock);
+        let long = Term::new(7, clock.now().after(Millis(60_000)), "me", clock.clone());
+        assert_eq!(long.check().unwrap().epoch(), 7);
+        assert!(long.check().unwrap().left() > Millis(50_000));
+        let past = Term::new(8, clock.now(), "me", clock);
+        assert_eq!(past.check().unwrap_err(), Over { epoch: 8 });
+    }
+
+    #[test]
+    fn a_late_acknowledgement_does_not_bring_an_ended_term_back() {
+        let clock = Arc::new(BootClock);
+        let term = Term::new(7, clock.now().after(Millis(60_000)), "me", clock.clone());
+        term.end();
+        term.move_end(clock.now().after(Millis(60_000)));
+        assert!(term.check().is_err());
+    }
+}

@@ -1,0 +1,18 @@
+//! How much may go wrong in one run of a model.
+
+/// So many of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// A connection is cut, or turns deaf, until it is mended (which is free).
+    pub cuts: u8,
+    /// A message or an answer takes up to more than T.
+    pub delays: u8,
+    /// A process stands still, perhaps between a check and a write, until it goes on (which is free).
+    pub pauses: u8,
+    /// The store restarts, with another clock.
+    pub restarts: u8,
+    /// Another store steps in that has not seen the last writes.
+    pub failovers: u8,
+    /// Guarded work ends by itself.
+    pub ends: u8,
+}
