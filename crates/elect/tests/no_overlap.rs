@@ -27,7 +27,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![
         2 => Just(Fate::Lost),
         1 => (0_u64..3_000).prop_map(|there_ms| Fate::AnswerLost { there_ms }),
-        5 => (0_u64..20, 0_u64..20).prop_map(|(there_ms, back_ms)| Fate::Answered { there_ms, back_ms }),
+        5 => (0_u64..3, 0_u64..3).prop_map(|(there_ms, back_ms)| Fate::Answered { there_ms, back_ms }),
         2 => (0_u64..3_000, 0_u64..3_000).prop_map(|(there_ms, back_ms)| Fate::Answered { there_ms, back_ms }),
     ]
 }
@@ -70,7 +70,8 @@ struct World {
 impl World {
     fn new(rates: &[u64], fates: Vec<Fate>) -> Self {
         let runner = |(index, rate): (usize, &u64)| Runner {
-            candidate: Candidate::new(Wish { interval: None, grace: Millis(100) }),
+            // No grace: it would hide clocks that drift further apart than the margin allows.
+            candidate: Candidate::new(Wish { interval: None, grace: Millis(0) }),
             rate: *rate,
             zero_ms: index as u64 * 1_000_000,
         };
