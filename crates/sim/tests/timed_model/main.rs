@@ -1,6 +1,6 @@
 //! The timed model: roles checked exhaustively within bounds, with the very functions that production runs.
 //!
-//! `roles` drives [`wayleave_elect::Candidate`] and the core's role decisions through lost, late and duplicated messages,
+//! `roles` drives [`wayleave_elect::Candidate`] and the core's role decisions through lost and late messages,
 //! pauses, restarts, clock steps and failovers, and holds law 6 against every state. `document` is the election as its
 //! source wrote it; the checker must break it.
 //!
