@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use wayleave_core::frontier::row::HotRow;
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::SLICE_ROWS;
@@ -16,14 +17,14 @@ pub(crate) struct HotLog {
     bytes: usize,
     /// The first and the last commit in the log that is not yet written out.
     span: Option<(u64, u64)>,
-    /// The newest value of every row in it.
-    rows: BTreeMap<Key, Option<Value>>,
+    /// The newest value of every row in it; sorted only when it is written out, once for many changes.
+    rows: HashMap<Key, Option<Value>>,
     writing: Option<WritingOut>,
 }
 
 /// A writing out under way.
 struct WritingOut {
-    rows: std::collections::btree_map::IntoIter<Key, Option<Value>>,
+    rows: std::vec::IntoIter<(Key, Option<Value>)>,
     next: u64,
     last: u64,
 }
@@ -31,7 +32,7 @@ struct WritingOut {
 impl HotLog {
     /// The log as it was found at open: commits `span` lie in it, and `rows` is what they say.
     pub fn new(shard: ShardId, bytes_max: usize, span: Option<(u64, u64)>, rows: BTreeMap<Key, Option<Value>>) -> Self {
-        Self { shard, bytes_max, bytes: 0, span, rows, writing: None }
+        Self { shard, bytes_max, bytes: 0, span, rows: rows.into_iter().collect(), writing: None }
     }
 
     /// The log row of a commit.
@@ -69,7 +70,9 @@ impl HotLog {
     pub fn begin(&mut self) {
         let Some((next, last)) = self.span.take() else { return };
         self.bytes = 0;
-        self.writing = Some(WritingOut { rows: std::mem::take(&mut self.rows).into_iter(), next, last });
+        let mut rows: Vec<_> = std::mem::take(&mut self.rows).into_iter().collect();
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        self.writing = Some(WritingOut { rows: rows.into_iter(), next, last });
     }
 
     /// Whether a writing out is under way.
