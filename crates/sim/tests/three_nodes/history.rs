@@ -225,7 +225,8 @@ fn paced(told: &Told, (delay_ms, hold_ms): (u64, u64)) {
         for (i, first) in hand_outs.iter().enumerate() {
             for second in &hand_outs[i + 1..] {
                 // Those asked for at the same time may have come in either order.
-                let apart = second.came.saturating_duration_since(first.asked).max(first.came - second.asked.min(first.came));
+                let apart =
+                    second.came.saturating_duration_since(first.asked).max(first.came - second.asked.min(first.came));
                 let apart = u64::try_from(apart.as_millis()).unwrap() + 2;
                 assert!(apart >= delay_ms, "queue {queue} was handed out twice within {apart} ms");
                 if apart >= hold_ms {
