@@ -14,6 +14,8 @@ pub struct Options {
     pub fsync: bool,
     /// The address to listen on.
     pub listen: String,
+    /// The port; 0 takes a free one. A server in a network of its own may have any.
+    pub port: u16,
     /// Words before every program, such as `ip netns exec NAME`.
     pub prefix: Vec<String>,
     /// Further settings of the server, each `name=value`.
@@ -22,7 +24,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { fsync: true, listen: "127.0.0.1".into(), prefix: Vec::new(), settings: Vec::new() }
+        Self { fsync: true, listen: "127.0.0.1".into(), port: 0, prefix: Vec::new(), settings: Vec::new() }
     }
 }
 
@@ -140,7 +142,15 @@ impl Cluster {
     /// # Panics
     /// If it does not start.
     pub async fn standby(&self) -> Self {
-        Self(Arc::new(self.on_server(|server| Server::follow(server, "standby")).await))
+        Self(Arc::new(self.on_server(|server| Server::follow(server, None, "standby")).await))
+    }
+
+    /// A standby elsewhere, which reaches this server by its address; from now on every commit here waits for it.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn standby_with(&self, options: Options) -> Self {
+        Self(Arc::new(self.on_server(|server| Server::follow(server, Some(options), "standby")).await))
     }
 
     /// Makes a standby the primary.

@@ -49,14 +49,16 @@ impl Server {
         server
     }
 
-    /// Makes a standby that follows `primary` and makes the primary wait for it at every commit.
-    pub(crate) fn follow(primary: &Self, name: &str) -> Self {
-        let standby = Self::lay_out(primary.options.clone());
-        let origin = format!(
-            "host={} port={} user=postgres application_name={name}",
-            primary.folder.path().display(),
-            primary.port
-        );
+    /// Makes a standby that follows `primary` and makes the primary wait for it at every commit. With options of its own
+    /// it is elsewhere and comes over the network.
+    pub(crate) fn follow(primary: &Self, elsewhere: Option<Options>, name: &str) -> Self {
+        let way = match &elsewhere {
+            Some(_) => primary.options.listen.clone(),
+            None => primary.folder.path().display().to_string(),
+        };
+        let beside = || Options { port: 0, ..primary.options.clone() };
+        let standby = Self::lay_out(elsewhere.unwrap_or_else(beside));
+        let origin = format!("host={way} port={} user=postgres application_name={name}", primary.port);
         let mut copy = standby.tool("pg_basebackup");
         tools::run(copy.args(["--checkpoint=fast", "--write-recovery-conf", "-d", &origin, "-D"]).arg(standby.data()));
         standby.start();
@@ -72,7 +74,8 @@ impl Server {
     fn lay_out(options: Options) -> Self {
         let folder = tempfile::Builder::new().prefix("wayleave-pg-").tempdir().unwrap();
         tools::give(folder.path());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = if options.port == 0 { free() } else { options.port };
         let guard = Guard::start(folder.path());
         Self { bin: tools::programs(), port, options, process: Mutex::new(None), _guard: guard, folder }
     }

@@ -24,7 +24,7 @@ impl State {
             .into_iter()
             .filter_map(|taken| {
                 let queue = visit.queue?;
-                let url = self.to_fetch(visit, &taken);
+                let url = UrlToFetch { held_until: Some(until), ..self.to_fetch(visit, &taken) };
                 self.hold(queue, taken, until, writes);
                 Some(url)
             })
@@ -57,6 +57,7 @@ impl State {
             depth: taken.details.depth,
             attempts: taken.details.attempts,
             metadata: taken.details.metadata.clone(),
+            held_until: None,
         }
     }
 }

@@ -52,7 +52,29 @@ impl State {
                 PutOutcome::Added
             }
             PutKind::Known { due } => self.update(put, key, found, due, now, writes),
+            PutKind::Undelivered { held_until } => self.take_back(&put, key, found, held_until, now, writes),
         }
+    }
+
+    /// Puts a URL back that nobody received, as it was before.
+    fn take_back(
+        &mut self,
+        put: &Put,
+        key: UrlKey,
+        found: Option<UrlRow>,
+        held_until: Time,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> PutOutcome {
+        let Some(row) = found else { return PutOutcome::Known };
+        let (turn, details) = match &row.place {
+            Place::Held { until, turn, details } if *until == held_until => (*turn, details.clone()),
+            _ => return PutOutcome::Known,
+        };
+        let (host, at) = self.place_of(put);
+        self.take_out(host, at, &key, &row.place, writes);
+        self.store(host, at, (put, key), row.created, Some((Turn { due: now, ..turn }, details)), now, writes);
+        PutOutcome::Updated
     }
 
     fn update(

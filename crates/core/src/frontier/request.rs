@@ -45,6 +45,12 @@ pub enum PutKind {
         /// Due at this time; never again, if none.
         due: Option<Time>,
     },
+    /// Handed out and not delivered: due again now, if the very hold that it was given under still lasts. Else somebody
+    /// else may have had it since, and nothing changes.
+    Undelivered {
+        /// When that hold ends.
+        held_until: Time,
+    },
 }
 
 /// What became of a put.
@@ -117,6 +123,8 @@ pub struct UrlToFetch {
     pub attempts: u32,
     /// What the client keeps with it.
     pub metadata: Metadata,
+    /// When its hold ends, in the paced form; none in a reservation.
+    pub held_until: Option<Time>,
 }
 
 /// How a visit to a URL ended.

@@ -97,8 +97,7 @@ impl Drop for HandedOut {
         if self.urls.len() == 0 {
             return;
         }
-        let now = self.frontier.now();
-        let back: Vec<Put> = self.urls.by_ref().map(|url| put_back(url, now)).collect();
+        let back: Vec<Put> = self.urls.by_ref().filter_map(put_back).collect();
         let frontier = self.frontier.clone();
         // Outside a runtime the server is stopping; the holds then end by themselves.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -107,9 +106,10 @@ impl Drop for HandedOut {
     }
 }
 
-fn put_back(url: UrlToFetch, now: wayleave_core::time::Time) -> Put {
-    let kind = PutKind::Known { due: Some(now) };
-    Put { url: url.url, host: url.host, crawl: url.crawl, kind, metadata: url.metadata }
+/// Only under its own hold: a process that stood still comes back to URLs that others have fetched since.
+fn put_back(url: UrlToFetch) -> Option<Put> {
+    let kind = PutKind::Undelivered { held_until: url.held_until? };
+    Some(Put { url: url.url, host: url.host, crawl: url.crawl, kind, metadata: url.metadata })
 }
 
 #[cfg(test)]

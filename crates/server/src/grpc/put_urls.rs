@@ -35,6 +35,8 @@ impl Acks for ItemAcks {
                 tally.known += 1;
                 tally.completed += u64::from(due.is_none());
             }
+            // Clients cannot say this: only a server knows what it did not deliver.
+            PutKind::Undelivered { .. } => {}
         }
         let id = if item.id.is_empty() { info.url.clone() } else { item.id };
         match convert::put(kind, info, &mut self.crawls) {

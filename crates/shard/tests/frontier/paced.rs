@@ -1,6 +1,6 @@
 //! The paced form: URLs are held one by one, the group's delay starts at the hand-out.
 
-use wayleave_core::frontier::request::HandOut;
+use wayleave_core::frontier::request::{HandOut, PutOutcome, UrlToFetch};
 use wayleave_core::frontier::view::{State, UrlState};
 use wayleave_core::settings::{Change, PaceChanges};
 use wayleave_core::time::{Millis, Time};
@@ -64,6 +64,27 @@ async fn a_known_put_completes_a_held_url() {
     assert!(world.hand_out(1, 1).await.is_empty(), "the end of the old hold changes nothing");
     pass(1).await;
     assert_eq!(texts(&world.hand_out(1, 1).await), [&*out[1].url]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_that_was_not_delivered_returns_under_its_own_hold_and_no_other() {
+    let world = with_urls(&["a.example"], 1).await;
+    world.set_delay("a.example", 0).await;
+    let brief = HandOut { hold: Millis(2_000), ..paced(1, 1) };
+    let out = world.frontier.hand_out(brief.clone()).await.unwrap();
+    let back = |url: &UrlToFetch| undelivered(&url.url, url.held_until.unwrap());
+    assert_eq!(world.put(vec![back(&out[0])]).await, [PutOutcome::Updated]);
+    let again = world.frontier.hand_out(brief.clone()).await.unwrap();
+    assert_eq!((texts(&again), again[0].attempts), (texts(&out), 0), "it is there at once and nothing was tried");
+    pass(2_001).await;
+    let later = world.frontier.hand_out(brief).await.unwrap();
+    assert_eq!(world.put(vec![back(&again[0])]).await, [PutOutcome::Known], "another has it now");
+    assert!(world.hand_out(1, 1).await.is_empty());
+    world.put(vec![known(&later[0].url, None)]).await;
+    // A process that stood still since: the URL is finished, and stays so.
+    assert_eq!(world.put(vec![back(&again[0]), back(&later[0])]).await, [PutOutcome::Known, PutOutcome::Known]);
+    assert_eq!(world.lookup(&out[0].url).await.unwrap().state, UrlState::Fetched);
+    assert!(world.hand_out(1, 1).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

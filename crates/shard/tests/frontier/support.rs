@@ -242,6 +242,10 @@ pub fn known(url: &str, due: Option<Time>) -> Put {
     Put { kind: PutKind::Known { due }, ..disc(url) }
 }
 
+pub fn undelivered(url: &str, held_until: Time) -> Put {
+    Put { kind: PutKind::Undelivered { held_until }, ..disc(url) }
+}
+
 pub fn of_crawl(crawl: &str, put: Put) -> Put {
     Put { crawl: CrawlName::from(crawl), ..put }
 }

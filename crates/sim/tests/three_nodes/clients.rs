@@ -1,0 +1,206 @@
+//! Clients over HTTP: some put URLs, some visit hosts and tell what they found. They go on whatever happens to the nodes;
+//! half of them are patient enough to hear what a node says that stood still for seconds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use tokio::task::JoinHandle;
+use wayleave_api::Code;
+use wayleave_api::reservations::{
+    Outcome, ReleaseReservationRequest, RenewReservationRequest, Reservation, ReserveGroupsRequest, UrlResult,
+};
+use wayleave_api::urls::{AddStatus, AddUrlsRequest, ListUrlsQuery, UrlState, UrlToAdd};
+use wayleave_client::{Client, Error};
+use wayleave_core::invariants::Span;
+use wayleave_core::time::Millis;
+
+use crate::history::{History, Id, count};
+
+/// Hosts of these clients, and the delay of each.
+pub const HOSTS: usize = 18;
+pub const DELAY_MS: u64 = 40;
+const LEASE_MS: u64 = 1_000;
+/// After its lease a token is surely not current, whatever a clock's rate.
+const SURELY_OVER: Duration = Duration::from_millis(LEASE_MS + 200);
+const CRAWL: &str = "http";
+
+pub fn host(n: usize) -> String {
+    format!("h{n}.example")
+}
+
+/// Starts three of each kind at every node.
+pub fn start(nodes: &[Client], history: &Arc<History>) -> Vec<JoinHandle<()>> {
+    let mut clients = Vec::new();
+    for (n, _) in nodes.iter().enumerate() {
+        clients.push(tokio::spawn(put(nodes.to_vec(), n, history.clone())));
+        for half in 0..2 {
+            clients.push(tokio::spawn(work(nodes.to_vec(), 2 * n + half, history.clone())));
+        }
+    }
+    clients
+}
+
+pub async fn pause(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// How long a client waits for an answer: those with an even number hear what a node says after a long stand.
+fn patience(n: usize) -> Duration {
+    if n.is_multiple_of(2) { Duration::from_secs(12) } else { Duration::from_millis(1_500) }
+}
+
+/// Waits for an answer, but not for ever. None if it failed or is lost.
+pub async fn within<T, E>(
+    history: &History,
+    patience: Duration,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Option<T> {
+    let answer = tokio::time::timeout(patience, answer).await.ok().and_then(Result::ok);
+    if answer.is_none() {
+        count(&history.counts.calls_failed, 1);
+    }
+    answer
+}
+
+async fn put(nodes: Vec<Client>, n: usize, history: Arc<History>) {
+    for round in 0.. {
+        if history.is_draining() {
+            return;
+        }
+        pause(60).await;
+        let text = |i: usize| format!("http://{}/{n}/{round}/{i}", host((round * 5 + i) % HOSTS));
+        let url = |i| UrlToAdd { url: text(i), ..UrlToAdd::default() };
+        let request = AddUrlsRequest { crawl: Some(CRAWL.to_owned()), urls: (0..5).map(url).collect() };
+        // Mostly its own node, now and then the others.
+        let client = &nodes[(n + usize::from(round % 3 == 2)) % nodes.len()];
+        let Some(answer) = within(&history, patience(round), client.add_urls(&request)).await else { continue };
+        let results = answer.results.unwrap_or_default();
+        let pairs = request.urls.iter().zip(results.iter().map(|result| result.status));
+        let stored = pairs.filter(|(_, status)| matches!(status, AddStatus::Added | AddStatus::Known));
+        history.added(stored.map(|(url, _)| (CRAWL.to_owned(), url.url.clone())));
+    }
+}
+
+async fn work(nodes: Vec<Client>, n: usize, history: Arc<History>) {
+    for round in 0.. {
+        if history.is_over() {
+            return;
+        }
+        let request = ReserveGroupsRequest {
+            groups: 2,
+            urls: 4,
+            crawl: Some(CRAWL.to_owned()),
+            lease_ms: LEASE_MS,
+            wait_ms: 100,
+            ..ReserveGroupsRequest::new(format!("worker {n}"))
+        };
+        let asked = Instant::now();
+        let client = &nodes[n / 2];
+        let Some(answer) = within(&history, patience(n), client.reserve(&request)).await else {
+            pause(50).await;
+            continue;
+        };
+        for (i, reservation) in answer.reservations.into_iter().enumerate() {
+            // A reservation is good at every node.
+            let at = &nodes[(n / 2 + round + i) % nodes.len()];
+            Visit { client, at, history: &history, asked, n }.make(round + i, reservation).await;
+        }
+    }
+}
+
+/// One visit by a worker that asked at `client` and reports at `at`.
+struct Visit<'a> {
+    client: &'a Client,
+    at: &'a Client,
+    history: &'a History,
+    asked: Instant,
+    n: usize,
+}
+
+impl Visit<'_> {
+    async fn make(&self, round: usize, reservation: Reservation) {
+        let (history, patience) = (self.history, patience(self.n));
+        let ids: Vec<Id> = reservation.urls.iter().map(|url| (url.crawl.clone(), url.url.clone())).collect();
+        history.served(&ids, self.asked);
+        let start = reservation.expires_at.0.before(Millis(LEASE_MS));
+        let span = Span { start, end: reservation.expires_at.0 };
+        let visit = history.granted(&reservation.group, span, DELAY_MS, &ids);
+        if round % 23 == 22 {
+            return self.come_late(reservation).await;
+        }
+        if round % 4 == 3 {
+            history.ends(visit, start);
+            let renew = RenewReservationRequest { lease_ms: LEASE_MS };
+            let renewed = within(history, patience, self.at.renew(&reservation.token, &renew)).await;
+            let Some(renewed) = renewed else { return };
+            history.ends(visit, renewed.expires_at.0);
+        }
+        pause(5).await;
+        // From here on the visit may be over, and nobody may ever hear of it.
+        history.ends(visit, start);
+        let request = results(&ids);
+        let released = within(history, patience, self.at.release(&reservation.token, &request)).await;
+        if let Some(released) = released {
+            history.ends(visit, released.ready_at.0.before(Millis(DELAY_MS)).max(start));
+            history.finished(ids, |url| state(outcome(url)));
+        }
+    }
+
+    /// The worker stands still until its lease is over: what it then tells must be refused, at every node.
+    async fn come_late(&self, reservation: Reservation) {
+        tokio::time::sleep(SURELY_OVER).await;
+        let urls: Vec<Id> = reservation.urls.iter().map(|url| (url.crawl.clone(), url.url.clone())).collect();
+        for client in [self.client, self.at] {
+            let request = results(&urls);
+            let late = client.release(&reservation.token, &request);
+            match tokio::time::timeout(patience(self.n), late).await {
+                Ok(Ok(done)) => {
+                    let wrong = format!("the token of an expired reservation was good: {reservation:?} {done:?}");
+                    self.history.broken(wrong);
+                }
+                Ok(Err(Error::Refused(problem))) if problem.code() == Some(Code::NotCurrent) => {
+                    count(&self.history.counts.stale_tokens_refused, 1);
+                }
+                _ => count(&self.history.counts.calls_failed, 1),
+            }
+        }
+    }
+}
+
+fn results(ids: &[Id]) -> ReleaseReservationRequest {
+    let result = |url: &str| UrlResult {
+        url: url.to_owned(),
+        outcome: outcome(url),
+        status: Some(200),
+        duration_ms: Some(2),
+        bytes: None,
+        crawl_delay_ms: None,
+        retry_after_ms: None,
+        next_at: None,
+        changed: None,
+        found: Vec::new(),
+    };
+    ReleaseReservationRequest { results: ids.iter().map(|(_, url)| result(url)).collect(), ready_at: None }
+}
+
+/// What becomes of a URL: the same whoever visits it.
+fn outcome(url: &str) -> Outcome {
+    if url.ends_with('3') { Outcome::Gone } else { Outcome::Fetched }
+}
+
+fn state(outcome: Outcome) -> UrlState {
+    if outcome == Outcome::Gone { UrlState::Gone } else { UrlState::Fetched }
+}
+
+/// All URLs with their states, as one node lists them.
+pub async fn known(client: &Client) -> BTreeMap<Id, UrlState> {
+    let mut known = BTreeMap::new();
+    let mut urls = std::pin::pin!(client.all_urls(ListUrlsQuery { limit: Some(1_000), ..ListUrlsQuery::default() }));
+    while let Some(url) = urls.next().await {
+        let url = url.unwrap();
+        assert_eq!(known.insert((url.crawl, url.url.clone()), url.state), None, "{} is listed twice", url.url);
+    }
+    known
+}

@@ -1,0 +1,242 @@
+//! What the clients were told, and the laws it is held against. Lost answers are "perhaps".
+//!
+//! Reservations are judged by the store's times, which their answers tell. Hand-outs of the paced form and roles are judged
+//! by this machine's clock: what was decided lies between the sending of the question and the coming of the answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use wayleave_api::urls::UrlState;
+use wayleave_core::ids::Epoch;
+use wayleave_core::invariants::{self, Span, Tenure, Visit};
+use wayleave_core::time::{Millis, Time};
+
+/// A URL by crawl and text.
+pub type Id = (String, String);
+
+/// What happened, counted.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub acknowledged: AtomicUsize,
+    pub visits: AtomicUsize,
+    pub finished: AtomicUsize,
+    pub handed_out: AtomicUsize,
+    pub stale_tokens_refused: AtomicUsize,
+    pub heartbeats: AtomicUsize,
+    pub guarded_writes: AtomicUsize,
+    pub stale_writes_refused: AtomicUsize,
+    pub calls_failed: AtomicUsize,
+}
+
+/// Adds to a count.
+pub fn count(counter: &AtomicUsize, more: usize) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// A queue's URLs given in the paced form.
+struct HandOut {
+    queue: String,
+    urls: Vec<String>,
+    asked: Instant,
+    came: Instant,
+}
+
+#[derive(Default)]
+struct Told {
+    added: BTreeSet<Id>,
+    /// What each URL must be, and when that was acknowledged.
+    finished: BTreeMap<Id, (UrlState, Instant)>,
+    visits: Vec<Visit>,
+    hand_outs: Vec<HandOut>,
+    /// When results were sent for URLs of the paced form: they end holds, acknowledged or not.
+    ended: BTreeMap<String, Vec<Instant>>,
+    tenures: BTreeMap<(String, u64, String), Span>,
+    /// What must not have been.
+    broken: Vec<String>,
+}
+
+/// Shared by all clients.
+pub struct History {
+    pub counts: Counts,
+    told: Mutex<Told>,
+    start: Instant,
+    phase: AtomicU8,
+}
+
+impl History {
+    pub fn new() -> Self {
+        let (counts, told) = (Counts::default(), Mutex::default());
+        Self { counts, told, start: Instant::now(), phase: AtomicU8::new(0) }
+    }
+
+    /// Nothing new is put any more; what is there is finished.
+    pub fn is_draining(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) >= 1
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) >= 2
+    }
+
+    /// From putting to draining, from draining to the end.
+    pub fn next_phase(&self) {
+        self.phase.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn added(&self, ids: impl IntoIterator<Item = Id>) {
+        let mut told = self.told.lock().unwrap();
+        for id in ids {
+            if told.added.insert(id) {
+                count(&self.counts.acknowledged, 1);
+            }
+        }
+    }
+
+    /// A result was acknowledged.
+    pub fn finished(&self, ids: impl IntoIterator<Item = Id>, state: impl Fn(&str) -> UrlState) {
+        let mut told = self.told.lock().unwrap();
+        for id in ids {
+            let state = state(&id.1);
+            count(&self.counts.finished, 1);
+            told.finished.entry(id).or_insert_with(|| (state, Instant::now()));
+        }
+    }
+
+    /// URLs were given to a client that asked at `asked`: none of them may have been acknowledged as finished before.
+    pub fn served(&self, urls: &[Id], asked: Instant) {
+        let mut told = self.told.lock().unwrap();
+        for url in urls {
+            if let Some((_, at)) = told.finished.get(url).filter(|(_, at)| *at < asked) {
+                let (at, asked, now) = (self.time(*at), self.time(asked), self.time(Instant::now()));
+                let before = told.hand_outs.iter().filter(|hand_out| hand_out.urls.contains(&url.1));
+                let before: Vec<_> = before.map(|h| (self.time(h.asked), self.time(h.came))).collect();
+                let wrong = format!(
+                    "{url:?} was finished at {at:?} and is handed out again at {now:?}, asked for at {asked:?}; before: {before:?}"
+                );
+                told.broken.push(wrong);
+            }
+        }
+    }
+
+    /// A client saw something that must not be.
+    pub fn broken(&self, what: String) {
+        self.told.lock().unwrap().broken.push(what);
+    }
+
+    /// Fails the test if a client saw something that must not be.
+    pub fn check(&self) {
+        let broken = std::mem::take(&mut self.told.lock().unwrap().broken);
+        assert!(broken.is_empty(), "{broken:#?}");
+    }
+
+    /// A visit was granted; says its number.
+    pub fn granted(&self, place: &str, span: Span, delay_ms: u64, urls: &[Id]) -> usize {
+        let urls = urls.iter().map(|(crawl, url)| (crawl.as_str().into(), url.as_str().into())).collect();
+        let visit = Visit { place: place.into(), span, parallel: 1, delay: Millis(delay_ms), urls };
+        count(&self.counts.visits, 1);
+        let visits = &mut self.told.lock().unwrap().visits;
+        visits.push(visit);
+        visits.len() - 1
+    }
+
+    /// From when on a visit may be over at the earliest.
+    pub fn ends(&self, visit: usize, end: Time) {
+        self.told.lock().unwrap().visits[visit].span.end = end;
+    }
+
+    /// URLs of one queue were given in the paced form.
+    pub fn handed_out(&self, queue: &str, urls: Vec<String>, asked: Instant) {
+        count(&self.counts.handed_out, urls.len());
+        let hand_out = HandOut { queue: queue.to_owned(), urls, asked, came: Instant::now() };
+        self.told.lock().unwrap().hand_outs.push(hand_out);
+    }
+
+    /// Results of URLs of the paced form are about to be sent: from now on their holds may be over.
+    pub fn ending(&self, urls: &[String]) {
+        let (mut told, now) = (self.told.lock().unwrap(), Instant::now());
+        for url in urls {
+            told.ended.entry(url.clone()).or_default().push(now);
+        }
+    }
+
+    /// A candidate believes itself primary from now until a time; it was so before, in this term, if it is told again.
+    pub fn primary(&self, role: &str, epoch: u64, holder: &str, until: Instant) {
+        let (now, end) = (self.time(Instant::now()), self.time(until));
+        let key = (role.to_owned(), epoch, holder.to_owned());
+        let mut told = self.told.lock().unwrap();
+        let span = told.tenures.entry(key).or_insert(Span { start: now, end });
+        span.end = span.end.max(end);
+    }
+
+    /// A candidate is about to let go: from now on it does not believe itself primary.
+    pub fn lets_go(&self, role: &str, epoch: u64, holder: &str) {
+        let now = self.time(Instant::now());
+        let key = (role.to_owned(), epoch, holder.to_owned());
+        if let Some(span) = self.told.lock().unwrap().tenures.get_mut(&key) {
+            span.end = now;
+        }
+    }
+
+    /// Terms that candidates knew of.
+    pub fn terms(&self) -> usize {
+        self.told.lock().unwrap().tenures.len()
+    }
+
+    fn time(&self, at: Instant) -> Time {
+        // Finer than milliseconds, as a term may begin in the one in which the last one ended.
+        Time(u64::try_from(at.saturating_duration_since(self.start).as_micros()).unwrap())
+    }
+
+    /// Holds everything against the laws. `known` are the URLs at the end; `pace` is the delay of the paced queues and how
+    /// long they hold a URL.
+    pub fn judge(&self, known: &BTreeMap<Id, UrlState>, pace: (u64, u64)) {
+        self.check();
+        let told = self.told.lock().unwrap();
+        let names: BTreeSet<Id> = known.keys().cloned().collect();
+        invariants::nothing_lost(&told.added, &names).unwrap();
+        for (id, (state, _)) in &told.finished {
+            assert_eq!(known.get(id), Some(state), "the acknowledged result of {id:?} is in force");
+        }
+        invariants::one_visitor(&told.visits).unwrap();
+        invariants::politeness(&told.visits).unwrap();
+        invariants::nothing_twice(&told.visits).unwrap();
+        paced(&told, pace);
+        let tenure = |((role, epoch, holder), span): (&(String, u64, String), &Span)| Tenure {
+            role: role.as_str().into(),
+            epoch: Epoch(*epoch),
+            holder: holder.as_str().into(),
+            span: *span,
+        };
+        invariants::one_primary(&told.tenures.iter().map(tenure).collect::<Vec<_>>()).unwrap();
+    }
+}
+
+/// Between two hand-outs of a queue lies its delay, and a URL is not given again while its hold lasts. The first was decided
+/// after it was asked for and the second before it came, so what lies between these is the longest that it can have been.
+fn paced(told: &Told, (delay_ms, hold_ms): (u64, u64)) {
+    let mut queues: BTreeMap<&str, Vec<&HandOut>> = BTreeMap::new();
+    for hand_out in &told.hand_outs {
+        queues.entry(&hand_out.queue).or_default().push(hand_out);
+    }
+    for (queue, mut hand_outs) in queues {
+        hand_outs.sort_by_key(|hand_out| hand_out.asked);
+        for (i, first) in hand_outs.iter().enumerate() {
+            for second in &hand_outs[i + 1..] {
+                // Those asked for at the same time may have come in either order.
+                let apart =
+                    second.came.saturating_duration_since(first.asked).max(first.came - second.asked.min(first.came));
+                let apart = u64::try_from(apart.as_millis()).unwrap() + 2;
+                assert!(apart >= delay_ms, "queue {queue} was handed out twice within {apart} ms");
+                if apart >= hold_ms {
+                    continue;
+                }
+                for url in second.urls.iter().filter(|url| first.urls.contains(url)) {
+                    let ended = told.ended.get(url).into_iter().flatten().any(|at| *at < second.came);
+                    assert!(ended, "{url} was handed out again after {apart} ms, while it was on hold");
+                }
+            }
+        }
+    }
+}

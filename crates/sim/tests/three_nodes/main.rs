@@ -1,0 +1,126 @@
+//! The real binary as three nodes over a real PostgreSQL with a synchronous standby, each on a machine of its own (a network
+//! namespace): nodes are killed, stopped, held still and cut off from the database and from each other, and the database
+//! fails over, while clients put, visit, crawl and stand for roles at all nodes. A checker holds all that they were told
+//! against the laws; at the end everything is calm, even, finished, and the same at every node.
+//!
+//! It needs root, iproute2, PostgreSQL and the binary (`cargo build -p wayleave-cli`, or `WAYLEAVE_BIN=path`), and fails
+//! without them. `WAYLEAVE_ROUNDS=10` goes through all faults more often than a normal run does. `WAYLEAVE_MEASURE=50`
+//! measures instead how long others take to replace one that is gone, in so many trials each.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::indexing_slicing)]
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
+mod candidates;
+mod clients;
+mod crawlers;
+mod faults;
+mod history;
+mod measure;
+mod network;
+mod node;
+mod stage;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use candidates::Register;
+use history::History;
+use stage::{PATIENCE, Stage};
+use tokio::task::JoinHandle;
+use wayleave_api::Patch;
+use wayleave_api::groups::SetGroupRequest;
+use wayleave_api::hosts::SetHostRequest;
+use wayleave_api::roles::SetRoleRequest;
+use wayleave_client::{Client, Retry};
+
+/// A node that is not heard of for this long is replaced.
+const NODE_TTL_MS: u64 = 2_000;
+
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
+    if let Some(trials) = number("WAYLEAVE_MEASURE") {
+        return measure::run(trials).await;
+    }
+    let rounds = number("WAYLEAVE_ROUNDS").unwrap_or(2);
+    let begun = Instant::now();
+    let mut stage = Stage::set(NODE_TTL_MS).await;
+    set_up(&stage.client(0)).await;
+    println!("set up in {:.1?}", begun.elapsed());
+    let (history, registers) = (Arc::new(History::new()), [Arc::default(), Arc::default()]);
+    let nodes = stage.clients();
+    let mut working = clients::start(&nodes, &history);
+    working.extend(crawlers::start(&nodes, &history));
+    working.extend(candidates::start(&nodes, &history, &registers));
+    faults::progress(&history, "nothing has happened yet").await;
+    for round in 0..rounds {
+        for fault in faults::ALL {
+            faults::befall(&mut stage, &history, fault, round).await;
+            history.check();
+            assert!(!working.iter().any(JoinHandle::is_finished), "a client has ended; see above");
+        }
+    }
+    history.next_phase();
+    finish(&nodes, &history).await;
+    history.next_phase();
+    for client in working {
+        client.await.unwrap();
+    }
+    let terms = judge(&stage, &history, &registers).await;
+    println!("{rounds} rounds in {:.0?}: {:?}, {terms} terms of roles", begun.elapsed(), history.counts);
+}
+
+/// Delays, a group of hosts from several shards, roles.
+async fn set_up(client: &Client) {
+    let client = &client.clone().with_retry(Retry::default());
+    let hosts = (0..clients::HOSTS).map(|n| (clients::host(n), clients::DELAY_MS));
+    for (host, delay) in hosts.chain((0..crawlers::QUEUES).map(|n| (crawlers::queue(n), crawlers::DELAY_MS))) {
+        let delay = SetHostRequest { delay_ms: Patch::Set(delay), ..SetHostRequest::default() };
+        client.patch_host(&host, &delay).await.unwrap();
+    }
+    let hosts = Some(vec![clients::host(0), clients::host(1), clients::host(2)]);
+    let delay_ms = Patch::Set(clients::DELAY_MS);
+    client.put_group("trio", &SetGroupRequest { hosts, delay_ms, ..SetGroupRequest::default() }).await.unwrap();
+    for role in candidates::ROLES {
+        let ttl = SetRoleRequest { ttl_ms: Patch::Set(candidates::TTL_MS), ..SetRoleRequest::default() };
+        client.put_role(role, &ttl).await.unwrap();
+    }
+}
+
+/// Waits until no URL waits for anything any more.
+async fn finish(nodes: &[Client], history: &History) {
+    let start = Instant::now();
+    loop {
+        let stats = nodes[0].stats().await.unwrap();
+        if stats.urls.queued + stats.urls.reserved == 0 {
+            return;
+        }
+        assert!(start.elapsed() < 2 * PATIENCE, "URLs are left that nobody finishes: {stats:?}");
+        history.check();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Holds what was told against the laws, and the nodes against each other. Returns how many terms roles had.
+async fn judge(stage: &Stage, history: &History, registers: &[Arc<Register>]) -> usize {
+    let nodes = stage.clients();
+    let known = clients::known(&nodes[0]).await;
+    for client in &nodes[1..] {
+        assert_eq!(clients::known(client).await, known, "{} lists the same", client.server());
+    }
+    history.judge(&known, (crawlers::DELAY_MS, crawlers::HOLD_MS));
+    for register in registers {
+        assert!(register.judge() > 1, "a role changed hands");
+    }
+    let counts = &history.counts;
+    let seen = [&counts.acknowledged, &counts.visits, &counts.finished, &counts.handed_out, &counts.heartbeats];
+    let least = seen.map(|counter| counter.load(std::sync::atomic::Ordering::Relaxed));
+    assert!(least.iter().all(|count| *count > 100), "it worked at all: {counts:?}");
+    let refused = [&counts.stale_tokens_refused, &counts.stale_writes_refused];
+    let refused = refused.map(|counter| counter.load(std::sync::atomic::Ordering::Relaxed));
+    assert!(refused.iter().all(|count| *count > 0), "stale tokens and writes were tried: {counts:?}");
+    history.terms()
+}

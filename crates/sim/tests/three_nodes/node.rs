@@ -1,0 +1,86 @@
+//! One node: the real binary as a process on its machine, with its log in a file.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What is shown of a log when a test fails.
+const LOG_LINES: usize = 30;
+
+/// The binary, if it has been built.
+pub fn binary() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("WAYLEAVE_BIN") {
+        return Some(path.into());
+    }
+    // This test lies in target/PROFILE/deps, the binary in target/PROFILE.
+    let mine = std::env::current_exe().ok()?;
+    let path = mine.parent()?.parent()?.join("wayleave");
+    path.exists().then_some(path)
+}
+
+/// A node's process, running or not.
+pub struct Node {
+    words: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Node {
+    /// A node that is started with these words.
+    pub fn new(words: Vec<String>, log: &Path) -> Self {
+        Self { words, log: log.to_owned(), child: None }
+    }
+
+    /// Starts the process; it is ready some moments later.
+    pub fn start(&mut self) {
+        assert!(self.child.is_none(), "the node runs already");
+        let log = File::options().create(true).append(true).open(&self.log).unwrap();
+        let mut command = Command::new(&self.words[0]);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
+            command.env_remove(name);
+        }
+        command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    /// Ends it as a power cut would.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("the node runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("the node runs");
+        kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// How the process ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        let status = self.child.as_mut()?.try_wait().unwrap()?;
+        self.child = None;
+        Some(status)
+    }
+
+    /// The end of its log.
+    pub fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            _ = child.kill();
+            _ = child.wait();
+        }
+        if std::thread::panicking() {
+            println!("== {} ==\n{}", self.log.display(), self.last_words());
+        }
+    }
+}
