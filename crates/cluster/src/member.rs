@@ -74,6 +74,7 @@ pub(crate) struct Shared {
     /// Whether this node may take itself for alive.
     pub alive: watch::Sender<bool>,
     pub leaving: watch::Sender<bool>,
+    still: watch::Sender<bool>,
     pub nudged: Notify,
     /// What was last seen.
     pub seen: Mutex<Vec<NodeView>>,
@@ -144,14 +145,15 @@ impl Member {
             options,
             alive: watch::Sender::new(true),
             leaving: watch::Sender::new(false),
+            still: watch::Sender::new(false),
             nudged: Notify::new(),
             seen: Mutex::default(),
             passes: watch::Sender::new(0),
         });
         let mut passes = shared.passes.subscribe();
         let member = Self {
-            heart: tokio::spawn(live(shared.clone(), heart, deadline)),
-            seats: tokio::spawn(Seats::new(shared.clone()).run()),
+            heart: tokio::spawn(unless_still(shared.still.subscribe(), live(shared.clone(), heart, deadline))),
+            seats: tokio::spawn(unless_still(shared.still.subscribe(), Seats::new(shared.clone()).run())),
             shared,
         };
         _ = tokio::time::timeout(Duration::from_millis(member.shared.options.ttl.0), passes.changed()).await;
@@ -186,7 +188,13 @@ impl Member {
         self.shared.tell_others(Some(role));
     }
 
-    /// Ends both tasks and nothing else: what a process does that stands still. For tests and the simulator.
+    /// Lets both tasks stand still where they are, like those of a process that is stopped, or go on from there. For
+    /// tests and the simulator.
+    pub fn stand_still(&self, still: bool) {
+        self.shared.still.send_replace(still);
+    }
+
+    /// Ends both tasks and nothing else, so that the owners of shards go on without them. For tests and the simulator.
     pub fn kill_tasks(&self) {
         self.heart.abort();
         self.seats.abort();
@@ -219,6 +227,20 @@ impl Member {
             tracing::warn!(%error, "the other nodes will find out by themselves that this one has left");
         }
         self.shared.tell_others(None);
+    }
+}
+
+/// Does the work, except while it is to stand still.
+async fn unless_still(mut still: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::pin!(work);
+    loop {
+        // The sender lives as long as the work, which shares it.
+        _ = still.wait_for(|still| !still).await;
+        tokio::select! {
+            biased;
+            Ok(_) = still.wait_for(|still| *still) => {}
+            () = &mut work => return,
+        }
     }
 }
 
@@ -257,6 +279,7 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
         let was_leaving = *leaving.borrow();
         if !was_leaving {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(next) => {}
                 _ = leaving.changed() => {}
             }

@@ -39,6 +39,8 @@ pub struct Oracle {
     /// Hand-outs of the paced form: the host, when it was asked for and when it was told.
     hand_outs: Vec<(Arc<str>, Span)>,
     deletions: Vec<Time>,
+    /// From here on a deletion of which nobody knows may strike at any time.
+    unsure_since: Option<Time>,
     pub grants: u64,
     pub handed_out: u64,
     pub releases: u64,
@@ -47,7 +49,8 @@ pub struct Oracle {
 impl Oracle {
     /// A put was acknowledged as added or known.
     pub fn added(&mut self, id: Id) {
-        if !self.doomed.contains(&id) {
+        let unsure = self.unsure_since.is_some() && id.0 == "doomed";
+        if !self.doomed.contains(&id) && !unsure {
             self.added.insert(id);
         }
     }
@@ -145,6 +148,11 @@ impl Oracle {
         self.deletions.push(now);
     }
 
+    /// A deletion that was asked for may be done at any time from now on.
+    pub fn unsure(&mut self, now: Time) {
+        self.unsure_since = self.unsure_since.or(Some(now));
+    }
+
     /// Judges all that happened so far.
     pub fn judge(&self) -> Verdict {
         // Hosts are visited by one at a time also when their visits were forgotten, so they count under one name there.
@@ -152,8 +160,10 @@ impl Oracle {
         let by_host: Vec<Visit> = self.visits.iter().map(by_host).collect();
         invariants::one_visitor(&by_host)?;
         invariants::nothing_twice(&self.visits)?;
-        invariants::politeness(&self.visits)?;
-        let groups = self.settled_groups();
+        let known = |visit: &&Visit| self.unsure_since.is_none_or(|since| visit.span.start < since);
+        let visits: Vec<Visit> = self.visits.iter().filter(known).cloned().collect();
+        invariants::politeness(&visits)?;
+        let groups: Vec<Visit> = self.settled_groups().iter().filter(known).cloned().collect();
         invariants::one_visitor(&groups)?;
         invariants::politeness(&groups)?;
         self.judge_hand_outs()
@@ -179,7 +189,8 @@ impl Oracle {
             let later = |visit: &&Visit| bare(&visit.place) == &**host && visit.span.start >= span.end;
             for visit in self.visits.iter().filter(later) {
                 let start = visit.span.start;
-                let forgotten = self.deletions.iter().any(|at| span.start <= *at && *at <= start);
+                let forgotten = self.deletions.iter().any(|at| span.start <= *at && *at <= start)
+                    || self.unsure_since.is_some_and(|since| since <= start);
                 if !forgotten && start < span.start.after(visit.delay) {
                     let what = format!("'{host}' was visited at {start:?} with {:?} after {span:?}", visit.delay);
                     return Err(invariants::Broken { law: 2, name: "politeness", what });
