@@ -19,6 +19,7 @@ use crate::heart::Heart;
 use crate::join_error::JoinError;
 use crate::network::Network;
 use crate::seats::{self, NODES_MAX, Seats};
+use crate::still::{Still, unless_still};
 
 /// How a node takes part.
 #[derive(Clone, Debug)]
@@ -74,7 +75,7 @@ pub(crate) struct Shared {
     /// Whether this node may take itself for alive.
     pub alive: watch::Sender<bool>,
     pub leaving: watch::Sender<bool>,
-    still: watch::Sender<bool>,
+    still: Still,
     pub nudged: Notify,
     /// What was last seen.
     pub seen: Mutex<Vec<NodeView>>,
@@ -145,15 +146,15 @@ impl Member {
             options,
             alive: watch::Sender::new(true),
             leaving: watch::Sender::new(false),
-            still: watch::Sender::new(false),
+            still: Still::default(),
             nudged: Notify::new(),
             seen: Mutex::default(),
             passes: watch::Sender::new(0),
         });
         let mut passes = shared.passes.subscribe();
         let member = Self {
-            heart: tokio::spawn(unless_still(shared.still.subscribe(), live(shared.clone(), heart, deadline))),
-            seats: tokio::spawn(unless_still(shared.still.subscribe(), Seats::new(shared.clone()).run())),
+            heart: tokio::spawn(unless_still(shared.still.clone(), live(shared.clone(), heart, deadline))),
+            seats: tokio::spawn(unless_still(shared.still.clone(), Seats::new(shared.clone()).run())),
             shared,
         };
         _ = tokio::time::timeout(Duration::from_millis(member.shared.options.ttl.0), passes.changed()).await;
@@ -191,7 +192,7 @@ impl Member {
     /// Lets both tasks stand still where they are, like those of a process that is stopped, or go on from there. For
     /// tests and the simulator.
     pub fn stand_still(&self, still: bool) {
-        self.shared.still.send_replace(still);
+        self.shared.still.set(still);
     }
 
     /// Ends both tasks and nothing else, so that the owners of shards go on without them. For tests and the simulator.
@@ -227,20 +228,6 @@ impl Member {
             tracing::warn!(%error, "the other nodes will find out by themselves that this one has left");
         }
         self.shared.tell_others(None);
-    }
-}
-
-/// Does the work, except while it is to stand still.
-async fn unless_still(mut still: watch::Receiver<bool>, work: impl Future<Output = ()>) {
-    tokio::pin!(work);
-    loop {
-        // The sender lives as long as the work, which shares it.
-        _ = still.wait_for(|still| !still).await;
-        tokio::select! {
-            biased;
-            Ok(_) = still.wait_for(|still| *still) => {}
-            () = &mut work => return,
-        }
     }
 }
 
