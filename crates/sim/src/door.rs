@@ -1,10 +1,10 @@
 //! A door: how clients reach one process, which may stand still or be gone.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_shard::Frontier;
+use wayleave_shard::{Bell, Frontier};
 
 /// A client waits this long for an answer of a node, then it takes the call for lost.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -17,33 +17,61 @@ pub enum Life {
     Gone,
 }
 
-/// Waits until a process goes on; false if it never will.
-pub async fn goes(life: &mut watch::Receiver<Life>) -> bool {
-    life.wait_for(|life| *life != Life::Still).await.is_ok_and(|life| *life == Life::Goes)
+/// How a process is, for all who must know.
+#[derive(Clone)]
+pub struct Pulse {
+    life: Arc<Mutex<Life>>,
+    changed: Bell,
 }
 
-/// Does the work of a process while it goes on; none if it is gone before the work is done.
-pub async fn while_it_goes<T>(mut life: watch::Receiver<Life>, work: impl Future<Output = T>) -> Option<T> {
-    tokio::pin!(work);
-    while goes(&mut life).await {
-        tokio::select! {
-            biased;
-            _ = life.wait_for(|life| *life != Life::Goes) => {}
-            done = &mut work => return Some(done),
+impl Pulse {
+    pub fn new() -> Self {
+        Self { life: Arc::new(Mutex::new(Life::Goes)), changed: Bell::default() }
+    }
+
+    pub fn now(&self) -> Life {
+        *self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes how the process is, unless it is gone.
+    pub fn change(&self, to: Life) {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        if *life != Life::Gone {
+            *life = to;
+        }
+        drop(life);
+        self.changed.ring();
+    }
+
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.life, &other.life)
+    }
+
+    pub async fn until(&self, wanted: impl Fn(Life) -> bool) {
+        let mut changed = self.changed.listen();
+        while !wanted(self.now()) {
+            changed.changed().await;
         }
     }
-    None
-}
 
-/// Changes how a process is, unless it is gone.
-pub fn change(life: &watch::Sender<Life>, to: Life) {
-    life.send_if_modified(|now| {
-        let changes = *now != Life::Gone && *now != to;
-        if changes {
-            *now = to;
+    /// Waits until the process goes on; false if it never will.
+    pub async fn goes(&self) -> bool {
+        self.until(|life| life != Life::Still).await;
+        self.now() == Life::Goes
+    }
+
+    /// Does the work of the process while it goes on; none if it is gone before the work is done.
+    pub async fn work<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(work);
+        while self.goes().await {
+            tokio::select! {
+                biased;
+                () = self.until(|life| life != Life::Goes) => {}
+                done = &mut work => return Some(done),
+            }
         }
-        changes
-    });
+        None
+    }
 }
 
 /// A process as its clients see it.
@@ -51,7 +79,7 @@ pub fn change(life: &watch::Sender<Life>, to: Life) {
 pub struct Door {
     pub frontier: Frontier,
     /// None where the process cannot stand still and its calls end with its store.
-    life: Option<watch::Receiver<Life>>,
+    life: Option<Pulse>,
 }
 
 impl Door {
@@ -59,7 +87,7 @@ impl Door {
         Self { frontier, life: None }
     }
 
-    pub fn of_node(frontier: Frontier, life: watch::Receiver<Life>) -> Self {
+    pub fn of_node(frontier: Frontier, life: Pulse) -> Self {
         Self { frontier, life: Some(life) }
     }
 
@@ -67,7 +95,7 @@ impl Door {
     pub async fn ask<T>(&self, call: impl AsyncFnOnce(Frontier) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let work = call(self.frontier.clone());
         let Some(life) = &self.life else { return work.await };
-        let answer = tokio::time::timeout(PATIENCE, while_it_goes(life.clone(), work)).await;
+        let answer = tokio::time::timeout(PATIENCE, life.work(work)).await;
         let lost = || Err(Refusal::OutcomeUnknown("the node did not answer".to_owned()));
         answer.ok().flatten().unwrap_or_else(lost)
     }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use wayleave_cluster::local::Switchboard;
 use wayleave_cluster::{Member, NodeState, Options};
 use wayleave_core::ids::{NodeId, ShardId};
@@ -14,7 +13,7 @@ use wayleave_engine::Engine;
 use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
-use crate::door::{Door, Life, change};
+use crate::door::{Door, Life, Pulse};
 use crate::store_link::StoreLink;
 use crate::world::{World, pass};
 
@@ -32,13 +31,13 @@ pub struct Node {
     pub id: NodeId,
     pub address: String,
     pub door: Door,
-    pub life: watch::Sender<Life>,
+    pub life: Pulse,
     pub member: Arc<Member>,
 }
 
 impl Node {
     pub fn is_gone(&self) -> bool {
-        *self.life.borrow() == Life::Gone
+        self.life.now() == Life::Gone
     }
 
     fn owns(&self, shard: u16) -> bool {
@@ -52,7 +51,7 @@ pub struct Fleet {
     pub board: Switchboard,
     slots: RefCell<[Option<Rc<Node>>; NODES]>,
     /// Nodes that are joining: a power cut ends them too.
-    joining: RefCell<Vec<watch::Sender<Life>>>,
+    joining: RefCell<Vec<Pulse>>,
     ids: Cell<u64>,
 }
 
@@ -77,10 +76,10 @@ impl Fleet {
             self.ids.set(self.ids.get() + 1);
             let id = NodeId(self.ids.get());
             let address = address.clone().unwrap_or_else(|| format!("http://node-{}", id.0));
-            let life = watch::Sender::new(Life::Goes);
+            let life = Pulse::new();
             self.joining.borrow_mut().push(life.clone());
             let joined = self.join(world, id, address, &life).await;
-            self.joining.borrow_mut().retain(|joining| !joining.same_channel(&life));
+            self.joining.borrow_mut().retain(|joining| !joining.is_same(&life));
             match joined {
                 Ok(node) if !node.is_gone() => {
                     world.tell("join", &format!("{slot} {id} {}", node.address));
@@ -91,7 +90,7 @@ impl Fleet {
                 Ok(node) => self.end(&node),
                 Err(error) => {
                     world.tell("join", &format!("{slot} {id} {error}"));
-                    change(&life, Life::Gone);
+                    life.change(Life::Gone);
                     self.board.remove(id);
                 }
             }
@@ -104,10 +103,10 @@ impl Fleet {
         world: &World,
         id: NodeId,
         address: String,
-        life: &watch::Sender<Life>,
+        life: &Pulse,
     ) -> Result<Node, wayleave_cluster::JoinError> {
         let chance = Chance::new(world.seed, 1_000 + id.0);
-        let engine: Arc<dyn Engine> = StoreLink::new(world.store.clone(), life.subscribe(), chance);
+        let engine: Arc<dyn Engine> = StoreLink::new(world.store.clone(), life.clone(), chance);
         let line = self.board.line(id);
         let runtime = tokio::runtime::Handle::current();
         let frontier = Frontier::join(engine.clone(), world.config.clone(), &runtime, line.clone());
@@ -117,12 +116,12 @@ impl Fleet {
         let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
         let member = Arc::new(Member::join(engine, frontier.clone(), line, options).await?);
         _ = slot.set(member.clone());
-        let door = Door::of_node(frontier, life.subscribe());
+        let door = Door::of_node(frontier, life.clone());
         Ok(Node { id, address, door, life: life.clone(), member })
     }
 
     fn end(&self, node: &Node) {
-        change(&node.life, Life::Gone);
+        node.life.change(Life::Gone);
         self.board.remove(node.id);
         node.member.kill();
     }
@@ -151,20 +150,21 @@ impl Fleet {
         world.tell("still", &format!("{} whole: {whole}", node.id));
         node.member.stand_still(true);
         if whole {
-            change(&node.life, Life::Still);
+            node.life.change(Life::Still);
             self.board.stand_still(node.id, true);
         }
         pass(ms).await;
         world.tell("goes on", &node.id.to_string());
         node.member.stand_still(false);
         self.board.stand_still(node.id, false);
-        change(&node.life, Life::Goes);
+        node.life.change(Life::Goes);
     }
 
     /// Ends all nodes and the store, as a power cut would; the store is there again at once.
     pub fn power_cut(&self, world: &World) {
-        self.joining.borrow().iter().for_each(|life| change(life, Life::Gone));
-        for (slot, node) in (0..).zip(self.slots.borrow().clone()) {
+        self.joining.borrow().iter().for_each(|life| life.change(Life::Gone));
+        let slots = self.slots.borrow().clone();
+        for (slot, node) in (0..).zip(slots) {
             if let Some(node) = node {
                 self.kill(world, slot, &node);
             }

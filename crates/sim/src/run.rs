@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use wayleave_core::frontier::view::{UrlFilter, UrlState};
+use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
 use wayleave_core::invariants::Verdict;
 use wayleave_engine::Engine;
 use wayleave_shard::Frontier;
@@ -144,6 +144,8 @@ async fn settle(world: &Rc<World>) -> u64 {
             break;
         }
         if world.clock.elapsed() - start > CALM_MS {
+            let hosts = world.ask(async |frontier| frontier.hosts(&HostFilter::default(), None, 100).await).await;
+            world.tell("hosts", &format!("{hosts:#?}"));
             fail(world, &format!("law 5: not everything has ended in the calm: {stats:?}"));
         }
     }

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Memory, Pending, Row, Scan, Value};
 
 use crate::chance::Chance;
-use crate::door::{Life, goes};
+use crate::door::{Life, Pulse};
 
 /// The store that is there now.
 pub type Store = Arc<Mutex<Arc<Memory>>>;
@@ -26,7 +26,7 @@ pub struct StoreLink(Arc<Inner>);
 
 struct Inner {
     store: Store,
-    life: watch::Receiver<Life>,
+    life: Pulse,
     chance: Mutex<Chance>,
     flights: Mutex<Flights>,
     more: Notify,
@@ -55,7 +55,7 @@ fn lost() -> Error {
 }
 
 impl StoreLink {
-    pub fn new(store: Store, life: watch::Receiver<Life>, chance: Chance) -> Arc<Self> {
+    pub fn new(store: Store, life: Pulse, chance: Chance) -> Arc<Self> {
         let (chance, flights) = (Mutex::new(chance), Mutex::default());
         let inner = Arc::new(Inner { store, life, chance, flights, more: Notify::new() });
         tokio::spawn(send_in_a_row(inner.clone()));
@@ -65,26 +65,24 @@ impl StoreLink {
 
 /// Sends fenced commits, one after the other; none waits for the answer of the one before.
 async fn send_in_a_row(link: Arc<Inner>) {
-    let mut life = link.life.clone();
     loop {
         let next = lock(&link.flights).waiting.pop_front();
         let Some(flight) = next else {
             tokio::select! {
                 biased;
                 () = link.more.notified() => continue,
-                _ = life.wait_for(|life| *life == Life::Gone) => return,
+                () = link.life.until(|life| life == Life::Gone) => return,
             }
         };
         if link.travel().await.is_err() {
             return;
         }
-        let keys: Vec<Key> = flight.batch.writes.iter().map(|write| write.key.clone()).collect();
         let commit = link.store().commit(flight.batch);
         let link = link.clone();
         tokio::spawn(async move {
             let answer = commit.await;
             let answer = link.travel().await.and(answer);
-            link.land(flight.number, &keys);
+            link.land(flight.number);
             // The owner may be gone.
             _ = flight.done.send(answer);
         });
@@ -100,16 +98,12 @@ impl Inner {
     async fn travel(&self) -> Result<(), Error> {
         let ms = lock(&self.chance).below(WAY_MS);
         tokio::time::sleep(Duration::from_millis(ms)).await;
-        if goes(&mut self.life.clone()).await { Ok(()) } else { Err(lost()) }
+        if self.life.goes().await { Ok(()) } else { Err(lost()) }
     }
 
-    fn land(&self, number: u64, keys: &[Key]) {
-        let mut flights = lock(&self.flights);
-        for key in keys {
-            if flights.overlay.get(key).is_some_and(|(by, _)| *by == number) {
-                flights.overlay.remove(key);
-            }
-        }
+    /// All flights up to this one are decided: the store has what became of them, and perhaps something newer.
+    fn land(&self, number: u64) {
+        lock(&self.flights).overlay.retain(|_, (by, _)| *by > number);
     }
 
     fn take_off(&self, batch: Batch) -> oneshot::Receiver<Result<(), Error>> {
@@ -132,7 +126,11 @@ impl Inner {
         let own: Vec<BTreeMap<Key, Option<Value>>> = {
             let flights = lock(&self.flights);
             let within = |scan: &Scan| {
-                let range = if scan.from < scan.to { Some(flights.overlay.range::<Key, _>(&scan.from..&scan.to)) } else { None };
+                let range = if scan.from < scan.to {
+                    Some(flights.overlay.range::<Key, _>(&scan.from..&scan.to))
+                } else {
+                    None
+                };
                 range.into_iter().flatten().map(|(key, (_, value))| (key.clone(), value.clone())).collect()
             };
             scans.iter().map(within).collect()
