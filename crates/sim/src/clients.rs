@@ -120,7 +120,7 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
     let answer = world.ask(async |frontier| frontier.release(release, Vec::new()).await).await;
     world.tell("release", &format!("{name} {} {:?}", reservation.host, answer.as_ref().map(|(r, _)| r.ready_at)));
     if answer.is_ok() {
-        world.oracle.borrow_mut().released(finished.into_iter());
+        world.oracle.borrow_mut().released(finished.into_iter(), world.now());
     }
 }
 
@@ -177,7 +177,7 @@ pub async fn paced(world: Rc<World>, name: u64) {
         for (id, outcome) in ids.into_iter().zip(outcomes) {
             world.tell("complete", &format!("{name} {id:?} {outcome:?}"));
             if matches!(outcome, PutOutcome::Added | PutOutcome::Updated) {
-                world.oracle.borrow_mut().released([id].into_iter());
+                world.oracle.borrow_mut().released([id].into_iter(), world.now());
             }
         }
     }

@@ -23,8 +23,8 @@ struct Open {
 pub struct Oracle {
     /// Acknowledged and not deleted since.
     pub added: BTreeSet<Id>,
-    /// Acknowledged as finished: never to be handed out again.
-    pub finished: BTreeSet<Id>,
+    /// Acknowledged as finished, and when: never to be handed out from then on.
+    pub finished: BTreeMap<Id, Time>,
     /// A deletion of their crawl was asked for: whatever happens to them is right.
     pub doomed: BTreeSet<Id>,
     /// Settings that were acknowledged: host, delay.
@@ -59,7 +59,7 @@ impl Oracle {
     pub fn granted(&mut self, granted: &[Reservation], least_delay: impl Fn(&str) -> u64) -> Verdict {
         for reservation in granted {
             self.grants += 1;
-            self.serve(&reservation.urls)?;
+            self.serve(&reservation.urls, reservation.granted_at)?;
             let span = Span { start: reservation.granted_at, end: reservation.expires_at };
             // The delay that the answer names was in force at the grant; a forgotten host starts anew.
             let named = reservation.delay.0.max(least_delay(&reservation.host));
@@ -79,13 +79,14 @@ impl Oracle {
         self.handed_out += urls.len() as u64;
         let hosts: BTreeSet<_> = urls.iter().map(|url| url.host.clone()).collect();
         self.hand_outs.extend(hosts.into_iter().map(|host| (host, Span { start: asked, end: told })));
-        self.serve(urls)
+        self.serve(urls, asked)
     }
 
-    fn serve(&self, urls: &[UrlToFetch]) -> Verdict {
+    /// An answer may come long after its decision, which was made not before `since`.
+    fn serve(&self, urls: &[UrlToFetch], since: Time) -> Verdict {
         for url in urls {
             let id = (url.crawl.to_string(), url.url.to_string());
-            if self.finished.contains(&id) && !self.doomed.contains(&id) {
+            if self.finished.get(&id).is_some_and(|at| *at < since) && !self.doomed.contains(&id) {
                 let what = format!("{id:?} was finished and is handed out again");
                 return Err(invariants::Broken { law: 4, name: "nothing twice", what });
             }
@@ -130,15 +131,18 @@ impl Oracle {
     }
 
     /// A release was acknowledged: these URLs are finished.
-    pub fn released(&mut self, finished: impl Iterator<Item = Id>) {
+    pub fn released(&mut self, finished: impl Iterator<Item = Id>, now: Time) {
         self.releases += 1;
         // A crawl that is deleted now and then promises nothing: its URLs may have been deleted and found again.
-        self.finished.extend(finished.filter(|id| id.0 != "doomed"));
+        for id in finished.filter(|id| id.0 != "doomed") {
+            self.finished.entry(id).or_insert(now);
+        }
     }
 
     /// A deletion is about to be sent: URLs of the crawl may be gone, visits of its hosts forgotten.
     pub fn deleting(&mut self, crawl: &str, now: Time) {
-        let doomed: Vec<Id> = self.added.iter().chain(&self.finished).filter(|id| id.0 == crawl).cloned().collect();
+        let doomed: Vec<Id> =
+            self.added.iter().chain(self.finished.keys()).filter(|id| id.0 == crawl).cloned().collect();
         let hosts: BTreeSet<String> = self.visits.iter().map(|v| bare(&v.place).to_owned()).collect();
         for id in doomed {
             self.added.remove(&id);

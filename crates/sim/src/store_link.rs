@@ -82,7 +82,7 @@ async fn send_in_a_row(link: Arc<Inner>) {
         tokio::spawn(async move {
             let answer = commit.await;
             let answer = link.travel().await.and(answer);
-            link.land(flight.number);
+            link.land(flight.number, answer.is_ok());
             // The owner may be gone.
             _ = flight.done.send(answer);
         });
@@ -101,9 +101,11 @@ impl Inner {
         if self.life.goes().await { Ok(()) } else { Err(lost()) }
     }
 
-    /// All flights up to this one are decided: the store has what became of them, and perhaps something newer.
-    fn land(&self, number: u64) {
-        lock(&self.flights).overlay.retain(|_, (by, _)| *by > number);
+    /// A flight is over. Once one is durable so are all before it, and the store may have something newer by now. What
+    /// was refused leaves; those after it will be refused too.
+    fn land(&self, number: u64, durable: bool) {
+        let stays = |by: u64| if durable { by > number } else { by != number };
+        lock(&self.flights).overlay.retain(|_, (by, _)| stays(*by));
     }
 
     fn take_off(&self, batch: Batch) -> oneshot::Receiver<Result<(), Error>> {
