@@ -13,6 +13,7 @@ mod member;
 mod network;
 mod seats;
 mod service;
+mod still;
 
 pub use beats::beats;
 pub use dial::Dial;

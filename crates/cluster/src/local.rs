@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use tokio::sync::Notify;
 use wayleave_core::ids::NodeId;
 use wayleave_shard::{Frontier, LinkError, Links};
 
@@ -34,12 +35,17 @@ pub type Fates = Arc<dyn Fn(NodeId, NodeId) -> Fate + Send + Sync>;
 struct State {
     nodes: BTreeMap<NodeId, (Frontier, Hints)>,
     cut: BTreeSet<(NodeId, NodeId)>,
+    still: BTreeSet<NodeId>,
     fates: Option<Fates>,
 }
 
 /// All nodes of a process.
 #[derive(Clone, Default)]
-pub struct Switchboard(Arc<Mutex<State>>);
+pub struct Switchboard {
+    state: Arc<Mutex<State>>,
+    /// Told when a node that stood still goes on, or is gone.
+    moved: Arc<Notify>,
+}
 
 impl Switchboard {
     /// A node's own end. It is reached by others once it is there, by [`Switchboard::answer`].
@@ -56,6 +62,27 @@ impl Switchboard {
     /// A node is gone.
     pub fn remove(&self, node: NodeId) {
         self.lock().nodes.remove(&node);
+        self.stand_still(node, false);
+    }
+
+    /// Lets a node stand still or go on: meanwhile it neither sends nor answers, and what comes for it waits.
+    pub fn stand_still(&self, node: NodeId, still: bool) {
+        if still {
+            self.lock().still.insert(node);
+        } else {
+            self.lock().still.remove(&node);
+            self.moved.notify_waiters();
+        }
+    }
+
+    async fn until_moves(&self, node: NodeId) {
+        loop {
+            let moved = self.moved.notified();
+            if !self.lock().still.contains(&node) {
+                return;
+            }
+            moved.await;
+        }
     }
 
     /// Cuts or mends the link between two nodes, both ways.
@@ -76,7 +103,7 @@ impl Switchboard {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reach(&self, from: NodeId, to: NodeId) -> Option<(Frontier, Hints)> {
@@ -100,19 +127,26 @@ impl Links for Line {
     fn call(&self, node: NodeId, call: Vec<u8>, within: Duration) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
         let (board, me) = (self.board.clone(), self.me);
         async move {
+            board.until_moves(me).await;
             let fate = board.fate(me, node);
             let Some((frontier, _)) = board.reach(me, node).filter(|_| fate != Fate::NotSent) else {
                 return Err(LinkError::NotSent(format!("node {node} cannot be reached")));
             };
             let lost = || LinkError::Lost(format!("node {node} did not answer"));
             // The other side goes on though the caller may have given up.
+            let there = board.clone();
             let answering = tokio::spawn(async move {
                 if let Fate::Late(span) = fate {
                     tokio::time::sleep(span).await;
                 }
-                frontier.answer(&call).await
+                there.until_moves(node).await;
+                let answer = frontier.answer(&call).await;
+                there.until_moves(node).await;
+                answer
             });
-            let answer = tokio::time::timeout(within, answering).await.map_err(|_| lost())?.map_err(|_| lost())?;
+            let answer = tokio::time::timeout(within, answering).await;
+            board.until_moves(me).await;
+            let answer = answer.map_err(|_| lost())?.map_err(|_| lost())?;
             // A link that was cut meanwhile brings no answer back.
             if fate == Fate::AnswerLost || board.reach(me, node).is_none() {
                 return Err(lost());
@@ -129,7 +163,15 @@ impl Network for Line {
     fn listen(&self, node: NodeId) -> BoxStream<'static, Vec<u8>> {
         let (board, me) = (self.board.clone(), self.me);
         let Some((frontier, _)) = board.reach(me, node) else { return futures::stream::empty().boxed() };
-        beats(frontier).take_while(move |_| std::future::ready(board.reach(me, node).is_some())).boxed()
+        let hears = move |_: &Vec<u8>| {
+            let board = board.clone();
+            async move {
+                board.until_moves(node).await;
+                board.until_moves(me).await;
+                board.reach(me, node).is_some()
+            }
+        };
+        beats(frontier).take_while(hears).boxed()
     }
 
     fn nudge(&self, node: NodeId, role: Option<&str>) {

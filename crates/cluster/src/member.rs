@@ -19,6 +19,7 @@ use crate::heart::Heart;
 use crate::join_error::JoinError;
 use crate::network::Network;
 use crate::seats::{self, NODES_MAX, Seats};
+use crate::still::{Still, unless_still};
 
 /// How a node takes part.
 #[derive(Clone, Debug)]
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     /// Whether this node may take itself for alive.
     pub alive: watch::Sender<bool>,
     pub leaving: watch::Sender<bool>,
+    still: Still,
     pub nudged: Notify,
     /// What was last seen.
     pub seen: Mutex<Vec<NodeView>>,
@@ -144,14 +146,15 @@ impl Member {
             options,
             alive: watch::Sender::new(true),
             leaving: watch::Sender::new(false),
+            still: Still::default(),
             nudged: Notify::new(),
             seen: Mutex::default(),
             passes: watch::Sender::new(0),
         });
         let mut passes = shared.passes.subscribe();
         let member = Self {
-            heart: tokio::spawn(live(shared.clone(), heart, deadline)),
-            seats: tokio::spawn(Seats::new(shared.clone()).run()),
+            heart: tokio::spawn(unless_still(shared.still.clone(), live(shared.clone(), heart, deadline))),
+            seats: tokio::spawn(unless_still(shared.still.clone(), Seats::new(shared.clone()).run())),
             shared,
         };
         _ = tokio::time::timeout(Duration::from_millis(member.shared.options.ttl.0), passes.changed()).await;
@@ -186,7 +189,13 @@ impl Member {
         self.shared.tell_others(Some(role));
     }
 
-    /// Ends both tasks and nothing else: what a process does that stands still. For tests and the simulator.
+    /// Lets both tasks stand still where they are, like those of a process that is stopped, or go on from there. For
+    /// tests and the simulator.
+    pub fn stand_still(&self, still: bool) {
+        self.shared.still.set(still);
+    }
+
+    /// Ends both tasks and nothing else, so that the owners of shards go on without them. For tests and the simulator.
     pub fn kill_tasks(&self) {
         self.heart.abort();
         self.seats.abort();
@@ -257,6 +266,7 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
         let was_leaving = *leaving.borrow();
         if !was_leaving {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(next) => {}
                 _ = leaving.changed() => {}
             }

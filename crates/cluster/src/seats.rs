@@ -73,6 +73,7 @@ impl Seats {
             self.shared.passes.send_modify(|passes| *passes += 1);
             tokio::time::sleep(SHORTEST).await;
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(nap) => {}
                 () = self.shared.nudged.notified() => {}
                 () = self.shared.frontier.owner_missed() => {}

@@ -174,7 +174,8 @@ impl Memory {
         }
         let commit = state.settle(old_rows, old_turns);
         match lost {
-            Some(_) => Err(Error::OutcomeUnknown("the answer was lost".into())),
+            // Whoever asks has given up by the time that an answer would have come, not before.
+            Some(_) => Ok(commit.map(|_| Err(Error::OutcomeUnknown("the answer was lost".into()))).boxed()),
             None => Ok(commit),
         }
     }
@@ -187,8 +188,10 @@ impl Memory {
 
     fn try_look(&self, scans: &[Scan]) -> Result<Look, Error> {
         let now = self.now();
-        let rows = self.try_scan(scans)?;
-        Ok(Look { now, incarnation: self.lock().incarnation, rows })
+        let mut state = self.lock();
+        state.refuse()?;
+        let rows = scans.iter().map(|scan| state.scan_durable(scan)).collect();
+        Ok(Look { now, incarnation: state.incarnation, rows })
     }
 
     fn try_get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
@@ -218,6 +221,23 @@ impl State {
         }
         let range = self.rows.range::<Key, _>(&scan.from..&scan.to);
         range.take(scan.limit).map(|(key, value)| Row { key: key.clone(), value: value.clone() }).collect()
+    }
+
+    /// The rows as a crash at this moment would leave them: no other node may act on what may still be lost.
+    fn scan_durable(&self, scan: &Scan) -> Vec<Row> {
+        let mut before: BTreeMap<&Key, Option<&Value>> = BTreeMap::new();
+        for (key, old) in self.waiting.iter().flat_map(|batch| &batch.rows) {
+            if scan.from <= *key && *key < scan.to {
+                before.entry(key).or_insert(old.as_ref());
+            }
+        }
+        let mut rows = self.scan(&Scan { limit: scan.limit.saturating_add(before.len()), ..scan.clone() });
+        rows.retain(|row| !before.contains_key(&row.key));
+        let old = before.into_iter().filter_map(|(key, value)| Some(Row { key: key.clone(), value: value?.clone() }));
+        rows.extend(old);
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        rows.truncate(scan.limit);
+        rows
     }
 
     /// Answers a batch that has just been applied: at once, or when it is made durable.

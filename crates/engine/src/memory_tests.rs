@@ -70,6 +70,25 @@ async fn a_crash_keeps_the_durable_batches_and_drops_the_later_ones() {
 }
 
 #[tokio::test]
+async fn a_look_shows_what_a_crash_would_leave_and_nothing_else() {
+    let engine = Memory::stepped(ManualClock::default());
+    drop(engine.commit(batch([put(1, "a", "1"), put(1, "b", "1"), put(1, "d", "1")])));
+    engine.make_durable(1);
+    drop(engine.commit(batch([put(1, "a", "2"), delete(1, "b"), put(1, "c", "2")])));
+    drop(engine.commit(batch([put(1, "a", "3"), put(1, "b", "3"), delete(1, "d")])));
+    for limit in 0..5 {
+        let scan = Scan { from: key(1, ""), to: key(2, ""), limit };
+        let seen = engine.look(std::slice::from_ref(&scan)).await.unwrap().rows.remove(0);
+        let left = ["a", "b", "d"].map(|name| Row { key: key(1, name), value: b"1".to_vec() });
+        assert_eq!(seen, left[..limit.min(3)], "limit {limit}");
+    }
+    engine.make_durable(usize::MAX);
+    let scan = Scan { from: key(1, ""), to: key(2, ""), limit: 9 };
+    let look = engine.look(std::slice::from_ref(&scan)).await.unwrap();
+    assert_eq!(look.rows, engine.scan_many(&[scan]).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_crash_puts_fences_back_to_the_durable_turn() {
     let engine = Memory::stepped(ManualClock::default());
     let owned = engine.own(SHARD, &[]);

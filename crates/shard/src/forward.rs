@@ -16,7 +16,7 @@ use wayleave_core::limits::HAND_OVER_WAIT;
 use crate::frontier::Frontier;
 use crate::links::{Call, LinkError, Said, decode, encode};
 use crate::message::{Message, Outcomes};
-use crate::router::{Place, Router, changed_before, stopping};
+use crate::router::{MOVING, Place, Router, changed_before, stopping};
 
 /// Items for one shard, each with its tag.
 pub(crate) type Part = (ShardId, Vec<(u64, Put)>);
@@ -88,6 +88,10 @@ impl Router {
         match links.ask(node, &Call::Put { parts: parts.clone() }).await {
             Ok(Said::Put(outcomes, back)) => {
                 let told: HashSet<u64> = outcomes.iter().map(|(tag, _)| *tag).collect();
+                // The host has moved without this node's knowing: whoever tries again must find it.
+                if outcomes.iter().any(|(_, outcome)| matches!(outcome, PutOutcome::Failed(why) if &**why == MOVING)) {
+                    self.doubt();
+                }
                 _ = sink.send(outcomes);
                 let (lost, mut done): (Vec<Part>, Vec<Part>) =
                     parts.into_iter().partition(|(shard, _)| back.contains(shard));

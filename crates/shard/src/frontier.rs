@@ -15,6 +15,7 @@ use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Engine, Expect};
 
 use crate::ask::{Ask, Told};
+use crate::bell::Listener;
 use crate::config::Config;
 use crate::links::{Call, Links, Said};
 use crate::message::{Message, Outcomes};
@@ -130,7 +131,7 @@ impl Frontier {
 
     /// To be told when an owner comes or goes.
     #[must_use]
-    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub fn changes(&self) -> Listener {
         self.router.changes()
     }
 
@@ -147,7 +148,7 @@ impl Frontier {
 
     /// To be told when there is something new to say.
     #[must_use]
-    pub fn news(&self) -> tokio::sync::watch::Receiver<()> {
+    pub fn news(&self) -> Listener {
         self.pulse.news()
     }
 

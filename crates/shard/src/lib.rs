@@ -6,6 +6,7 @@
 //! Out: batches for an engine, and answers that leave only when what they say is durable.
 
 mod ask;
+mod bell;
 pub mod config;
 mod cursor;
 mod cycle;
@@ -32,6 +33,7 @@ mod settings;
 mod sweep;
 mod views;
 
+pub use bell::{Bell, Listener};
 pub use config::Config;
 pub use frontier::Frontier;
 pub use links::{LinkError, Links};

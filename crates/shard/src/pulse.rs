@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use wayleave_core::frontier::view::Counts;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
+
+use crate::bell::{Bell, Listener};
 
 /// What each shard says of itself.
 #[derive(Default)]
@@ -41,7 +43,7 @@ pub(crate) struct Pulse {
     /// Told when somebody looked for the owner of a shard where it is not.
     pub missed: Arc<Notify>,
     /// Told when there is something new to say to other nodes.
-    news: watch::Sender<()>,
+    news: Bell,
 }
 
 /// What a node says of its shards, for other nodes to know whom to ask first and when to wake those who wait.
@@ -103,7 +105,7 @@ impl Pulse {
             peers: Mutex::default(),
             woken: AtomicU64::new(0),
             missed: Arc::default(),
-            news: watch::Sender::new(()),
+            news: Bell::default(),
         }
     }
 
@@ -112,8 +114,8 @@ impl Pulse {
         if let Some(beat) = self.beats.get(shard) {
             let (ready, due) = (ready.map_or(NEVER, |t| t.0), due.map_or(NEVER, |t| t.0));
             let before = (beat.oldest_ready.swap(ready, Ordering::AcqRel), beat.next_due.swap(due, Ordering::AcqRel));
-            if before != (ready, due) && self.news.receiver_count() > 0 {
-                self.news.send_replace(());
+            if before != (ready, due) && self.news.is_listened_to() {
+                self.news.ring();
             }
         }
     }
@@ -180,8 +182,8 @@ impl Pulse {
     }
 
     /// To be told when there is something new to say.
-    pub fn news(&self) -> watch::Receiver<()> {
-        self.news.subscribe()
+    pub fn news(&self) -> Listener {
+        self.news.listen()
     }
 
     /// Another node has said something of its shards, or cannot be heard any more.
@@ -218,7 +220,7 @@ impl Pulse {
     pub fn wake(&self, ready: usize) {
         if ready > 0 {
             self.woken.fetch_add(ready as u64, Ordering::AcqRel);
-            self.news.send_replace(());
+            self.news.ring();
             self.wake_waiters(ready);
         }
     }

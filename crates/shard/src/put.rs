@@ -55,6 +55,8 @@ impl Owner {
             outcomes.push(Vec::with_capacity(puts.len()));
             for (tag, put) in puts {
                 if !self.belongs(&put.host) {
+                    // Whoever sent it here did so by a hint that is out of date.
+                    self.doubt_hints();
                     outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Failed(MOVING.into())));
                     continue;
                 }
@@ -136,6 +138,13 @@ impl Owner {
     /// Whether a host lives in this shard: it is here, or it is at home here and has not moved.
     pub fn belongs(&self, host: &str) -> bool {
         belongs(&self.state, host, self.config.shards)
+    }
+
+    /// Lets this node ask again where hosts live. Where one process owns everything its hints follow every move.
+    fn doubt_hints(&self) {
+        if let Some(router) = self.router.upgrade().filter(|router| router.links.is_some()) {
+            router.doubt();
+        }
     }
 }
 

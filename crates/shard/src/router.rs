@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
@@ -15,6 +15,7 @@ use wayleave_core::limits::{FORWARDED_PUTS_MAX, HAND_OVER_WAIT};
 use wayleave_core::names::{Alias, HostName};
 
 use crate::ask::{Ask, Told};
+use crate::bell::{Bell, Listener};
 use crate::inbox::Inbox;
 use crate::links::{Call, Links, Said};
 use crate::message::Message;
@@ -43,7 +44,7 @@ pub(crate) enum Place {
 pub(crate) struct Router {
     places: RwLock<Vec<Place>>,
     /// Told whenever an owner comes or goes.
-    changed: watch::Sender<u64>,
+    changed: Bell,
     /// The way to other nodes; none where one process owns everything.
     pub links: Option<Arc<dyn Links>>,
     /// Told when an owner was looked for where it is not.
@@ -73,7 +74,7 @@ impl Router {
         let stale = AtomicBool::new(links.is_some());
         Arc::new(Self {
             places: RwLock::new(places),
-            changed: watch::Sender::new(0),
+            changed: Bell::default(),
             links,
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
@@ -95,7 +96,7 @@ impl Router {
         if let Some(slot) = self.places.write().unwrap_or_else(PoisonError::into_inner).get_mut(usize::from(shard.0)) {
             *slot = place;
         }
-        self.changed.send_modify(|version| *version += 1);
+        self.changed.ring();
     }
 
     /// An owner was looked for where it is not.
@@ -112,8 +113,8 @@ impl Router {
     }
 
     /// To be told when an owner comes or goes.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    pub fn changes(&self) -> Listener {
+        self.changed.listen()
     }
 
     /// The alias that a host lives with.
@@ -216,7 +217,7 @@ impl Router {
 
 /// Waits for a change of places; false if none came in time. An owner may refuse before everybody has heard of its
 /// successor, so a short while is a change as well.
-pub(crate) async fn changed_before(changes: &mut watch::Receiver<u64>, deadline: Instant) -> bool {
+pub(crate) async fn changed_before(changes: &mut Listener, deadline: Instant) -> bool {
     const LOOK_AGAIN: Duration = Duration::from_millis(50);
     let now = Instant::now();
     if now >= deadline {

@@ -41,12 +41,11 @@ pub async fn putter(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     while !world.calm.get() {
         pass(chance.below(400)).await;
-        let frontier = world.frontier().await;
         let puts: Vec<Put> = (0..=chance.below(8)).map(|_| draw_put(&chance, world.now())).collect();
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
         // What a deletion that runs meanwhile does to a put is either's right.
         let deletions = world.oracle.borrow().doomed.len();
-        let outcomes = frontier.put(puts).await;
+        let outcomes = world.ask(async |frontier| Ok(frontier.put(puts).await)).await.unwrap_or_default();
         let mut oracle = world.oracle.borrow_mut();
         for (id, outcome) in ids.into_iter().zip(outcomes) {
             world.tell("put", &format!("{name} {id:?} {outcome:?}"));
@@ -63,13 +62,12 @@ pub async fn worker(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     while !world.done.get() {
         pass(1 + chance.below(300)).await;
-        let frontier = world.frontier().await;
         let (groups, urls) = (1 + chance.below(3) as usize, 1 + chance.below(3) as usize);
         let lease = Millis(500 + chance.below(4_000));
         let wait = Millis(if chance.once_in(3) { chance.below(2_000) } else { 0 });
         let holder = format!("worker {name}").into();
         let request = Reserve { holder, groups, urls, crawl: None, lease, wait };
-        match frontier.reserve(request).await {
+        match world.ask(async |frontier| frontier.reserve(request).await).await {
             Ok(granted) => {
                 let shown: Vec<_> = granted.iter().map(|r| (&r.host, r.granted_at.0, r.urls.len())).collect();
                 world.tell("reserve", &format!("{name} {shown:?}"));
@@ -93,9 +91,8 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
     pass(chance.below(if calm { 50 } else { 1_500 })).await;
     let token = reservation.token;
     if chance.once_in(3) {
-        let frontier = world.frontier().await;
         world.oracle.borrow_mut().ending(token, world.now().after(Millis(3_000)));
-        let answer = frontier.renew(token, Millis(3_000)).await;
+        let answer = world.ask(async |frontier| frontier.renew(token, Millis(3_000)).await).await;
         world.tell("renew", &format!("{name} {} {answer:?}", reservation.host));
         match answer {
             Ok(until) => world.oracle.borrow_mut().renewed(token, until),
@@ -118,12 +115,12 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
         .filter(|(_, result)| ids(result.outcome))
         .map(|(url, _)| (url.crawl.to_string(), url.url.to_string()))
         .collect();
-    let frontier = world.frontier().await;
     world.oracle.borrow_mut().ending(token, world.now());
-    let answer = frontier.release(Release { token, results, ready_at: None }, Vec::new()).await;
+    let release = Release { token, results, ready_at: None };
+    let answer = world.ask(async |frontier| frontier.release(release, Vec::new()).await).await;
     world.tell("release", &format!("{name} {} {:?}", reservation.host, answer.as_ref().map(|(r, _)| r.ready_at)));
     if answer.is_ok() {
-        world.oracle.borrow_mut().released(finished.into_iter());
+        world.oracle.borrow_mut().released(finished.into_iter(), world.now());
     }
 }
 
@@ -147,12 +144,11 @@ pub async fn paced(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     while !world.done.get() {
         pass(1 + chance.below(700)).await;
-        let frontier = world.frontier().await;
         let (queues, urls) = (1 + chance.below(3) as usize, 1 + chance.below(3) as usize);
         let hold = Millis(200 + chance.below(3_000));
         let request = HandOut { host: None, crawl: None, queues, urls, cap_held: true, hold };
         let asked = world.now();
-        let out = match frontier.hand_out(request).await {
+        let out = match world.ask(async |frontier| frontier.hand_out(request).await).await {
             Ok(out) => out,
             Err(refusal) => {
                 world.tell("hand out", &format!("{name} {refusal}"));
@@ -177,12 +173,11 @@ pub async fn paced(world: Rc<World>, name: u64) {
         };
         let puts: Vec<Put> = out.iter().filter(|url| &*url.crawl != "doomed").map(done).collect();
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
-        let frontier = world.frontier().await;
-        let outcomes = frontier.put(puts).await;
+        let outcomes = world.ask(async |frontier| Ok(frontier.put(puts).await)).await.unwrap_or_default();
         for (id, outcome) in ids.into_iter().zip(outcomes) {
             world.tell("complete", &format!("{name} {id:?} {outcome:?}"));
             if matches!(outcome, PutOutcome::Added | PutOutcome::Updated) {
-                world.oracle.borrow_mut().released([id].into_iter());
+                world.oracle.borrow_mut().released([id].into_iter(), world.now());
             }
         }
     }

@@ -23,8 +23,8 @@ struct Open {
 pub struct Oracle {
     /// Acknowledged and not deleted since.
     pub added: BTreeSet<Id>,
-    /// Acknowledged as finished: never to be handed out again.
-    pub finished: BTreeSet<Id>,
+    /// Acknowledged as finished, and when: never to be handed out from then on.
+    pub finished: BTreeMap<Id, Time>,
     /// A deletion of their crawl was asked for: whatever happens to them is right.
     pub doomed: BTreeSet<Id>,
     /// Settings that were acknowledged: host, delay.
@@ -39,6 +39,8 @@ pub struct Oracle {
     /// Hand-outs of the paced form: the host, when it was asked for and when it was told.
     hand_outs: Vec<(Arc<str>, Span)>,
     deletions: Vec<Time>,
+    /// From here on a deletion of which nobody knows may strike at any time.
+    unsure_since: Option<Time>,
     pub grants: u64,
     pub handed_out: u64,
     pub releases: u64,
@@ -47,7 +49,8 @@ pub struct Oracle {
 impl Oracle {
     /// A put was acknowledged as added or known.
     pub fn added(&mut self, id: Id) {
-        if !self.doomed.contains(&id) {
+        let unsure = self.unsure_since.is_some() && id.0 == "doomed";
+        if !self.doomed.contains(&id) && !unsure {
             self.added.insert(id);
         }
     }
@@ -56,7 +59,7 @@ impl Oracle {
     pub fn granted(&mut self, granted: &[Reservation], least_delay: impl Fn(&str) -> u64) -> Verdict {
         for reservation in granted {
             self.grants += 1;
-            self.serve(&reservation.urls)?;
+            self.serve(&reservation.urls, reservation.granted_at)?;
             let span = Span { start: reservation.granted_at, end: reservation.expires_at };
             // The delay that the answer names was in force at the grant; a forgotten host starts anew.
             let named = reservation.delay.0.max(least_delay(&reservation.host));
@@ -76,13 +79,14 @@ impl Oracle {
         self.handed_out += urls.len() as u64;
         let hosts: BTreeSet<_> = urls.iter().map(|url| url.host.clone()).collect();
         self.hand_outs.extend(hosts.into_iter().map(|host| (host, Span { start: asked, end: told })));
-        self.serve(urls)
+        self.serve(urls, asked)
     }
 
-    fn serve(&self, urls: &[UrlToFetch]) -> Verdict {
+    /// An answer may come long after its decision, which was made not before `since`.
+    fn serve(&self, urls: &[UrlToFetch], since: Time) -> Verdict {
         for url in urls {
             let id = (url.crawl.to_string(), url.url.to_string());
-            if self.finished.contains(&id) && !self.doomed.contains(&id) {
+            if self.finished.get(&id).is_some_and(|at| *at < since) && !self.doomed.contains(&id) {
                 let what = format!("{id:?} was finished and is handed out again");
                 return Err(invariants::Broken { law: 4, name: "nothing twice", what });
             }
@@ -127,15 +131,18 @@ impl Oracle {
     }
 
     /// A release was acknowledged: these URLs are finished.
-    pub fn released(&mut self, finished: impl Iterator<Item = Id>) {
+    pub fn released(&mut self, finished: impl Iterator<Item = Id>, now: Time) {
         self.releases += 1;
         // A crawl that is deleted now and then promises nothing: its URLs may have been deleted and found again.
-        self.finished.extend(finished.filter(|id| id.0 != "doomed"));
+        for id in finished.filter(|id| id.0 != "doomed") {
+            self.finished.entry(id).or_insert(now);
+        }
     }
 
     /// A deletion is about to be sent: URLs of the crawl may be gone, visits of its hosts forgotten.
     pub fn deleting(&mut self, crawl: &str, now: Time) {
-        let doomed: Vec<Id> = self.added.iter().chain(&self.finished).filter(|id| id.0 == crawl).cloned().collect();
+        let doomed: Vec<Id> =
+            self.added.iter().chain(self.finished.keys()).filter(|id| id.0 == crawl).cloned().collect();
         let hosts: BTreeSet<String> = self.visits.iter().map(|v| bare(&v.place).to_owned()).collect();
         for id in doomed {
             self.added.remove(&id);
@@ -145,6 +152,11 @@ impl Oracle {
         self.deletions.push(now);
     }
 
+    /// A deletion that was asked for may be done at any time from now on.
+    pub fn unsure(&mut self, now: Time) {
+        self.unsure_since = self.unsure_since.or(Some(now));
+    }
+
     /// Judges all that happened so far.
     pub fn judge(&self) -> Verdict {
         // Hosts are visited by one at a time also when their visits were forgotten, so they count under one name there.
@@ -152,8 +164,10 @@ impl Oracle {
         let by_host: Vec<Visit> = self.visits.iter().map(by_host).collect();
         invariants::one_visitor(&by_host)?;
         invariants::nothing_twice(&self.visits)?;
-        invariants::politeness(&self.visits)?;
-        let groups = self.settled_groups();
+        let known = |visit: &&Visit| self.unsure_since.is_none_or(|since| visit.span.start < since);
+        let visits: Vec<Visit> = self.visits.iter().filter(known).cloned().collect();
+        invariants::politeness(&visits)?;
+        let groups: Vec<Visit> = self.settled_groups().iter().filter(known).cloned().collect();
         invariants::one_visitor(&groups)?;
         invariants::politeness(&groups)?;
         self.judge_hand_outs()
@@ -179,7 +193,8 @@ impl Oracle {
             let later = |visit: &&Visit| bare(&visit.place) == &**host && visit.span.start >= span.end;
             for visit in self.visits.iter().filter(later) {
                 let start = visit.span.start;
-                let forgotten = self.deletions.iter().any(|at| span.start <= *at && *at <= start);
+                let forgotten = self.deletions.iter().any(|at| span.start <= *at && *at <= start)
+                    || self.unsure_since.is_some_and(|since| since <= start);
                 if !forgotten && start < span.start.after(visit.delay) {
                     let what = format!("'{host}' was visited at {start:?} with {:?} after {span:?}", visit.delay);
                     return Err(invariants::Broken { law: 2, name: "politeness", what });

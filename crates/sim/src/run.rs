@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use wayleave_core::frontier::view::{UrlFilter, UrlState};
+use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
 use wayleave_core::invariants::Verdict;
 use wayleave_engine::Engine;
+use wayleave_shard::Frontier;
 
 use crate::clients::{paced, putter, worker};
 use crate::faults::{disk, gremlin};
+use crate::fleet::NODES;
+use crate::fleet_faults::{bad_lines, keeper};
 use crate::operator::{BARE, operator, set_free};
 use crate::oracle::Id;
 use crate::world::{World, pass};
@@ -33,11 +36,24 @@ pub struct Report {
 /// If a law is broken; the message says how to replay the run.
 #[must_use]
 pub fn run(seed: u64) -> Report {
+    run_world(seed, false)
+}
+
+/// Runs the simulation of a seed with three nodes over one store.
+///
+/// # Panics
+/// If a law is broken; the message says how to replay the run.
+#[must_use]
+pub fn run_nodes(seed: u64) -> Report {
+    run_world(seed, true)
+}
+
+fn run_world(seed: u64, nodes: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     #[expect(clippy::expect_used, reason = "without a runtime nothing can be simulated")]
     let runtime = runtime.expect("a runtime");
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, simulate(seed))
+    tasks.block_on(&runtime, simulate(seed, nodes))
 }
 
 /// Ends the run if a law is broken.
@@ -47,8 +63,9 @@ pub(crate) fn verdict(world: &World, verdict: Verdict) {
     }
 }
 
-fn fail(world: &World, what: &str) -> ! {
+pub(crate) fn fail(world: &World, what: &str) -> ! {
     let seed = world.seed;
+    let test = if world.fleet.is_some() { "node_seeds" } else { "seeds" };
     let history = world.history();
     let lines: Vec<&str> = history.lines().collect();
     if let Ok(path) = std::env::var("WAYLEAVE_SIM_HISTORY") {
@@ -56,29 +73,37 @@ fn fail(world: &World, what: &str) -> ! {
         _ = std::fs::write(path, &history);
     }
     let last = lines.iter().skip(lines.len().saturating_sub(60)).copied().collect::<Vec<_>>().join("\n");
-    panic!("{last}\nseed {seed}: {what}\nreplay: WAYLEAVE_SIM_SEED={seed} cargo test -p wayleave-sim --test seeds");
+    panic!("{last}\nseed {seed}: {what}\nreplay: WAYLEAVE_SIM_SEED={seed} cargo test -p wayleave-sim --test {test}");
 }
 
-async fn simulate(seed: u64) -> Report {
-    let world = World::new(seed).await;
+async fn simulate(seed: u64, nodes: bool) -> Report {
+    let world = World::new(seed, nodes);
     tokio::task::spawn_local(disk(world.clone(), 1));
-    world.open().await;
+    let mut storm = Vec::new();
+    let mut lasting = Vec::new();
+    if nodes {
+        let keepers = (0..NODES).zip(60..).map(|(slot, name)| keeper(world.clone(), slot, name));
+        lasting.extend(keepers.map(tokio::task::spawn_local));
+        storm.push(tokio::task::spawn_local(bad_lines(world.clone(), 51)));
+    } else {
+        world.open().await;
+    }
     for name in 10..12 {
         tokio::task::spawn_local(putter(world.clone(), name));
     }
-    let workers: Vec<_> = (20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))).collect();
-    let paced: Vec<_> = (30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))).collect();
-    let operator = tokio::task::spawn_local(operator(world.clone(), 40));
-    let gremlin = tokio::task::spawn_local(gremlin(world.clone(), 50));
+    lasting.extend((20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))));
+    lasting.extend((30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))));
+    storm.push(tokio::task::spawn_local(operator(world.clone(), 40)));
+    storm.push(tokio::task::spawn_local(gremlin(world.clone(), 50)));
     pass(STORM_MS).await;
     world.calm.set(true);
     world.tell("calm", "");
-    for task in [operator, gremlin] {
+    for task in storm {
         join(&world, task).await;
     }
     let urls = settle(&world).await;
     world.done.set(true);
-    for task in workers.into_iter().chain(paced) {
+    for task in lasting {
         join(&world, task).await;
     }
     verdict(&world, world.oracle.borrow().judge());
@@ -99,55 +124,78 @@ async fn join(world: &World, task: tokio::task::JoinHandle<()>) {
 /// Waits until everything is finished and checks what is there.
 async fn settle(world: &Rc<World>) -> u64 {
     let start = world.clock.elapsed();
-    let mut free = set_free(world).await;
-    loop {
-        if free.is_err() {
-            // A fault of the storm may still strike once: the next try must do.
-            world.tell("set free", &format!("{free:?}"));
-            pass(1_000).await;
-            free = set_free(world).await;
+    settle_nodes(world).await;
+    for round in 1u64.. {
+        // A fault of the storm may still strike once, and a call of the storm may arrive late: the next try must do.
+        if round == 1 || round.is_multiple_of(10) {
+            while let Err(refusal) = set_free(world).await {
+                world.tell("set free", &refusal);
+                pass(1_000).await;
+            }
         }
         pass(2_000).await;
-        let stats = match world.frontier().await.stats().await {
+        let stats = match world.ask(async |frontier| frontier.stats().await).await {
             Ok(stats) => stats,
             Err(refusal) => fail(world, &format!("no stats in the calm: {refusal}")),
         };
-        let bare = world.frontier().await.host(BARE.into()).await;
+        let bare = world.ask(async |frontier| frontier.host(BARE.into()).await).await;
         let waits = bare.is_ok_and(|view| view.queued_at.is_some());
-        if free.is_ok() && stats.urls.scheduled() == 0 && stats.reservations == 0 && !waits {
+        if stats.urls.scheduled() == 0 && stats.reservations == 0 && !waits {
             break;
         }
         if world.clock.elapsed() - start > CALM_MS {
+            let hosts = world.ask(async |frontier| frontier.hosts(&HostFilter::default(), None, 100).await).await;
+            world.tell("hosts", &format!("{hosts:#?}"));
             fail(world, &format!("law 5: not everything has ended in the calm: {stats:?}"));
         }
     }
     reckon(world).await
 }
 
+/// Waits until several nodes have shared the shards; one process has them all.
+async fn settle_nodes(world: &World) {
+    if let Some(fleet) = &world.fleet {
+        fleet.settle(world).await;
+    }
+}
+
 /// Law 3 and the counts, over all pages; then once more after a crash.
 async fn reckon(world: &Rc<World>) -> u64 {
-    let before = known(world).await;
+    let before = known_everywhere(world).await;
     verdict(world, world.oracle.borrow().judge_known(&before));
-    let finished = world.oracle.borrow().finished.clone();
+    let finished: BTreeSet<Id> = world.oracle.borrow().finished.keys().cloned().collect();
     let doomed = world.oracle.borrow().doomed.clone();
     verdict(world, wayleave_core::invariants::durable_before_answered(&(&finished - &doomed), &before));
     world.crash().await;
-    let after = known(world).await;
+    settle_nodes(world).await;
+    let after = known_everywhere(world).await;
     if before != after {
         fail(world, "a crash in the calm changed which URLs are known");
-    }
-    let stats = world.frontier().await.stats().await;
-    let total = stats.map(|stats| stats.urls.total());
-    if total != Ok(after.len() as u64) {
-        fail(world, &format!("the totals say {total:?}, the pages show {}", after.len()));
     }
     let times = [world.now(), world.engine().now()];
     verdict(world, wayleave_core::invariants::clock_never_goes_back(&times));
     after.len() as u64
 }
 
-async fn known(world: &Rc<World>) -> BTreeSet<Id> {
-    let frontier = world.frontier().await;
+/// The URLs that are known: the same ones whomever one asks.
+async fn known_everywhere(world: &World) -> BTreeSet<Id> {
+    let mut all: Option<BTreeSet<Id>> = None;
+    for door in world.doors() {
+        let known = known(world, &door.frontier).await;
+        let stats = door.frontier.stats().await;
+        let total = stats.map(|stats| stats.urls.total());
+        if total != Ok(known.len() as u64) {
+            fail(world, &format!("the totals say {total:?}, the pages show {}", known.len()));
+        }
+        if all.as_ref().is_some_and(|all| *all != known) {
+            fail(world, "two nodes list different URLs");
+        }
+        all = Some(known);
+    }
+    all.unwrap_or_default()
+}
+
+async fn known(world: &World, frontier: &Frontier) -> BTreeSet<Id> {
     let (mut all, mut after) = (BTreeSet::new(), None);
     loop {
         let page = match frontier.urls(&UrlFilter::default(), after.as_deref(), 17).await {

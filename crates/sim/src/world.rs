@@ -1,43 +1,55 @@
-//! The world of a run: the store, the frontier that is open on it now, what everybody was told, and the history.
+//! The world of a run: the store, the processes that are open on it now, what everybody was told, and the history.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::time::Time;
 use wayleave_engine::{Engine, Memory};
 use wayleave_shard::{Config, Frontier};
 
 use crate::chance::Chance;
 use crate::clock::SteppedClock;
+use crate::door::Door;
+use crate::fleet::Fleet;
 use crate::oracle::Oracle;
+use crate::store_link::Store;
 
-/// Shards of every simulated store.
-pub const SHARDS: u16 = 4;
+/// Shards of a simulated store.
+const SHARDS: u16 = 4;
+/// The same where several nodes share them; not a multiple of the nodes, so that even is not equal.
+const SHARDS_OF_NODES: u16 = 7;
 
 /// What all tasks of a run share; they run on one thread.
 pub struct World {
     pub seed: u64,
     pub clock: SteppedClock,
-    engine: RefCell<Arc<Memory>>,
-    frontier: RefCell<Option<Frontier>>,
+    pub store: Store,
+    /// The processes that can be asked now.
+    one: RefCell<Option<Door>>,
+    /// None where one process owns everything.
+    pub fleet: Option<Fleet>,
+    /// Which node is asked.
+    choice: Chance,
     pub oracle: RefCell<Oracle>,
     history: RefCell<String>,
     /// Faults are over: everything must finish.
     pub calm: Cell<bool>,
     /// The run is over.
     pub done: Cell<bool>,
-    config: Config,
+    pub config: Config,
 }
 
 impl World {
-    pub async fn new(seed: u64) -> Rc<Self> {
+    /// The world of one process, or of several nodes.
+    pub fn new(seed: u64, nodes: bool) -> Rc<Self> {
         let clock = SteppedClock::new();
         let engine = Arc::new(Memory::stepped(clock.clone()));
         let drawn = AtomicU64::new(seed.wrapping_mul(1_000_003));
-        let mut config = Config::new(SHARDS);
+        let mut config = Config::new(if nodes { SHARDS_OF_NODES } else { SHARDS });
         config.log_bytes_max = 4_000;
         config.head_rows_max = 64;
         config.recent_rows_max = 8;
@@ -48,8 +60,10 @@ impl World {
         let world = Self {
             seed,
             clock,
-            engine: RefCell::new(engine),
-            frontier: RefCell::new(None),
+            store: Arc::new(Mutex::new(engine)),
+            one: RefCell::default(),
+            fleet: nodes.then(Fleet::default),
+            choice: Chance::new(seed, 8),
             oracle: RefCell::default(),
             history: RefCell::default(),
             calm: Cell::new(false),
@@ -60,21 +74,36 @@ impl World {
     }
 
     pub fn engine(&self) -> Arc<Memory> {
-        self.engine.borrow().clone()
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn now(&self) -> Time {
         self.engine().now()
     }
 
-    /// The frontier that is open now; waits while there is none.
-    pub async fn frontier(&self) -> Frontier {
+    /// A process that can be asked: any of them; waits while there is none.
+    async fn door(&self) -> Door {
         loop {
-            if let Some(frontier) = self.frontier.borrow().clone() {
-                return frontier;
+            let doors = self.doors();
+            let at = self.choice.below(doors.len() as u64) as usize;
+            if let Some(door) = doors.into_iter().nth(at) {
+                return door;
             }
             pass(10).await;
         }
+    }
+
+    /// All processes that can be asked.
+    pub fn doors(&self) -> Vec<Door> {
+        match &self.fleet {
+            Some(fleet) => fleet.nodes().iter().map(|node| node.door.clone()).collect(),
+            None => self.one.borrow().iter().cloned().collect(),
+        }
+    }
+
+    /// Asks any process.
+    pub async fn ask<T>(&self, call: impl AsyncFnOnce(Frontier) -> Result<T, Refusal>) -> Result<T, Refusal> {
+        self.door().await.ask(call).await
     }
 
     /// Opens the store that is there now, again and again until it can be opened.
@@ -84,7 +113,7 @@ impl World {
             match Frontier::open(self.engine(), self.config.clone(), &runtime).await {
                 Ok(frontier) => {
                     self.tell("open", "");
-                    *self.frontier.borrow_mut() = Some(frontier);
+                    *self.one.borrow_mut() = Some(Door::of_one(frontier));
                     return;
                 }
                 Err(refusal) => self.tell("not open", &refusal.to_string()),
@@ -93,20 +122,32 @@ impl World {
         }
     }
 
-    /// Ends the process and the store as a power cut would, and starts them again.
-    pub async fn crash(&self) {
-        *self.frontier.borrow_mut() = None;
+    /// Ends the store as a power cut would, and starts it again.
+    pub fn restart_store(&self) {
         let after = Arc::new(self.engine().crash());
-        *self.engine.borrow_mut() = after;
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = after;
         self.tell("crash", "");
+    }
+
+    /// Ends all processes and the store as a power cut would, and starts them again.
+    pub async fn crash(&self) {
+        if let Some(fleet) = &self.fleet {
+            // Their keepers start the nodes again.
+            return fleet.power_cut(self);
+        }
+        *self.one.borrow_mut() = None;
+        self.restart_store();
         self.open().await;
     }
 
-    /// Ends the process and starts it again on the same store.
+    /// Ends the process and starts it again on the same store; of several nodes only the store is started again.
     pub async fn restart(&self) {
-        let before = self.frontier.borrow_mut().take();
-        if let Some(frontier) = before {
-            frontier.stop().await;
+        if self.fleet.is_some() {
+            return self.restart_store();
+        }
+        let before = self.one.borrow_mut().take();
+        if let Some(door) = before {
+            door.frontier.stop().await;
         }
         self.tell("restart", "");
         self.open().await;

@@ -212,6 +212,26 @@ async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_put_finds_a_moved_host_from_every_node_at_the_second_try() {
+    let world = World::new();
+    let (a, b, c) = (world.start().await, world.start().await, world.start().await);
+    world.settle(&[&a, &b, &c]).await;
+    let nodes = [&a, &b, &c];
+    for node in nodes {
+        node.put(&refs(&urls(12))).await;
+    }
+    let members: Vec<std::sync::Arc<str>> = (0..12).map(|n| format!("h{n}.example").as_str().into()).collect();
+    a.frontier.set_group("big".into(), Some(members), PaceChanges::default(), false).await.unwrap();
+    for (n, node) in nodes.into_iter().enumerate() {
+        let new: Vec<String> = (0..12).map(|host| format!("http://h{host}.example/{n}")).collect();
+        node.put(&refs(&new)).await;
+        let again = node.put(&refs(&new)).await;
+        let stored = |outcome: &PutOutcome| matches!(outcome, PutOutcome::Added | PutOutcome::Known);
+        assert!(again.iter().all(stored), "node {n} still looks for hosts where they were: {again:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_that_cannot_hear_each_other_serve_what_they_own() {
     let world = World::new();
     let (a, b) = (world.start().await, world.start().await);

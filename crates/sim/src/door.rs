@@ -1,0 +1,102 @@
+//! A door: how clients reach one process, which may stand still or be gone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_shard::{Bell, Frontier};
+
+/// A client waits this long for an answer of a node, then it takes the call for lost.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// How a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    Goes,
+    Still,
+    Gone,
+}
+
+/// How a process is, for all who must know.
+#[derive(Clone)]
+pub struct Pulse {
+    life: Arc<Mutex<Life>>,
+    changed: Bell,
+}
+
+impl Pulse {
+    pub fn new() -> Self {
+        Self { life: Arc::new(Mutex::new(Life::Goes)), changed: Bell::default() }
+    }
+
+    pub fn now(&self) -> Life {
+        *self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes how the process is, unless it is gone.
+    pub fn change(&self, to: Life) {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        if *life != Life::Gone {
+            *life = to;
+        }
+        drop(life);
+        self.changed.ring();
+    }
+
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.life, &other.life)
+    }
+
+    pub async fn until(&self, wanted: impl Fn(Life) -> bool) {
+        let mut changed = self.changed.listen();
+        while !wanted(self.now()) {
+            changed.changed().await;
+        }
+    }
+
+    /// Waits until the process goes on; false if it never will.
+    pub async fn goes(&self) -> bool {
+        self.until(|life| life != Life::Still).await;
+        self.now() == Life::Goes
+    }
+
+    /// Does the work of the process while it goes on; none if it is gone before the work is done.
+    pub async fn work<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(work);
+        while self.goes().await {
+            tokio::select! {
+                biased;
+                () = self.until(|life| life != Life::Goes) => {}
+                done = &mut work => return Some(done),
+            }
+        }
+        None
+    }
+}
+
+/// A process as its clients see it.
+#[derive(Clone)]
+pub struct Door {
+    pub frontier: Frontier,
+    /// None where the process cannot stand still and its calls end with its store.
+    life: Option<Pulse>,
+}
+
+impl Door {
+    pub fn of_one(frontier: Frontier) -> Self {
+        Self { frontier, life: None }
+    }
+
+    pub fn of_node(frontier: Frontier, life: Pulse) -> Self {
+        Self { frontier, life: Some(life) }
+    }
+
+    /// Makes a call. Where no answer comes it may or may not have been done, and may yet be.
+    pub async fn ask<T>(&self, call: impl AsyncFnOnce(Frontier) -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let work = call(self.frontier.clone());
+        let Some(life) = &self.life else { return work.await };
+        let answer = tokio::time::timeout(PATIENCE, life.work(work)).await;
+        let lost = || Err(Refusal::OutcomeUnknown("the node did not answer".to_owned()));
+        answer.ok().flatten().unwrap_or_else(lost)
+    }
+}

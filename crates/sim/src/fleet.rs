@@ -1,0 +1,219 @@
+//! The nodes of a run: three of them over one store. Each has a keeper that starts it again whenever it is gone.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use wayleave_cluster::local::Switchboard;
+use wayleave_cluster::{Member, NodeState, Options};
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::time::Millis;
+use wayleave_engine::Engine;
+use wayleave_shard::Frontier;
+
+use crate::chance::Chance;
+use crate::door::{Door, Life, Pulse};
+use crate::store_link::StoreLink;
+use crate::world::{World, pass};
+
+/// Nodes of a run.
+pub const NODES: usize = 3;
+/// A node that is not heard of for this long is replaced.
+pub const TTL: Millis = Millis(2_000);
+/// In the calm the shards are evenly spread by then.
+const EVEN_MS: u64 = 60_000;
+/// A node that leaves has left by then, whatever happens meanwhile.
+const LEAVE_MS: u64 = 60_000;
+
+/// One running node.
+pub struct Node {
+    pub id: NodeId,
+    pub address: String,
+    pub door: Door,
+    pub life: Pulse,
+    pub member: Arc<Member>,
+}
+
+impl Node {
+    pub fn is_gone(&self) -> bool {
+        self.life.now() == Life::Gone
+    }
+
+    fn owns(&self, shard: u16) -> bool {
+        self.door.frontier.owns(ShardId(shard))
+    }
+}
+
+/// All nodes.
+#[derive(Default)]
+pub struct Fleet {
+    pub board: Switchboard,
+    slots: RefCell<[Option<Rc<Node>>; NODES]>,
+    /// Nodes that are joining: a power cut ends them too.
+    joining: RefCell<Vec<Pulse>>,
+    ids: Cell<u64>,
+}
+
+impl Fleet {
+    pub fn node(&self, slot: usize) -> Option<Rc<Node>> {
+        self.slots.borrow().get(slot).cloned().flatten()
+    }
+
+    pub fn nodes(&self) -> Vec<Rc<Node>> {
+        self.slots.borrow().iter().flatten().cloned().collect()
+    }
+
+    fn put(&self, slot: usize, node: Option<Rc<Node>>) {
+        if let Some(place) = self.slots.borrow_mut().get_mut(slot) {
+            *place = node;
+        }
+    }
+
+    /// Starts a node, again and again until it has joined.
+    pub async fn start(&self, world: &World, slot: usize, address: Option<String>) -> Rc<Node> {
+        loop {
+            self.ids.set(self.ids.get() + 1);
+            let id = NodeId(self.ids.get());
+            let address = address.clone().unwrap_or_else(|| format!("http://node-{}", id.0));
+            let life = Pulse::new();
+            self.joining.borrow_mut().push(life.clone());
+            let joined = self.join(world, id, address, &life).await;
+            self.joining.borrow_mut().retain(|joining| !joining.is_same(&life));
+            match joined {
+                Ok(node) if !node.is_gone() => {
+                    world.tell("join", &format!("{slot} {id} {}", node.address));
+                    let node = Rc::new(node);
+                    self.put(slot, Some(node.clone()));
+                    return node;
+                }
+                Ok(node) => self.end(&node),
+                Err(error) => {
+                    world.tell("join", &format!("{slot} {id} {error}"));
+                    life.change(Life::Gone);
+                    self.board.remove(id);
+                }
+            }
+            pass(100).await;
+        }
+    }
+
+    async fn join(
+        &self,
+        world: &World,
+        id: NodeId,
+        address: String,
+        life: &Pulse,
+    ) -> Result<Node, wayleave_cluster::JoinError> {
+        let chance = Chance::new(world.seed, 1_000 + id.0);
+        let engine: Arc<dyn Engine> = StoreLink::new(world.store.clone(), life.clone(), chance);
+        let line = self.board.line(id);
+        let runtime = tokio::runtime::Handle::current();
+        let frontier = Frontier::join(engine.clone(), world.config.clone(), &runtime, line.clone());
+        let slot: Arc<OnceLock<Arc<Member>>> = Arc::default();
+        let told = slot.clone();
+        self.board.answer(id, frontier.clone(), Arc::new(move |_| _ = told.get().map(|member| member.nudge())));
+        let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
+        let member = Arc::new(Member::join(engine, frontier.clone(), line, options).await?);
+        _ = slot.set(member.clone());
+        let door = Door::of_node(frontier, life.clone());
+        Ok(Node { id, address, door, life: life.clone(), member })
+    }
+
+    fn end(&self, node: &Node) {
+        node.life.change(Life::Gone);
+        self.board.remove(node.id);
+        node.member.kill();
+    }
+
+    /// Ends a node without a word to anybody.
+    pub fn kill(&self, world: &World, slot: usize, node: &Node) {
+        world.tell("kill", &format!("{slot} {}", node.id));
+        self.end(node);
+        self.put(slot, None);
+    }
+
+    /// Lets a node hand over and go.
+    pub async fn leave(&self, world: &World, slot: usize, node: &Node) {
+        world.tell("leave", &format!("{slot} {}", node.id));
+        self.put(slot, None);
+        let leaving = node.member.leave(Duration::from_secs(4));
+        if tokio::time::timeout(Duration::from_millis(LEAVE_MS), leaving).await.is_err() {
+            crate::run::fail(world, &format!("node {} never left", node.id));
+        }
+        world.tell("left", &format!("{slot} {}", node.id));
+        self.end(node);
+    }
+
+    /// Lets a whole process stand still, or only its member while its owners go on without it.
+    pub async fn stand_still(&self, world: &World, node: &Node, whole: bool, ms: u64) {
+        world.tell("still", &format!("{} whole: {whole}", node.id));
+        node.member.stand_still(true);
+        if whole {
+            node.life.change(Life::Still);
+            self.board.stand_still(node.id, true);
+        }
+        pass(ms).await;
+        world.tell("goes on", &node.id.to_string());
+        node.member.stand_still(false);
+        self.board.stand_still(node.id, false);
+        node.life.change(Life::Goes);
+    }
+
+    /// Ends all nodes and the store, as a power cut would; the store is there again at once.
+    pub fn power_cut(&self, world: &World) {
+        self.joining.borrow().iter().for_each(|life| life.change(Life::Gone));
+        let slots = self.slots.borrow().clone();
+        for (slot, node) in (0..).zip(slots) {
+            if let Some(node) = node {
+                self.kill(world, slot, &node);
+            }
+        }
+        world.restart_store();
+    }
+
+    /// Waits until the shards are spread evenly and every node sees all others; only in the calm.
+    pub async fn settle(&self, world: &World) {
+        let start = world.clock.elapsed();
+        loop {
+            let wrong = self.uneven(world);
+            match wrong {
+                None => return,
+                Some(wrong) if world.clock.elapsed() - start > EVEN_MS => {
+                    crate::run::fail(world, &format!("the shards are never evenly spread: {wrong}"));
+                }
+                Some(_) => pass(20).await,
+            }
+        }
+    }
+
+    fn uneven(&self, world: &World) -> Option<String> {
+        let nodes = self.nodes();
+        if nodes.len() < NODES {
+            return Some(format!("only {} nodes", nodes.len()));
+        }
+        for shard in 0..world.config.shards {
+            let owners: Vec<_> = nodes.iter().filter(|node| node.owns(shard)).map(|node| node.id).collect();
+            if owners.len() != 1 {
+                return Some(format!("shard {shard} has the owners {owners:?}"));
+            }
+        }
+        let count = |node: &Rc<Node>| (0..world.config.shards).filter(|shard| node.owns(*shard)).count();
+        let counts: Vec<usize> = nodes.iter().map(count).collect();
+        if counts.iter().max()? - counts.iter().min()? > 1 {
+            return Some(format!("{counts:?} shards"));
+        }
+        for (node, owned) in nodes.iter().zip(counts) {
+            if let Err(trouble) = node.door.frontier.readiness() {
+                return Some(format!("node {}: {trouble}", node.id));
+            }
+            let seen = node.member.nodes();
+            let alive: Vec<_> = seen.iter().filter(|other| other.state == NodeState::Alive).collect();
+            let itself = alive.iter().find(|other| other.here).map(|other| other.shards);
+            if alive.len() != NODES || itself != Some(owned) {
+                return Some(format!("node {} owns {owned} and sees {seen:?}", node.id));
+            }
+        }
+        None
+    }
+}
