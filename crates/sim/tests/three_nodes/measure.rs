@@ -20,7 +20,7 @@ use crate::stage::{PATIENCE, SHARDS, Stage};
 
 /// The time to live of nodes and of roles.
 const TTL_MS: u64 = 3_000;
-/// Roles that are tried at once.
+/// Roles that are tried at once where the time to live decides; else one after the other, so that none disturbs another.
 const AT_ONCE: usize = 5;
 
 /// Measures everything, each so many times.
@@ -59,8 +59,9 @@ enum End {
 
 async fn roles(stage: &Stage, trials: usize, end: End) -> Vec<Duration> {
     let mut times = Vec::new();
-    for first in (0..trials).step_by(AT_ONCE) {
-        let some = first..trials.min(first + AT_ONCE);
+    let at_once = if matches!(end, End::Killed) { AT_ONCE } else { 1 };
+    for first in (0..trials).step_by(at_once) {
+        let some = first..trials.min(first + at_once);
         let runs: Vec<_> = some.map(|trial| tokio::spawn(role(stage.clients(), trial, end))).collect();
         for run in runs {
             times.push(run.await.unwrap());
