@@ -90,20 +90,21 @@ async fn act(world: &World, chance: &Chance) {
             world.check("an operator's call", &answer);
             world.tell("operator", &format!("queue {BARE} {}", answer.is_ok()));
         }
-        _ => {
-            world.oracle.borrow_mut().deleting("doomed", world.now());
-            let answer = world.ask(async |frontier| frontier.delete_crawl("doomed".into()).await).await;
-            world.oracle.borrow_mut().deleting("doomed", world.now());
-            if world.fleet.is_some() && answer.is_err() {
-                world.oracle.borrow_mut().unsure(world.now());
-            }
-            let mut oracle = world.oracle.borrow_mut();
-            // A host that is forgotten with its last queue takes its settings along.
-            oracle.delays.clear();
-            world.check("an operator's call", &answer);
-            world.tell("operator", &format!("delete crawl {answer:?}"));
-        }
+        _ => delete_doomed(world).await,
     }
+}
+
+async fn delete_doomed(world: &World) {
+    world.oracle.borrow_mut().deleting("doomed", world.now());
+    let answer = world.ask(async |frontier| frontier.delete_crawl("doomed".into()).await).await;
+    world.oracle.borrow_mut().deleting("doomed", world.now());
+    if world.fleet.is_some() && answer.is_err() {
+        world.oracle.borrow_mut().unsure(world.now());
+    }
+    // A host that is forgotten with its last queue takes its settings along.
+    world.oracle.borrow_mut().delays.clear();
+    world.check("an operator's call", &answer);
+    world.tell("operator", &format!("delete crawl {answer:?}"));
 }
 
 /// Lets everything go on: no pauses, no blocks, small delays.

@@ -15,6 +15,9 @@ use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Memory, P
 use crate::chance::Chance;
 use crate::door::{Life, Pulse};
 
+/// Rows that were changed, by key; none where one was deleted.
+type Pages = BTreeMap<Key, Option<Value>>;
+
 /// The store that is there now.
 pub type Store = Arc<Mutex<Arc<Memory>>>;
 
@@ -140,9 +143,8 @@ impl Inner {
         let wider = |(scan, own): (&Scan, &BTreeMap<_, _>)| Scan { limit: scan.limit + own.len(), ..scan.clone() };
         let asked: Vec<Scan> = scans.iter().zip(&own).map(wider).collect();
         let found = self.store().look(&asked).await?.rows;
-        let merge = |((scan, own), rows): ((&Scan, BTreeMap<Key, Option<Value>>), Vec<Row>)| {
-            let mut all: BTreeMap<Key, Option<Value>> =
-                rows.into_iter().map(|row| (row.key, Some(row.value))).collect();
+        let merge = |((scan, own), rows): ((&Scan, Pages), Vec<Row>)| {
+            let mut all: Pages = rows.into_iter().map(|row| (row.key, Some(row.value))).collect();
             all.extend(own);
             let rows = all.into_iter().filter_map(|(key, value)| Some(Row { key, value: value? }));
             rows.take(scan.limit).collect()
