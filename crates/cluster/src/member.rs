@@ -139,6 +139,7 @@ impl Member {
         };
         let mut heart = Heart { engine: engine.clone(), row, ttl: options.ttl };
         let deadline = heart.beat(false).await?;
+        frontier.set_sure_until(deadline);
         let shared = Arc::new(Shared {
             engine,
             frontier,
@@ -284,6 +285,7 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
         match beat {
             Ok(until) => {
                 deadline = until;
+                shared.frontier.set_sure_until(until);
                 shared.alive.send_if_modified(|alive| !std::mem::replace(alive, true));
                 next = Instant::now() + interval;
                 if now_leaving != was_leaving {

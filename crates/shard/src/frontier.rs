@@ -123,6 +123,12 @@ impl Frontier {
         }
     }
 
+    /// Says until when no other node can own the shards of this one. From then on owners ask the store before they
+    /// answer, also where they change nothing: another node may know better.
+    pub fn set_sure_until(&self, until: tokio::time::Instant) {
+        self.pulse.set_sure_until(until);
+    }
+
     /// Whether this process owns a shard, be it still opening.
     #[must_use]
     pub fn owns(&self, shard: ShardId) -> bool {

@@ -178,6 +178,7 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
             owner.cycle.answers.drain(..).for_each(|answer| answer(Err(cycle::refusal(&error))));
             failure.set();
         }
+        owner.confirm();
         owner.tell_pulse();
         let cycle = std::mem::take(&mut owner.cycle);
         if !cycle.is_empty() && cycles.send(cycle).await.is_err() {
@@ -356,6 +357,14 @@ impl Owner {
     pub async fn flush(&mut self) -> Result<(), Error> {
         self.seq += 1;
         self.engine.commit(self.batch(Vec::new())).await
+    }
+
+    /// Lets answers that change nothing wait for an empty commit where this node may have lost the shard: what it knows
+    /// may be old, and an old owner must not even refuse.
+    fn confirm(&mut self) {
+        if self.cycle.commits.is_empty() && !self.cycle.answers.is_empty() && self.pulse.is_unsure() {
+            self.commit_rows(Vec::new());
+        }
     }
 
     fn batch(&self, writes: Vec<wayleave_engine::Write>) -> Batch {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 use wayleave_core::frontier::view::Counts;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
@@ -44,6 +45,8 @@ pub(crate) struct Pulse {
     pub missed: Arc<Notify>,
     /// Told when there is something new to say to other nodes.
     news: Bell,
+    /// Until then no other node can own the shards of this one.
+    sure_until: Mutex<Option<Instant>>,
 }
 
 /// What a node says of its shards, for other nodes to know whom to ask first and when to wake those who wait.
@@ -106,7 +109,18 @@ impl Pulse {
             woken: AtomicU64::new(0),
             missed: Arc::default(),
             news: Bell::default(),
+            sure_until: Mutex::default(),
         }
+    }
+
+    /// No other node can own the shards of this one until then.
+    pub fn set_sure_until(&self, until: Instant) {
+        *lock(&self.sure_until) = Some(until);
+    }
+
+    /// Whether another node may own the shards of this one by now.
+    pub fn is_unsure(&self) -> bool {
+        lock(&self.sure_until).is_some_and(|until| until <= Instant::now())
     }
 
     /// A shard says since when a group of it is ready and when the next one becomes so.

@@ -186,6 +186,59 @@ async fn a_node_that_lost_its_lease_decides_nothing_that_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_lost_its_seat_cannot_take_the_shard_back() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    let all = urls(40);
+    // Its owners go on and try again, but it does not see that its seats are gone.
+    b.member.as_ref().unwrap().stand_still(true);
+    world.settle(&[&a]).await;
+    let home = |url: &&str| wayleave_shard::home(url.split('/').nth(2).unwrap(), b.frontier.shards());
+    let lost: Vec<&str> = refs(&all).into_iter().filter(|url| b.frontier.owns(home(url))).collect();
+    assert!(!lost.is_empty());
+    for try_ in 0..3 {
+        let outcomes = b.put(&lost).await;
+        assert!(outcomes.iter().all(|o| matches!(o, PutOutcome::Failed(_))), "try {try_}: {outcomes:?}");
+    }
+    assert!(a.put(&lost).await.iter().all(|o| *o == PutOutcome::Added), "nobody has fenced the new owner out");
+    b.member.as_ref().unwrap().stand_still(false);
+    world.settle(&[&a, &b]).await;
+    assert!(b.put(&lost).await.iter().all(|o| *o == PutOutcome::Known));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lost_its_lease_refuses_nothing_by_what_it_used_to_know() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    b.member.as_ref().unwrap().stand_still(true);
+    world.settle(&[&a]).await;
+    a.put(&refs(&urls(20))).await;
+    let granted = a.reserve(20).await;
+    let foreign = granted.iter().find(|one| b.frontier.owns(one.token.shard())).unwrap();
+    let refused = b.release(foreign.token).await.unwrap_err();
+    assert!(!refused.contains("not current"), "the token is good, b only has not heard of it: {refused}");
+    let host = foreign.host.clone();
+    assert!(b.frontier.host(host).await.is_err(), "b does not know and does not say that it knows");
+    a.release(foreign.token).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_renew_its_lease_gives_its_shards_up_by_itself() {
+    let world = World::new();
+    let a = world.start().await;
+    world.settle(&[&a]).await;
+    world.engine.begin_outage("the store is away");
+    tokio::time::sleep(Duration::from_millis(TTL.0 - 500)).await;
+    assert!(a.member.as_ref().unwrap().is_alive());
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert!(!a.member.as_ref().unwrap().is_alive() && a.owned() == 0, "before others may take them");
+    world.engine.end_outage();
+    world.settle(&[&a]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
     let world = World::new();
     let (a, b, c) = (world.start().await, world.start().await, world.start().await);
