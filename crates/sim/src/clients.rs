@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{
     HandOut, Outcome, Put, PutKind, PutOutcome, Release, Reservation, Reserve, UrlResult,
 };
+use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::time::{Millis, Time};
 
@@ -49,11 +51,21 @@ pub async fn putter(world: Rc<World>, name: u64) {
         let mut oracle = world.oracle.borrow_mut();
         for (id, outcome) in ids.into_iter().zip(outcomes) {
             world.tell("put", &format!("{name} {id:?} {outcome:?}"));
+            check_put(&world, &outcome);
             let settled = id.0 != "doomed" || oracle.doomed.len() == deletions;
             if matches!(outcome, PutOutcome::Added | PutOutcome::Known | PutOutcome::Updated) && settled {
                 oracle.added(id);
             }
         }
+    }
+}
+
+/// Where nothing breaks a put may only meet a host that is moving.
+fn check_put(world: &World, outcome: &PutOutcome) {
+    if let PutOutcome::Failed(why) = outcome
+        && !why.contains("moving to another group")
+    {
+        world.check::<()>("a put", &Err(Refusal::Unavailable(why.to_string())));
     }
 }
 
@@ -78,8 +90,19 @@ pub async fn worker(world: Rc<World>, name: u64) {
                     visit(&world, &chance, name, reservation).await;
                 }
             }
-            Err(refusal) => world.tell("reserve", &format!("{name} {refusal}")),
+            Err(refusal) => {
+                world.tell("reserve", &format!("{name} {refusal}"));
+                world.check::<()>("a reservation", &Err(refusal));
+            }
         }
+    }
+}
+
+/// A token is refused only when its time is over.
+fn check_token<T>(world: &World, token: Token, answer: &Result<T, Refusal>) {
+    let judged = world.fleet.is_none() || !world.clock_steps();
+    if judged && matches!(answer, Err(Refusal::NotCurrent)) {
+        verdict(world, world.oracle.borrow().refused(token, world.now()));
     }
 }
 
@@ -94,9 +117,11 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
         world.oracle.borrow_mut().ending(token, world.now().after(Millis(3_000)));
         let answer = world.ask(async |frontier| frontier.renew(token, Millis(3_000)).await).await;
         world.tell("renew", &format!("{name} {} {answer:?}", reservation.host));
+        world.check("a renewal", &answer);
+        check_token(world, token, &answer);
         match answer {
             Ok(until) => world.oracle.borrow_mut().renewed(token, until),
-            Err(wayleave_core::frontier::refusal::Refusal::NotCurrent) => return,
+            Err(Refusal::NotCurrent) => return,
             Err(_) => {}
         }
         pass(chance.below(1_000)).await;
@@ -119,6 +144,8 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
     let release = Release { token, results, ready_at: None };
     let answer = world.ask(async |frontier| frontier.release(release, Vec::new()).await).await;
     world.tell("release", &format!("{name} {} {:?}", reservation.host, answer.as_ref().map(|(r, _)| r.ready_at)));
+    world.check("a release", &answer);
+    check_token(world, token, &answer);
     if answer.is_ok() {
         world.oracle.borrow_mut().released(finished.into_iter(), world.now());
     }
@@ -152,6 +179,7 @@ pub async fn paced(world: Rc<World>, name: u64) {
             Ok(out) => out,
             Err(refusal) => {
                 world.tell("hand out", &format!("{name} {refusal}"));
+                world.check::<()>("a hand-out", &Err(refusal));
                 continue;
             }
         };

@@ -15,7 +15,7 @@ use wayleave_shard::Frontier;
 use crate::chance::Chance;
 use crate::door::{Door, Life, Pulse};
 use crate::store_link::StoreLink;
-use crate::world::{World, pass};
+use crate::world::{Kind, World, pass};
 
 /// Nodes of a run.
 pub const NODES: usize = 3;
@@ -25,6 +25,9 @@ pub const TTL: Millis = Millis(2_000);
 const EVEN_MS: u64 = 60_000;
 /// A node that leaves has left by then, whatever happens meanwhile.
 const LEAVE_MS: u64 = 60_000;
+
+/// A process that leaves in good order gives calls this long to be answered.
+const DRAIN_MS: u64 = 3_000;
 
 /// One running node.
 pub struct Node {
@@ -137,11 +140,19 @@ impl Fleet {
     pub async fn leave(&self, world: &World, slot: usize, node: &Node) {
         world.tell("leave", &format!("{slot} {}", node.id));
         self.put(slot, None);
+        let in_order = world.kind == Kind::HandOvers;
+        if in_order {
+            // What clients have asked is answered first.
+            pass(DRAIN_MS).await;
+        }
         let leaving = node.member.leave(Duration::from_secs(4));
         if tokio::time::timeout(Duration::from_millis(LEAVE_MS), leaving).await.is_err() {
             crate::run::fail(world, &format!("node {} never left", node.id));
         }
         world.tell("left", &format!("{slot} {}", node.id));
+        if in_order {
+            pass(DRAIN_MS).await;
+        }
         self.end(node);
     }
 

@@ -8,7 +8,7 @@ use wayleave_cluster::local::Fate;
 
 use crate::chance::Chance;
 use crate::fleet::{Fleet, NODES, TTL};
-use crate::world::{World, pass};
+use crate::world::{Kind, World, pass};
 
 /// Keeps one node running, and ends it or lets it stand still now and then until it is calm.
 pub async fn keeper(world: Rc<World>, slot: usize, name: u64) {
@@ -28,6 +28,13 @@ pub async fn keeper(world: Rc<World>, slot: usize, name: u64) {
         pass(chance.below(8_000)).await;
         // A power cut may have come first.
         if world.calm.get() || node.is_gone() {
+            continue;
+        }
+        if world.kind == Kind::HandOvers {
+            // Somebody must be there to take the shards.
+            if fleet.nodes().len() == NODES {
+                fleet.leave(&world, slot, &node).await;
+            }
             continue;
         }
         let longer_than_its_lease = TTL.0 / 2 + chance.below(3 * TTL.0);

@@ -18,4 +18,4 @@ mod run;
 mod store_link;
 mod world;
 
-pub use run::{Report, run, run_nodes};
+pub use run::{Report, run, run_hand_overs, run_nodes};

@@ -36,6 +36,7 @@ async fn act(world: &World, chance: &Chance) {
             let delay = chance.below(3_000);
             let changes = PaceChanges { delay: Change::Set(Millis(delay)), ..PaceChanges::default() };
             let answer = set(changes).await;
+            world.check("an operator's call", &answer);
             world.tell("operator", &format!("delay {host} {delay} {}", answer.is_ok()));
             let mut oracle = world.oracle.borrow_mut();
             // A lost answer leaves two possible values: none is promised.
@@ -47,12 +48,14 @@ async fn act(world: &World, chance: &Chance) {
         2 => {
             let changes = PaceChanges { paused: Change::Set(chance.once_in(2)), ..PaceChanges::default() };
             let answer = set(changes).await;
+            world.check("an operator's call", &answer);
             world.tell("operator", &format!("pause {host} {}", answer.is_ok()));
         }
         3 => {
             let until = world.now().after(Millis(chance.below(4_000)));
             let changes = PaceChanges { blocked_until: Change::Set(until), ..PaceChanges::default() };
             let answer = set(changes).await;
+            world.check("an operator's call", &answer);
             world.tell("operator", &format!("block {host} {}", answer.is_ok()));
         }
         4 | 5 => {
@@ -68,12 +71,14 @@ async fn act(world: &World, chance: &Chance) {
             let unsure = world.fleet.is_some() && answer.is_err();
             let end = if unsure { Time(u64::MAX) } else { world.now() };
             world.oracle.borrow_mut().moved(alias, Span { start, end });
+            world.check("an operator's call", &answer);
             world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
         }
         6 => {
             let crawl = chance.pick(["DEFAULT", "news"]);
             let changes = CrawlChanges { paused: Change::Set(chance.once_in(2)), ..CrawlChanges::default() };
             let answer = world.ask(async |frontier| frontier.set_crawl(crawl.into(), changes, false).await).await;
+            world.check("an operator's call", &answer);
             world.tell("operator", &format!("pause crawl {crawl} {}", answer.is_ok()));
         }
         7 => {
@@ -82,6 +87,7 @@ async fn act(world: &World, chance: &Chance) {
                 frontier.set_host(BARE.into(), PaceChanges::default(), false, Some(at)).await
             };
             let answer = world.ask(ask).await;
+            world.check("an operator's call", &answer);
             world.tell("operator", &format!("queue {BARE} {}", answer.is_ok()));
         }
         _ => {
@@ -94,6 +100,7 @@ async fn act(world: &World, chance: &Chance) {
             let mut oracle = world.oracle.borrow_mut();
             // A host that is forgotten with its last queue takes its settings along.
             oracle.delays.clear();
+            world.check("an operator's call", &answer);
             world.tell("operator", &format!("delete crawl {answer:?}"));
         }
     }

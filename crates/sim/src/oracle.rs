@@ -14,6 +14,8 @@ pub type Id = (String, String);
 
 /// A visit that its holder still has, as far as it knows: its places in the lists of visits.
 struct Open {
+    /// Until when the token is good, as far as its holder was told.
+    until: Time,
     visit: usize,
     of_group: Option<usize>,
 }
@@ -69,7 +71,7 @@ impl Oracle {
                 self.group_visits.push(Visit { place, span, parallel: 1, delay, urls: Vec::new() });
                 self.group_visits.len() - 1
             });
-            self.open.insert(reservation.token, Open { visit, of_group });
+            self.open.insert(reservation.token, Open { until: span.end, visit, of_group });
         }
         Ok(())
     }
@@ -108,6 +110,20 @@ impl Oracle {
     /// A renewal was acknowledged.
     pub fn renewed(&mut self, token: Token, until: Time) {
         self.change_end(token, |end| *end = until);
+        if let Some(open) = self.open.get_mut(&token) {
+            open.until = until;
+        }
+    }
+
+    /// A token was refused as not current.
+    pub fn refused(&self, token: Token, now: Time) -> Verdict {
+        let until = self.open.get(&token).map(|open| open.until);
+        // A host that is deleted takes its reservations along.
+        if self.deletions.is_empty() && until.is_some_and(|until| now < until) {
+            let what = format!("a token that is good until {until:?} was refused at {now:?}");
+            return Err(invariants::Broken { law: 4, name: "a current token counts", what });
+        }
+        Ok(())
     }
 
     /// A release or a renewal is about to be sent: whatever the answer, the visit may be over at `end`.

@@ -14,7 +14,7 @@ use crate::fleet::NODES;
 use crate::fleet_faults::{bad_lines, keeper};
 use crate::operator::{BARE, operator, set_free};
 use crate::oracle::Id;
-use crate::world::{World, pass};
+use crate::world::{Kind, World, pass};
 
 /// How long the faults last.
 const STORM_MS: u64 = 30_000;
@@ -36,7 +36,7 @@ pub struct Report {
 /// If a law is broken; the message says how to replay the run.
 #[must_use]
 pub fn run(seed: u64) -> Report {
-    run_world(seed, false)
+    run_world(seed, Kind::One)
 }
 
 /// Runs the simulation of a seed with three nodes over one store.
@@ -45,15 +45,24 @@ pub fn run(seed: u64) -> Report {
 /// If a law is broken; the message says how to replay the run.
 #[must_use]
 pub fn run_nodes(seed: u64) -> Report {
-    run_world(seed, true)
+    run_world(seed, Kind::Nodes)
 }
 
-fn run_world(seed: u64, nodes: bool) -> Report {
+/// Runs the simulation of a seed with three nodes that join and leave in good order.
+///
+/// # Panics
+/// If a law is broken or a call fails; the message says how to replay the run.
+#[must_use]
+pub fn run_hand_overs(seed: u64) -> Report {
+    run_world(seed, Kind::HandOvers)
+}
+
+fn run_world(seed: u64, kind: Kind) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     #[expect(clippy::expect_used, reason = "without a runtime nothing can be simulated")]
     let runtime = runtime.expect("a runtime");
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, simulate(seed, nodes))
+    tasks.block_on(&runtime, simulate(seed, kind))
 }
 
 /// Ends the run if a law is broken.
@@ -65,7 +74,11 @@ pub(crate) fn verdict(world: &World, verdict: Verdict) {
 
 pub(crate) fn fail(world: &World, what: &str) -> ! {
     let seed = world.seed;
-    let test = if world.fleet.is_some() { "node_seeds" } else { "seeds" };
+    let test = match world.kind {
+        Kind::One => "seeds",
+        Kind::Nodes => "node_seeds -- no_seed",
+        Kind::HandOvers => "node_seeds -- no_hand_over",
+    };
     let history = world.history();
     let lines: Vec<&str> = history.lines().collect();
     if let Ok(path) = std::env::var("WAYLEAVE_SIM_HISTORY") {
@@ -76,17 +89,19 @@ pub(crate) fn fail(world: &World, what: &str) -> ! {
     panic!("{last}\nseed {seed}: {what}\nreplay: WAYLEAVE_SIM_SEED={seed} cargo test -p wayleave-sim --test {test}");
 }
 
-async fn simulate(seed: u64, nodes: bool) -> Report {
-    let world = World::new(seed, nodes);
+async fn simulate(seed: u64, kind: Kind) -> Report {
+    let world = World::new(seed, kind);
     tokio::task::spawn_local(disk(world.clone(), 1));
     let mut storm = Vec::new();
     let mut lasting = Vec::new();
-    if nodes {
+    if kind == Kind::One {
+        world.open().await;
+    } else {
         let keepers = (0..NODES).zip(60..).map(|(slot, name)| keeper(world.clone(), slot, name));
         lasting.extend(keepers.map(tokio::task::spawn_local));
+    }
+    if kind == Kind::Nodes {
         storm.push(tokio::task::spawn_local(bad_lines(world.clone(), 51)));
-    } else {
-        world.open().await;
     }
     for name in 10..12 {
         tokio::task::spawn_local(putter(world.clone(), name));
@@ -94,7 +109,9 @@ async fn simulate(seed: u64, nodes: bool) -> Report {
     lasting.extend((20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))));
     lasting.extend((30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))));
     storm.push(tokio::task::spawn_local(operator(world.clone(), 40)));
-    storm.push(tokio::task::spawn_local(gremlin(world.clone(), 50)));
+    if kind != Kind::HandOvers {
+        storm.push(tokio::task::spawn_local(gremlin(world.clone(), 50)));
+    }
     pass(STORM_MS).await;
     world.calm.set(true);
     world.tell("calm", "");

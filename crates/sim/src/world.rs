@@ -23,9 +23,21 @@ const SHARDS: u16 = 4;
 /// The same where several nodes share them; not a multiple of the nodes, so that even is not equal.
 const SHARDS_OF_NODES: u16 = 7;
 
+/// What kind of run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One process owns everything.
+    One,
+    /// Three nodes share a store, with all faults.
+    Nodes,
+    /// Three nodes come and go in good order and nothing breaks: then no call may fail.
+    HandOvers,
+}
+
 /// What all tasks of a run share; they run on one thread.
 pub struct World {
     pub seed: u64,
+    pub kind: Kind,
     pub clock: SteppedClock,
     pub store: Store,
     /// The processes that can be asked now.
@@ -40,12 +52,14 @@ pub struct World {
     pub calm: Cell<bool>,
     /// The run is over.
     pub done: Cell<bool>,
+    /// There was a power cut.
+    cut: Cell<bool>,
     pub config: Config,
 }
 
 impl World {
-    /// The world of one process, or of several nodes.
-    pub fn new(seed: u64, nodes: bool) -> Rc<Self> {
+    pub fn new(seed: u64, kind: Kind) -> Rc<Self> {
+        let nodes = kind != Kind::One;
         let clock = SteppedClock::new();
         let engine = Arc::new(Memory::stepped(clock.clone()));
         let drawn = AtomicU64::new(seed.wrapping_mul(1_000_003));
@@ -59,6 +73,7 @@ impl World {
         });
         let world = Self {
             seed,
+            kind,
             clock,
             store: Arc::new(Mutex::new(engine)),
             one: RefCell::default(),
@@ -68,6 +83,7 @@ impl World {
             history: RefCell::default(),
             calm: Cell::new(false),
             done: Cell::new(false),
+            cut: Cell::new(false),
             config,
         };
         Rc::new(world)
@@ -106,6 +122,22 @@ impl World {
         self.door().await.ask(call).await
     }
 
+    /// Whether the store's clock steps in this run.
+    pub fn clock_steps(&self) -> bool {
+        self.fleet.is_none() || self.seed.is_multiple_of(2)
+    }
+
+    /// Where nothing breaks no call may be refused.
+    pub fn check<T>(&self, what: &str, answer: &Result<T, Refusal>) {
+        if self.kind == Kind::HandOvers
+            && !self.cut.get()
+            && let Err(refusal) = answer
+            && *refusal != Refusal::NotCurrent
+        {
+            crate::run::fail(self, &format!("{what} failed though nothing is broken: {refusal}"));
+        }
+    }
+
     /// Opens the store that is there now, again and again until it can be opened.
     pub async fn open(&self) {
         let runtime = tokio::runtime::Handle::current();
@@ -131,6 +163,7 @@ impl World {
 
     /// Ends all processes and the store as a power cut would, and starts them again.
     pub async fn crash(&self) {
+        self.cut.set(true);
         if let Some(fleet) = &self.fleet {
             // Their keepers start the nodes again.
             return fleet.power_cut(self);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use wayleave_sim::run_nodes;
+use wayleave_sim::{run_hand_overs, run_nodes};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -26,6 +26,18 @@ fn no_seed_of_several_nodes_breaks_a_law() {
     let [grants, handed_out, releases, urls] = sum;
     println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
     assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
+}
+
+#[test]
+fn no_hand_over_in_good_order_makes_a_call_fail() {
+    if let Some(seed) = number("WAYLEAVE_SIM_SEED") {
+        println!("{}", run_hand_overs(seed).history);
+        return;
+    }
+    for seed in 0..number("WAYLEAVE_SIM_SEEDS").unwrap_or(40) {
+        let report = run_hand_overs(seed);
+        assert!(report.history.contains(" left: "), "seed {seed}: nobody left");
+    }
 }
 
 #[test]
