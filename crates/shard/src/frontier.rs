@@ -57,7 +57,7 @@ impl Frontier {
         }
         // A shard that cannot be opened turns its callers away; what matters to them is why.
         let why = |refusal| lock(&frontier.pulse.trouble).clone().map_or(refusal, Refusal::Unavailable);
-        frontier.learn_hints().await.map_err(why)?;
+        frontier.learn_hints(Duration::ZERO).await.map_err(why)?;
         Ok(frontier)
     }
 
@@ -343,14 +343,12 @@ impl Frontier {
             return;
         }
         let _no_move = self.moves.lock().await;
-        // If a shard cannot answer now the doubt stays and the next caller asks.
-        _ = self.learn_hints().await;
+        // If a shard cannot answer now the doubt stays and the next caller asks; a wrong hint only costs a second question.
+        _ = self.learn_hints(Duration::ZERO).await;
     }
 
-    /// Asks every shard which of its hosts have moved.
-    pub(crate) async fn learn_hints(&self) -> Answer<()> {
-        // In a cluster nobody waits for owners here: a wrong hint only costs a second question.
-        let patience = if self.router.links.is_some() { Duration::ZERO } else { Duration::MAX };
+    /// Asks every shard which of its hosts have moved; waits so long for a shard that is changing hands.
+    pub(crate) async fn learn_hints(&self, patience: Duration) -> Answer<()> {
         let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, Ask::Moved, patience));
         let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
         self.router.set_aliases(told.into_iter().flatten().collect());

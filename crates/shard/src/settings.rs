@@ -88,7 +88,7 @@ impl Frontier {
         if !self.owns(ShardId(0)) {
             return Err(Refusal::Elsewhere);
         }
-        self.learn_hints().await
+        self.learn_hints(Duration::from_millis(limits::HAND_OVER_WAIT.0)).await
     }
 
     pub(crate) async fn set_group_here(
