@@ -201,17 +201,20 @@ impl Seats {
         Ok(())
     }
 
-    /// Stops owning shards and lets them belong to others.
+    /// Stops owning shards and lets them belong to others. Each goes as soon as it can: the owner of one may be waiting for
+    /// another one of them to take a host in, wherever that is by then.
     async fn give(&self, shards: &[(ShardId, Option<NodeId>)]) -> Result<(), Error> {
-        let (frontier, me) = (&self.shared.frontier, self.shared.options.id);
-        futures::future::join_all(shards.iter().map(|(shard, _)| frontier.close_shard(*shard))).await;
-        let expects: Vec<Expect> = shards.iter().map(|(shard, _)| mine(*shard, me)).collect();
-        let seat =
-            |(shard, to): &(ShardId, Option<NodeId>)| Write { key: seat::key(*shard), value: Some(seat::encode(*to)) };
-        let writes = shards.iter().map(seat).collect();
-        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await?;
-        shards.iter().for_each(|(shard, to)| frontier.set_owner(*shard, *to));
+        let given = futures::future::join_all(shards.iter().map(|(shard, to)| self.give_one(*shard, *to))).await;
         tracing::info!(shards = shards.len(), "this node hands shards over");
+        given.into_iter().collect()
+    }
+
+    async fn give_one(&self, shard: ShardId, to: Option<NodeId>) -> Result<(), Error> {
+        self.shared.frontier.close_shard(shard).await;
+        let writes = vec![Write { key: seat::key(shard), value: Some(seat::encode(to)) }];
+        let expects = vec![mine(shard, self.shared.options.id)];
+        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await?;
+        self.shared.frontier.set_owner(shard, to);
         self.shared.tell_others(None);
         Ok(())
     }
