@@ -120,6 +120,8 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
             }
             Err(Error::Conflict) => {
                 tracing::info!(shard = post.shard.0, "the shard belongs to another node");
+                // What kept it from being opened here is no longer this node's trouble.
+                *lock(&post.pulse.trouble) = None;
                 return None;
             }
             Err(error) => {
