@@ -34,7 +34,7 @@ fn no_hand_over_in_good_order_makes_a_call_fail() {
         println!("{}", run_hand_overs(seed).history);
         return;
     }
-    for seed in 0..number("WAYLEAVE_SIM_SEEDS").unwrap_or(40) {
+    for seed in 0..number("WAYLEAVE_SIM_SEEDS").unwrap_or(70) {
         let report = run_hand_overs(seed);
         assert!(report.history.contains(" left: "), "seed {seed}: nobody left");
     }

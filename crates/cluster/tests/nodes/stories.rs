@@ -239,6 +239,24 @@ async fn a_node_that_cannot_renew_its_lease_gives_its_shards_up_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn trouble_with_a_shard_is_forgotten_when_the_shard_goes_to_another_node() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    let lost = (0..b.frontier.shards()).map(wayleave_core::ids::ShardId).find(|shard| b.frontier.owns(*shard)).unwrap();
+    b.member.as_ref().unwrap().stand_still(true);
+    world.engine.begin_outage("the store is away");
+    b.frontier.close_shard(lost).await;
+    b.frontier.open_shard(lost, vec![(vec![0], Some(b"what never was there".to_vec()))]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(b.frontier.readiness().unwrap_err().contains("cannot be opened"));
+    world.engine.end_outage();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!b.frontier.owns(lost));
+    assert_eq!(b.frontier.readiness(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
     let world = World::new();
     let (a, b, c) = (world.start().await, world.start().await, world.start().await);
