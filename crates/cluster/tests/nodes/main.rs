@@ -7,5 +7,6 @@
     reason = "helpers of tests may fail loudly"
 )]
 
+mod late_sign;
 mod stories;
 mod support;

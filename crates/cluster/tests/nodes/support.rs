@@ -51,9 +51,13 @@ impl World {
     }
 
     pub async fn start_at(&self, id: NodeId, address: &str) -> Node {
+        self.start_on(self.engine.clone(), id, address).await
+    }
+
+    /// Starts a node that sees the store through an engine of its own.
+    pub async fn start_on(&self, engine: Arc<dyn Engine>, id: NodeId, address: &str) -> Node {
         let runtime = tokio::runtime::Handle::current();
         let line = self.board.line(id);
-        let engine: Arc<dyn Engine> = self.engine.clone();
         let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &runtime, line.clone());
         let options = Options { id, address: address.into(), name: format!("n{}", id.0), ttl: TTL };
         let slot: Arc<std::sync::OnceLock<Arc<Member>>> = Arc::default();

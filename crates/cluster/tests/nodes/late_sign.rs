@@ -1,0 +1,74 @@
+//! A node gives a sign of life just after another one has seen that its time is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use wayleave_core::ids::{Epoch, NodeId, ShardId};
+use wayleave_core::time::Time;
+use wayleave_engine::rows::node;
+use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Memory, Pending, Row, Scan, Value, Write};
+
+use crate::support::{SHARDS, TTL, World};
+
+/// Whoever looks through this sees a dead node, and at once the node is heard of after all.
+struct LateSigns {
+    store: Arc<Memory>,
+    node: NodeId,
+    signs: AtomicU64,
+}
+
+impl LateSigns {
+    async fn give_sign(&self, look: &Look) {
+        let key = node::key(self.node);
+        for row in look.rows.iter().flatten().filter(|row| row.key == key) {
+            let mut alive = node::decode(&row.value).unwrap();
+            if !alive.is_alive(look.now) {
+                alive.expires_at = look.now.after(TTL);
+                let writes = vec![Write { key: key.clone(), value: Some(node::encode(&alive)) }];
+                self.store.commit(Batch { writes, ..Batch::default() }).await.unwrap();
+                self.signs.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Engine for LateSigns {
+    fn now(&self) -> Time {
+        self.store.now()
+    }
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        self.store.own(shard, expects)
+    }
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
+        self.store.get_many(keys)
+    }
+    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
+        self.store.scan_many(scans)
+    }
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        async move {
+            let look = self.store.look(scans).await?;
+            self.give_sign(&look).await;
+            Ok(look)
+        }
+        .boxed()
+    }
+    fn commit(&self, batch: Batch) -> Commit {
+        self.store.commit(batch)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_heard_of_in_the_last_moment_keeps_its_shards() {
+    let world = World::new();
+    let b = world.start().await;
+    let late = Arc::new(LateSigns { store: world.engine.clone(), node: b.id, signs: AtomicU64::new(0) });
+    let a = world.start_on(late.clone(), NodeId(50), "http://node-50").await;
+    world.settle(&[&a, &b]).await;
+    b.member.as_ref().unwrap().stand_still(true);
+    tokio::time::sleep(Duration::from_millis(4 * TTL.0)).await;
+    assert!(late.signs.load(Ordering::Relaxed) > 1, "b was seen dead");
+    assert_eq!(a.owned(), usize::from(SHARDS) / 2, "and yet it was not");
+}
