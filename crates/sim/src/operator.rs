@@ -58,22 +58,7 @@ async fn act(world: &World, chance: &Chance) {
             world.check("an operator's call", &answer);
             world.tell("operator", &format!("block {host} {}", answer.is_ok()));
         }
-        4 | 5 => {
-            let alias = chance.pick(["left", "right"]);
-            let half = |n: &u64| n.is_multiple_of(2) == (alias == "left") && chance.once_in(2);
-            let hosts = (0..HOSTS).filter(half).map(|n| host_name(n).into()).collect::<Vec<HostName>>();
-            let start = world.now();
-            let members = Some(hosts.clone());
-            let answer = world
-                .ask(async |frontier| frontier.set_group(alias.into(), members, PaceChanges::default(), false).await)
-                .await;
-            // A call between nodes whose answer is lost may yet be done, nobody knows when.
-            let unsure = world.fleet.is_some() && answer.is_err();
-            let end = if unsure { Time(u64::MAX) } else { world.now() };
-            world.oracle.borrow_mut().moved(alias, Span { start, end });
-            world.check("an operator's call", &answer);
-            world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
-        }
+        4 | 5 => change_group(world, chance).await,
         6 => {
             let crawl = chance.pick(["DEFAULT", "news"]);
             let changes = CrawlChanges { paused: Change::Set(chance.once_in(2)), ..CrawlChanges::default() };
@@ -90,21 +75,38 @@ async fn act(world: &World, chance: &Chance) {
             world.check("an operator's call", &answer);
             world.tell("operator", &format!("queue {BARE} {}", answer.is_ok()));
         }
-        _ => delete_doomed(world).await,
+        _ => {
+            world.oracle.borrow_mut().deleting("doomed", world.now());
+            let answer = world.ask(async |frontier| frontier.delete_crawl("doomed".into()).await).await;
+            world.oracle.borrow_mut().deleting("doomed", world.now());
+            if world.fleet.is_some() && answer.is_err() {
+                world.oracle.borrow_mut().unsure(world.now());
+            }
+            let mut oracle = world.oracle.borrow_mut();
+            // A host that is forgotten with its last queue takes its settings along.
+            oracle.delays.clear();
+            world.check("an operator's call", &answer);
+            world.tell("operator", &format!("delete crawl {answer:?}"));
+        }
     }
 }
 
-async fn delete_doomed(world: &World) {
-    world.oracle.borrow_mut().deleting("doomed", world.now());
-    let answer = world.ask(async |frontier| frontier.delete_crawl("doomed".into()).await).await;
-    world.oracle.borrow_mut().deleting("doomed", world.now());
-    if world.fleet.is_some() && answer.is_err() {
-        world.oracle.borrow_mut().unsure(world.now());
-    }
-    // A host that is forgotten with its last queue takes its settings along.
-    world.oracle.borrow_mut().delays.clear();
+/// Gives an alias other members.
+async fn change_group(world: &World, chance: &Chance) {
+    let alias = chance.pick(["left", "right"]);
+    let half = |n: &u64| n.is_multiple_of(2) == (alias == "left") && chance.once_in(2);
+    let hosts = (0..HOSTS).filter(half).map(|n| host_name(n).into()).collect::<Vec<HostName>>();
+    let start = world.now();
+    let members = Some(hosts.clone());
+    let answer = world
+        .ask(async |frontier| frontier.set_group(alias.into(), members, PaceChanges::default(), false).await)
+        .await;
+    // A call between nodes whose answer is lost may yet be done, nobody knows when.
+    let unsure = world.fleet.is_some() && answer.is_err();
+    let end = if unsure { Time(u64::MAX) } else { world.now() };
+    world.oracle.borrow_mut().moved(alias, Span { start, end });
     world.check("an operator's call", &answer);
-    world.tell("operator", &format!("delete crawl {answer:?}"));
+    world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
 }
 
 /// Lets everything go on: no pauses, no blocks, small delays.

@@ -15,11 +15,11 @@ use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Memory, P
 use crate::chance::Chance;
 use crate::door::{Life, Pulse};
 
-/// Rows that were changed, by key; none where one was deleted.
-type Pages = BTreeMap<Key, Option<Value>>;
-
 /// The store that is there now.
 pub type Store = Arc<Mutex<Arc<Memory>>>;
+
+/// Rows that are under way, with none for those that go.
+type Own = BTreeMap<Key, Option<Value>>;
 
 /// A way takes less than this.
 const WAY_MS: u64 = 3;
@@ -128,7 +128,7 @@ impl Inner {
     /// Reads what is durable, and on top of it what is under way from here.
     async fn read(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
         self.travel().await?;
-        let own: Vec<BTreeMap<Key, Option<Value>>> = {
+        let own: Vec<Own> = {
             let flights = lock(&self.flights);
             let within = |scan: &Scan| {
                 let range = if scan.from < scan.to {
@@ -140,11 +140,11 @@ impl Inner {
             };
             scans.iter().map(within).collect()
         };
-        let wider = |(scan, own): (&Scan, &BTreeMap<_, _>)| Scan { limit: scan.limit + own.len(), ..scan.clone() };
+        let wider = |(scan, own): (&Scan, &Own)| Scan { limit: scan.limit + own.len(), ..scan.clone() };
         let asked: Vec<Scan> = scans.iter().zip(&own).map(wider).collect();
         let found = self.store().look(&asked).await?.rows;
-        let merge = |((scan, own), rows): ((&Scan, Pages), Vec<Row>)| {
-            let mut all: Pages = rows.into_iter().map(|row| (row.key, Some(row.value))).collect();
+        let merge = |((scan, own), rows): ((&Scan, Own), Vec<Row>)| {
+            let mut all: Own = rows.into_iter().map(|row| (row.key, Some(row.value))).collect();
             all.extend(own);
             let rows = all.into_iter().filter_map(|(key, value)| Some(Row { key, value: value? }));
             rows.take(scan.limit).collect()

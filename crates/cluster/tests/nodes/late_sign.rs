@@ -68,7 +68,9 @@ async fn a_node_that_is_heard_of_in_the_last_moment_keeps_its_shards() {
     let a = world.start_on(late.clone(), NodeId(50), "http://node-50").await;
     world.settle(&[&a, &b]).await;
     b.member.as_ref().unwrap().stand_still(true);
-    tokio::time::sleep(Duration::from_millis(4 * TTL.0)).await;
-    assert!(late.signs.load(Ordering::Relaxed) > 1, "b was seen dead");
-    assert_eq!(a.owned(), usize::from(SHARDS) / 2, "and yet it was not");
+    while late.signs.load(Ordering::Relaxed) < 3 {
+        // At all times: shards that were taken would soon be given back, for b lives.
+        assert_eq!(a.owned(), usize::from(SHARDS) / 2, "b was seen dead and yet it was not");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
