@@ -77,8 +77,8 @@ pub(crate) struct Shared {
     pub leaving: watch::Sender<bool>,
     still: Still,
     pub nudged: Notify,
-    /// What was last seen.
-    pub seen: Mutex<Vec<NodeView>>,
+    /// What was last seen, and when.
+    pub seen: Mutex<(Vec<NodeView>, Option<Instant>)>,
     /// Counts the times that the rows were looked at and acted upon.
     pub passes: watch::Sender<u64>,
 }
@@ -168,10 +168,12 @@ impl Member {
         self.shared.options.id
     }
 
-    /// All nodes, as they were last seen.
+    /// All nodes, as they were last seen; none if that is too long ago to say anything of now.
     #[must_use]
-    pub fn nodes(&self) -> Vec<NodeView> {
-        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn nodes(&self) -> Option<Vec<NodeView>> {
+        let (nodes, at) = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let fresh = at.is_some_and(|at| at.elapsed() < Duration::from_millis(self.shared.options.ttl.0));
+        fresh.then_some(nodes)
     }
 
     /// Whether this node may take itself for alive.
@@ -234,7 +236,7 @@ impl Member {
 
 impl Shared {
     pub fn tell_others(&self, role: Option<&str>) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (seen, _) = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for node in seen.iter().filter(|node| !node.here && node.state != NodeState::Lost) {
             self.network.nudge(node.row.id, role);
         }
@@ -286,6 +288,7 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
             Ok(until) => {
                 deadline = until;
                 shared.frontier.set_sure_until(until);
+                shared.frontier.set_cut_off(false);
                 shared.alive.send_if_modified(|alive| !std::mem::replace(alive, true));
                 next = Instant::now() + interval;
                 if now_leaving != was_leaving {
@@ -299,6 +302,7 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
         }
         if Instant::now() >= deadline && *shared.alive.borrow() {
             tracing::error!("this node has lost its lease; its shards go to others");
+            shared.frontier.set_cut_off(true);
             shared.alive.send_replace(false);
         }
     }

@@ -153,7 +153,8 @@ impl Seats {
             let shared = &self.shared;
             self.listeners.entry(node.id).or_insert_with(|| tokio::spawn(listen(shared.clone(), node.id)));
         }
-        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = views(seen, me);
+        let now = tokio::time::Instant::now();
+        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = (views(seen, me), Some(now));
     }
 
     /// Opens what belongs to this node, closes what does not, and learns where the rest is.

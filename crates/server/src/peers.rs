@@ -1,6 +1,7 @@
 //! What the doors know of other nodes: the service that those call, and the list of them. A process that is alone has
 //! none of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use wayleave_api::Timestamp;
@@ -16,19 +17,25 @@ pub struct Peers {
     id: NodeId,
     secret: u128,
     member: Arc<OnceLock<Arc<Member>>>,
+    leaving: Arc<AtomicBool>,
 }
 
 impl Peers {
     /// Of a node that shows others this secret.
     #[must_use]
     pub fn new(id: NodeId, secret: u128) -> Self {
-        Self { id, secret, member: Arc::default() }
+        Self { id, secret, member: Arc::default(), leaving: Arc::default() }
     }
 
     /// The node has joined.
     pub fn joined(&self, member: Arc<Member>) {
         // A process joins once; a second member would be a second node.
         _ = self.member.set(member);
+    }
+
+    /// The node is on its way out: whoever spreads requests over nodes should send no more.
+    pub fn leaving(&self) {
+        self.leaving.store(true, Ordering::Release);
     }
 
     /// Tells all other nodes that a role has changed.
@@ -51,6 +58,9 @@ impl Peers {
 
     /// Why this node cannot serve, if it cannot.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
+        if self.leaving.load(Ordering::Acquire) {
+            return Some("this node is stopping");
+        }
         match self.member.get() {
             None => Some("this node has not joined the others yet"),
             Some(member) if !member.is_alive() => Some("this node has lost its lease: the store cannot be reached"),
@@ -58,8 +68,9 @@ impl Peers {
         }
     }
 
-    pub(crate) fn nodes(&self) -> Vec<Node> {
-        self.member.get().map(|member| member.nodes().iter().map(node).collect()).unwrap_or_default()
+    /// All nodes; none if the store could not be looked at for long.
+    pub(crate) fn nodes(&self) -> Option<Vec<Node>> {
+        Some(self.member.get()?.nodes()?.iter().map(node).collect())
     }
 }
 

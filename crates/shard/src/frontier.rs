@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Put, PutOutcome, Release, Released, Reservation, Reserve, UrlToFetch};
 use wayleave_core::ids::{NodeId, ShardId, Token};
@@ -25,6 +26,9 @@ use crate::router::{Answer, MOVING, Place, Router, stopping};
 
 /// A release keeps its reservation alive for this long while it stores what was found.
 const RELEASE_TIME: Millis = Millis(30_000);
+
+/// Between two tries to find what nobody could be asked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The frontier as one process sees it: cheap to clone, safe to share.
 #[derive(Clone)]
@@ -125,7 +129,7 @@ impl Frontier {
 
     /// Says until when no other node can own the shards of this one. From then on owners ask the store before they
     /// answer, also where they change nothing: another node may know better.
-    pub fn set_sure_until(&self, until: tokio::time::Instant) {
+    pub fn set_sure_until(&self, until: Instant) {
         self.pulse.set_sure_until(until);
     }
 
@@ -231,16 +235,50 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn reserve(&self, request: Reserve) -> Answer<Vec<Reservation>> {
-        let deadline = tokio::time::Instant::now() + Duration::from_millis(request.wait.0);
+        let deadline = Instant::now() + Duration::from_millis(request.wait.0);
+        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
             // In line before looking, so that nothing that becomes ready meanwhile is missed.
             let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
             let granted = self.reserve_from(&request, &self.pulse.ready(self.now())).await?;
-            let Some(turn) = turn.filter(|_| granted.is_empty()) else { return Ok(granted) };
-            if tokio::time::timeout_at(deadline, turn).await.is_err() {
+            if !granted.is_empty() {
                 return Ok(granted);
             }
+            let unasked = self.unasked();
+            let until = if unasked > 0 { deadline.max(patience) } else { deadline };
+            if Instant::now() >= until {
+                return if unasked > 0 { Err(self.cannot_ask(unasked)) } else { Ok(granted) };
+            }
+            match turn {
+                Some(turn) if unasked == 0 => _ = tokio::time::timeout_at(until, turn).await,
+                _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
+            }
         }
+    }
+
+    /// The shards that nobody can be asked for at the moment: an empty answer would say more than is known.
+    fn unasked(&self) -> usize {
+        let Some(_) = &self.router.links else { return 0 };
+        let silent = |shard: &ShardId| match self.router.place(*shard) {
+            Place::Here(_) => false,
+            Place::There(node) => !self.pulse.hears(node),
+            Place::Nobody => true,
+        };
+        let count = self.all().iter().filter(|shard| silent(shard)).count();
+        if count > 0 {
+            self.router.miss();
+        }
+        count
+    }
+
+    fn cannot_ask(&self, shards: usize) -> Refusal {
+        let why = self.router.why_no_owner();
+        Refusal::Unavailable(format!("nothing is ready in the other shards, and {shards} cannot be asked: {why}"))
+    }
+
+    /// Says whether this node has lost the store: callers hear that instead of what follows from it.
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.router.set_cut_off(cut_off);
     }
 
     /// Reserves groups of these sources, in their order.
@@ -365,7 +403,18 @@ impl Frontier {
             let one = HandOut { crawl, queues: 1, ..request.clone() };
             return self.at_host(host, &Ask::HandOut(one)).await;
         }
-        self.hand_out_from(request, &self.pulse.ready(self.now())).await
+        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        loop {
+            let urls = self.hand_out_from(request.clone(), &self.pulse.ready(self.now())).await?;
+            let unasked = if urls.is_empty() { self.unasked() } else { 0 };
+            if unasked == 0 {
+                return Ok(urls);
+            }
+            if Instant::now() >= patience {
+                return Err(self.cannot_ask(unasked));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Hands out URLs of these sources, in their order.

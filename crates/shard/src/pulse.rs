@@ -200,6 +200,11 @@ impl Pulse {
         self.news.listen()
     }
 
+    /// Whether another node can be heard.
+    pub fn hears(&self, node: NodeId) -> bool {
+        lock(&self.peers).contains_key(&node)
+    }
+
     /// Another node has said something of its shards, or cannot be heard any more.
     pub fn hear(&self, node: NodeId, beat: Option<NodeBeat>) {
         let mut peers = lock(&self.peers);

@@ -53,6 +53,8 @@ pub(crate) struct Router {
     pub forwarded_puts: Arc<Semaphore>,
     /// Which alias a host lives with. Only a hint: an owner refuses a host that is not its own.
     moved: RwLock<HashMap<HostName, Alias>>,
+    /// Whether this node has lost the store.
+    cut_off: AtomicBool,
     /// Whether a move failed half-way or a shard refused a host: the hints are to be asked for again.
     stale: AtomicBool,
 }
@@ -79,6 +81,7 @@ impl Router {
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
             moved: RwLock::default(),
+            cut_off: AtomicBool::new(false),
             stale,
         })
     }
@@ -97,6 +100,19 @@ impl Router {
             *slot = place;
         }
         self.changed.ring();
+    }
+
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.cut_off.store(cut_off, Ordering::Release);
+    }
+
+    /// Why a shard has no owner that can be asked.
+    pub fn why_no_owner(&self) -> &'static str {
+        if self.cut_off.load(Ordering::Acquire) {
+            "this node cannot reach the store, and others may own its shards by now"
+        } else {
+            "it has no owner that can be reached at the moment; it is changing hands, or its node is lost"
+        }
     }
 
     /// An owner was looked for where it is not.
@@ -165,11 +181,21 @@ impl Router {
         ask: Ask,
         patience: Duration,
     ) -> Answer<T> {
+        let looks = ask.only_looks();
+        let answer = self.ask_owner(shard, ask, patience).await;
+        match answer {
+            // What changes nothing has no outcome that could be unknown.
+            Err(Refusal::OutcomeUnknown(why)) if looks => Err(Refusal::Unavailable(why)),
+            answer => answer.and_then(T::try_from),
+        }
+    }
+
+    async fn ask_owner(&self, shard: ShardId, ask: Ask, patience: Duration) -> Answer<Told> {
         if shard.0 >= self.shards() {
             return Err(Refusal::NotCurrent);
         }
         if self.links.is_none() {
-            return self.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping())).and_then(T::try_from);
+            return self.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping()));
         }
         let deadline = Instant::now() + patience;
         let mut changes = self.changes();
@@ -177,11 +203,11 @@ impl Router {
             changes.mark_unchanged();
             match self.ask_once(shard, ask.clone()).await {
                 Err(Refusal::Elsewhere) => {}
-                answer => return answer.and_then(T::try_from),
+                answer => return answer,
             }
             self.miss();
             if !changed_before(&mut changes, deadline).await {
-                return Err(Refusal::Unavailable(format!("shard {} has no owner at the moment", shard.0)));
+                return Err(Refusal::Unavailable(format!("shard {}: {}", shard.0, self.why_no_owner())));
             }
         }
     }

@@ -218,7 +218,7 @@ impl Fleet {
             if let Err(trouble) = node.door.frontier.readiness() {
                 return Some(format!("node {}: {trouble}", node.id));
             }
-            let seen = node.member.nodes();
+            let seen = node.member.nodes().unwrap_or_default();
             let alive: Vec<_> = seen.iter().filter(|other| other.state == NodeState::Alive).collect();
             let itself = alive.iter().find(|other| other.here).map(|other| other.shards);
             if alive.len() != NODES || itself != Some(owned) {

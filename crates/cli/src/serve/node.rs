@@ -46,8 +46,11 @@ pub async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::H
     peers.joined(member.clone());
     announce(settings, address, &place, shards);
     signals.first().await;
-    // Requests are still served, by the new owners, while the shards are handed over.
+    // Requests are still served, by the new owners, while the shards are handed over and for the time that was asked for.
+    peers.leaving();
+    let drained = tokio::time::sleep(Duration::from_millis(settings.drain_ms));
     member.leave(LEAVING).await;
+    drained.await;
     _ = stop.send(());
     _ = serving.await;
     tracing::info!("stopped");
@@ -57,12 +60,25 @@ pub async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::H
 /// The address at which other nodes reach this one.
 fn reachable(settings: &Settings, bound: SocketAddr) -> Result<String, Usage> {
     match &settings.advertise {
-        Some(address) => Ok(address.clone()),
+        Some(address) => check_advertised(address),
         None if bound.ip().is_unspecified() => Err(Usage(format!(
             "other nodes cannot reach {bound}: say with --advertise HOST:PORT where this node is found"
         ))),
         None => Ok(bound.to_string()),
     }
+}
+
+fn check_advertised(address: &str) -> Result<String, Usage> {
+    let wrong = |why: &str| Usage(format!("--advertise {address}: {why}; say HOST:PORT as other nodes reach this one"));
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("it names no port"))?;
+    if port.parse::<u16>().ok().filter(|port| *port > 0).is_none() {
+        return Err(wrong("its port is not a number from 1 to 65535"));
+    }
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    if host.is_empty() || ip.is_ok_and(|ip| ip.is_unspecified()) {
+        return Err(wrong("it names no host"));
+    }
+    Ok(address.to_owned())
 }
 
 fn host_name() -> String {
@@ -74,4 +90,20 @@ fn random() -> anyhow::Result<u128> {
     getrandom::fill(&mut bytes)
         .map_err(|error| anyhow::anyhow!("the operating system gives no random bits: {error}"))?;
     Ok(u128::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_that_others_can_call_are_advertised() {
+        for good in ["node-1:7071", "10.0.0.7:1", "[fd00::7]:7071"] {
+            assert_eq!(check_advertised(good).unwrap(), good);
+        }
+        for bad in ["foo", "foo:", "foo:0", "foo:99999", ":7071", "0.0.0.0:7071", "[::]:7071"] {
+            let error = check_advertised(bad).unwrap_err().to_string();
+            assert!(error.contains(bad) && error.contains("HOST:PORT"), "{error}");
+        }
+    }
 }

@@ -101,7 +101,7 @@ pub struct Args {
     /// What keeps the data: fjall (a folder), memory (for trials), or the URL of a PostgreSQL database that several nodes
     /// share; rather in the environment if it holds a password [default: fjall]
     #[arg(long, env = "WAYLEAVE_ENGINE", value_name = "ENGINE", hide_env_values = true)]
-    pub engine: Option<EngineKind>,
+    pub engine: Option<String>,
     /// Number of shards of a new store; fixed from then on [default: 16, with PostgreSQL 256]
     #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub shards: Option<u16>,
@@ -120,6 +120,10 @@ pub struct Args {
     /// A node that is not heard of for this long is replaced by the others, in milliseconds [default: 10000]
     #[arg(long, env = "WAYLEAVE_NODE_TTL_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=600_000))]
     pub node_ttl_ms: Option<u64>,
+    /// After SIGTERM a node of several answers for so long after it has handed its shards over, in milliseconds, with
+    /// /readyz at 503: time for a load balancer to notice [default: 0]
+    #[arg(long, env = "WAYLEAVE_DRAIN_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub drain_ms: Option<u64>,
     /// Memory for blocks of the data folder that were read, in MiB [default: 32]
     #[arg(long, env = "WAYLEAVE_CACHE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub cache_mb: Option<u64>,
@@ -146,6 +150,7 @@ struct File {
     advertise: Option<String>,
     node: Option<String>,
     node_ttl_ms: Option<u64>,
+    drain_ms: Option<u64>,
     cache_mb: Option<u64>,
     log: Option<LogForm>,
     log_level: Option<String>,
@@ -172,6 +177,8 @@ pub struct Settings {
     pub node: Option<String>,
     /// A node that is not heard of for this long is replaced.
     pub node_ttl_ms: u64,
+    /// A node that was stopped answers for so long after it has handed its shards over.
+    pub drain_ms: u64,
     /// Memory for blocks that were read, in MiB.
     pub cache_mb: u64,
     /// Form of the log.
@@ -192,7 +199,11 @@ impl Settings {
 
     fn merge(args: Args, file: File) -> anyhow::Result<Self> {
         let shards = args.shards.or(file.shards);
-        let engine = args.engine.or(file.engine).unwrap_or_default();
+        let engine = match args.engine {
+            // Not by clap, which would print the value: it may hold a password.
+            Some(text) => text.parse().map_err(|why| Usage(format!("--engine or WAYLEAVE_ENGINE: {why}")))?,
+            None => file.engine.unwrap_or_default(),
+        };
         let usual = if matches!(engine, EngineKind::Postgres(_)) { 256 } else { 16 };
         let settings = Self {
             listen: args.listen.or(file.listen).unwrap_or(wayleave_server::Config::default().listen),
@@ -204,6 +215,7 @@ impl Settings {
             advertise: args.advertise.or(file.advertise),
             node: args.node.or(file.node),
             node_ttl_ms: args.node_ttl_ms.or(file.node_ttl_ms).unwrap_or(10_000),
+            drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
             cache_mb: args.cache_mb.or(file.cache_mb).unwrap_or(32),
             log: args.log.or(file.log).unwrap_or_default(),
             log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),
@@ -245,7 +257,12 @@ fn read_file(path: &Path) -> anyhow::Result<File> {
 }
 
 fn parse_file(text: &str, path: &Path) -> anyhow::Result<File> {
-    let wrong = |error: toml::de::Error| Usage(format!("settings file {}: {error}", path.display()));
+    // The line itself is not repeated: it may hold a password.
+    let wrong = |error: toml::de::Error| {
+        let line =
+            error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
+        Usage(format!("settings file {}, line {line}: {}", path.display(), error.message()))
+    };
     Ok(toml::from_str(text).map_err(wrong)?)
 }
 

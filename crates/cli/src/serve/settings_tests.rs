@@ -69,3 +69,18 @@ fn a_file_that_is_not_there_is_named() {
     let error = format!("{:#}", Settings::from_args(missing).expect_err("missing"));
     assert!(error.contains("/nonexistent/wayleave.toml"), "{error}");
 }
+
+#[test]
+fn a_mistyped_engine_is_refused_without_its_password() {
+    let from_flag = usage(Settings::merge(args(&["--engine", "posgres://u:hunter2@h/d"]), File::default()));
+    let from_file = usage(file("listen = '127.0.0.1:1'\nengine = 'mysql://u:hunter2@h/d'\n"));
+    let torn = usage(file("engine = 'postgres://u:hunter2@h/d\n"));
+    for error in [&from_flag, &from_file, &torn] {
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    assert!(from_flag.contains("WAYLEAVE_ENGINE") && from_flag.contains("postgres://"), "{from_flag}");
+    assert!(from_file.contains("sample.toml, line 2") && from_file.contains("engine"), "{from_file}");
+    let right = Settings::merge(args(&["--engine", "postgres://u:hunter2@h/d"]), File::default()).unwrap();
+    assert!(!format!("{right:?}").contains("hunter2"));
+    assert_eq!(right.shards, 256);
+}

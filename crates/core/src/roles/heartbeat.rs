@@ -100,6 +100,10 @@ fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result
 /// while its row is still the last one: nobody was primary since, not even by a store that has been replaced.
 fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     let (now, candidate) = (facts.now, &ask.candidate);
+    if ask.token.is_some() && ask.token == row.released {
+        // A heartbeat that was overtaken by its own release: who let go must not be made primary by it.
+        return Err(Refusal::NotTheTerm { role: facts.role.to_string() });
+    }
     let quiet = row.quiet_until > now;
     let live = row.live(now);
     if let Some(term) = row.term.as_ref().filter(|term| term.holder.uuid == candidate.uuid) {

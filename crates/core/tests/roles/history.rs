@@ -55,7 +55,7 @@ fn beat(
 ) -> Result<(), TestCaseError> {
     let now = world.facts.now;
     let uuid = format!("c{who}");
-    let known = world.tokens.get(&uuid).copied();
+    let known = world.token_of(&uuid);
     let token = own.and_then(|own| if own { known } else { Some(Token([255; 16])) });
     let told = world.beat_with(Candidate { ready, priority, ..candidate(&uuid) }, token);
     match (&told, model.alive(now)) {
@@ -140,7 +140,7 @@ fn run_with_losses(steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Beat(who, own, ready, priority) => {
                 let uuid = format!("c{who}");
                 let token =
-                    own.and_then(|own| if own { world.tokens.get(&uuid).copied() } else { Some(Token([255; 16])) });
+                    own.and_then(|own| if own { world.token_of(&uuid) } else { Some(Token([255; 16])) });
                 let asker = Candidate { ready: *ready, priority: *priority, ..candidate(&uuid) };
                 drop(world.beat_with(asker, token));
             }

@@ -134,6 +134,18 @@ fn a9_a_release_frees_the_role_at_once_and_only_for_its_own_term() {
 }
 
 #[test]
+fn a9_a_heartbeat_that_its_own_release_overtook_makes_nobody_primary() {
+    let mut world = World::new();
+    world.beat("a").unwrap();
+    let token = world.tokens["a"];
+    world.release("a", Some(token)).unwrap();
+    let late = world.beat_with(candidate("a"), Some(token)).unwrap_err();
+    assert!(matches!(late, Refusal::NotTheTerm { .. }), "{late}");
+    let again = world.beat_with(candidate("a"), None).unwrap();
+    assert_eq!((again.outcome, again.epoch), (Outcome::Acquired, Epoch(2)), "it may stand again, as anybody");
+}
+
+#[test]
 fn a11_the_mode_is_kept_and_handed_out() {
     use wayleave_core::roles::{Mode, RoleChanges};
     use wayleave_core::settings::Change;

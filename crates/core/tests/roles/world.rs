@@ -112,9 +112,14 @@ impl World {
     }
 
     /// A heartbeat with the token that the candidate remembers.
+    /// What a candidate sends along: who has let go stands again as anybody.
+    pub fn token_of(&self, uuid: &str) -> Option<Token> {
+        let released = self.facts.row.as_ref().and_then(|row| row.released);
+        self.tokens.get(uuid).copied().filter(|token| Some(*token) != released)
+    }
+
     pub fn beat(&mut self, uuid: &str) -> Result<Answer, Refusal> {
-        let token = self.tokens.get(uuid).copied();
-        self.beat_with(candidate(uuid), token)
+        self.beat_with(candidate(uuid), self.token_of(uuid))
     }
 
     pub fn release(&mut self, uuid: &str, token: Option<Token>) -> Result<Released, Refusal> {

@@ -45,7 +45,7 @@ pub async fn list_crawls(frontier: &Frontier) -> Result<StringList, Status> {
 
 /// Answers a ListNodes call: `host:port` of every node that lives, sorted. Each of them answers for all.
 pub fn list_nodes(nodes: &Nodes) -> StringList {
-    let others = nodes.peers.as_ref().map(Peers::nodes).unwrap_or_default();
+    let others = nodes.peers.as_ref().and_then(Peers::nodes).unwrap_or_default();
     let living = others.into_iter().filter(|node| node.state != NodeState::Lost);
     let address = |node: Node| node.address.trim_start_matches("http://").to_owned();
     let mut values: Vec<String> = living.map(address).collect();

@@ -3,15 +3,22 @@
 use axum::Json;
 use axum::extract::State;
 use wayleave_api::nodes::{Node, NodeState, Nodes};
+use wayleave_api::{Code, Problem};
 
 use crate::http::app::App;
+use crate::http::refused::Refused;
 
 /// All nodes, with what they own; a server that is alone tells of itself.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = 200, description = "The nodes.", body = Nodes)))]
-pub async fn list_nodes(State(app): State<App>) -> Json<Nodes> {
+pub async fn list_nodes(State(app): State<App>) -> Result<Json<Nodes>, Refused> {
     let shards = app.frontier.shards();
-    let nodes = app.peers.as_ref().map_or_else(|| vec![alone(&app)], |peers| peers.nodes());
-    Json(Nodes { nodes, shards })
+    let unknown =
+        || Problem::new(Code::Unavailable, "the store cannot be reached, so nobody can say who lives; try again");
+    let nodes = match &app.peers {
+        Some(peers) => peers.nodes().ok_or_else(unknown)?,
+        None => vec![alone(&app)],
+    };
+    Ok(Json(Nodes { nodes, shards }))
 }
 
 fn alone(app: &App) -> Node {
