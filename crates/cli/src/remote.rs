@@ -7,7 +7,7 @@ use wayleave_client::{Client, Error, Retry};
 /// Arguments of every command that speaks to a server.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RemoteArgs {
-    /// Address of the server
+    /// Address of the server, or of several nodes with commas between them: the next one is asked when one does not answer
     #[arg(
         long,
         global = true,

@@ -70,3 +70,20 @@ async fn a_term_survives_the_death_of_the_server() {
     let renewed = client.heartbeat("indexer", &again, PATIENCE).await.unwrap();
     assert_eq!((renewed.primary, renewed.epoch), (true, told.epoch));
 }
+
+#[tokio::test]
+async fn a_wait_in_vain_has_an_exit_code_and_a_long_one_is_allowed() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let show = |more: &[&str]| server.run(&[&["roles", "show", "indexer"], more].concat());
+    assert!(show(&[]).ok().contains("nobody has held"));
+    let vain = show(&["--wait", "20ms"]);
+    assert_eq!((vain.code, vain.err.as_str()), (3, "error: indexer has no primary after 20 ms\n"));
+    assert!(vain.out.contains("nobody has held"), "{}", vain.out);
+    show(&["--wait", "2m", "--vacancy"]).ok();
+    Client::new(&server.url).unwrap().heartbeat("indexer", &candidate("a"), PATIENCE).await.unwrap();
+    show(&["--wait", "7d"]).ok();
+    assert_eq!(show(&["--wait", "20ms", "--min-epoch", "2"]).code, 3);
+    assert_eq!(show(&["--wait", "20ms", "--vacancy"]).code, 3);
+    show(&["--min-epoch", "2"]).ok();
+}

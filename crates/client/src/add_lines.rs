@@ -13,6 +13,7 @@ use wayleave_api::urls::{AddCounts, AddResult, AddStatus, AddUrlsQuery, AddUrlsS
 
 use crate::call::Call;
 use crate::lines::{TooLong, lines};
+use crate::servers::Here;
 use crate::window::{Broken, Payload, Window, drive};
 use crate::{Client, Error};
 
@@ -77,39 +78,51 @@ impl Client {
         &self,
         crawl: Option<&str>,
         receiver: mpsc::Receiver<(u64, Bytes)>,
+        on_result: impl FnMut(u64, AddResult),
+    ) -> Result<(), Broken> {
+        let here = self.here();
+        let sent = self.send_lines_to(&here, crawl, receiver, on_result).await;
+        sent.map_err(|(error, retry_after)| (here.failed(error), retry_after))
+    }
+
+    async fn send_lines_to(
+        &self,
+        here: &Here,
+        crawl: Option<&str>,
+        receiver: mpsc::Receiver<(u64, Bytes)>,
         mut on_result: impl FnMut(u64, AddResult),
     ) -> Result<(), Broken> {
         let query = AddUrlsQuery { crawl: crawl.map(str::to_owned), results: None };
         let call =
             Call::new(Method::POST, self.url(&["urls"])).query(&self.http, &query).map_err(|error| (error, None))?;
         let order = Order::default();
-        let request = self.http.post(call.url().clone()).header(header::CONTENT_TYPE, "application/x-ndjson");
+        let request = self.http.post(here.place(call.url())).header(header::CONTENT_TYPE, "application/x-ndjson");
         let response = request.body(body(receiver, order.clone())).send().await;
-        let response = self.accepted(response.map_err(|error| (self.not_answered(&error), None))?).await?;
+        let response = here.accepted(response.map_err(|error| (here.not_answered(&error), None))?).await?;
         let cut = |error: Cut| match error {
-            Cut::Body(error) => (self.not_answered(&error), None),
-            Cut::Line(error) => (self.bad_answer(&error), None),
+            Cut::Body(error) => (here.not_answered(&error), None),
+            Cut::Line(error) => (here.bad_answer(&error), None),
         };
         let mut results = std::pin::pin!(lines(response.bytes_stream().map_err(Cut::Body).boxed()));
         while let Some(line) = results.next().await {
             let line = line.map_err(cut)?;
             let Ok(result) = serde_json::from_slice::<AddResult>(&line) else {
                 let summary = serde_json::from_slice::<AddUrlsSummary>(&line);
-                summary.map_err(|error| (self.bad_answer(&error), None))?;
+                summary.map_err(|error| (here.bad_answer(&error), None))?;
                 let missing = lock(&order).len();
-                return if missing == 0 { Ok(()) } else { Err((self.too_few(missing), None)) };
+                return if missing == 0 { Ok(()) } else { Err((too_few(here, missing), None)) };
             };
             let number = lock(&order).pop_front();
-            let number = number.ok_or_else(|| (self.bad_answer(&"it has more results than lines were sent"), None))?;
+            let number = number.ok_or_else(|| (here.bad_answer(&"it has more results than lines were sent"), None))?;
             on_result(number, result);
         }
         // The end without a summary: the server stopped in the middle.
-        Err((Error::Lost { server: self.server().to_owned(), cause: "the results ended early".to_owned() }, None))
+        Err((Error::Lost { server: here.name(), cause: "the results ended early".to_owned() }, None))
     }
+}
 
-    fn too_few(&self, missing: usize) -> Error {
-        self.bad_answer(&format_args!("{missing} lines have no result"))
-    }
+fn too_few(here: &Here, missing: usize) -> Error {
+    here.bad_answer(&format_args!("{missing} lines have no result"))
 }
 
 /// What can go wrong with the results.

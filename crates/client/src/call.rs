@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use reqwest::{Method, Response, StatusCode, Url, header};
+use reqwest::{Method, Url, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use wayleave_api::{Code, Problem};
 
 use crate::client::Client;
 use crate::error::{Error, root_cause};
+use crate::servers::Here;
 
 /// Time for an answer that does not wait on purpose.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What is shown of an answer that is not a problem.
-const TEXT_SHOWN: usize = 200;
 
 /// When a call may be sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,48 +114,19 @@ impl Client {
     }
 
     async fn attempt<T: DeserializeOwned>(&self, call: &Call) -> Result<T, (Error, Option<Duration>)> {
-        let mut request = self.http.request(call.method.clone(), call.url.clone()).timeout(call.timeout);
+        let here = self.here();
+        self.attempt_at(&here, call).await.map_err(|(error, retry_after)| (here.failed(error), retry_after))
+    }
+
+    async fn attempt_at<T: DeserializeOwned>(&self, here: &Here, call: &Call) -> Result<T, (Error, Option<Duration>)> {
+        let mut request = self.http.request(call.method.clone(), here.place(&call.url)).timeout(call.timeout);
         if let Some(body) = &call.body {
             request = request.header(header::CONTENT_TYPE, "application/json").body(body.clone());
         }
-        let response = request.send().await.map_err(|error| (self.not_answered(&error), None))?;
-        let response = self.accepted(response).await?;
-        let body = response.bytes().await.map_err(|error| (self.not_answered(&error), None))?;
+        let response = request.send().await.map_err(|error| (here.not_answered(&error), None))?;
+        let response = here.accepted(response).await?;
+        let body = response.bytes().await.map_err(|error| (here.not_answered(&error), None))?;
         let body: &[u8] = if body.is_empty() { b"null" } else { &body };
-        serde_json::from_slice(body).map_err(|error| (self.bad_answer(&error), None))
-    }
-
-    /// The response, if its status says that the request was carried out; else the problem in it.
-    pub(crate) async fn accepted(&self, response: Response) -> Result<Response, (Error, Option<Duration>)> {
-        let status = response.status();
-        if status.is_success() {
-            return Ok(response);
-        }
-        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|secs| secs.parse().ok()).map(Duration::from_secs);
-        let body = response.bytes().await.map_err(|error| (self.not_answered(&error), None))?;
-        let problem = serde_json::from_slice(&body).unwrap_or_else(|_| foreign(status, &body));
-        Err((Error::Refused(Box::new(problem)), retry_after))
-    }
-
-    /// No answer: was the request sent or not?
-    pub(crate) fn not_answered(&self, error: &reqwest::Error) -> Error {
-        let (server, cause) = (self.server().to_owned(), root_cause(error));
-        if error.is_connect() { Error::Unreachable { server, cause } } else { Error::Lost { server, cause } }
-    }
-
-    pub(crate) fn bad_answer(&self, cause: &dyn std::fmt::Display) -> Error {
-        Error::BadAnswer { server: self.server().to_owned(), cause: cause.to_string() }
-    }
-}
-
-/// A refusal that is no problem of ours: something stands between us and the server, or it is none.
-fn foreign(status: StatusCode, body: &[u8]) -> Problem {
-    let text: String = String::from_utf8_lossy(body).chars().take(TEXT_SHOWN).collect();
-    let detail = format!("the server answered with status {status} and no problem: {text}");
-    Problem {
-        status: status.as_u16(),
-        code: format!("http_{}", status.as_u16()),
-        ..Problem::new(Code::Internal, detail)
+        serde_json::from_slice(body).map_err(|error| (here.bad_answer(&error), None))
     }
 }

@@ -1,40 +1,38 @@
-//! The handle: an address, a pool of connections, and how patient to be.
+//! The handle: addresses, a pool of connections, and how patient to be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
 
 use crate::error::{Error, root_cause};
 use crate::retry::Retry;
+use crate::servers::{Here, Servers};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client of one server; cheap to clone.
+/// A client of one server, or of several nodes of the same service; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) http: reqwest::Client,
-    pub(crate) base: Url,
+    servers: Arc<Servers>,
     pub(crate) retry: Retry,
 }
 
 impl Client {
-    /// A client of the server at `base_url`, such as `http://127.0.0.1:7071`. Nothing is sent yet.
+    /// A client of the server at `addresses`, such as `http://127.0.0.1:7071`, or of several nodes, with commas between
+    /// them; `host:port` is enough. Calls go to one of them until it cannot be reached, does not answer in time or says that
+    /// it is unavailable; the next attempt or call, also of a clone, then goes to the next one. Nothing is sent yet.
     ///
     /// # Errors
-    /// If the text is not an http address.
-    pub fn new(base_url: &str) -> Result<Self, Error> {
-        let wrong = |cause: String| Error::BadAddress { address: base_url.to_owned(), cause };
-        let base = Url::parse(base_url).map_err(|error| wrong(error.to_string()))?;
-        if base.scheme() != "http" {
-            return Err(wrong(format!("the scheme is '{}', only http is spoken", base.scheme())));
-        }
-        if base.cannot_be_a_base() || base.host_str().is_none_or(str::is_empty) {
-            return Err(wrong("it names no host".to_owned()));
-        }
+    /// If one of them is not an http address.
+    pub fn new(addresses: &str) -> Result<Self, Error> {
+        let servers = Arc::new(Servers::parse(addresses)?);
         // The server is one's own: a proxy for the web must not come between, above all not between long polls.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build();
-        let http = http.map_err(|error| wrong(root_cause(&error)))?;
-        Ok(Self { http, base, retry: Retry::default() })
+        let http =
+            http.map_err(|error| Error::BadAddress { address: addresses.to_owned(), cause: root_cause(&error) })?;
+        Ok(Self { http, servers, retry: Retry::default() })
     }
 
     /// The same client with another patience.
@@ -44,39 +42,19 @@ impl Client {
         self
     }
 
-    /// The server's address.
+    /// The address that the next call goes to.
     #[must_use]
     pub fn server(&self) -> &str {
-        self.base.as_str().trim_end_matches('/')
+        self.servers.current()
     }
 
-    /// The address of a call; parts are encoded as needed.
+    /// The server that an attempt which starts now goes to.
+    pub(crate) fn here(&self) -> Here {
+        Here::now(&self.servers)
+    }
+
+    /// The address of a call, still without its server.
     pub(crate) fn url(&self, parts: &[&str]) -> Url {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push("v1").extend(parts);
-        }
-        url
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_in_paths_are_encoded() {
-        let client = Client::new("http://127.0.0.1:7071").unwrap();
-        assert_eq!(client.url(&["hosts", "a/b c?d"]).as_str(), "http://127.0.0.1:7071/v1/hosts/a%2Fb%20c%3Fd");
-        let below = Client::new("http://example.com/frontier/").unwrap();
-        assert_eq!(below.url(&["stats"]).as_str(), "http://example.com/frontier/v1/stats");
-    }
-
-    #[test]
-    fn an_address_that_cannot_be_used_is_refused_with_the_remedy() {
-        for address in ["", "127.0.0.1:7071", "https://example.com", "unix:/x", "http://"] {
-            let error = Client::new(address).expect_err(address).to_string();
-            assert!(error.contains("http://127.0.0.1:7071"), "{error}");
-        }
+        self.servers.url(parts)
     }
 }

@@ -70,6 +70,15 @@ impl Error {
         matches!(self, Self::Lost { .. }) || self.code() == Some(Code::OutcomeUnknown)
     }
 
+    /// Whether it says something of the one server that was asked: another one may do better.
+    pub(crate) fn is_of_one_server(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Lost { .. } => true,
+            Self::Refused(problem) => matches!(problem.status, 502..=504),
+            _ => false,
+        }
+    }
+
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {

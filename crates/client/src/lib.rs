@@ -18,6 +18,7 @@ mod put_items;
 mod reservations;
 mod retry;
 mod roles;
+mod servers;
 mod stats;
 mod urls;
 mod window;

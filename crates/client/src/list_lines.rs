@@ -31,15 +31,15 @@ impl Client {
         query: &ListUrlsQuery,
     ) -> Result<impl Stream<Item = Result<Url, Error>> + use<>, Error> {
         let call = Call::new(Method::GET, self.url(&["urls"])).query(&self.http, query)?;
-        let request = self.http.get(call.url().clone()).header(header::ACCEPT, "application/x-ndjson");
-        let response = request.send().await.map_err(|error| self.not_answered(&error))?;
-        let response = self.accepted(response).await.map_err(|(error, _)| error)?;
-        let client = self.clone();
+        let here = self.here();
+        let request = self.http.get(here.place(call.url())).header(header::ACCEPT, "application/x-ndjson");
+        let response = request.send().await.map_err(|error| here.failed(here.not_answered(&error)))?;
+        let response = here.accepted(response).await.map_err(|(error, _)| here.failed(error))?;
         let body = response.bytes_stream().map_err(Broken::Cut).boxed();
         Ok(lines(body).map(move |line| match line {
-            Ok(line) => serde_json::from_slice(&line).map_err(|error| client.bad_answer(&error)),
-            Err(Broken::Cut(error)) => Err(client.not_answered(&error)),
-            Err(Broken::Line(error)) => Err(client.bad_answer(&error)),
+            Ok(line) => serde_json::from_slice(&line).map_err(|error| here.bad_answer(&error)),
+            Err(Broken::Cut(error)) => Err(here.failed(here.not_answered(&error))),
+            Err(Broken::Line(error)) => Err(here.bad_answer(&error)),
         }))
     }
 }

@@ -10,6 +10,7 @@ use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
 
 use crate::error::root_cause;
+use crate::servers::Here;
 use crate::window::{Broken, Payload, Window, drive};
 use crate::{Client, Error};
 
@@ -64,12 +65,8 @@ impl Client {
     /// # Errors
     /// If the server cannot be reached.
     pub async fn urlfrontier(&self) -> Result<UrlFrontierClient<Channel>, Error> {
-        let server = self.server().to_owned();
-        let endpoint = Endpoint::from_shared(server.clone())
-            .map_err(|error| Error::BadAddress { address: server.clone(), cause: error.to_string() })?;
-        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect().await;
-        let channel = channel.map_err(|error| Error::Unreachable { server, cause: root_cause(&error) })?;
-        Ok(UrlFrontierClient::new(channel))
+        let here = self.here();
+        door(&here).await.map_err(|error| here.failed(error))
     }
 
     /// Puts items in any number. Each comes with a tag, which comes back with its status; the item's own ID is not kept.
@@ -105,37 +102,55 @@ impl Client {
     async fn send_items(
         &self,
         receiver: mpsc::Receiver<(u64, UrlItem)>,
-        mut on_ack: impl FnMut(u64, Ack),
+        on_ack: impl FnMut(u64, Ack),
     ) -> Result<(), Broken> {
-        let items = futures::stream::unfold(receiver, |mut receiver| async {
-            let (number, mut item) = receiver.recv().await?;
-            item.id = number.to_string();
-            Some((item, receiver))
-        });
-        let mut door = self.urlfrontier().await.map_err(|error| (error, None))?;
-        let answer = door.put_urls(items.boxed()).await.map_err(|status| (self.refused_call(&status), None))?;
-        let mut acks = answer.into_inner();
-        while let Some(ack) = acks.message().await.map_err(|status| (self.refused_call(&status), None))? {
-            let number = ack.id.parse();
-            let number = number.map_err(|_| (self.bad_answer(&"an acknowledgement has a foreign ID"), None))?;
-            on_ack(number, ack.status());
-        }
-        Ok(())
+        let here = self.here();
+        send_items_to(&here, receiver, on_ack).await.map_err(|error| (here.failed(error), None))
     }
 
     /// The error that a gRPC status stands for.
     #[must_use]
     pub fn refused_call(&self, status: &tonic::Status) -> Error {
-        let server = self.server().to_owned();
-        match status.code() {
-            tonic::Code::Unavailable
-            | tonic::Code::Unknown
-            | tonic::Code::Cancelled
-            | tonic::Code::ResourceExhausted => Error::Lost { server, cause: status.message().to_owned() },
-            tonic::Code::Unimplemented => {
-                Error::BadAnswer { server, cause: "it does not serve URLFrontier".to_owned() }
-            }
-            code => Error::BadAnswer { server, cause: format!("{code:?}: {}", status.message()) },
+        refused(&self.here(), status)
+    }
+}
+
+async fn door(here: &Here) -> Result<UrlFrontierClient<Channel>, Error> {
+    let server = here.name();
+    let endpoint = Endpoint::from_shared(server.clone())
+        .map_err(|error| Error::BadAddress { address: server.clone(), cause: error.to_string() })?;
+    let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect().await;
+    let channel = channel.map_err(|error| Error::Unreachable { server, cause: root_cause(&error) })?;
+    Ok(UrlFrontierClient::new(channel))
+}
+
+async fn send_items_to(
+    here: &Here,
+    receiver: mpsc::Receiver<(u64, UrlItem)>,
+    mut on_ack: impl FnMut(u64, Ack),
+) -> Result<(), Error> {
+    let items = futures::stream::unfold(receiver, |mut receiver| async {
+        let (number, mut item) = receiver.recv().await?;
+        item.id = number.to_string();
+        Some((item, receiver))
+    });
+    let mut door = door(here).await?;
+    let answer = door.put_urls(items.boxed()).await.map_err(|status| refused(here, &status))?;
+    let mut acks = answer.into_inner();
+    while let Some(ack) = acks.message().await.map_err(|status| refused(here, &status))? {
+        let number = ack.id.parse().map_err(|_| here.bad_answer(&"an acknowledgement has a foreign ID"))?;
+        on_ack(number, ack.status());
+    }
+    Ok(())
+}
+
+fn refused(here: &Here, status: &tonic::Status) -> Error {
+    let server = here.name();
+    match status.code() {
+        tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled | tonic::Code::ResourceExhausted => {
+            Error::Lost { server, cause: status.message().to_owned() }
         }
+        tonic::Code::Unimplemented => Error::BadAnswer { server, cause: "it does not serve URLFrontier".to_owned() },
+        code => Error::BadAnswer { server, cause: format!("{code:?}: {}", status.message()) },
     }
 }

@@ -1,9 +1,13 @@
 //! `roles`: who is primary, who stands by; list, show, set, step-down, release, delete.
 
+use std::time::{Duration, Instant};
+
 use wayleave_api::roles::{GetRoleQuery, Mode, Released, Role, SetRoleRequest, WaitFor};
+use wayleave_core::limits;
 
 use super::ListArgs;
 use super::pace::patch;
+use crate::exit::{self, Ended};
 use crate::output::{self, Table, or_dash, relative, span};
 use crate::remote::Remote;
 use crate::values;
@@ -25,7 +29,7 @@ releases the role or misses a term's length of heartbeats. Every change of prima
 Examples:
   wayleave roles                                 all roles, with primary and standbys
   wayleave roles show indexer                    one role, and why it has no primary
-  wayleave roles show indexer --wait 30s         wait for a primary
+  wayleave roles show indexer --wait 30s         wait for a primary; exit code 3 if there is none then
   wayleave roles set indexer --ttl 10s           how long a primary may be silent
   wayleave roles step-down indexer               ask the primary to let go, as before a deploy";
 
@@ -60,13 +64,13 @@ live as their interval. A living term keeps what it was promised; another time t
 struct ShowArgs {
     /// The role
     role: String,
-    /// Wait up to this long for a primary
+    /// Wait up to this long for a primary; exit code 3 if there is none then
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     wait: Option<u64>,
     /// A primary of a lower epoch does not count
     #[arg(long, value_name = "EPOCH")]
     min_epoch: Option<u64>,
-    /// With --wait, wait for the end of the present term instead
+    /// With --wait, wait for the end of the present term instead; exit code 3 if it has not ended
     #[arg(long, requires = "wait")]
     vacancy: bool,
 }
@@ -110,7 +114,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match args.command.unwrap_or(Command::List(args.list)) {
         Command::List(args) => list(remote, &args).await,
-        Command::Show(args) => show(remote, &client.role(&args.role, &args.query()).await?),
+        Command::Show(args) => look(remote, &args).await,
         Command::Set(args) => show(remote, &client.patch_role(&args.role, &args.request()).await?),
         Command::StepDown { role } => show(remote, &client.step_down_role(&role).await?),
         Command::Release(args) => release(remote, &args).await,
@@ -122,10 +126,47 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
 }
 
+/// Shows a role, at once or when what is waited for has come; if it has not, the exit code says so.
+async fn look(remote: &Remote, args: &ShowArgs) -> anyhow::Result<()> {
+    let until = args.wait.map(|wait| Instant::now().checked_add(Duration::from_millis(wait)));
+    loop {
+        let left = until.map(next_wait);
+        let role = remote.client.role(&args.role, &args.query(left)).await?;
+        let come = args.is_met(&role);
+        if come || left.is_none_or(|left| left < limits::WAIT_MS_MAX) {
+            show(remote, &role)?;
+            return if come || left.is_none() { Ok(()) } else { Err(args.in_vain().into()) };
+        }
+    }
+}
+
+/// The server waits a minute at most; whoever wants to wait longer asks again. None is further away than any clock goes.
+fn next_wait(until: Option<Instant>) -> u64 {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis());
+    left.and_then(|left| u64::try_from(left).ok()).unwrap_or(u64::MAX).min(limits::WAIT_MS_MAX)
+}
+
 impl ShowArgs {
-    fn query(&self) -> GetRoleQuery {
+    fn query(&self, wait_ms: Option<u64>) -> GetRoleQuery {
         let wait_for = if self.vacancy { Some(WaitFor::Vacancy) } else { None };
-        GetRoleQuery { wait_ms: self.wait, min_epoch: self.min_epoch, wait_for }
+        GetRoleQuery { wait_ms, min_epoch: self.min_epoch, wait_for }
+    }
+
+    fn is_met(&self, role: &Role) -> bool {
+        if self.vacancy {
+            return role.primary.is_none();
+        }
+        role.primary.is_some() && self.min_epoch.is_none_or(|least| role.epoch >= least)
+    }
+
+    fn in_vain(&self) -> Ended {
+        let (role, waited) = (&self.role, span(self.wait.unwrap_or(0)));
+        let message = match (self.vacancy, self.min_epoch) {
+            (true, _) => format!("the term of {role} has not ended within {waited}"),
+            (false, None) => format!("{role} has no primary after {waited}"),
+            (false, Some(least)) => format!("{role} has no primary of epoch {least} or later after {waited}"),
+        };
+        Ended { code: exit::NOT_FOUND, message }
     }
 }
 

@@ -15,6 +15,9 @@ The command finds WAYLEAVE_ROLE, WAYLEAVE_EPOCH and WAYLEAVE_UUID in its environ
 primary: send it along with whatever the command writes, and let the receiver refuse a lower one than it has seen. That
 alone holds if a whole machine stands still. Its standard input is empty.
 
+Give --server (or WAYLEAVE_SERVER) the addresses of several nodes, a:7071,b:7071, and the loss of one costs no term: the next
+heartbeat goes to the next node.
+
 Examples:
   wayleave elect indexer -- /usr/local/bin/build-index --all
   wayleave elect indexer --address 10.0.0.7:9000 --priority 9 -- ./serve-index

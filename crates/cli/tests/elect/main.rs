@@ -162,3 +162,12 @@ fn takeover_times() {
         "T = {T}; from the signal to the first line of the next command, ms: kill -9 {killed:?}, TERM {stopped:?}"
     );
 }
+
+#[test]
+fn a_candidate_that_knows_several_nodes_leads_although_the_first_one_is_gone() {
+    let stage = Stage::set(T);
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let servers = format!("{dead},{}", stage.server.url);
+    let ended = elect(&stage, &["--grace", "200ms", "--once", "--server", &servers], &["sh", "-c", "exit 7"]);
+    assert_eq!(ended.code, 7, "{}", ended.err);
+}

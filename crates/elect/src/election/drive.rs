@@ -164,6 +164,8 @@ impl<B: Send + 'static> Driver<B> {
                 effects
             }
             Heard::Lost(why) => {
+                // It may hang at the same server; the next one begins where the next heartbeat is answered.
+                self.look = None;
                 let effects = self.candidate.on_lost(now, call, entropy());
                 if self.candidate.is_standing() {
                     self.show(State::Unavailable { why });

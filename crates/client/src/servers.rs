@@ -1,0 +1,196 @@
+//! The addresses that a client knows, and whose turn it is. All clones of a client share the turn: what one call learns of
+//! a node that is away, the next call of any of them goes by.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use reqwest::{Response, StatusCode, Url, header};
+use wayleave_api::{Code, Problem};
+
+use crate::error::{Error, root_cause};
+
+/// What is shown of an answer that is not a problem.
+const TEXT_SHOWN: usize = 200;
+
+/// One address or several of the same service.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    first: Url,
+    others: Vec<Url>,
+    turn: AtomicUsize,
+}
+
+impl Servers {
+    /// Reads addresses with commas between them.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut parts = text.split(',').map(str::trim);
+        let first = address(parts.next().unwrap_or_default())?;
+        Ok(Self { first, others: parts.map(address).collect::<Result<_, _>>()?, turn: AtomicUsize::new(0) })
+    }
+
+    fn at(&self, number: usize) -> &Url {
+        number.checked_sub(1).and_then(|number| self.others.get(number)).unwrap_or(&self.first)
+    }
+
+    /// The address whose turn it is.
+    pub fn current(&self) -> &str {
+        bare(self.at(self.turn.load(Ordering::Relaxed)))
+    }
+
+    /// The address of a call before it is known which server gets it; parts are encoded as needed.
+    pub fn url(&self, parts: &[&str]) -> Url {
+        let mut url = self.first.clone();
+        url.set_path("");
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push("v1").extend(parts);
+        }
+        url
+    }
+}
+
+fn bare(url: &Url) -> &str {
+    url.as_str().trim_end_matches('/')
+}
+
+/// An http address; `host:port` is one too.
+fn address(text: &str) -> Result<Url, Error> {
+    let wrong = |cause: String| Error::BadAddress { address: text.to_owned(), cause };
+    let names_port = |text: &str| text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let full = if !text.contains('/') && names_port(text) { format!("http://{text}") } else { text.to_owned() };
+    let url = Url::parse(&full).map_err(|error| wrong(error.to_string()))?;
+    if url.scheme() != "http" {
+        return Err(wrong(format!("the scheme is '{}', only http is spoken", url.scheme())));
+    }
+    if url.cannot_be_a_base() || url.host_str().is_none_or(str::is_empty) {
+        return Err(wrong("it names no host".to_owned()));
+    }
+    Ok(url)
+}
+
+/// The server that one attempt goes to, from its start to its end, wherever others have moved on to meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct Here {
+    servers: Arc<Servers>,
+    number: usize,
+}
+
+impl Here {
+    /// The server whose turn it is.
+    pub fn now(servers: &Arc<Servers>) -> Self {
+        Self { servers: servers.clone(), number: servers.turn.load(Ordering::Relaxed) }
+    }
+
+    pub fn name(&self) -> String {
+        bare(self.servers.at(self.number)).to_owned()
+    }
+
+    /// The address of a call at this server.
+    pub fn place(&self, call: &Url) -> Url {
+        let mut url = self.servers.at(self.number).clone();
+        let path = format!("{}{}", url.path().trim_end_matches('/'), call.path());
+        url.set_path(&path);
+        url.set_query(call.query());
+        url
+    }
+
+    /// How an attempt failed here: it is the next server's turn if another one may do better.
+    pub fn failed(&self, error: Error) -> Error {
+        if error.is_of_one_server() {
+            let next = (self.number + 1) % (self.servers.others.len() + 1);
+            // Only from here: of many calls that fail together, one moves on and the others find it done.
+            let moved = self.servers.turn.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
+            if moved.is_ok() && next != self.number {
+                tracing::debug!(%error, next = bare(self.servers.at(next)), "moving on to the next server");
+            }
+        }
+        error
+    }
+
+    /// The response, if its status says that the request was carried out; else the problem in it.
+    pub async fn accepted(&self, response: Response) -> Result<Response, (Error, Option<Duration>)> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.and_then(|secs| secs.parse().ok()).map(Duration::from_secs);
+        let body = response.bytes().await.map_err(|error| (self.not_answered(&error), None))?;
+        let problem = serde_json::from_slice(&body).unwrap_or_else(|_| self.foreign(status, &body));
+        Err((Error::Refused(Box::new(problem)), retry_after))
+    }
+
+    /// No answer: was the request sent or not?
+    pub fn not_answered(&self, error: &reqwest::Error) -> Error {
+        let (server, cause) = (self.name(), root_cause(error));
+        if error.is_connect() { Error::Unreachable { server, cause } } else { Error::Lost { server, cause } }
+    }
+
+    pub fn bad_answer(&self, cause: &dyn std::fmt::Display) -> Error {
+        Error::BadAnswer { server: self.name(), cause: cause.to_string() }
+    }
+
+    /// A refusal that is no problem of ours: something stands between us and the server, or it is none.
+    fn foreign(&self, status: StatusCode, body: &[u8]) -> Problem {
+        let text: String = String::from_utf8_lossy(body).chars().take(TEXT_SHOWN).collect();
+        let detail = format!("{} answered with status {status} and no problem: {text}", self.name());
+        Problem {
+            status: status.as_u16(),
+            code: format!("http_{}", status.as_u16()),
+            ..Problem::new(Code::Internal, detail)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(servers: &str, parts: &[&str]) -> Vec<String> {
+        let servers = Arc::new(Servers::parse(servers).unwrap());
+        let here = |number| Here { servers: servers.clone(), number };
+        (0..=servers.others.len()).map(|n| here(n).place(&servers.url(parts)).to_string()).collect()
+    }
+
+    #[test]
+    fn names_in_paths_are_encoded() {
+        let urls = placed("http://127.0.0.1:7071", &["hosts", "a/b c?d%2f"]);
+        assert_eq!(urls, ["http://127.0.0.1:7071/v1/hosts/a%2Fb%20c%3Fd%252f"]);
+    }
+
+    #[test]
+    fn each_address_keeps_its_own_path() {
+        let urls = placed("http://example.com/frontier/, b:7071,http://c", &["stats"]);
+        assert_eq!(urls, ["http://example.com/frontier/v1/stats", "http://b:7071/v1/stats", "http://c/v1/stats"]);
+    }
+
+    #[test]
+    fn a_host_with_a_port_is_an_address() {
+        for (text, want) in [("localhost:7071", "http://localhost:7071"), ("[::1]:7071", "http://[::1]:7071")] {
+            assert_eq!(Servers::parse(text).unwrap().current(), want);
+        }
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_is_refused_with_the_remedy() {
+        for text in ["", "localhost", "https://example.com", "unix:/x", "http://", "http://a,", "a:1,,b:2", "a:1,b:x"] {
+            let error = Servers::parse(text).expect_err(text).to_string();
+            assert!(error.contains("http://127.0.0.1:7071"), "{error}");
+        }
+    }
+
+    #[test]
+    fn calls_that_fail_together_move_on_once() {
+        let servers = Arc::new(Servers::parse("a:1,b:2,c:3").unwrap());
+        let lost = || Error::Lost { server: String::new(), cause: String::new() };
+        let (one, other) = (Here::now(&servers), Here::now(&servers));
+        one.failed(lost());
+        other.failed(lost());
+        assert_eq!(servers.current(), "http://b:2");
+        Here::now(&servers).failed(one.bad_answer(&"nonsense"));
+        assert_eq!(servers.current(), "http://b:2", "another server would say the same");
+        Here::now(&servers).failed(lost());
+        Here::now(&servers).failed(lost());
+        assert_eq!(servers.current(), "http://a:1", "after the last comes the first");
+    }
+}
