@@ -139,8 +139,7 @@ fn run_with_losses(steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Pass(ms) => world.pass(15 * *ms),
             Step::Beat(who, own, ready, priority) => {
                 let uuid = format!("c{who}");
-                let token =
-                    own.and_then(|own| if own { world.token_of(&uuid) } else { Some(Token([255; 16])) });
+                let token = own.and_then(|own| if own { world.token_of(&uuid) } else { Some(Token([255; 16])) });
                 let asker = Candidate { ready: *ready, priority: *priority, ..candidate(&uuid) };
                 drop(world.beat_with(asker, token));
             }

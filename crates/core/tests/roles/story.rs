@@ -64,7 +64,7 @@ fn run(world: &mut World, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (verb, rest) = words.split_first().unwrap();
     let bare = rest.contains(&"bare");
-    let known = |uuid: &&str| if verb == "beat" { world.token_of(uuid) } else { world.tokens.get(*uuid).copied() };
+    let known = |uuid: &&str| if *verb == "beat" { world.token_of(uuid) } else { world.tokens.get(*uuid).copied() };
     let token = rest.first().and_then(known).filter(|_| !bare);
     match *verb {
         "at" => world.facts.now = Time(rest[0].parse().unwrap()),
