@@ -26,6 +26,8 @@ const REMEMBERED: Millis = Millis(600_000);
 const SHORTEST: Duration = Duration::from_millis(10);
 /// After a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
+/// Between two looks at the owners of other shards while own ones are handed over.
+const LOOK_WHILE_GIVING: Duration = Duration::from_millis(50);
 /// Before a node is listened to again that could not be heard.
 const LISTEN_AGAIN: Duration = Duration::from_millis(300);
 
@@ -205,9 +207,30 @@ impl Seats {
     /// Stops owning shards and lets them belong to others. Each goes as soon as it can: the owner of one may be waiting for
     /// another one of them to take a host in, wherever that is by then.
     async fn give(&self, shards: &[(ShardId, Option<NodeId>)]) -> Result<(), Error> {
-        let given = futures::future::join_all(shards.iter().map(|(shard, to)| self.give_one(*shard, *to))).await;
+        let mut giving = futures::future::join_all(shards.iter().map(|(shard, to)| self.give_one(*shard, *to)));
         tracing::info!(shards = shards.len(), "this node hands shards over");
-        given.into_iter().collect()
+        loop {
+            tokio::select! {
+                biased;
+                given = &mut giving => return given.into_iter().collect(),
+                () = tokio::time::sleep(LOOK_WHILE_GIVING) => self.learn_owners().await,
+            }
+        }
+    }
+
+    /// Learns where the shards of others are. An owner that is to stop may have to reach one that moves at the same time.
+    async fn learn_owners(&self) {
+        // Where the store does not answer, the next pass looks again.
+        let Ok(seen) = self.look().await else { return };
+        let (frontier, me) = (&self.shared.frontier, self.shared.options.id);
+        for (shard, seat) in (0u16..).map(ShardId).zip(&seen.seats) {
+            let lives = |id: &NodeId| seen.nodes.iter().any(|node| node.id == *id && node.is_alive(seen.now));
+            if let Some(node) = seat.filter(|node| *node != me && lives(node))
+                && !frontier.owns(shard)
+            {
+                frontier.set_owner(shard, Some(node));
+            }
+        }
     }
 
     async fn give_one(&self, shard: ShardId, to: Option<NodeId>) -> Result<(), Error> {
