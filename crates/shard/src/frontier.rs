@@ -350,15 +350,20 @@ impl Frontier {
         if !matches!(answer, Err(Refusal::NotCurrent)) {
             return answer;
         }
-        // At most one shard has the token, so the order does not matter.
         let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
-        let answers = others.into_iter().map(|shard| self.router.ask(shard, ask.clone()));
-        for answer in futures::future::join_all(answers).await {
-            if !matches!(answer, Err(Refusal::NotCurrent)) {
-                return answer;
-            }
+        match self.ask_for_token(&others, ask).await {
+            // The host may have moved from one that was not asked yet to one that was: it is rare to move at all.
+            Err(Refusal::NotCurrent) if self.router.knows_moves() => self.ask_for_token(&self.all(), ask).await,
+            answer => answer,
         }
-        Err(Refusal::NotCurrent)
+    }
+
+    /// Asks all these shards. At most one has the token, so the order does not matter.
+    async fn ask_for_token<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<T> {
+        let answers = shards.iter().map(|shard| self.router.ask(*shard, ask.clone()));
+        let answers = futures::future::join_all(answers).await;
+        let found = answers.into_iter().find(|answer| !matches!(answer, Err(Refusal::NotCurrent)));
+        found.unwrap_or(Err(Refusal::NotCurrent))
     }
 
     /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.

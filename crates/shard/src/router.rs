@@ -156,6 +156,11 @@ impl Router {
         self.stale.load(Ordering::Acquire)
     }
 
+    /// Whether hosts live elsewhere than at home, or may.
+    pub fn knows_moves(&self) -> bool {
+        self.is_doubted() || !self.moved.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Replaces all hints by what the shards say.
     pub fn set_aliases(&self, told: HashMap<HostName, Alias>) {
         *self.moved.write().unwrap_or_else(PoisonError::into_inner) = told;
