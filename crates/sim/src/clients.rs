@@ -114,7 +114,8 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
     pass(chance.below(if calm { 50 } else { 1_500 })).await;
     let token = reservation.token;
     if chance.once_in(3) {
-        world.oracle.borrow_mut().ending(token, world.now().after(Millis(3_000)));
+        let earliest = world.now().after(Millis(3_000));
+        world.oracle.borrow_mut().ending(token, earliest);
         let answer = world.ask(async |frontier| frontier.renew(token, Millis(3_000)).await).await;
         world.tell("renew", &format!("{name} {} {answer:?}", reservation.host));
         world.check("a renewal", &answer);
@@ -122,7 +123,7 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
         match answer {
             Ok(until) => world.oracle.borrow_mut().renewed(token, until),
             Err(Refusal::NotCurrent) => return,
-            Err(_) => {}
+            Err(_) => world.oracle.borrow_mut().perhaps_renewed(token, earliest),
         }
         pass(chance.below(1_000)).await;
     }

@@ -115,6 +115,13 @@ impl Oracle {
         }
     }
 
+    /// A renewal whose answer is unknown may have set an earlier end.
+    pub fn perhaps_renewed(&mut self, token: Token, until: Time) {
+        if let Some(open) = self.open.get_mut(&token) {
+            open.until = open.until.min(until);
+        }
+    }
+
     /// A token was refused as not current.
     pub fn refused(&self, token: Token, now: Time) -> Verdict {
         let until = self.open.get(&token).map(|open| open.until);
