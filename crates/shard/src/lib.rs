@@ -25,6 +25,7 @@ mod message;
 mod moving;
 mod open;
 mod owner;
+mod ownership;
 mod pulse;
 mod put;
 mod recent;
