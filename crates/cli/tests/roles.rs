@@ -75,6 +75,7 @@ async fn a_term_survives_the_death_of_the_server() {
 async fn a_wait_in_vain_has_an_exit_code_and_a_long_one_is_allowed() {
     let (_keep, data) = folder();
     let server = Server::start(&data);
+    server.run(&["roles", "set", "indexer", "--ttl", "1h"]).ok();
     let show = |more: &[&str]| server.run(&[&["roles", "show", "indexer"], more].concat());
     assert!(show(&[]).ok().contains("nobody has held"));
     let vain = show(&["--wait", "20ms"]);
