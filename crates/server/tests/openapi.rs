@@ -32,6 +32,7 @@ const CALLS: [&str; 35] = [
     "GET /v1/reservations",
     "GET /v1/roles",
     "GET /v1/roles/{utype}",
+    "GET /v1/nodes",
     "GET /v1/stats",
     "GET /v1/urls",
     "GET /v1/urls/lookup",
