@@ -14,7 +14,7 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, by hand.
-const CALLS: [&str; 35] = [
+const CALLS: [&str; 36] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/groups/{group}",
     "DELETE /v1/hosts/{host}/queues/{crawl}",
