@@ -19,7 +19,7 @@ use crate::ask::{Ask, Told};
 use crate::config::Config;
 use crate::links::{Call, Links, Said};
 use crate::message::Outcomes;
-use crate::pulse::{Pulse, Source, lock};
+use crate::pulse::{Pulse, Source};
 use crate::router::{Answer, MOVING, Place, Router, stopping};
 
 /// A release keeps its reservation alive for this long while it stores what was found.
@@ -58,7 +58,7 @@ impl Frontier {
             frontier.open_shard(shard, Vec::new());
         }
         // A shard that cannot be opened turns its callers away; what matters to them is why.
-        let why = |refusal| lock(&frontier.pulse.trouble).clone().map_or(refusal, Refusal::Unavailable);
+        let why = |refusal| frontier.pulse.trouble().map_or(refusal, Refusal::Unavailable);
         frontier.learn_hints(Duration::ZERO).await.map_err(why)?;
         Ok(frontier)
     }
@@ -131,7 +131,7 @@ impl Frontier {
     /// Stores URLs without waiting for them: outcomes arrive at `sink` in any order, possibly in several parts, each item
     /// exactly once. Returns when all items are queued, so a full shard slows its callers down.
     pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
-        self.settle_hints().await;
+        self.settle_hints(Duration::ZERO).await;
         let mut parts: Vec<(ShardId, Vec<(u64, Put)>)> = self.all().into_iter().map(|s| (s, Vec::new())).collect();
         for (tag, put) in puts {
             let shard = self.router.shard_of(&put.host);
@@ -282,25 +282,28 @@ impl Frontier {
     /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.
     pub(crate) async fn at_host<T: TryFrom<Told, Error = Refusal>>(&self, host: &str, ask: &Ask) -> Answer<T> {
         const TRIES: usize = 3;
+        let mut patience = Duration::ZERO;
         for _ in 1..TRIES {
-            self.settle_hints().await;
+            self.settle_hints(patience).await;
             match self.router.ask(self.router.shard_of(host), ask.clone()).await {
                 Err(Refusal::Unavailable(why)) if why == MOVING => self.router.doubt(),
                 answer => return answer,
             }
+            // Who is not where it was looked for may have to be asked for at a shard that is changing hands.
+            patience = Duration::from_millis(limits::HAND_OVER_WAIT.0);
         }
-        self.settle_hints().await;
+        self.settle_hints(patience).await;
         self.router.ask(self.router.shard_of(host), ask.clone()).await
     }
 
     /// Reads the router's hints again if they are in doubt, once no move is under way.
-    pub(crate) async fn settle_hints(&self) {
+    pub(crate) async fn settle_hints(&self, patience: Duration) {
         if !self.router.is_doubted() {
             return;
         }
         let _no_move = self.moves.lock().await;
         // If a shard cannot answer now the doubt stays and the next caller asks; a wrong hint only costs a second question.
-        _ = self.learn_hints(Duration::ZERO).await;
+        _ = self.learn_hints(patience).await;
     }
 
     /// Asks every shard which of its hosts have moved; waits so long for a shard that is changing hands.
@@ -395,7 +398,7 @@ impl Frontier {
     /// # Errors
     /// The reason.
     pub fn readiness(&self) -> Result<(), String> {
-        if let Some(trouble) = lock(&self.pulse.trouble).clone() {
+        if let Some(trouble) = self.pulse.trouble() {
             return Err(trouble);
         }
         let mine: Vec<ShardId> = self.all().into_iter().filter(|shard| self.owns(*shard)).collect();

@@ -28,7 +28,7 @@ use crate::hot_log::HotLog;
 use crate::inbox::Mail;
 use crate::message::Message;
 use crate::open::{self, Opened};
-use crate::pulse::{Pulse, lock};
+use crate::pulse::Pulse;
 use crate::recent::Recent;
 use crate::router::Router;
 
@@ -83,6 +83,8 @@ enum End {
 /// be trusted.
 pub(crate) async fn run(post: Post, mut inbox: Mail) {
     let done = own(&post, &mut inbox).await;
+    // What kept it from being opened here is no longer this process's trouble.
+    post.pulse.set_trouble(post.shard, None);
     if let Some(router) = post.router.upgrade() {
         router.end_term(post.shard, inbox.term);
         if done.is_none() {
@@ -113,23 +115,20 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
         match opened {
             Ok(opened) => {
                 let owner = Owner::new(post, opened);
-                *lock(&post.pulse.trouble) = None;
+                post.pulse.set_trouble(post.shard, None);
                 if let End::Stopped(done) = serve(owner, inbox).await {
                     return done;
                 }
             }
             Err(Error::Conflict) => {
                 tracing::info!(shard = post.shard.0, "the shard belongs to another node");
-                // What kept it from being opened here is no longer this node's trouble.
-                *lock(&post.pulse.trouble) = None;
                 return None;
             }
             Err(error) => {
                 tracing::error!(shard = post.shard.0, error = %error, "a shard cannot be opened");
-                *lock(&post.pulse.trouble) = Some(format!("shard {} cannot be opened: {error}", post.shard.0));
+                post.pulse.set_trouble(post.shard, Some(format!("shard {} cannot be opened: {error}", post.shard.0)));
                 let stopped = tokio::time::timeout(REOPEN_AFTER, refuse_while_closed(inbox, post)).await;
                 if let Ok(done) = stopped {
-                    *lock(&post.pulse.trouble) = None;
                     return done;
                 }
             }
@@ -141,7 +140,7 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
 async fn refuse_while_closed(inbox: &mut Mail, post: &Post) -> Option<oneshot::Sender<()>> {
     loop {
         // While a shard opens normally its callers wait; only one that cannot be opened turns them away.
-        if lock(&post.pulse.trouble).is_none() {
+        if post.pulse.trouble_of(post.shard).is_none() {
             std::future::pending::<()>().await;
         }
         match inbox.recv().await {

@@ -35,8 +35,8 @@ pub(crate) struct Pulse {
     pub bounded: AtomicBool,
     /// Whether the paced form serves, as far as the owners here have heard.
     pub active: AtomicBool,
-    /// Why the frontier is not ready, if a shard cannot be opened.
-    pub trouble: Mutex<Option<String>>,
+    /// Why shards of this process cannot be opened.
+    troubles: Mutex<BTreeMap<ShardId, String>>,
     /// What other nodes say of their shards. A node that cannot be heard is not asked.
     peers: Mutex<BTreeMap<NodeId, NodeBeat>>,
     /// Groups that have become ready here, ever.
@@ -104,13 +104,32 @@ impl Pulse {
             totals: Mutex::default(),
             bounded: AtomicBool::new(false),
             active: AtomicBool::new(true),
-            trouble: Mutex::default(),
+            troubles: Mutex::default(),
             peers: Mutex::default(),
             woken: AtomicU64::new(0),
             missed: Arc::default(),
             news: Bell::default(),
             sure_until: Mutex::default(),
         }
+    }
+
+    /// A shard of this process cannot be opened, or is no longer this process's trouble.
+    pub fn set_trouble(&self, shard: ShardId, why: Option<String>) {
+        let mut troubles = lock(&self.troubles);
+        match why {
+            Some(why) => troubles.insert(shard, why),
+            None => troubles.remove(&shard),
+        };
+    }
+
+    /// Why a shard cannot be opened.
+    pub fn trouble_of(&self, shard: ShardId) -> Option<String> {
+        lock(&self.troubles).get(&shard).cloned()
+    }
+
+    /// Why the frontier is not ready, if a shard cannot be opened.
+    pub fn trouble(&self) -> Option<String> {
+        lock(&self.troubles).values().next().cloned()
     }
 
     /// No other node can own the shards of this one until then.

@@ -98,7 +98,7 @@ impl Frontier {
         changes: PaceChanges,
         replace: bool,
     ) -> Answer<GroupView> {
-        self.settle_hints().await;
+        self.settle_hints(Duration::ZERO).await;
         let _one_at_a_time = self.moves.lock().await;
         self.begin_move().await?;
         let shard = home(&alias, self.shards());
@@ -172,7 +172,7 @@ impl Frontier {
     }
 
     pub(crate) async fn delete_group_here(&self, alias: Alias) -> Answer<()> {
-        self.settle_hints().await;
+        self.settle_hints(Duration::ZERO).await;
         let _one_at_a_time = self.moves.lock().await;
         self.begin_move().await?;
         let shard = home(&alias, self.shards());
@@ -225,7 +225,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached; what was removed by then stays removed.
     pub async fn purge(&self, crawl: CrawlName, host: Option<HostName>, before: Time) -> Answer<u64> {
-        self.settle_hints().await;
+        self.settle_hints(Duration::ZERO).await;
         let mut count = 0;
         let shards: Vec<ShardId> = match &host {
             Some(host) => vec![self.router.shard_of(host)],

@@ -96,7 +96,7 @@ impl Frontier {
     /// # Errors
     /// If there is no such group.
     pub async fn group(&self, name: &str) -> Answer<GroupView> {
-        self.settle_hints().await;
+        self.settle_hints(std::time::Duration::ZERO).await;
         let unknown = || Refusal::UnknownGroup(name.to_owned());
         let wanted: HostName = name.into();
         let home = crate::router::home(name, self.shards());
