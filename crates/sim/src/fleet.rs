@@ -56,6 +56,8 @@ pub struct Fleet {
     /// Nodes that are joining: a power cut ends them too.
     joining: RefCell<Vec<Pulse>>,
     ids: Cell<u64>,
+    /// Faults of nodes that are not over.
+    pub faults: Cell<usize>,
 }
 
 impl Fleet {
@@ -199,6 +201,9 @@ impl Fleet {
     }
 
     fn uneven(&self, world: &World) -> Option<String> {
+        if self.faults.get() > 0 {
+            return Some("faults that are not over".to_owned());
+        }
         let nodes = self.nodes();
         if nodes.len() < NODES {
             return Some(format!("only {} nodes", nodes.len()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wayleave_cluster::local::Fate;
 
 use crate::chance::Chance;
-use crate::fleet::{Fleet, NODES, TTL};
+use crate::fleet::{Fleet, NODES, Node, TTL};
 use crate::world::{Kind, World, pass};
 
 /// Keeps one node running, and ends it or lets it stand still now and then until it is calm.
@@ -30,27 +30,33 @@ pub async fn keeper(world: Rc<World>, slot: usize, name: u64) {
         if world.calm.get() || node.is_gone() {
             continue;
         }
-        if world.kind == Kind::HandOvers {
-            // Somebody must be there to take the shards.
-            if fleet.nodes().len() == NODES {
-                fleet.leave(&world, slot, &node).await;
-            }
-            continue;
+        fleet.faults.set(fleet.faults.get() + 1);
+        strike(&world, fleet, &chance, (slot, &node)).await;
+        fleet.faults.set(fleet.faults.get() - 1);
+    }
+}
+
+async fn strike(world: &World, fleet: &Fleet, chance: &Chance, (slot, node): (usize, &Node)) {
+    if world.kind == Kind::HandOvers {
+        // Somebody must be there to take the shards.
+        if fleet.nodes().len() == NODES {
+            fleet.leave(world, slot, node).await;
         }
-        let longer_than_its_lease = TTL.0 / 2 + chance.below(3 * TTL.0);
-        match chance.below(7) {
-            0 | 1 => {
-                fleet.kill(&world, slot, &node);
-                pass(chance.below(2 * TTL.0)).await;
-            }
-            2 => {
-                fleet.leave(&world, slot, &node).await;
-                pass(chance.below(TTL.0)).await;
-            }
-            3 | 4 => fleet.stand_still(&world, &node, true, longer_than_its_lease).await,
-            5 => fleet.stand_still(&world, &node, false, longer_than_its_lease).await,
-            _ => {}
+        return;
+    }
+    let longer_than_its_lease = TTL.0 / 2 + chance.below(3 * TTL.0);
+    match chance.below(7) {
+        0 | 1 => {
+            fleet.kill(world, slot, node);
+            pass(chance.below(2 * TTL.0)).await;
         }
+        2 => {
+            fleet.leave(world, slot, node).await;
+            pass(chance.below(TTL.0)).await;
+        }
+        3 | 4 => fleet.stand_still(world, node, true, longer_than_its_lease).await,
+        5 => fleet.stand_still(world, node, false, longer_than_its_lease).await,
+        _ => {}
     }
 }
 
