@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod clock;
 pub mod contract;
+pub mod entropy;
 pub mod error;
 pub mod fences;
 pub mod memory;
@@ -14,5 +15,6 @@ pub mod suite;
 
 pub use batch::{Batch, Expect, Fence, Key, Look, Row, Scan, Value, Write};
 pub use contract::{Commit, Engine, Pending};
+pub use entropy::Entropy;
 pub use error::Error;
 pub use memory::Memory;

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use wayleave_core::limits;
 use wayleave_core::time::Millis;
-
-/// Brings random bits: for tokens and jitter.
-pub type Entropy = Arc<dyn Fn() -> u128 + Send + Sync>;
+use wayleave_engine::{Entropy, entropy};
 
 /// Hears the name of a role.
 pub type Changed = Arc<dyn Fn(&str) + Send + Sync>;
@@ -34,16 +32,7 @@ impl Default for Config {
             waiters_max: limits::ROLE_WAITERS_MAX,
             runtime: None,
             changed: None,
-            entropy: Arc::new(system_entropy),
+            entropy: Arc::new(entropy::system),
         }
-    }
-}
-
-/// Random bits of the operating system; without them no token could be trusted, so there is nothing to fall back on.
-fn system_entropy() -> u128 {
-    let mut bytes = [0; 16];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => u128::from_ne_bytes(bytes),
-        Err(error) => panic!("the operating system gives no random bits: {error}"),
     }
 }

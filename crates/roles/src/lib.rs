@@ -14,7 +14,7 @@ mod roles;
 mod store;
 mod watch;
 
-pub use config::{Changed, Config, Entropy};
+pub use config::{Changed, Config};
 pub use counters::{Counters, Totals};
 pub use list::RolesPage;
 pub use roles::{Roles, Wait, WaitFor};

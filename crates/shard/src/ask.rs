@@ -208,6 +208,7 @@ told! {
     Hosts(Slice<HostView>),
     Groups(Slice<GroupView>),
     Group(Option<GroupView>),
+    OneGroup(GroupView),
     Names(Vec<HostName>),
     Reservations(Slice<ReservationView>),
     Crawl(Option<CrawlView>),

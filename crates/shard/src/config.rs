@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-/// Brings random bits: for tokens and jitter.
-pub type Entropy = Arc<dyn Fn() -> u128 + Send + Sync>;
+use wayleave_engine::{Entropy, entropy};
 
 /// How the frontier is run.
 #[derive(Clone)]
@@ -32,16 +31,7 @@ impl Config {
             head_rows_max: 8 * 1024,
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
-            entropy: Arc::new(system_entropy),
+            entropy: Arc::new(entropy::system),
         }
-    }
-}
-
-/// Random bits of the operating system; without them no token could be trusted, so there is nothing to fall back on.
-fn system_entropy() -> u128 {
-    let mut bytes = [0; 16];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => u128::from_ne_bytes(bytes),
-        Err(error) => panic!("the operating system gives no random bits: {error}"),
     }
 }

@@ -13,8 +13,9 @@ use wayleave_core::frontier::request::{Put, PutOutcome};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::HAND_OVER_WAIT;
 
+use crate::ask::Told;
 use crate::frontier::Frontier;
-use crate::links::{Call, LinkError, Said, decode, encode};
+use crate::links::{Call, LinkError, Said, decode, encode, other_answer};
 use crate::message::{Message, Outcomes};
 use crate::router::{MOVING, Place, Router, changed_before, stopping};
 
@@ -85,7 +86,7 @@ impl Router {
 
     async fn put_away(self: &Arc<Self>, node: NodeId, parts: Vec<Part>, sink: &Sink, deadline: Instant) {
         let Some(links) = &self.links else { return fail(parts, sink, &stopping()) };
-        match links.ask(node, &Call::Put { parts: parts.clone() }).await {
+        match links.say(node, &Call::Put { parts: parts.clone() }).await {
             Ok(Said::Put(outcomes, back)) => {
                 let told: HashSet<u64> = outcomes.iter().map(|(tag, _)| *tag).collect();
                 // The host has moved without this node's knowing: whoever tries again must find it.
@@ -101,7 +102,7 @@ impl Router {
                 fail(done, sink, &stopping());
             }
             Err(LinkError::NotSent(_)) => self.put_later(parts, sink, deadline),
-            Ok(_) => fail(parts, sink, &Refusal::Corrupt(format!("node {node} answered another call"))),
+            Ok(Said::Told(_)) => fail(parts, sink, &other_answer(node)),
             Err(LinkError::Lost(why)) => fail(parts, sink, &Refusal::OutcomeUnknown(why)),
         }
     }
@@ -121,22 +122,16 @@ impl Frontier {
     /// # Errors
     /// If the call cannot be read: the nodes speak different versions.
     pub async fn answer(&self, call: &[u8]) -> Result<Vec<u8>, String> {
+        let told = |answer| Said::Told(Box::new(answer));
         let said = match decode(call)? {
             Call::Ask { shard, ask } => {
                 let answer = self.router.ask_here(shard, ask).await;
-                Said::Told(answer.unwrap_or(Err(Refusal::Elsewhere)))
+                told(answer.unwrap_or(Err(Refusal::Elsewhere)))
             }
             Call::Put { parts } => self.put_here(parts).await,
-            Call::Reserve(request) => {
-                Said::Reserved(self.reserve_from(&request, &self.pulse.ready_here(self.now())).await)
-            }
-            Call::HandOut(request) => {
-                Said::HandedOut(self.hand_out_from(request, &self.pulse.ready_here(self.now())).await)
-            }
-            Call::SetGroup { alias, hosts, changes, replace } => {
-                Said::Group(self.set_group_here(alias, hosts, changes, replace).await)
-            }
-            Call::DeleteGroup(alias) => Said::Done(self.delete_group_here(alias).await),
+            Call::Any(ask) => told(self.visit_here(ask).await),
+            Call::SetGroup(change) => told(self.set_group_here(change).await.map(Told::from)),
+            Call::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Told::from)),
         };
         encode(&said)
     }

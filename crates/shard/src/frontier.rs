@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{HandOut, Put, PutOutcome, Release, Released, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released};
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
@@ -17,16 +16,13 @@ use wayleave_engine::Engine;
 
 use crate::ask::{Ask, Told};
 use crate::config::Config;
-use crate::links::{Call, Links, Said};
+use crate::links::Links;
 use crate::message::Outcomes;
-use crate::pulse::{Pulse, Source};
-use crate::router::{Answer, MOVING, Place, Router, stopping};
+use crate::pulse::Pulse;
+use crate::router::{Answer, MOVING, Router, stopping};
 
 /// A release keeps its reservation alive for this long while it stores what was found.
 const RELEASE_TIME: Millis = Millis(30_000);
-
-/// Between two tries to find what nobody could be asked for.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The frontier as one process sees it: cheap to clone, safe to share.
 #[derive(Clone)]
@@ -143,93 +139,6 @@ impl Frontier {
         self.router.put_parts(parts, sink).await;
     }
 
-    /// Reserves groups, longest ready first, over all shards; waits up to `wait` if none is ready.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
-    pub async fn reserve(&self, request: Reserve) -> Answer<Vec<Reservation>> {
-        let deadline = Instant::now() + Duration::from_millis(request.wait.0);
-        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
-        loop {
-            // In line before looking, so that nothing that becomes ready meanwhile is missed.
-            let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
-            let granted = self.reserve_from(&request, &self.pulse.ready(self.now())).await?;
-            if !granted.is_empty() {
-                return Ok(granted);
-            }
-            let unasked = self.unasked();
-            let until = if unasked > 0 { deadline.max(patience) } else { deadline };
-            if Instant::now() >= until {
-                return if unasked > 0 { Err(self.cannot_ask(unasked)) } else { Ok(granted) };
-            }
-            match turn {
-                Some(turn) if unasked == 0 => _ = tokio::time::timeout_at(until, turn).await,
-                _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
-            }
-        }
-    }
-
-    /// The shards that nobody can be asked for at the moment: an empty answer would say more than is known.
-    fn unasked(&self) -> usize {
-        let Some(_) = &self.router.links else { return 0 };
-        let silent = |shard: &ShardId| match self.router.place(*shard) {
-            Place::Here(_) => false,
-            Place::There(node) => !self.pulse.hears(node),
-            Place::Nobody => true,
-        };
-        let count = self.all().iter().filter(|shard| silent(shard)).count();
-        if count > 0 {
-            self.router.miss();
-        }
-        count
-    }
-
-    fn cannot_ask(&self, shards: usize) -> Refusal {
-        let why = self.router.why_no_owner();
-        Refusal::Unavailable(format!("nothing is ready in the other shards, and {shards} cannot be asked: {why}"))
-    }
-
-    /// Says whether this node has lost the store: callers hear that instead of what follows from it.
-    pub fn set_cut_off(&self, cut_off: bool) {
-        self.router.set_cut_off(cut_off);
-    }
-
-    /// Reserves groups of these sources, in their order.
-    pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
-        let mut granted: Vec<Reservation> = Vec::new();
-        let mut trouble = None;
-        for source in sources {
-            let groups = request.groups.saturating_sub(granted.len());
-            if groups == 0 {
-                break;
-            }
-            let request = Reserve { groups, ..request.clone() };
-            let answer = match (source, &self.router.links) {
-                (Source::Shard(shard), _) => self.here(*shard, Ask::Reserve(request)).await,
-                (Source::Node(node), Some(links)) => match links.ask(*node, &Call::Reserve(request)).await {
-                    Ok(Said::Reserved(answer)) => answer,
-                    Ok(_) => Err(Refusal::Corrupt(format!("node {node} answered another call"))),
-                    Err(error) => Err(error.refusal(false)),
-                },
-                (Source::Node(_), None) => Ok(Vec::new()),
-            };
-            match answer {
-                Ok(more) => granted.extend(more),
-                // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
-                Err(refusal) => trouble = Some(refusal),
-            }
-        }
-        // A shard that changes hands has nothing to offer at the moment; that is no trouble of the caller's.
-        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
-        if granted.is_empty() { trouble.map_or(Ok(granted), Err) } else { Ok(granted) }
-    }
-
-    /// Asks a shard of this process, and does not wait for an owner.
-    async fn here<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: Ask) -> Answer<T> {
-        let gone = || if self.router.links.is_some() { Refusal::Elsewhere } else { stopping() };
-        self.router.ask_here(shard, ask).await.unwrap_or_else(|| Err(gone())).and_then(T::try_from)
-    }
-
     /// Extends a reservation; says the new deadline.
     ///
     /// # Errors
@@ -312,63 +221,6 @@ impl Frontier {
         let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
         self.router.set_aliases(told.into_iter().flatten().collect());
         Ok(())
-    }
-
-    /// Hands out URLs in the paced form, longest ready queues first.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
-    pub async fn hand_out(&self, request: HandOut) -> Answer<Vec<UrlToFetch>> {
-        if let Some(host) = &request.host {
-            let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));
-            let one = HandOut { crawl, queues: 1, ..request.clone() };
-            return self.at_host(host, &Ask::HandOut(one)).await;
-        }
-        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
-        loop {
-            let urls = self.hand_out_from(request.clone(), &self.pulse.ready(self.now())).await?;
-            let unasked = if urls.is_empty() { self.unasked() } else { 0 };
-            if unasked == 0 {
-                return Ok(urls);
-            }
-            if Instant::now() >= patience {
-                return Err(self.cannot_ask(unasked));
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    }
-
-    /// Hands out URLs of these sources, in their order.
-    pub(crate) async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
-        let mut urls: Vec<UrlToFetch> = Vec::new();
-        let mut queues = request.queues;
-        let mut trouble = None;
-        for source in sources {
-            if queues == 0 || urls.len() >= limits::HAND_OUT_TOTAL_MAX {
-                break;
-            }
-            let request = HandOut { queues, ..request.clone() };
-            let answer = match (source, &self.router.links) {
-                (Source::Shard(shard), _) => self.here::<Vec<UrlToFetch>>(*shard, Ask::HandOut(request)).await,
-                (Source::Node(node), Some(links)) => match links.ask(*node, &Call::HandOut(request)).await {
-                    Ok(Said::HandedOut(answer)) => answer,
-                    Ok(_) => Err(Refusal::Corrupt(format!("node {node} answered another call"))),
-                    Err(error) => Err(error.refusal(false)),
-                },
-                (Source::Node(_), None) => Ok(Vec::new()),
-            };
-            match answer {
-                Ok(more) => {
-                    let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();
-                    served.dedup();
-                    queues = queues.saturating_sub(served.len());
-                    urls.extend(more);
-                }
-                Err(refusal) => trouble = Some(refusal),
-            }
-        }
-        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
-        if urls.is_empty() { trouble.map_or(Ok(urls), Err) } else { Ok(urls) }
     }
 
     /// Sets whether the paced form serves at all; durable.

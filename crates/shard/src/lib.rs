@@ -33,6 +33,7 @@ mod router;
 mod settings;
 mod sweep;
 mod views;
+mod visits;
 
 pub use bell::{Bell, Listener};
 pub use config::Config;

@@ -7,8 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{HandOut, Put, Reservation, Reserve, UrlToFetch};
-use wayleave_core::frontier::view::GroupView;
+use wayleave_core::frontier::request::Put;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::FORWARD_TIME;
 use wayleave_core::names::{Alias, HostName};
@@ -39,29 +38,40 @@ pub trait Links: Send + Sync + 'static {
 /// What one node asks another. The other answers with its own shards only: nothing is forwarded twice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
-    Ask { shard: ShardId, ask: Ask },
-    Put { parts: Vec<(ShardId, Vec<(u64, Put)>)> },
-    Reserve(Reserve),
-    HandOut(HandOut),
-    SetGroup { alias: Alias, hosts: Option<Vec<HostName>>, changes: PaceChanges, replace: bool },
+    Ask {
+        shard: ShardId,
+        ask: Ask,
+    },
+    Put {
+        parts: Vec<(ShardId, Vec<(u64, Put)>)>,
+    },
+    /// To whichever of its shards has been ready longest.
+    Any(Ask),
+    SetGroup(GroupChange),
     DeleteGroup(Alias),
+}
+
+/// What an alias is to be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GroupChange {
+    pub alias: Alias,
+    /// The whole membership; none leaves it.
+    pub hosts: Option<Vec<HostName>>,
+    pub changes: PaceChanges,
+    pub replace: bool,
 }
 
 /// What it answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Said {
-    Told(Result<Told, Refusal>),
+    Told(Box<Result<Told, Refusal>>),
     /// Outcomes, and the shards that have no owner there.
     Put(Outcomes, Vec<ShardId>),
-    Reserved(Result<Vec<Reservation>, Refusal>),
-    HandedOut(Result<Vec<UrlToFetch>, Refusal>),
-    Group(Result<GroupView, Refusal>),
-    Done(Result<(), Refusal>),
 }
 
 impl LinkError {
     /// What the caller is told; `looks` if nothing can have changed.
-    pub(crate) fn refusal(self, looks: bool) -> Refusal {
+    fn refusal(self, looks: bool) -> Refusal {
         match self {
             Self::NotSent(_) => Refusal::Elsewhere,
             Self::Lost(why) if looks => Refusal::Unavailable(why),
@@ -71,14 +81,28 @@ impl LinkError {
 }
 
 impl dyn Links {
+    /// Makes a call that is answered by one value; `looks` if it changes nothing.
+    pub(crate) async fn ask(&self, node: NodeId, call: &Call, looks: bool) -> Result<Told, Refusal> {
+        match self.say(node, call).await {
+            Ok(Said::Told(answer)) => *answer,
+            Ok(Said::Put(..)) => Err(other_answer(node)),
+            Err(error) => Err(error.refusal(looks)),
+        }
+    }
+
     /// Makes a call in our own words.
-    pub(crate) fn ask(&self, node: NodeId, call: &Call) -> BoxFuture<'static, Result<Said, LinkError>> {
+    pub(crate) fn say(&self, node: NodeId, call: &Call) -> BoxFuture<'static, Result<Said, LinkError>> {
         let sent = match encode(call) {
             Ok(bytes) => self.call(node, bytes, Duration::from_millis(FORWARD_TIME.0)),
             Err(why) => return std::future::ready(Err(LinkError::NotSent(why))).boxed(),
         };
         sent.map(|answer| answer.and_then(|bytes| decode(&bytes).map_err(LinkError::Lost))).boxed()
     }
+}
+
+/// The refusal of an answer that does not fit its call.
+pub(crate) fn other_answer(node: NodeId) -> Refusal {
+    Refusal::Corrupt(format!("node {node} answered another call than the one made"))
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {

@@ -107,4 +107,9 @@ impl Frontier {
             self.router.set_place(shard, Place::Nobody);
         }
     }
+
+    /// Says whether this node has lost the store: callers hear that instead of what follows from it.
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.router.set_cut_off(cut_off);
+    }
 }

@@ -17,7 +17,7 @@ use wayleave_core::names::{Alias, HostName};
 use crate::ask::{Ask, Told};
 use crate::bell::{Bell, Listener};
 use crate::inbox::Inbox;
-use crate::links::{Call, Links, Said};
+use crate::links::{Call, Links};
 use crate::message::Message;
 
 /// An answer or the reason why not.
@@ -222,11 +222,7 @@ impl Router {
             (Place::Here(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
             (Place::There(node), Some(links)) => {
                 let looks = ask.only_looks();
-                match links.ask(node, &Call::Ask { shard, ask }).await {
-                    Ok(Said::Told(answer)) => answer,
-                    Ok(_) => Err(Refusal::Corrupt(format!("node {node} answered another call than the one made"))),
-                    Err(error) => Err(error.refusal(looks)),
-                }
+                links.ask(node, &Call::Ask { shard, ask }, looks).await
             }
             (Place::There(_) | Place::Nobody, _) => Err(Refusal::Elsewhere),
         }

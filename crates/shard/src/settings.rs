@@ -13,10 +13,13 @@ use wayleave_core::settings::{CrawlChanges, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Key;
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Told};
 use crate::frontier::Frontier;
-use crate::links::{Call, LinkError, Said};
+use crate::links::{Call, GroupChange};
 use crate::router::{Answer, Place, changed_before, home};
+
+/// The shard whose owner changes groups.
+const MOVER: ShardId = ShardId(0);
 
 impl Frontier {
     /// Changes a host, which is made if it is unknown. `replace` clears what is not named; `ready_at` puts the host
@@ -46,36 +49,33 @@ impl Frontier {
         changes: PaceChanges,
         replace: bool,
     ) -> Answer<GroupView> {
-        let call = Call::SetGroup { alias: alias.clone(), hosts: hosts.clone(), changes, replace };
-        match self.ask_mover(&call).await? {
-            None => self.set_group_here(alias, hosts, changes, replace).await,
-            Some(Said::Group(answer)) => answer,
-            Some(_) => Err(Refusal::Corrupt("a node answered another call than the one made".to_owned())),
+        let change = GroupChange { alias, hosts, changes, replace };
+        match self.ask_mover(&Call::SetGroup(change.clone())).await? {
+            None => self.set_group_here(change).await,
+            Some(told) => told.try_into(),
         }
     }
 
     /// Groups are changed by one node at a time, the owner of shard 0: two owners that each wait for the other to take a
     /// host would wait until they give up. None if that is this process.
-    async fn ask_mover(&self, call: &Call) -> Answer<Option<Said>> {
+    async fn ask_mover(&self, call: &Call) -> Answer<Option<Told>> {
         let Some(links) = &self.router.links else { return Ok(None) };
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         let mut changes = self.router.changes();
         loop {
             changes.mark_unchanged();
-            match self.router.place(ShardId(0)) {
+            match self.router.place(MOVER) {
                 Place::Here(_) => return Ok(None),
-                Place::There(node) => match links.ask(node, call).await {
-                    Ok(Said::Group(Err(Refusal::Elsewhere)) | Said::Done(Err(Refusal::Elsewhere)))
-                    | Err(LinkError::NotSent(_)) => {}
-                    Ok(said) => return Ok(Some(said)),
-                    Err(error) => return Err(error.refusal(false)),
+                Place::There(node) => match links.ask(node, call, false).await {
+                    Err(Refusal::Elsewhere) => {}
+                    answer => return answer.map(Some),
                 },
                 Place::Nobody => {}
             }
+            self.router.miss();
             if !changed_before(&mut changes, deadline).await {
-                return Err(Refusal::Unavailable(
-                    "shard 0, which changes groups, has no owner at the moment".to_owned(),
-                ));
+                let why = self.router.why_no_owner();
+                return Err(Refusal::Unavailable(format!("shard {}, whose owner changes groups: {why}", MOVER.0)));
             }
         }
     }
@@ -85,19 +85,14 @@ impl Frontier {
         if self.router.links.is_none() {
             return Ok(());
         }
-        if !self.owns(ShardId(0)) {
+        if !self.owns(MOVER) {
             return Err(Refusal::Elsewhere);
         }
         self.learn_hints(Duration::from_millis(limits::HAND_OVER_WAIT.0)).await
     }
 
-    pub(crate) async fn set_group_here(
-        &self,
-        alias: Alias,
-        hosts: Option<Vec<HostName>>,
-        changes: PaceChanges,
-        replace: bool,
-    ) -> Answer<GroupView> {
+    pub(crate) async fn set_group_here(&self, change: GroupChange) -> Answer<GroupView> {
+        let GroupChange { alias, hosts, changes, replace } = change;
         self.settle_hints(Duration::ZERO).await;
         let _one_at_a_time = self.moves.lock().await;
         self.begin_move().await?;
@@ -166,8 +161,7 @@ impl Frontier {
     pub async fn delete_group(&self, alias: Alias) -> Answer<()> {
         match self.ask_mover(&Call::DeleteGroup(alias.clone())).await? {
             None => self.delete_group_here(alias).await,
-            Some(Said::Done(answer)) => answer,
-            Some(_) => Err(Refusal::Corrupt("a node answered another call than the one made".to_owned())),
+            Some(told) => told.try_into(),
         }
     }
 

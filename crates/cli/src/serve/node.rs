@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use wayleave_cluster::{Dial, Member, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
+use wayleave_engine::entropy;
 use wayleave_server::{Peers, Server};
 use wayleave_shard::Frontier;
 
@@ -23,8 +24,8 @@ const LEAVING: Duration = Duration::from_secs(5);
 pub async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handle) -> anyhow::Result<()> {
     let Store { engine, shards, place, .. } = store;
     let signals = Signals::listen()?;
-    let secret = agree(&*engine, random()?).await?;
-    let id = NodeId(random()? as u64);
+    let secret = agree(&*engine, entropy::system()).await?;
+    let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
     let frontier = Frontier::join(engine.clone(), wayleave_shard::Config::new(shards), owners, dial.clone());
     let peers = Peers::new(id, secret);
@@ -83,13 +84,6 @@ fn check_advertised(address: &str) -> Result<String, Usage> {
 
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn random() -> anyhow::Result<u128> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| anyhow::anyhow!("the operating system gives no random bits: {error}"))?;
-    Ok(u128::from_ne_bytes(bytes))
 }
 
 #[cfg(test)]

@@ -1,0 +1,159 @@
+//! The handle, continued: groups to visit, in both forms, longest ready first over all shards and nodes. While some of them
+//! cannot be asked, nobody is told that nothing is ready.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{HandOut, Reservation, Reserve, UrlToFetch};
+use wayleave_core::ids::ShardId;
+use wayleave_core::limits;
+
+use crate::ask::{Ask, Told};
+use crate::frontier::Frontier;
+use crate::links::Call;
+use crate::pulse::Source;
+use crate::router::{Answer, Place, stopping};
+
+/// Between two tries to find what nobody could be asked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+impl Frontier {
+    /// Reserves groups, longest ready first, over all shards; waits up to `wait` if none is ready.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn reserve(&self, request: Reserve) -> Answer<Vec<Reservation>> {
+        let deadline = Instant::now() + Duration::from_millis(request.wait.0);
+        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        loop {
+            // In line before looking, so that nothing that becomes ready meanwhile is missed.
+            let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
+            let granted = self.reserve_from(&request, &self.pulse.ready(self.now())).await?;
+            if !granted.is_empty() {
+                return Ok(granted);
+            }
+            let unasked = self.unasked();
+            let until = if unasked > 0 { deadline.max(patience) } else { deadline };
+            if Instant::now() >= until {
+                return if unasked > 0 { Err(self.cannot_ask(unasked)) } else { Ok(granted) };
+            }
+            match turn {
+                Some(turn) if unasked == 0 => _ = tokio::time::timeout_at(until, turn).await,
+                _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
+            }
+        }
+    }
+
+    /// The shards that nobody can be asked for at the moment: an empty answer would say more than is known.
+    fn unasked(&self) -> usize {
+        let Some(_) = &self.router.links else { return 0 };
+        let silent = |shard: &ShardId| match self.router.place(*shard) {
+            Place::Here(_) => false,
+            Place::There(node) => !self.pulse.hears(node),
+            Place::Nobody => true,
+        };
+        let count = self.all().iter().filter(|shard| silent(shard)).count();
+        if count > 0 {
+            self.router.miss();
+        }
+        count
+    }
+
+    fn cannot_ask(&self, shards: usize) -> Refusal {
+        let why = self.router.why_no_owner();
+        Refusal::Unavailable(format!("nothing is ready in the other shards, and {shards} cannot be asked: {why}"))
+    }
+
+    /// Reserves groups of these sources, in their order.
+    async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
+        let mut granted: Vec<Reservation> = Vec::new();
+        let mut trouble = None;
+        for source in sources {
+            let groups = request.groups.saturating_sub(granted.len());
+            if groups == 0 {
+                break;
+            }
+            let request = Reserve { groups, ..request.clone() };
+            match self.ask_source::<Vec<Reservation>>(*source, Ask::Reserve(request)).await {
+                Ok(more) => granted.extend(more),
+                // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
+                Err(refusal) => trouble = Some(refusal),
+            }
+        }
+        // A shard that changes hands has nothing to offer at the moment; that is no trouble of the caller's.
+        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
+        if granted.is_empty() { trouble.map_or(Ok(granted), Err) } else { Ok(granted) }
+    }
+
+    /// Asks a shard of this process, or another node for its own; nobody waits for an owner.
+    async fn ask_source<T: TryFrom<Told, Error = Refusal>>(&self, source: Source, ask: Ask) -> Answer<T> {
+        let answer = match (source, &self.router.links) {
+            (Source::Shard(shard), Some(_)) => {
+                self.router.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere))
+            }
+            (Source::Node(node), Some(links)) => links.ask(node, &Call::Any(ask), false).await,
+            (Source::Shard(shard), None) => self.router.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping())),
+            (Source::Node(_), None) => Err(Refusal::Elsewhere),
+        };
+        answer.and_then(T::try_from)
+    }
+
+    /// Answers another node that asks for something to visit.
+    pub(crate) async fn visit_here(&self, ask: Ask) -> Answer<Told> {
+        let sources = self.pulse.ready_here(self.now());
+        match ask {
+            Ask::Reserve(request) => self.reserve_from(&request, &sources).await.map(Told::from),
+            Ask::HandOut(request) => self.hand_out_from(request, &sources).await.map(Told::from),
+            _ => Err(Refusal::Corrupt("only visits may be asked for at any shard".to_owned())),
+        }
+    }
+
+    /// Hands out URLs in the paced form, longest ready queues first.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn hand_out(&self, request: HandOut) -> Answer<Vec<UrlToFetch>> {
+        if let Some(host) = &request.host {
+            let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));
+            let one = HandOut { crawl, queues: 1, ..request.clone() };
+            return self.at_host(host, &Ask::HandOut(one)).await;
+        }
+        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        loop {
+            let urls = self.hand_out_from(request.clone(), &self.pulse.ready(self.now())).await?;
+            let unasked = if urls.is_empty() { self.unasked() } else { 0 };
+            if unasked == 0 {
+                return Ok(urls);
+            }
+            if Instant::now() >= patience {
+                return Err(self.cannot_ask(unasked));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Hands out URLs of these sources, in their order.
+    async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
+        let mut urls: Vec<UrlToFetch> = Vec::new();
+        let mut queues = request.queues;
+        let mut trouble = None;
+        for source in sources {
+            if queues == 0 || urls.len() >= limits::HAND_OUT_TOTAL_MAX {
+                break;
+            }
+            let request = HandOut { queues, ..request.clone() };
+            match self.ask_source::<Vec<UrlToFetch>>(*source, Ask::HandOut(request)).await {
+                Ok(more) => {
+                    let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();
+                    served.dedup();
+                    queues = queues.saturating_sub(served.len());
+                    urls.extend(more);
+                }
+                Err(refusal) => trouble = Some(refusal),
+            }
+        }
+        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
+        if urls.is_empty() { trouble.map_or(Ok(urls), Err) } else { Ok(urls) }
+    }
+}
