@@ -1,20 +1,23 @@
-//! The engine over fjall: one keyspace for all rows, fences in memory, group commit.
+//! The engine over fjall: how a folder is opened, and the contract over the store in it.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
-use wayleave_engine::fences::{Fences, Turn};
-use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value, Write};
+use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Pending, Row, Scan, Value};
 
 use crate::clock::Clock;
+use crate::db_journal;
 use crate::fence_row::{self, FenceRow};
+use crate::flusher::{DONE_KEY, Flusher};
 use crate::folder::Folder;
-use crate::journal::{self, Journal};
+use crate::journal::{Journal, Segment};
 use crate::open_error::OpenError;
+use crate::partitions::{self, Partitions, shard_of};
+use crate::store::{self, Store};
 use crate::syncer::Syncer;
 use crate::trouble;
 
@@ -27,8 +30,8 @@ pub struct Options {
     pub shards: u16,
     /// Memory for blocks that have been read, in bytes.
     pub cache_bytes: u64,
-    /// Memory for rows before they go to a table, in bytes, of a new folder. Smaller ones cost much speed.
-    pub memtable_bytes: u64,
+    /// Memory for rows before they go to a table, in bytes; while they go, as much again. Smaller ones cost speed.
+    pub memtable_bytes: usize,
 }
 
 impl Default for Options {
@@ -39,15 +42,13 @@ impl Default for Options {
 
 /// The embedded store in one folder.
 ///
-/// `commit` may be held up by the database: while a sync runs, and when writes outrun its background work.
+/// `commit` may be held up: while memory is full and its rows cannot go to tables fast enough.
 pub struct Fjall {
-    // The order of the fields is the order in which they end: the last sync, the database, then the folder's lock.
-    syncer: Syncer,
-    rows: Keyspace,
-    database: Database,
+    // The order of the fields is the order in which they end: the flush under way, the last sync and the database, then
+    // the folder's lock.
+    _flusher: Flusher,
+    store: Arc<Store>,
     clock: Clock,
-    /// Held from a batch's check until it is applied, so that no other batch comes between.
-    fences: Mutex<Fences>,
     folder: Folder,
 }
 
@@ -62,17 +63,20 @@ impl Fjall {
         }
         let path = path.as_ref();
         let broken = |error| OpenError::database(path, error);
-        let folder = Folder::open(path, options.shards, |db| make_database(db, &options).map_err(broken))?;
+        let folder = Folder::open(path, options.shards, |db| make_database(db).map_err(broken))?;
         let (database, rows) = open_database(&folder, &options)?;
-        let (fences, last_committed) = load_fences(&rows, &folder)?;
-        let synced = database.clone();
-        let mut journal = Journal::open(&folder.database()).map_err(|error| OpenError::io(path, error))?;
-        let sync = move || {
-            synced.persist(PersistMode::Buffer).map_err(|error| trouble::describe(&error))?;
-            journal.sync().map_err(|error| trouble::describe(&error.into()))
-        };
-        let syncer = Syncer::start(sync).map_err(|error| OpenError::io(path, error))?;
-        Ok(Self { syncer, rows, database, clock: Clock::start(last_committed), fences: Mutex::new(fences), folder })
+        let partitions = load_fences(&rows, &folder)?;
+        let done = load_done(&rows, &folder)?;
+        let mut journal = Journal::open(&folder.journal(), done, |record| store::replay(&partitions, record))
+            .map_err(|error| OpenError::journal(path, error))?;
+        let number = journal.number();
+        let sync =
+            move |segments: &[Segment]| journal.write(segments).map_err(|error| trouble::describe(&error.into()));
+        let syncer = Syncer::start(number, sync).map_err(|error| OpenError::io(path, error))?;
+        let store = Arc::new(Store::new(syncer, partitions, (database, rows), options.memtable_bytes));
+        let flusher = Flusher::start(store.clone(), folder.journal()).map_err(|error| OpenError::io(path, error))?;
+        let clock = Clock::start(store.last_committed());
+        Ok(Self { _flusher: flusher, store, clock, folder })
     }
 
     /// The number of shards, fixed when the folder was made.
@@ -86,102 +90,6 @@ impl Fjall {
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
-
-    fn try_own(&self, shard: ShardId, expects: &[Expect]) -> Result<(Turn, Commit), Error> {
-        self.syncer.check()?;
-        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_rows(expects)?;
-        let old = fences.turn(shard);
-        let turn = Turn { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
-        self.apply(vec![FenceRow { turn, at: self.clock.now() }.write(shard)])?;
-        fences.set(shard, turn);
-        Ok((turn, self.syncer.answer()))
-    }
-
-    fn try_commit(&self, batch: Batch) -> Result<Commit, Error> {
-        self.syncer.check()?;
-        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns = fences.check(&batch.fences)?;
-        self.check_rows(&batch.expects)?;
-        let mut writes = batch.writes;
-        let at = self.clock.now();
-        writes.extend(turns.iter().map(|(shard, turn)| FenceRow { turn: *turn, at }.write(*shard)));
-        self.apply(writes)?;
-        for (shard, turn) in turns {
-            fences.set(shard, turn);
-        }
-        // Inside the lock: the order of the answers is the order of the batches.
-        Ok(self.syncer.answer())
-    }
-
-    /// Whether rows are as expected. The caller holds the fences.
-    fn check_rows(&self, expects: &[Expect]) -> Result<(), Error> {
-        for (key, expected) in expects {
-            let found = self.rows.get(key).map_err(|error| trouble::on_read(&error))?;
-            if found.as_deref() != expected.as_deref() {
-                return Err(Error::Conflict);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes writes visible, not durable. The caller holds the fences.
-    fn apply(&self, mut writes: Vec<Write>) -> Result<(), Error> {
-        // Sorted, because neighbours are inserted cheaply; stable, so that the last of equal keys is the latest.
-        writes.sort_by(|a, b| a.key.cmp(&b.key));
-        let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), writes.len());
-        let mut writes = writes.into_iter().peekable();
-        while let Some(write) = writes.next() {
-            if writes.peek().is_some_and(|later| later.key == write.key) {
-                continue;
-            }
-            match write.value {
-                Some(value) => batch.insert(&self.rows, write.key, value),
-                None => batch.remove(&self.rows, write.key),
-            }
-        }
-        batch.commit().map_err(|error| {
-            let why = trouble::describe(&error);
-            self.syncer.fail(why.clone());
-            match error {
-                // The database had stopped before this batch came.
-                fjall::Error::Poisoned => Error::Unavailable(why),
-                // Part of the batch may lie in the journal, perhaps all of it.
-                _ => Error::OutcomeUnknown(why),
-            }
-        })
-    }
-
-    fn try_get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
-        self.syncer.check()?;
-        // One snapshot for all: a batch that is being applied meanwhile is seen wholly or not at all.
-        let snapshot = self.database.snapshot();
-        let get = |key: &Key| Ok(snapshot.get(&self.rows, key)?.map(|value| value.to_vec()));
-        keys.iter().map(get).collect::<Result<_, _>>().map_err(|error| trouble::on_read(&error))
-    }
-
-    fn try_scan(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
-        self.syncer.check()?;
-        let snapshot = self.database.snapshot();
-        let scan = |scan: &Scan| {
-            let mut found = Vec::new();
-            if scan.from >= scan.to || scan.limit == 0 {
-                return Ok(found);
-            }
-            for row in snapshot.range::<&[u8], _>(&self.rows, scan.from.as_slice()..scan.to.as_slice()) {
-                let (key, value) = row.into_inner()?;
-                if fence_row::is_fence_key(&key) {
-                    continue;
-                }
-                found.push(Row { key: key.to_vec(), value: value.to_vec() });
-                if found.len() == scan.limit {
-                    break;
-                }
-            }
-            Ok(found)
-        };
-        scans.iter().map(scan).collect::<Result<_, _>>().map_err(|error: fjall::Error| trouble::on_read(&error))
-    }
 }
 
 impl Engine for Fjall {
@@ -190,35 +98,36 @@ impl Engine for Fjall {
     }
 
     fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
-        match self.try_own(shard, expects) {
+        match self.store.own(shard, expects, self.clock.now()) {
             Ok((turn, durable)) => durable.map(move |done| done.map(|()| (turn.epoch, turn.seq))).boxed(),
             Err(error) => std::future::ready(Err(error)).boxed(),
         }
     }
 
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
-        std::future::ready(self.try_get(keys)).boxed()
+        std::future::ready(self.store.get(keys)).boxed()
     }
 
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
-        std::future::ready(self.try_scan(scans)).boxed()
+        std::future::ready(self.store.scan(scans)).boxed()
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         // The time first: what is read afterwards lay there then or came later. Nobody else has this folder, so it is
         // always the same store.
         let now = self.clock.now();
-        std::future::ready(self.try_scan(scans).map(|rows| Look { now, incarnation: 0, rows })).boxed()
+        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation: 0, rows })).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {
-        self.try_commit(batch).unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
+        let Batch { fences, expects, writes } = batch;
+        let committed = self.store.commit(&fences, &expects, writes, self.clock.now());
+        committed.unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
     }
 }
 
-fn make_database(path: &Path, options: &Options) -> Result<(), fjall::Error> {
-    let settings =
-        || KeyspaceCreateOptions::default().manual_journal_persist(true).max_memtable_size(options.memtable_bytes);
+fn make_database(path: &Path) -> Result<(), fjall::Error> {
+    let settings = || KeyspaceCreateOptions::default().manual_journal_persist(true);
     Database::builder(path).open()?.keyspace(KEYSPACE, settings).map(drop)
 }
 
@@ -238,7 +147,7 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
         return Err(damaged("db/version is missing"));
     }
     let io = |error| OpenError::io(folder.path(), error);
-    let Some(written) = journal::newest_content(&path).map_err(io)? else {
+    let Some(written) = db_journal::newest_content(&path).map_err(io)? else {
         return Err(damaged("the journal in db is missing"));
     };
     let builder = Database::builder(path)
@@ -249,7 +158,7 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     if !database.keyspace_exists(KEYSPACE) {
         return Err(damaged("the tables in db/keyspaces are missing"));
     }
-    let kept = journal::length(&written.path).map_err(io)?;
+    let kept = db_journal::length(&written.path).map_err(io)?;
     if kept < written.bytes {
         // After a power cut this is the batch that nobody was answered. It cannot be told from damage to the last journal.
         tracing::warn!(
@@ -261,29 +170,40 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     Ok((database, rows))
 }
 
-/// The turns of all shards and the latest time at which any was committed.
-fn load_fences(rows: &Keyspace, folder: &Folder) -> Result<(Fences, Time), OpenError> {
-    let mut fences = Fences::default();
-    let mut last = Time::ZERO;
+/// The turns of all shards as the tables know them.
+fn load_fences(rows: &Keyspace, folder: &Folder) -> Result<Partitions, OpenError> {
+    let partitions = Partitions::default();
     let broken = |error| OpenError::database(folder.path(), error);
     // A fence row is the first of its shard: from there on to the next shard that has rows at all.
     let mut next = Some(ShardId(0));
     while let Some(from) = next {
         let Some(first) = rows.range(fence_row::key(from)..).next() else { break };
         let (key, value) = first.into_inner().map_err(broken)?;
-        let Some(shard) = fence_row::shard_of(&key) else { break };
+        let shard = shard_of(&key);
         next = shard.0.checked_add(1).map(ShardId);
-        if !fence_row::is_fence_key(&key) {
+        if key != fence_row::key(shard) {
             continue;
         }
         let row = FenceRow::decode(&value).ok_or_else(|| OpenError::Damaged {
             path: folder.path().into(),
             what: format!("the fence row of shard {} cannot be read", shard.0),
         })?;
-        fences.set(shard, row.turn);
-        last = last.max(row.at);
+        for (_, place) in partitions.at(&[shard]) {
+            let mut partition = partitions::lock(&place);
+            (partition.turn, partition.at) = (row.turn, row.at);
+        }
     }
-    Ok((fences, last))
+    Ok(partitions)
+}
+
+/// Up to which file the journal's rows are in tables.
+fn load_done(rows: &Keyspace, folder: &Folder) -> Result<u64, OpenError> {
+    let found = rows.get(DONE_KEY).map_err(|error| OpenError::database(folder.path(), error))?;
+    let Some(value) = found else { return Ok(0) };
+    value.first_chunk().map(|number| u64::from_be_bytes(*number)).ok_or_else(|| OpenError::Damaged {
+        path: folder.path().into(),
+        what: "the row that counts the journal's files cannot be read".into(),
+    })
 }
 
 #[cfg(test)]

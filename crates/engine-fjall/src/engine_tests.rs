@@ -4,8 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use wayleave_engine::suite::harness::{Harness, all, batch, check, commit, fenced, names, own, put};
+use wayleave_engine::{Error, Write};
 
 use super::*;
+use crate::flusher;
 
 struct InFolder {
     engine: Fjall,
@@ -56,8 +58,7 @@ fn copy_folder(from: &Path, to: &Path) {
 
 /// Every journal of a store.
 fn journals(path: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(path.join("db")).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|file| file.extension().is_some_and(|end| end == "jnl")).collect()
+    fs::read_dir(path.join("journal")).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 #[tokio::test]
@@ -113,6 +114,46 @@ async fn rows_outlive_many_tables_and_reopens() {
     assert_eq!(names(&open(folder.path()), all(1)).await.len(), 15_000);
 }
 
+/// A flush, step by step; after each of them a batch is committed, and what a kill leaves is looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
+    let store = InFolder::create().await;
+    let inner = &store.engine.store;
+    let journal = store.folder.path().join("journal");
+    let (epoch, _) = own(&store, 1).await.unwrap();
+    let mut seq = 0;
+    for round in 0..3 {
+        let mut frozen = None;
+        for step in 0..5 {
+            match step {
+                1 => frozen = Some(flusher::freeze(inner)),
+                2 => tokio::task::block_in_place(|| inner.syncer.settle()),
+                3 => flusher::write_table(inner, &frozen.as_ref().unwrap().tables).unwrap(),
+                4 => flusher::forget(inner, frozen.as_ref().unwrap(), &journal).unwrap(),
+                _ => {}
+            }
+            let before = killed(&store.engine);
+            check_all(&open(before.path()), seq).await;
+            seq += 1;
+            let gone = Write { key: put(1, &format!("gone{}", seq - 1), "").key, value: None };
+            let writes = [put(1, &format!("{seq:02}"), "1"), put(1, &format!("gone{seq}"), "1"), gone];
+            commit(&store, fenced([(1, epoch, seq)], writes)).await.unwrap();
+            check_all(&store.engine, seq).await;
+            let after = killed(&store.engine);
+            let engine = open(after.path());
+            check_all(&engine, seq).await;
+            assert_eq!(engine.own(ShardId(1), &[]).await, Ok((Epoch(epoch.0 + 1), seq)), "round {round}, step {step}");
+        }
+        assert_eq!(journals(store.folder.path()).len(), 1, "what is in tables is no longer in the journal");
+    }
+}
+
+async fn check_all(engine: &Fjall, seq: u64) {
+    let mut expected: Vec<String> = (1..=seq).map(|seq| format!("{seq:02}")).collect();
+    expected.extend((seq > 0).then(|| format!("gone{seq}")));
+    assert_eq!(names(engine, all(1)).await, expected);
+}
+
 #[tokio::test]
 async fn a_store_in_use_is_refused_and_free_once_closed() {
     let store = InFolder::create().await;
@@ -137,7 +178,8 @@ async fn the_number_of_shards_is_that_of_the_creation() {
 #[tokio::test]
 async fn a_damaged_database_is_told_as_such() {
     type Damage = fn(&Path);
-    let damages: [(&str, Damage); 5] = [
+    let damages: [(&str, Damage); 6] = [
+        ("no journal of ours", |db| fs::remove_file(db.join("../journal/1.journal")).unwrap()),
         ("no lock file", |db| fs::remove_file(db.join("lock")).unwrap()),
         ("no version", |db| fs::remove_file(db.join("version")).unwrap()),
         ("no journal", |db| {
@@ -165,7 +207,7 @@ async fn a_damaged_database_is_told_as_such() {
 async fn an_unreadable_fence_row_is_damage() {
     let store = InFolder::create().await;
     own(&store, 3).await.unwrap();
-    store.engine.apply(vec![Write { key: fence_row::key(ShardId(3)), value: Some(vec![9]) }]).unwrap();
+    store.engine.store.rows.insert(fence_row::key(ShardId(3)), [9]).unwrap();
     let InFolder { engine, folder } = store;
     drop(engine);
     let error = Fjall::open(folder.path(), Options::default()).err().unwrap().to_string();
@@ -176,7 +218,7 @@ async fn an_unreadable_fence_row_is_damage() {
 async fn a_store_that_has_failed_refuses_every_call() {
     let store = InFolder::create().await;
     commit(&store, batch([put(1, "a", "1")])).await.unwrap();
-    store.engine.syncer.fail("the disk is gone".into());
+    store.engine.store.syncer.fail("the disk is gone".into());
     let refused = Error::Unavailable("the disk is gone".into());
     assert_eq!(commit(&store, batch([put(1, "a", "2")])).await, Err(refused.clone()));
     assert_eq!(own(&store, 1).await, Err(refused.clone()));
@@ -190,8 +232,7 @@ async fn a_store_that_has_failed_refuses_every_call() {
 async fn time_goes_on_from_the_last_commit_when_the_wall_clock_is_behind() {
     let store = InFolder::create().await;
     let ahead = store.engine.now().after(wayleave_core::time::Millis(3_600_000));
-    let row = FenceRow { turn: Turn { epoch: Epoch(1), seq: 0 }, at: ahead };
-    store.engine.apply(vec![row.write(ShardId(5))]).unwrap();
+    store.engine.store.own(ShardId(5), &[], ahead).unwrap().1.await.unwrap();
     let store = store.reopen().await;
     assert!(store.engine.now() >= ahead);
 }

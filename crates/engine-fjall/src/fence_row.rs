@@ -1,6 +1,7 @@
 //! The one row that this engine keeps for itself in each shard.
 //!
-//! Lifetime: from the shard's first owner, for ever; rewritten in every fenced batch.
+//! Lifetime: from the shard's first owner, for ever; rewritten whenever rows of memory go to a table. What came since
+//! stands in the journal.
 //! Key: shard (2 bytes, big endian) · kind 0.
 //! Value: version 1 (1 byte) · epoch · number of the last commit · time of that commit (8 bytes each, big endian).
 
@@ -20,19 +21,14 @@ pub(crate) struct FenceRow {
 }
 
 /// Whether a key is this engine's own.
-pub(crate) fn is_fence_key(key: &[u8]) -> bool {
-    matches!(key, [_, _, KIND])
+pub(crate) fn is_own_key(key: &[u8]) -> bool {
+    matches!(key, [_, _, KIND, ..])
 }
 
 /// The key of a shard's fence row.
 pub(crate) fn key(shard: ShardId) -> Key {
     let [high, low] = shard.0.to_be_bytes();
     vec![high, low, KIND]
-}
-
-/// The shard that any key belongs to; none if it is too short to name one.
-pub(crate) fn shard_of(key: &[u8]) -> Option<ShardId> {
-    key.first_chunk().map(|shard| ShardId(u16::from_be_bytes(*shard)))
 }
 
 impl FenceRow {
@@ -73,7 +69,6 @@ mod tests {
         let layout = [1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 77];
         assert_eq!(value, layout);
         assert_eq!(FenceRow::decode(&value), Some(row));
-        assert_eq!(shard_of(&write.key), Some(ShardId(0x0a0b)));
     }
 
     #[test]
@@ -87,10 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_bare_key_of_kind_0_is_the_engines() {
-        assert!(is_fence_key(&[0, 1, 0]));
-        for other in [&[0, 1, 1][..], &[0, 1], &[0, 1, 0, 0], &[]] {
-            assert!(!is_fence_key(other), "{other:?}");
+    fn only_keys_of_kind_0_are_the_engines() {
+        assert!(is_own_key(&[0, 1, 0]) && is_own_key(&[0xff, 0xff, 0, 1]));
+        for other in [&[0, 1, 1][..], &[0, 1], &[0, 1, 2, 0], &[]] {
+            assert!(!is_own_key(other), "{other:?}");
         }
     }
 }

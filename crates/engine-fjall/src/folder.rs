@@ -2,28 +2,33 @@
 //!
 //! ```text
 //! LOCK      held while the store is open
-//! FORMAT    "wayleave 1" and "shards 16", written once
+//! FORMAT    "wayleave 2" and "shards 16", written once
+//! journal/  batches whose rows are not yet in the database
 //! db/       the database; db.new/ while it is being made
 //! ```
 //!
-//! Creation can be cut off anywhere: first `db.new/` appears, then FORMAT, then `db.new/` is filled and renamed to
-//! `db/`. So a folder with `db.new/` and without `db/` is an unfinished creation and is begun again, while FORMAT
+//! Format 1 had no journal of its own: it is given an empty one, and is of format 2 from then on.
+//!
+//! Creation can be cut off anywhere: first `db.new/` appears, then FORMAT and `journal/`, then `db.new/` is filled and
+//! renamed to `db/`. So a folder with `db.new/` and without `db/` is an unfinished creation and is begun again, while FORMAT
 //! without either means that somebody has removed the data.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use crate::journal::Journal;
 use crate::open_error::OpenError;
 
 /// The newest format that this program reads and the one that it writes.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 
 const LOCK: &str = "LOCK";
 const FORMAT: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
 const DB: &str = "db";
 const DB_NEW: &str = "db.new";
+const JOURNAL: &str = "journal";
 
 /// A data folder that this process holds, until it is dropped.
 #[derive(Debug)]
@@ -53,13 +58,18 @@ impl Folder {
         refuse_foreign(path)?;
         make_folder(path)?;
         let lock = lock(path)?;
-        let shards = if is_unfinished(path)? { create(path, shards, fill)? } else { read_format(path)? };
+        let shards = if is_unfinished(path)? { create(path, shards, fill)? } else { open(path)? };
         Ok(Self { path: path.into(), shards, _lock: lock })
     }
 
     /// Where the database lies.
     pub(crate) fn database(&self) -> PathBuf {
         self.path.join(DB)
+    }
+
+    /// Where the journal lies.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.path.join(JOURNAL)
     }
 
     /// The folder.
@@ -124,9 +134,26 @@ fn create(path: &Path, shards: u16, fill: impl FnOnce(&Path) -> Result<(), OpenE
     }
     make_folder(&new)?;
     write_format(path, shards)?;
+    make_journal(path)?;
     fill(&new)?;
     fs::rename(&new, path.join(DB)).map_err(|error| OpenError::io(&new, error))?;
     sync_folder(path)?;
+    Ok(shards)
+}
+
+fn make_journal(path: &Path) -> Result<(), OpenError> {
+    let journal = path.join(JOURNAL);
+    Journal::create(&journal).map_err(|error| OpenError::io(&journal, error))?;
+    sync_folder(path)
+}
+
+/// Reads what an existing folder is, and brings it to the newest format.
+fn open(path: &Path) -> Result<u16, OpenError> {
+    let (version, shards) = read_format(path)?;
+    if version < FORMAT_VERSION {
+        make_journal(path)?;
+        write_format(path, shards)?;
+    }
     Ok(shards)
 }
 
@@ -142,7 +169,7 @@ fn write_format(path: &Path, shards: u16) -> Result<(), OpenError> {
     sync_folder(path)
 }
 
-fn read_format(path: &Path) -> Result<u16, OpenError> {
+fn read_format(path: &Path) -> Result<(u32, u16), OpenError> {
     let file = path.join(FORMAT);
     let bytes = fs::read(&file).map_err(|error| OpenError::io(&file, error))?;
     let damaged = |what: &str| OpenError::Damaged { path: path.into(), what: format!("{FORMAT} {what}") };
@@ -158,7 +185,7 @@ fn read_format(path: &Path) -> Result<u16, OpenError> {
     if !exists(&path.join(DB))? {
         return Err(OpenError::Damaged { path: path.into(), what: format!("the folder {DB} is missing") });
     }
-    Ok(shards)
+    Ok((version, shards))
 }
 
 fn number(line: Option<&str>, word: &str) -> Option<u32> {

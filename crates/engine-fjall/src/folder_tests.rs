@@ -48,8 +48,8 @@ fn a_new_folder_is_made_with_those_above_it() {
     let folder = open(&path).unwrap();
     assert_eq!(folder.shards(), 16);
     assert!(folder.database().join("filled").exists());
-    assert_eq!(fs::read_to_string(path.join(FORMAT)).unwrap(), "wayleave 1\nshards 16\n");
-    assert_eq!(names(&path), [FORMAT, LOCK, DB]);
+    assert_eq!(fs::read_to_string(path.join(FORMAT)).unwrap(), "wayleave 2\nshards 16\n");
+    assert_eq!(names(&path), [FORMAT, LOCK, DB, JOURNAL]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_folder_in_use_is_refused_until_it_is_free() {
 
 #[test]
 fn a_newer_format_asks_for_a_newer_program() {
-    check_refused(&[("FORMAT", "wayleave 2\nanything\n"), ("db/", "")], "use a newer wayleave");
+    check_refused(&[("FORMAT", "wayleave 3\nanything\n"), ("db/", "")], "use a newer wayleave");
 }
 
 #[test]
@@ -83,6 +83,14 @@ fn a_format_that_cannot_be_read_is_damage() {
     {
         check_refused(&[("FORMAT", text), ("db/", "")], "is damaged");
     }
+}
+
+#[test]
+fn a_folder_of_the_first_format_is_given_a_journal() {
+    let folder = folder(&[("FORMAT", "wayleave 1\nshards 99\n"), ("db/", ""), ("LOCK", "")]);
+    let opened = open(folder.path()).unwrap();
+    assert_eq!((opened.shards(), opened.journal().join("1.journal").exists()), (99, true));
+    assert_eq!(fs::read_to_string(folder.path().join(FORMAT)).unwrap(), "wayleave 2\nshards 99\n");
 }
 
 #[test]

@@ -1,127 +1,202 @@
-//! The newest journal file, synced by ourselves. The database would sync it under the lock that every batch needs; so it
-//! only hands its buffer to the system, and the wait for the disk happens here, where no batch waits for it.
+//! The files of the journal: every batch lies here before it is answered, until its rows are in the database's tables.
+//!
+//! Files are numbered without gaps. Each but the newest ends with the mark that the next one goes on, so the loss of any
+//! of them is noticed. The next one is made before the mark is written: one that is still empty may follow a file without
+//! the mark. Behind the last record of the newest there is nothing, or zeros that were set aside.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const SUFFIX: &str = "jnl";
-/// Journals are read from their end in pieces of this size.
-const PIECE_BYTES: usize = 1 << 20;
+use crate::record::{self, Record};
 
-/// The journal that batches go to now.
+const SUFFIX: &str = "journal";
+
+/// Room that is filled with zeros ahead of small writes: a sync into room that was written before need not note where
+/// the file lies, which makes it half as long.
+const AHEAD_BYTES: usize = 256 << 10;
+/// Writes from this size on need no such room; they would write everything twice.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// Bytes for one file.
+#[derive(Debug, Default)]
+pub(crate) struct Segment {
+    pub(crate) file: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The newest file, where records are added.
 pub(crate) struct Journal {
     folder: PathBuf,
-    id: u64,
+    number: u64,
     file: File,
+    /// Where the next record begins.
+    end: u64,
+    /// Up to here the file has been written, with zeros behind the last record.
+    filled: u64,
+    zeros: Vec<u8>,
 }
 
 impl Journal {
-    /// The newest journal of a database.
-    ///
-    /// # Errors
-    /// If there is none or it cannot be opened.
-    pub(crate) fn open(folder: &Path) -> Result<Self> {
-        let id = newest(folder)?.ok_or_else(|| Error::new(ErrorKind::NotFound, "the database has no journal"))?;
-        let file = File::open(folder.join(format!("{id}.{SUFFIX}")))?;
-        Ok(Self { folder: folder.into(), id, file })
-    }
-
-    /// Makes durable what the database has handed to the system before this call.
-    ///
-    /// A journal is synced by the database before it begins the next one. So if there is a next one by now, all that the
-    /// older ones hold is durable, and the newest is the only one that need be synced.
+    /// Makes the folder of a new journal with its first, empty file. What an earlier try has left is removed.
     ///
     /// # Errors
     /// If the disk fails.
-    pub(crate) fn sync(&mut self) -> Result<()> {
-        if self.folder.join(format!("{}.{SUFFIX}", self.id + 1)).exists() {
-            *self = Self::open(&self.folder)?;
+    pub(crate) fn create(folder: &Path) -> Result<()> {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => fs::create_dir(folder)?,
+        }
+        File::create(path(folder, 1))?.sync_all()?;
+        sync_folder(folder)
+    }
+
+    /// Reads all files after `done`, the newest of those whose rows are in tables, and gives every record to `apply`.
+    /// Returns the journal ready for more. Files up to `done` are removed.
+    ///
+    /// # Errors
+    /// If the disk fails, or with [`ErrorKind::InvalidData`] if something is missing or damaged.
+    pub(crate) fn open(folder: &Path, done: u64, mut apply: impl FnMut(Record)) -> Result<Self> {
+        let mut number = done + 1;
+        loop {
+            let file = OpenOptions::new().read(true).write(true).open(path(folder, number));
+            let file = file.map_err(|error| missing(error, number))?;
+            let bytes = fs::read(path(folder, number))?;
+            let (end, goes_on) = replay(number, &bytes, &mut apply)?;
+            if !goes_on {
+                remove_unbegun(folder, number)?;
+                drop_torn_end(&file, number, &bytes, end)?;
+                remove_until(folder, done)?;
+                let (end, filled) = (end as u64, end as u64);
+                return Ok(Self { folder: folder.into(), number, file, end, filled, zeros: vec![0; AHEAD_BYTES] });
+            }
+            number += 1;
+        }
+    }
+
+    /// The number of the newest file.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Adds bytes to their files and makes them durable.
+    ///
+    /// # Errors
+    /// If the disk fails: then nobody knows what of it is there.
+    pub(crate) fn write(&mut self, segments: &[Segment]) -> Result<()> {
+        let mut segments = segments.iter().peekable();
+        while let Some(segment) = segments.next() {
+            let next = segments.peek().map(|next| self.make(next.file)).transpose()?;
+            self.add(&segment.bytes)?;
+            if let Some((number, file)) = next {
+                (self.number, self.file, self.end, self.filled) = (number, file, 0, 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        if self.end > self.filled {
+            self.filled = self.end;
+            if bytes.len() < LARGE_BYTES {
+                self.file.write_all_at(&self.zeros, self.filled)?;
+                self.filled += self.zeros.len() as u64;
+            }
         }
         self.file.sync_data()
     }
-}
 
-/// The number of the newest journal.
-fn newest(folder: &Path) -> Result<Option<u64>> {
-    let mut newest = None;
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let id = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-        if path.extension().is_some_and(|suffix| suffix == SUFFIX) {
-            newest = newest.max(id);
-        }
+    fn make(&self, number: u64) -> Result<(u64, File)> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path(&self.folder, number))?;
+        sync_folder(&self.folder)?;
+        Ok((number, file))
     }
-    Ok(newest)
 }
 
-/// A journal and how far it was written; the room behind that was only set aside.
-pub(crate) struct Content {
-    pub path: PathBuf,
-    pub bytes: u64,
-}
-
-/// How far the newest journal was written, before the database opens it; none if there is no journal.
-///
-/// # Errors
-/// If it cannot be read.
-pub(crate) fn newest_content(folder: &Path) -> Result<Option<Content>> {
-    let Some(id) = newest(folder)? else { return Ok(None) };
-    let path = folder.join(format!("{id}.{SUFFIX}"));
-    let file = File::open(&path)?;
-    let mut end = file.metadata()?.len();
-    let mut piece = vec![0; PIECE_BYTES];
-    while end > 0 {
-        let start = end.saturating_sub(PIECE_BYTES as u64);
-        let piece = piece.get_mut(..(end - start) as usize).unwrap_or_default();
-        file.read_exact_at(piece, start)?;
-        if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
-            return Ok(Some(Content { path, bytes: start + last as u64 + 1 }));
-        }
-        end = start;
-    }
-    Ok(Some(Content { path, bytes: 0 }))
-}
-
-/// How long a journal is; as long as can be if the database has done away with it since, for then all of it was kept.
-///
-/// # Errors
-/// If the system cannot say.
-pub(crate) fn length(path: &Path) -> Result<u64> {
-    match std::fs::metadata(path) {
-        Ok(data) => Ok(data.len()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(u64::MAX),
+/// Removes the file after this one, which has no mark: a change of files that was cut off leaves it empty.
+fn remove_unbegun(folder: &Path, number: u64) -> Result<()> {
+    let next = path(folder, number + 1);
+    match fs::metadata(&next) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
+        Ok(data) if data.len() > 0 || path(folder, number + 2).exists() => {
+            Err(damaged(format!("journal {number} ends before its time")))
+        }
+        Ok(_) => fs::remove_file(next),
     }
+}
+
+/// Removes the files up to a number: their rows are in tables.
+///
+/// # Errors
+/// If the disk fails.
+pub(crate) fn remove_until(folder: &Path, done: u64) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        if path.extension().is_some_and(|suffix| suffix == SUFFIX) && number.is_some_and(|number| number <= done) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+fn path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number}.{SUFFIX}"))
+}
+
+fn sync_folder(folder: &Path) -> Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Gives every record of a file to `apply`; returns where they end, and whether the next file goes on.
+fn replay(number: u64, bytes: &[u8], apply: &mut impl FnMut(Record)) -> Result<(usize, bool)> {
+    let mut end = 0;
+    while let Some((body, length)) = record::first(number, bytes.get(end..).unwrap_or_default()) {
+        end += length;
+        match record::decode(body) {
+            Ok(Record::GoesOn) => return Ok((end, true)),
+            Ok(record) => apply(record),
+            Err(error) => return Err(damaged(format!("journal {number}: {error}"))),
+        }
+    }
+    Ok((end, false))
+}
+
+/// Cuts off what lies behind the last whole record of the newest file.
+fn drop_torn_end(file: &File, number: u64, bytes: &[u8], end: usize) -> Result<()> {
+    let rest = bytes.get(end..).unwrap_or_default();
+    let dropped = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    if dropped > 0 {
+        // After a power cut this is the batch that nobody was answered. It cannot be told from damage to the last journal.
+        tracing::warn!(
+            journal.number = number,
+            journal.bytes_kept = end,
+            journal.bytes_dropped = dropped,
+            "the end of the journal could not be read and was dropped; after a clean stop this means damage: check the disk"
+        );
+    }
+    if rest.is_empty() {
+        return Ok(());
+    }
+    file.set_len(end as u64)?;
+    file.sync_all()
+}
+
+fn missing(error: Error, number: u64) -> Error {
+    if error.kind() == ErrorKind::NotFound { damaged(format!("journal {number} is missing")) } else { error }
+}
+
+fn damaged(what: String) -> Error {
+    Error::new(ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newest_journal_is_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(Journal::open(folder.path()).is_err());
-        for id in [2, 10, 9] {
-            std::fs::write(folder.path().join(format!("{id}.jnl")), "x").unwrap();
-        }
-        std::fs::write(folder.path().join("11.tmp"), "x").unwrap();
-        let mut journal = Journal::open(folder.path()).unwrap();
-        assert_eq!(journal.id, 10);
-        std::fs::write(folder.path().join("11.jnl"), "x").unwrap();
-        journal.sync().unwrap();
-        assert_eq!(journal.id, 11);
-    }
-
-    #[test]
-    fn what_was_written_ends_before_the_room_set_aside() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(newest_content(folder.path()).unwrap().is_none());
-        let mut bytes = b"batches".to_vec();
-        bytes.resize(3 * PIECE_BYTES + 5, 0);
-        std::fs::write(folder.path().join("4.jnl"), bytes).unwrap();
-        assert_eq!(newest_content(folder.path()).unwrap().map(|content| content.bytes), Some(7));
-    }
-}
+#[path = "journal_tests.rs"]
+mod tests;

@@ -1,14 +1,21 @@
 //! Keeps: the embedded store, the engine contract over fjall (a log-structured tree in pure Rust) in one folder.
 //!
-//! In go batches, out come answers once a group sync has made them durable. This crate knows the folder, the files in
+//! In go batches, out come answers once a group sync has made them durable in the journal. Rows stay in memory until there
+//! are enough of them for a table; then they go to fjall in one sorted stream. This crate knows the folder, the files in
 //! it and the machine's clocks; it must not know what the rows mean, nor any other engine.
 
 mod clock;
+mod db_journal;
 mod engine;
 mod fence_row;
+mod flusher;
 mod folder;
 mod journal;
+mod memtable;
 mod open_error;
+mod partitions;
+mod record;
+mod store;
 mod syncer;
 mod timekeeper;
 mod trouble;

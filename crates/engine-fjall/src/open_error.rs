@@ -93,6 +93,14 @@ impl OpenError {
         }
     }
 
+    /// Sorts what was reported about the journal.
+    pub(crate) fn journal(path: &Path, error: std::io::Error) -> Self {
+        if error.kind() == ErrorKind::InvalidData {
+            return Self::Damaged { path: path.into(), what: error.to_string() };
+        }
+        Self::io(path, error)
+    }
+
     /// Sorts what the database reported about the folder.
     pub(crate) fn database(path: &Path, error: fjall::Error) -> Self {
         let folder = path.to_path_buf();

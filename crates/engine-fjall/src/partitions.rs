@@ -1,0 +1,96 @@
+//! What is in memory of each shard: its turn and the rows that are not yet in tables. A shard's lock is held from the check
+//! of a batch until it is applied; where several are held they are taken in the order of their numbers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use wayleave_core::ids::ShardId;
+use wayleave_core::time::Time;
+use wayleave_engine::fences::Turn;
+
+use crate::memtable::Memtable;
+
+/// One shard.
+#[derive(Debug, Default)]
+pub(crate) struct Partition {
+    pub(crate) turn: Turn,
+    /// When its last batch was committed.
+    pub(crate) at: Time,
+    /// Whether the turn has changed since it was last written to a table.
+    pub(crate) turned: bool,
+    /// Rows that changed since the last freeze.
+    pub(crate) active: Memtable,
+    /// Rows that are on their way to a table.
+    pub(crate) frozen: Option<Arc<Memtable>>,
+}
+
+impl Partition {
+    /// What memory knows of a row: nothing, that it was removed, or its value.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.active.get(key).or_else(|| self.frozen.as_ref()?.get(key))
+    }
+
+    pub(crate) fn set_turn(&mut self, turn: Turn, at: Time) {
+        (self.turn, self.turned) = (turn, true);
+        self.at = self.at.max(at);
+    }
+}
+
+type Place = Arc<Mutex<Partition>>;
+
+/// All shards that have ever been met.
+#[derive(Default)]
+pub(crate) struct Partitions(RwLock<BTreeMap<ShardId, Place>>);
+
+/// The shard of a key. A key that is too short counts as if zeros followed, which keeps the order of all keys.
+pub(crate) fn shard_of(key: &[u8]) -> ShardId {
+    let byte = |at: usize| key.get(at).copied().unwrap_or(0);
+    ShardId(u16::from_be_bytes([byte(0), byte(1)]))
+}
+
+pub(crate) fn lock(place: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Partitions {
+    /// These shards, made where they are new. `shards` is sorted, and so is the answer.
+    pub(crate) fn at(&self, shards: &[ShardId]) -> Vec<(ShardId, Place)> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let find = |shard: &ShardId| Some((*shard, known.get(shard)?.clone()));
+        if let Some(found) = shards.iter().map(find).collect() {
+            return found;
+        }
+        drop(known);
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        shards.iter().map(|shard| (*shard, all.entry(*shard).or_default().clone())).collect()
+    }
+
+    /// The shards between two, both counted.
+    pub(crate) fn between(&self, first: ShardId, last: ShardId) -> Vec<Place> {
+        if first > last {
+            return Vec::new();
+        }
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        known.range(first..=last).map(|(_, place)| place.clone()).collect()
+    }
+
+    /// Does something with all shards at once, while nobody else can.
+    pub(crate) fn with_all<T>(&self, act: impl FnOnce(&mut [(ShardId, MutexGuard<'_, Partition>)]) -> T) -> T {
+        // Held too, so that no shard is met for the first time meanwhile.
+        let known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = known.iter().map(|(shard, place)| (*shard, lock(place))).collect();
+        act(&mut all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_follow_the_order_of_keys() {
+        let keys: [&[u8]; 7] = [&[], &[0, 0, 9], &[0, 1], &[0, 1, 0], &[1], &[1, 0, 0], &[1, 1]];
+        assert!(keys.is_sorted());
+        assert!(keys.map(shard_of).is_sorted());
+    }
+}

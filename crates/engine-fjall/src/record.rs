@@ -1,0 +1,151 @@
+//! A record of the journal: one batch with its fences, or the mark that the journal goes on in the next file.
+//!
+//! Layout: length of the body (4 bytes, little endian) · check (8 bytes) · body. The check covers the body and is seeded
+//! with the number of the file, so that nothing from elsewhere passes for a record. A length of zero ends the file.
+//! Body: 1 · time · fences (shard, epoch, number) · writes (key, value), or 2 alone for the mark.
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Time;
+use wayleave_core::wire::{Damaged, Reader, Writer};
+use wayleave_engine::Write;
+use wayleave_engine::fences::Turn;
+
+/// What stands before a body.
+pub(crate) const FRAME_BYTES: usize = 12;
+const BATCH: u8 = 1;
+const GOES_ON: u8 = 2;
+
+/// What a record says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// A batch was applied.
+    Batch {
+        /// When.
+        at: Time,
+        /// What the turns of shards are from then on.
+        turns: Vec<(ShardId, Turn)>,
+        /// Its writes.
+        writes: Vec<Write>,
+    },
+    /// The next file goes on.
+    GoesOn,
+}
+
+/// The body of a batch.
+pub(crate) fn encode_batch(at: Time, turns: &[(ShardId, Turn)], writes: &[Write]) -> Vec<u8> {
+    let bytes: usize = writes.iter().map(|w| w.key.len() + w.value.as_ref().map_or(0, Vec::len) + 6).sum();
+    let mut out = Writer::with_capacity(bytes + 24 * turns.len() + 24);
+    out.byte(BATCH);
+    out.number(at.0);
+    out.number(turns.len() as u64);
+    for (shard, turn) in turns {
+        out.number(shard.0.into());
+        out.number(turn.epoch.0);
+        out.number(turn.seq);
+    }
+    out.number(writes.len() as u64);
+    for Write { key, value } in writes {
+        out.bytes(key);
+        match value {
+            None => out.number(0),
+            Some(value) => {
+                out.number(value.len() as u64 + 1);
+                out.raw(value);
+            }
+        }
+    }
+    out.into()
+}
+
+/// The body of the mark at the end of a file.
+pub(crate) fn encode_goes_on() -> Vec<u8> {
+    vec![GOES_ON]
+}
+
+/// What stands before a body in the file of this number.
+pub(crate) fn frame(file: u64, body: &[u8]) -> [u8; FRAME_BYTES] {
+    let mut frame = [0; FRAME_BYTES];
+    let (length, sum) = frame.split_at_mut(4);
+    length.copy_from_slice(&(body.len() as u32).to_le_bytes());
+    sum.copy_from_slice(&check(file, body).to_le_bytes());
+    frame
+}
+
+fn check(file: u64, body: &[u8]) -> u64 {
+    rapidhash_v3_seeded(body, &RapidSecrets::seed(file))
+}
+
+/// The first record of `bytes`, out of the file of this number, and how long it is; none where no whole record begins.
+pub(crate) fn first(file: u64, bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (sum, rest) = rest.split_first_chunk::<8>()?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let body = rest.get(..length).filter(|body| !body.is_empty())?;
+    (check(file, body) == u64::from_le_bytes(*sum)).then_some((body, FRAME_BYTES + length))
+}
+
+/// What a body says.
+///
+/// # Errors
+/// If it is not the body of a record.
+pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
+    let mut input = Reader::new(body);
+    match input.byte()? {
+        GOES_ON => return Ok(Record::GoesOn),
+        BATCH => {}
+        _ => return Err(Damaged("a record of the journal is of a kind that is not known")),
+    }
+    let at = Time(input.number()?);
+    let mut turns = Vec::new();
+    for _ in 0..input.number()? {
+        let shard = ShardId(u16::try_from(input.number()?).map_err(|_| Damaged("a shard's number is too large"))?);
+        turns.push((shard, Turn { epoch: Epoch(input.number()?), seq: input.number()? }));
+    }
+    let mut writes = Vec::new();
+    for _ in 0..input.number()? {
+        let key = input.bytes()?.to_vec();
+        let value = match input.number()?.checked_sub(1) {
+            None => None,
+            Some(length) => Some(input.raw(length as usize)?.to_vec()),
+        };
+        writes.push(Write { key, value });
+    }
+    Ok(Record::Batch { at, turns, writes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> (Vec<(ShardId, Turn)>, Vec<Write>) {
+        let turns = vec![(ShardId(3), Turn { epoch: Epoch(2), seq: 300 })];
+        let write = |key: &str, value: Option<&str>| Write { key: key.into(), value: value.map(Into::into) };
+        (turns, vec![write("a", Some("1")), write("b", None), write("c", Some(""))])
+    }
+
+    #[test]
+    fn a_batch_reads_back_and_keeps_its_layout() {
+        let (turns, writes) = batch();
+        let body = encode_batch(Time(300), &turns, &writes);
+        assert_eq!(body, [1, 0xac, 2, 1, 3, 2, 0xac, 2, 3, 1, b'a', 2, b'1', 1, b'b', 0, 1, b'c', 1]);
+        assert_eq!(decode(&body), Ok(Record::Batch { at: Time(300), turns, writes }));
+        assert_eq!(decode(&encode_goes_on()), Ok(Record::GoesOn));
+    }
+
+    #[test]
+    fn a_record_is_found_only_whole_unchanged_and_in_its_own_file() {
+        let (turns, writes) = batch();
+        let body = encode_batch(Time(300), &turns, &writes);
+        let whole = [&frame(7, &body)[..], &body, b"more"].concat();
+        assert_eq!(first(7, &whole), Some((body.as_slice(), FRAME_BYTES + body.len())));
+        assert_eq!(first(8, &whole), None, "another file's");
+        assert_eq!(first(7, &whole[..FRAME_BYTES + body.len() - 1]), None, "cut off");
+        for at in 0..FRAME_BYTES + body.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            assert_eq!(first(7, &changed), None, "changed at {at}");
+        }
+        assert_eq!(first(7, &[0; 64]), None, "room set aside");
+    }
+}
