@@ -28,8 +28,8 @@ fn discovered(number: u64) -> Put {
 }
 
 fn store(state: &mut State, put: Put, row: Option<UrlRow>, writes: &mut Vec<Write>) {
-    let key = state.put_target(&put).key;
-    state.put(put, key, row, NOW, writes);
+    let target = state.put_target(&put);
+    state.put(put, target, row, NOW, writes);
 }
 
 /// A shard with one queued URL at each host.

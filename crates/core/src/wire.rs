@@ -51,6 +51,17 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
+    /// What was written.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Forgets what was written and keeps the room.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// How many bytes were written.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -20,7 +20,7 @@ use crate::trouble;
 pub(crate) const DONE_KEY: [u8; 4] = [0xff, 0xff, 0, 1];
 
 /// With more young tables than this, reads get slow: the next one waits until some have been merged.
-const YOUNG_TABLES_MAX: usize = 16;
+const YOUNG_TABLES_MAX: usize = 24;
 const MERGE_POLL: Duration = Duration::from_millis(10);
 
 /// The thread. Dropping it ends the thread after the flush that is under way.
@@ -115,11 +115,11 @@ pub(crate) fn freeze(store: &Store) -> Frozen {
 pub(crate) fn write_table(store: &Store, tables: &[Arc<Memtable>]) -> Result<(), fjall::Error> {
     wait_for_merges(store, &store.rows);
     let mut table = store.rows.start_ingestion()?;
-    for (key, value) in tables.iter().flat_map(|table| table.iter()) {
-        match value {
-            Some(value) => table.write(key, value)?,
-            None => table.write_tombstone(key)?,
-        }
+    for rows in tables {
+        rows.each(|key, value| match value {
+            Some(value) => table.write(key, value),
+            None => table.write_tombstone(key),
+        })?;
     }
     table.finish()
 }

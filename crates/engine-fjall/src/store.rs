@@ -79,14 +79,12 @@ impl Store {
         &self,
         fences: &[Fence],
         expects: &[Expect],
-        mut writes: Vec<Write>,
+        writes: &[Write],
         at: Time,
     ) -> Result<Commit, Error> {
         self.syncer.check()?;
         self.wait_for_room();
-        // Neighbours are inserted cheaply; stable, so that the last of equal keys is the latest.
-        writes.sort_by(|a, b| a.key.cmp(&b.key));
-        let shards = shards_of(fences, expects, &writes, std::iter::empty());
+        let shards = shards_of(fences, expects, writes, std::iter::empty());
         let places = self.partitions.at(&shards);
         let mut guards: Vec<Guard<'_>> = places.iter().map(|(shard, place)| (*shard, lock(place))).collect();
         let mut known = Fences::default();
@@ -98,8 +96,8 @@ impl Store {
         let turns = known.check(fences)?;
         self.check_rows(&guards, expects)?;
         // Inside the locks: the order in the journal is the order in which the batches of a shard were applied.
-        let durable = self.syncer.append(&record::encode_batch(at, &turns, &writes))?;
-        self.apply(&mut guards, &turns, &writes, at);
+        let durable = self.syncer.append(&record::encode_batch(at, &turns, writes))?;
+        self.apply(&mut guards, &turns, writes, at);
         Ok(durable)
     }
 
@@ -245,14 +243,10 @@ fn apply(guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], 
     }
     let bytes = |guards: &[Guard<'_>]| guards.iter().map(|(_, partition)| partition.active.bytes()).sum::<usize>();
     let before = bytes(guards);
-    let mut rest = writes;
-    for (shard, partition) in guards.iter_mut() {
-        // Both are sorted: those of a shard lie together.
-        let (mine, others) = rest.split_at(rest.iter().take_while(|write| shard_of(&write.key) == *shard).count());
-        for write in mine {
+    for write in writes {
+        if let Some(partition) = partition(guards, shard_of(&write.key)) {
             partition.active.put(&write.key, write.value.as_deref());
         }
-        rest = others;
     }
     bytes(guards).wrapping_sub(before)
 }

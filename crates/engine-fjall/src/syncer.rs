@@ -14,8 +14,11 @@ use wayleave_engine::{Commit, Error};
 use crate::journal::Segment;
 use crate::record;
 
-/// How long a sync waits for company: less than it takes itself, about 0.2 ms on a good disk.
+/// How long a sync waits for company where there was much: less than it takes itself, about 0.2 ms on a good disk.
 const GATHER: Duration = Duration::from_micros(100);
+
+/// So many batches in one sync are much. With fewer, each of them waits for its own client and longer than it gains.
+const COMPANY: usize = 6;
 
 type Answer = oneshot::Sender<Result<(), Error>>;
 
@@ -130,7 +133,7 @@ impl Shared {
     /// The thread's life: wait, take all, sync once, answer all.
     fn run(&self, sync: &mut impl FnMut(&[Segment]) -> Result<(), String>) {
         let mut company = 0;
-        while let Some((batches, mut segments)) = self.take(company > 1) {
+        while let Some((batches, mut segments)) = self.take(company >= COMPANY) {
             company = batches.len();
             let result = sync(&segments);
             if let Some(mut bytes) = segments.pop().map(|segment| segment.bytes) {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
+use hashbrown::HashSet;
 use wayleave_core::frontier::row::HotRow;
-use wayleave_core::ids::ShardId;
+use wayleave_core::frontier::{Changes, State};
+use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits::SLICE_ROWS;
 use wayleave_engine::rows::{hot, log};
 use wayleave_engine::{Key, Value, Write};
@@ -17,46 +18,69 @@ pub(crate) struct HotLog {
     bytes: usize,
     /// The first and the last commit in the log that is not yet written out.
     span: Option<(u64, u64)>,
-    /// The newest value of every row in it; sorted only when it is written out, once for many changes.
-    rows: HashMap<Key, Option<Value>>,
+    /// The hosts in it. Their rows are written as they are when they are written: a later commit in the log says the same
+    /// or more.
+    hosts: HashSet<HostId>,
+    /// The newest value of every other row in it.
+    others: BTreeMap<Key, Option<Value>>,
     writing: Option<WritingOut>,
 }
 
 /// A writing out under way.
 struct WritingOut {
-    rows: std::vec::IntoIter<(Key, Option<Value>)>,
+    hosts: std::vec::IntoIter<HostId>,
+    others: std::collections::btree_map::IntoIter<Key, Option<Value>>,
     next: u64,
     last: u64,
 }
 
 impl HotLog {
-    /// The log as it was found at open: commits `span` lie in it, and `rows` is what they say.
-    pub fn new(shard: ShardId, bytes_max: usize, span: Option<(u64, u64)>, rows: BTreeMap<Key, Option<Value>>) -> Self {
-        Self { shard, bytes_max, bytes: 0, span, rows: rows.into_iter().collect(), writing: None }
+    /// The log as it was found at open: commits `span` lie in it, and speak of these hosts and rows.
+    pub fn new(
+        shard: ShardId,
+        bytes_max: usize,
+        span: Option<(u64, u64)>,
+        (hosts, others): (HashSet<HostId>, BTreeMap<Key, Option<Value>>),
+    ) -> Self {
+        Self { shard, bytes_max, bytes: 0, span, hosts, others, writing: None }
     }
 
     /// The log row of a commit.
-    pub fn add(&mut self, seq: u64, changes: &[HotRow]) -> Option<Write> {
+    pub fn add(&mut self, seq: u64, changes: &Changes, state: &State) -> Option<Write> {
         if changes.is_empty() {
             return None;
         }
-        let writes: Vec<Write> = changes.iter().map(|row| hot::encode(self.shard, row)).collect();
-        let value = log::encode(&writes);
+        let mut pack = log::Pack::default();
+        for row in &changes.rows {
+            let write = hot::encode(self.shard, row);
+            pack.add(&write);
+            if let HotRow::HostGone(host) = row {
+                self.hosts.remove(host);
+            }
+            self.others.insert(write.key, write.value);
+        }
+        for host in state.changed_hosts(changes) {
+            pack.add_host(self.shard, host);
+            self.hosts.insert(host.id);
+        }
+        let value = pack.into_value();
         self.bytes += value.len();
         self.span = Some((self.span.map_or(seq, |(first, _)| first), seq));
-        self.rows.extend(writes.into_iter().map(|write| (write.key, write.value)));
         Some(Write { key: log::key(self.shard, seq), value: Some(value) })
     }
 
     /// The next slice of writing out, if it is time: rows first, and only then the log rows that they stand for.
-    pub fn next_slice(&mut self) -> Vec<Write> {
+    pub fn next_slice(&mut self, state: &State) -> Vec<Write> {
         if self.writing.is_none() && self.bytes >= self.bytes_max {
             self.begin();
         }
         let Some(writing) = &mut self.writing else { return Vec::new() };
-        let rows = writing.rows.by_ref().take(SLICE_ROWS);
-        let mut slice: Vec<Write> = rows.map(|(key, value)| Write { key, value }).collect();
-        while slice.len() < SLICE_ROWS && writing.next <= writing.last {
+        let others = writing.others.by_ref().take(SLICE_ROWS).map(|(key, value)| Write { key, value });
+        let mut slice: Vec<Write> = others.collect();
+        // A host that is gone by now has its removal in a later commit.
+        let hosts = writing.hosts.by_ref().take(SLICE_ROWS - slice.len());
+        slice.extend(hosts.filter_map(|id| state.host_by_id(id)).map(|host| hot::encode_host(self.shard, host)));
+        while slice.len() < SLICE_ROWS && writing.hosts.len() == 0 && writing.next <= writing.last {
             slice.push(Write { key: log::key(self.shard, writing.next), value: None });
             writing.next += 1;
         }
@@ -70,9 +94,10 @@ impl HotLog {
     pub fn begin(&mut self) {
         let Some((next, last)) = self.span.take() else { return };
         self.bytes = 0;
-        let mut rows: Vec<_> = std::mem::take(&mut self.rows).into_iter().collect();
-        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        self.writing = Some(WritingOut { rows: rows.into_iter(), next, last });
+        let mut hosts: Vec<HostId> = std::mem::take(&mut self.hosts).into_iter().collect();
+        hosts.sort_unstable();
+        let others = std::mem::take(&mut self.others).into_iter();
+        self.writing = Some(WritingOut { hosts: hosts.into_iter(), others, next, last });
     }
 
     /// Whether a writing out is under way.
@@ -83,24 +108,33 @@ impl HotLog {
 
 #[cfg(test)]
 mod tests {
-    use wayleave_core::frontier::row::ShardRow;
-    use wayleave_engine::rows::{Kind, key};
+    use wayleave_core::time::Millis;
+    use wayleave_core::time::Time;
+    use wayleave_engine::rows::Kind;
 
     use super::*;
+
+    /// What a commit changes: a host that is new and what holds for the shard.
+    fn change(state: &mut State, host: &str) -> Changes {
+        state.set_default_delay(Some(Millis(7)), Time(1));
+        state.set_host(&host.into(), &Default::default(), false, Some(Time(5)), Time(1));
+        state.take_changes()
+    }
 
     #[test]
     fn rows_are_written_before_their_log_is_cut() {
         let shard = ShardId(2);
-        let mut log = HotLog::new(shard, 1, None, BTreeMap::new());
-        for seq in 7..10 {
-            let row = ShardRow { next_host: seq, ..ShardRow::default() };
-            assert!(log.add(seq, &[HotRow::Shard(row)]).is_some());
+        let mut state = State::new(shard);
+        let mut log = HotLog::new(shard, 1, None, Default::default());
+        for (seq, host) in [(7, "a"), (8, "b"), (9, "b")] {
+            let changes = change(&mut state, host);
+            assert!(log.add(seq, &changes, &state).is_some());
         }
-        let slice = log.next_slice();
+        let slice = log.next_slice(&state);
         let kinds: Vec<(u8, bool)> = slice.iter().map(|w| (w.key[2], w.value.is_some())).collect();
-        let (hot, cut) = ((Kind::Shard as u8, true), (Kind::Log as u8, false));
-        assert_eq!(kinds, [hot, cut, cut, cut]);
-        assert_eq!(slice[0].key, key::start(shard, Kind::Shard, 0));
-        assert!(!log.is_writing() && log.next_slice().is_empty());
+        let (shard_row, host) = ((Kind::Shard as u8, true), (Kind::Host as u8, true));
+        let cut = (Kind::Log as u8, false);
+        assert_eq!(kinds, [shard_row, host, host, cut, cut, cut]);
+        assert!(!log.is_writing() && log.next_slice(&state).is_empty());
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use hashbrown::HashSet;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::load::Loader;
+use wayleave_core::frontier::row::HotRow;
 use wayleave_core::ids::{Epoch, QueueId, ShardId};
 use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{Kind, hot, job, key, lease, log};
@@ -45,15 +47,22 @@ pub(crate) async fn open(
             logged.insert(key.to_vec(), value.map(<[u8]>::to_vec));
         }
     }
+    let mut hosts = HashSet::new();
     for (key, value) in &logged {
-        loader.take(hot::decode(key, value.as_deref()).map_err(damaged)?);
+        let row = hot::decode(key, value.as_deref()).map_err(damaged)?;
+        if let HotRow::Host(host) = &row {
+            hosts.insert(host.id);
+        }
+        loader.take(row);
     }
+    // Rows of hosts are written out as the state has them; only that some are gone must be remembered.
+    logged.retain(|key, value| !(hot::is_host_key(key) && value.is_some()));
     let leases = scan_all(engine, shard, Kind::Lease, Kind::Lease).await?;
     let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
     let jobs = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
     let jobs: Result<VecDeque<_>, _> = jobs.iter().map(|row| job::parse_key(&row.key)).collect();
     let state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
-    let log = HotLog::new(shard, config.log_bytes_max, span, logged);
+    let log = HotLog::new(shard, config.log_bytes_max, span, (hosts, logged));
     Ok(Opened { state, epoch, seq, log, jobs: jobs.map_err(damaged)? })
 }
 

@@ -290,7 +290,7 @@ impl Owner {
 
     /// What needs doing but can wait: writing out the log, removing rows of deleted queues, learning the filter.
     async fn tidy(&mut self) -> Result<(), Error> {
-        let slice = self.log.next_slice();
+        let slice = self.log.next_slice(&self.state);
         if !slice.is_empty() {
             self.commit_rows(slice);
         }
@@ -343,7 +343,7 @@ impl Owner {
         self.recent.follow(&writes);
         let mut rows: Vec<_> = writes.iter().map(|write| rows::encode(self.shard, write)).collect();
         self.seq += 1;
-        rows.extend(self.log.add(self.seq, &changes));
+        rows.extend(self.log.add(self.seq, &changes, &self.state));
         Some(self.batch(rows))
     }
 

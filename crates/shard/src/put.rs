@@ -98,12 +98,18 @@ impl Owner {
         let mut writes = Vec::with_capacity(items.len() * 2);
         for (item, row) in items.into_iter().zip(rows) {
             let Item { caller, tag, put, target } = item;
-            let (host, crawl, key) = (put.host.clone(), put.crawl.clone(), target.key.clone());
-            let outcome = self.state.put(put, target.key, row, now, &mut writes);
-            if outcome == PutOutcome::Added
-                && let Some(queue) = target.queue.or_else(|| self.state.queue_id(&host, &crawl))
-            {
-                self.filter.add(Filter::hash(queue, &key));
+            let known = target.queue.map(|queue| Filter::hash(queue, &target.key));
+            // A queue that this put makes has no number yet.
+            let new = known.is_none().then(|| (put.host.clone(), put.crawl.clone(), target.key.clone()));
+            let outcome = self.state.put(put, target, row, now, &mut writes);
+            if outcome == PutOutcome::Added {
+                let made = || {
+                    let (host, crawl, key) = new?;
+                    Some(Filter::hash(self.state.queue_id(&host, &crawl)?, &key))
+                };
+                if let Some(hash) = known.or_else(made) {
+                    self.filter.add(hash);
+                }
             }
             outcomes_of(outcomes, caller).push((tag, outcome));
         }

@@ -28,4 +28,4 @@ mod url_view;
 pub mod view;
 pub mod visit;
 
-pub use state::State;
+pub use state::{Changes, State};

@@ -18,6 +18,8 @@ pub const LANE_DEFAULT: u8 = super::request::PRIORITY_MAX - super::request::PRIO
 pub struct Target {
     /// The queue; none if it does not exist yet, so that the URL is unknown.
     pub queue: Option<QueueId>,
+    /// Where the queue is, so that it is looked up once.
+    place: Option<(Ix, usize)>,
     /// The URL within it.
     pub key: UrlKey,
 }
@@ -26,33 +28,49 @@ impl State {
     /// Which row a put needs.
     #[must_use]
     pub fn put_target(&self, put: &Put) -> Target {
-        Target { queue: self.queue_id(&put.host, &put.crawl), key: UrlKey::new(&put.host, &put.url) }
+        let place = self.queue_place(&put.host, &put.crawl);
+        let queue = place.map(|(host, at)| QueueId { host: self.hosts[host].id, no: self.queue(host, at).no });
+        Target { queue, place, key: UrlKey::new(&put.host, &put.url) }
     }
 
-    /// Decides a put. `found` is the row of its target.
+    fn queue_place(&self, host: &str, crawl: &str) -> Option<(Ix, usize)> {
+        let no = *self.crawl_by_name.get(crawl)?;
+        let ix = self.host_ix(host)?;
+        self.hosts[ix].queues.iter().position(|q| q.crawl == no).map(|at| (ix, at))
+    }
+
+    /// Decides a put. `target` is what [`State::put_target`] said, nothing but puts having been decided since, and `found`
+    /// is its row.
     pub fn put(
         &mut self,
         put: Put,
-        key: UrlKey,
+        target: Target,
         found: Option<UrlRow>,
         now: Time,
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
+        let Target { key, place, .. } = target;
         match put.kind {
             PutKind::Discovered { .. } if found.is_some() => PutOutcome::Known,
             PutKind::Discovered { at, priority, depth } => {
-                if let Some(refusal) = self.over_limit(&put, depth) {
+                if let Some(refusal) = self.over_limit(&put, place, depth) {
                     return PutOutcome::Rejected(refusal.into());
                 }
                 let lane = super::request::PRIORITY_MAX - priority.min(super::request::PRIORITY_MAX);
                 let turn = Turn { lane, due: at.unwrap_or(now).max(now) };
                 let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
-                let (host, at) = self.place_of(&put);
-                self.store(host, at, (&put, key), now, Some((turn, details)), now, writes);
+                let (host, at) = self.place_of(&put, place);
+                if self.queue(host, at).head() <= turn.due {
+                    // Behind one that is due no later: nothing changes for the group, whose slot is where it belongs.
+                    let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
+                    self.enqueue(host, at, key, turn, row, writes);
+                } else {
+                    self.store(host, at, (&put, key), now, Some((turn, details)), now, writes);
+                }
                 PutOutcome::Added
             }
-            PutKind::Known { due } => self.update(put, key, found, due, now, writes),
-            PutKind::Undelivered { held_until } => self.take_back(&put, key, found, held_until, now, writes),
+            PutKind::Known { due } => self.update(put, (key, place), found, due, now, writes),
+            PutKind::Undelivered { held_until } => self.take_back(&put, (key, place), found, held_until, now, writes),
         }
     }
 
@@ -60,7 +78,7 @@ impl State {
     fn take_back(
         &mut self,
         put: &Put,
-        key: UrlKey,
+        (key, place): (UrlKey, Option<(Ix, usize)>),
         found: Option<UrlRow>,
         held_until: Time,
         now: Time,
@@ -71,7 +89,7 @@ impl State {
             Place::Held { until, turn, details } if *until == held_until => (*turn, details.clone()),
             _ => return PutOutcome::Known,
         };
-        let (host, at) = self.place_of(put);
+        let (host, at) = self.place_of(put, place);
         self.take_out(host, at, &key, &row.place, writes);
         self.store(host, at, (put, key), row.created, Some((Turn { due: now, ..turn }, details)), now, writes);
         PutOutcome::Updated
@@ -80,13 +98,13 @@ impl State {
     fn update(
         &mut self,
         put: Put,
-        key: UrlKey,
+        (key, place): (UrlKey, Option<(Ix, usize)>),
         found: Option<UrlRow>,
         due: Option<Time>,
         now: Time,
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
-        let (host, at) = self.place_of(&put);
+        let (host, at) = self.place_of(&put, place);
         let created = found.as_ref().map_or(now, |row| row.created);
         let (mut lane, mut depth) = (LANE_DEFAULT, 0);
         let outcome = if found.is_some() { PutOutcome::Updated } else { PutOutcome::Added };
@@ -187,21 +205,26 @@ impl State {
         writes.push(Write::Url(id, key, Some(row)));
     }
 
-    fn place_of(&mut self, put: &Put) -> (Ix, usize) {
+    fn place_of(&mut self, put: &Put, known: Option<(Ix, usize)>) -> (Ix, usize) {
+        if let Some(place) = known {
+            return place;
+        }
         let crawl = self.ensure_crawl(&put.crawl);
         let host = self.ensure_host(&put.host);
         (host, self.ensure_queue(host, crawl))
     }
 
-    fn over_limit(&self, put: &Put, depth: u32) -> Option<String> {
-        let host = self.host_ix(&put.host).map(|ix| &self.hosts[ix]);
-        let no = self.crawl_by_name.get(&put.crawl);
-        let queues = host.map_or(0, |h| h.queues.len());
-        let queue = host.zip(no).and_then(|(h, no)| h.queues.iter().find(|q| q.crawl == *no));
-        if queue.is_none() && queues >= limits::HOST_QUEUES_MAX {
-            return Some(format!("host '{}' has queues of {queues} crawls, which is the limit", put.host));
+    fn over_limit(&self, put: &Put, known: Option<(Ix, usize)>, depth: u32) -> Option<String> {
+        let place = known.or_else(|| self.queue_place(&put.host, &put.crawl));
+        let queue = place.map(|(host, at)| self.queue(host, at));
+        if queue.is_none() {
+            let queues = self.host_ix(&put.host).map_or(0, |ix| self.hosts[ix].queues.len());
+            if queues >= limits::HOST_QUEUES_MAX {
+                return Some(format!("host '{}' has queues of {queues} crawls, which is the limit", put.host));
+            }
         }
-        let crawl = no.and_then(|no| self.crawl_of(*no))?;
+        let no = queue.map(|queue| queue.crawl).or_else(|| self.crawl_by_name.get(&put.crawl).copied());
+        let crawl = no.and_then(|no| self.crawl_of(no))?;
         let bounds = &crawl.settings.limits;
         if let Some(limit) = bounds.depth.filter(|limit| depth > *limit) {
             return Some(format!("depth {depth} is over the limit of {limit} of crawl '{}'", put.crawl));

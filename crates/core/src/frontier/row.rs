@@ -197,6 +197,58 @@ pub struct HostRow {
     pub queues: Vec<QueueRow>,
 }
 
+/// A host's row as it lies in the state, to be written without a copy of it.
+#[derive(Clone, Copy, Debug)]
+pub struct HostRef<'a> {
+    /// Its id.
+    pub id: HostId,
+    /// Its name.
+    pub name: &'a HostName,
+    /// The alias it belongs to.
+    pub group: Option<GroupId>,
+    /// What is set on it.
+    pub settings: PaceSettings,
+    /// What robots.txt asks for.
+    pub robots_delay: Millis,
+    /// When the host itself is queued.
+    pub queued_at: Option<Time>,
+    /// The number of the next queue.
+    pub next_queue: u32,
+    /// Its pace, while it has no alias.
+    pub pace: Pace,
+    /// Its queues.
+    pub queues: &'a [QueueRow],
+}
+
+impl HostRow {
+    /// The row, borrowed.
+    #[must_use]
+    pub fn by_ref(&self) -> HostRef<'_> {
+        let Self { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues } = self;
+        HostRef {
+            id: *id,
+            name,
+            group: *group,
+            settings: *settings,
+            robots_delay: *robots_delay,
+            queued_at: *queued_at,
+            next_queue: *next_queue,
+            pace: *pace,
+            queues,
+        }
+    }
+}
+
+impl HostRef<'_> {
+    /// The row itself.
+    #[must_use]
+    pub fn to_row(self) -> HostRow {
+        let Self { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues } = self;
+        let (name, queues) = (name.clone(), queues.to_vec());
+        HostRow { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues }
+    }
+}
+
 /// An alias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasRow {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
-use super::row::{AliasRow, CrawlRow, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
+use super::row::{AliasRow, CrawlRow, HostRef, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
 use super::schedule::Schedule;
 use super::slab::{Ix, Slab};
 use super::view::{Counts, UrlState};
@@ -87,6 +87,23 @@ pub(super) struct Changed {
     pub hosts: Vec<Ix>,
     pub aliases: Vec<Ix>,
     pub others: Vec<HotRow>,
+}
+
+/// What changed of the hot rows, to be kept by the store.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// All but hosts, each whole.
+    pub rows: Vec<HotRow>,
+    /// Hosts that changed.
+    hosts: Vec<Ix>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.hosts.is_empty()
+    }
 }
 
 impl Group {
@@ -358,10 +375,10 @@ impl State {
         }
     }
 
-    /// The hot rows that changed since this was last asked, each whole.
-    pub fn take_changes(&mut self) -> Vec<HotRow> {
+    /// What changed of the hot rows since this was last asked.
+    pub fn take_changes(&mut self) -> Changes {
         let changed = std::mem::take(&mut self.changed);
-        let mut rows = Vec::with_capacity(changed.hosts.len() + changed.others.len() + changed.aliases.len() + 1);
+        let mut rows = Vec::with_capacity(changed.others.len() + changed.aliases.len() + 1);
         if changed.shard {
             rows.push(HotRow::Shard(self.shard_row));
         }
@@ -371,12 +388,20 @@ impl State {
                 rows.push(HotRow::Alias(row));
             }
         }
-        for host in changed.hosts {
-            if let Some(row) = self.host_row(host) {
-                rows.push(HotRow::Host(row));
-            }
-        }
-        rows
+        let mut hosts = changed.hosts;
+        hosts.retain(|ix| self.hosts.find(*ix).is_some() && std::mem::take(&mut self.hosts[*ix].dirty));
+        Changes { rows, hosts }
+    }
+
+    /// The rows of the hosts that changed, as they are now.
+    pub fn changed_hosts(&self, changes: &Changes) -> impl Iterator<Item = HostRef<'_>> {
+        changes.hosts.iter().filter(|ix| self.hosts.find(**ix).is_some()).map(|ix| self.host_ref(*ix))
+    }
+
+    /// The row of a host, if it is here.
+    #[must_use]
+    pub fn host_by_id(&self, id: HostId) -> Option<HostRef<'_>> {
+        self.host_by_id.get(&id).map(|ix| self.host_ref(*ix))
     }
 
     fn alias_row(&mut self, ix: Ix) -> Option<AliasRow> {
@@ -390,32 +415,28 @@ impl State {
         Some(AliasRow { id: *id, name: alias.clone(), settings, pace: group.pace })
     }
 
-    fn host_row(&mut self, ix: Ix) -> Option<HostRow> {
-        self.hosts.find(ix)?;
-        if !std::mem::take(&mut self.hosts[ix].dirty) {
-            return None;
-        }
-        Some(self.row_of_host(ix))
-    }
-
     /// A host as its row.
     pub(super) fn row_of_host(&self, ix: Ix) -> HostRow {
+        self.host_ref(ix).to_row()
+    }
+
+    fn host_ref(&self, ix: Ix) -> HostRef<'_> {
         let host = &self.hosts[ix];
         let group = &self.groups[host.group];
         let (id, pace) = match &group.members {
             Members::One(_) => (None, group.pace),
             Members::Many { id, .. } => (Some(*id), Pace::default()),
         };
-        HostRow {
+        HostRef {
             id: host.id,
-            name: host.name.clone(),
+            name: &host.name,
             group: id,
             settings: host.settings.as_deref().copied().unwrap_or_default(),
             robots_delay: host.robots_delay,
             queued_at: (host.queued_at != Time::NEVER).then_some(host.queued_at),
             next_queue: host.next_queue,
             pace,
-            queues: host.queues.clone(),
+            queues: &host.queues,
         }
     }
 }

@@ -88,6 +88,8 @@ impl Shard {
         writes.iter().for_each(|write| self.store.apply(write));
         self.written.extend(writes);
         let rows = self.state.take_changes();
+        let hosts: Vec<HotRow> = self.state.changed_hosts(&rows).map(|host| HotRow::Host(host.to_row())).collect();
+        let rows: Vec<HotRow> = rows.rows.into_iter().chain(hosts).collect();
         rows.iter().for_each(|row| self.store.apply_hot(row.clone()));
         self.changed.extend(rows);
     }
@@ -112,7 +114,7 @@ impl Shard {
         let target = self.state.put_target(&put);
         let found = target.queue.and_then(|queue| self.row(queue, &target.key));
         let mut writes = Vec::new();
-        let outcome = self.state.put(put, target.key, found, self.now, &mut writes);
+        let outcome = self.state.put(put, target, found, self.now, &mut writes);
         self.commit(writes);
         outcome
     }

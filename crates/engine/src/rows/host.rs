@@ -2,7 +2,7 @@
 //! Lifetime: from its first URL or setting until its last queue is deleted.
 //! Key: owning shard · 4 · host id. Value: version, name, flags, what is set, pace, queues with lanes.
 
-use wayleave_core::frontier::row::{HostRow, Lane, Pace, QueueRow};
+use wayleave_core::frontier::row::{HostRef, HostRow, Lane, Pace, QueueRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId};
 use wayleave_core::settings::PaceSettings;
 use wayleave_core::time::{Millis, Time};
@@ -14,19 +14,24 @@ const VERSION: u8 = 1;
 #[must_use]
 pub fn encode(row: &HostRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64 + row.name.len());
+    encode_into(&mut out, row.by_ref());
+    out.into()
+}
+
+/// Writes a row.
+pub fn encode_into(out: &mut Writer, row: HostRef<'_>) {
     out.byte(VERSION);
-    out.text(&row.name);
+    out.text(row.name);
     out.maybe(row.group.map(|id| id.0));
-    encode_settings(&mut out, &row.settings);
+    encode_settings(out, &row.settings);
     out.number(row.robots_delay.0);
     out.maybe(row.queued_at.map(|at| at.0));
     out.number(row.next_queue.into());
-    encode_pace(&mut out, &row.pace);
+    encode_pace(out, &row.pace);
     out.number(row.queues.len() as u64);
-    for queue in &row.queues {
-        encode_queue(&mut out, queue);
+    for queue in row.queues {
+        encode_queue(out, queue);
     }
-    out.into()
 }
 
 /// A row from its id and its bytes.

@@ -1,7 +1,7 @@
 //! Hot rows: shard, crawl, alias, host, member. The shard keeps them in memory and writes each whole when it changes.
 //! Lifetimes and keys are in the table of this module's parent; values begin with their version.
 
-use wayleave_core::frontier::row::{AliasRow, CrawlRow, HotRow, ShardRow};
+use wayleave_core::frontier::row::{AliasRow, CrawlRow, HostRef, HotRow, ShardRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId, ShardId};
 use wayleave_core::settings::{CrawlLimits, CrawlSettings, Revisit};
 use wayleave_core::time::Millis;
@@ -22,8 +22,8 @@ pub fn encode(shard: ShardId, row: &HotRow) -> Write {
         HotRow::CrawlGone(no) => (crawl_key(shard, *no), None),
         HotRow::Alias(row) => (number_key(shard, Kind::Alias, row.id.0), Some(encode_alias(row))),
         HotRow::AliasGone(id) => (number_key(shard, Kind::Alias, id.0), None),
-        HotRow::Host(row) => (number_key(shard, Kind::Host, row.id.0), Some(host::encode(row))),
-        HotRow::HostGone(id) => (number_key(shard, Kind::Host, id.0), None),
+        HotRow::Host(row) => (host_key(shard, row.id), Some(host::encode(row))),
+        HotRow::HostGone(id) => (host_key(shard, *id), None),
         HotRow::Member { host, alias } => {
             let mut key = keys::start(shard, Kind::Member, host.len());
             key.extend_from_slice(host.as_bytes());
@@ -31,6 +31,26 @@ pub fn encode(shard: ShardId, row: &HotRow) -> Write {
         }
     };
     Write { key, value }
+}
+
+/// A host's row as a change to the store.
+#[must_use]
+pub fn encode_host(shard: ShardId, row: HostRef<'_>) -> Write {
+    let mut out = Writer::with_capacity(64 + row.name.len());
+    host::encode_into(&mut out, row);
+    Write { key: host_key(shard, row.id), value: Some(out.into()) }
+}
+
+/// The key of a host's row.
+#[must_use]
+pub fn host_key(shard: ShardId, host: HostId) -> Key {
+    number_key(shard, Kind::Host, host.0)
+}
+
+/// Whether a key is that of a host's row.
+#[must_use]
+pub fn is_host_key(key: &[u8]) -> bool {
+    matches!(key, [_, _, kind, ..] if *kind == Kind::Host as u8)
 }
 
 /// A hot row from its key and its value.

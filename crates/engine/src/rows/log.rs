@@ -2,10 +2,11 @@
 //! Lifetime: until the hot rows in it have been written out one by one.
 //! Key: owning shard · 10 · commit number. Value: version, then key and value (or its absence) of each row.
 
+use wayleave_core::frontier::row::HostRef;
 use wayleave_core::ids::ShardId;
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
-use super::{Kind, key as keys};
+use super::{Kind, host, hot, key as keys};
 use crate::{Key, Write};
 
 const VERSION: u8 = 1;
@@ -29,22 +30,46 @@ pub fn parse_key(key: &[u8]) -> Result<u64, Damaged> {
 }
 
 /// Packs changes.
-#[must_use]
-pub fn encode(writes: &[Write]) -> Vec<u8> {
-    let bytes = writes.iter().map(|w| w.key.len() + w.value.as_ref().map_or(0, Vec::len) + 6).sum();
-    let mut out = Writer::with_capacity(bytes);
-    out.byte(VERSION);
-    for write in writes {
-        out.bytes(&write.key);
+pub struct Pack {
+    out: Writer,
+    value: Writer,
+}
+
+impl Default for Pack {
+    fn default() -> Self {
+        let mut out = Writer::default();
+        out.byte(VERSION);
+        Self { out, value: Writer::default() }
+    }
+}
+
+impl Pack {
+    /// Adds a change.
+    pub fn add(&mut self, write: &Write) {
+        self.out.bytes(&write.key);
         match &write.value {
-            None => out.byte(0),
+            None => self.out.byte(0),
             Some(value) => {
-                out.byte(1);
-                out.bytes(value);
+                self.out.byte(1);
+                self.out.bytes(value);
             }
         }
     }
-    out.into()
+
+    /// Adds a host's row.
+    pub fn add_host(&mut self, shard: ShardId, row: HostRef<'_>) {
+        self.value.clear();
+        host::encode_into(&mut self.value, row);
+        self.out.bytes(&hot::host_key(shard, row.id));
+        self.out.byte(1);
+        self.out.bytes(self.value.as_bytes());
+    }
+
+    /// The value of the log's row.
+    #[must_use]
+    pub fn into_value(self) -> Vec<u8> {
+        self.out.into()
+    }
 }
 
 /// A row's key, and its value or none if the row is gone.
