@@ -1,9 +1,13 @@
-//! Group commit: one thread writes all records that wait to the journal, makes them durable in one sync, and answers.
+//! Group commit: all records that wait go to the journal in one write and one sync, then they are answered.
 //!
-//! The thread takes the whole queue before it syncs: so a sync covers every batch whose answer it gives, and every batch
-//! before those.
+//! Whoever waits for an answer makes the sync itself if nobody is at it and there is little to write: that spares two
+//! changes of threads, which take as long as the sync. What comes meanwhile, and whatever is large, is the thread's. Both
+//! hold the disk from before they take the queue until it is synced: so records are written in the order in which they were
+//! added, and a sync covers every batch whose answer it gives, and every batch before those.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,7 +24,11 @@ const GATHER: Duration = Duration::from_micros(100);
 /// So many batches in one sync are much. With fewer, each of them waits for its own client and longer than it gains.
 const COMPANY: usize = 6;
 
+/// More than this is left to the thread: whoever waits for it has other work.
+const LEAD_BYTES: usize = 64 << 10;
+
 type Answer = oneshot::Sender<Result<(), Error>>;
+type Sync = Box<dyn FnMut(&[Segment]) -> Result<(), String> + Send>;
 
 /// The sync thread and its queue. Dropping it syncs what is left and ends the thread.
 pub(crate) struct Syncer {
@@ -28,10 +36,12 @@ pub(crate) struct Syncer {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
+    /// Taken before the queue.
+    disk: Mutex<Sync>,
     queue: Mutex<Queue>,
-    changed: Condvar,
+    /// Told when the thread is called.
+    called: Condvar,
 }
 
 #[derive(Default)]
@@ -41,6 +51,8 @@ struct Queue {
     segments: Vec<Segment>,
     /// A buffer that was written, to be used again.
     spare: Vec<u8>,
+    /// Whether the thread is to take what waits.
+    called: bool,
     closing: bool,
     /// Why nothing can be made durable any more. After a failed sync nobody knows what reached the disk, so neither
     /// a second sync nor another batch may pretend otherwise: the store must be opened again.
@@ -54,12 +66,13 @@ impl Syncer {
     /// If the machine gives no thread.
     pub(crate) fn start(
         file: u64,
-        mut sync: impl FnMut(&[Segment]) -> Result<(), String> + Send + 'static,
+        sync: impl FnMut(&[Segment]) -> Result<(), String> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        shared.lock().segments.push(Segment { file, bytes: Vec::new() });
+        let segments = vec![Segment { file, bytes: Vec::new() }];
+        let queue = Mutex::new(Queue { segments, ..Queue::default() });
+        let shared = Arc::new(Shared { disk: Mutex::new(Box::new(sync)), queue, called: Condvar::new() });
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("wayleave-sync".into()).spawn(move || theirs.run(&mut sync))?;
+        let thread = std::thread::Builder::new().name("wayleave-sync".into()).spawn(move || theirs.run())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -89,10 +102,11 @@ impl Syncer {
             return Err(Error::Unavailable(why.clone()));
         }
         queue.add(body);
-        let durable = self.enter(queue);
-        Ok(durable
-            .map(|durable| durable.unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into()))))
-            .boxed())
+        let answer = queue.enter();
+        if queue.bytes() > LEAD_BYTES {
+            self.shared.call(queue);
+        }
+        Ok(Durable { answer: Some(answer), shared: Arc::clone(&self.shared) }.boxed())
     }
 
     /// Lets the journal go on in a new file; returns the number of the old one.
@@ -106,22 +120,48 @@ impl Syncer {
 
     /// Waits until all that was added is durable, or the store has failed.
     pub(crate) fn settle(&self) {
-        let queue = self.shared.lock();
+        let mut queue = self.shared.lock();
         if queue.failed.is_none() {
-            let durable = self.enter(queue);
-            _ = durable.blocking_recv();
+            let answer = queue.enter();
+            self.shared.call(queue);
+            _ = answer.blocking_recv();
         }
     }
+}
 
-    fn enter(&self, mut queue: MutexGuard<'_, Queue>) -> oneshot::Receiver<Result<(), Error>> {
-        let (answer, durable) = oneshot::channel();
-        let first = queue.waiting.is_empty();
-        queue.waiting.push(answer);
-        drop(queue);
-        if first {
-            self.shared.changed.notify_one();
+/// Waits for a batch to become durable, and sees to it where nobody else does.
+struct Durable {
+    answer: Option<oneshot::Receiver<Result<(), Error>>>,
+    shared: Arc<Shared>,
+}
+
+impl Durable {
+    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Some(answer) = &mut self.answer else { return Poll::Pending };
+        let told = std::task::ready!(answer.poll_unpin(cx));
+        self.answer = None;
+        Poll::Ready(told.unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into()))))
+    }
+}
+
+impl Future for Durable {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(told) = self.look(cx) {
+            return Poll::Ready(told);
         }
-        durable
+        self.shared.lead();
+        self.look(cx)
+    }
+}
+
+impl Drop for Durable {
+    fn drop(&mut self) {
+        if self.answer.is_some() {
+            // Nobody waits for it any more, and it is to be durable all the same.
+            self.shared.call(self.shared.lock());
+        }
     }
 }
 
@@ -130,40 +170,80 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread's life: wait, take all, sync once, answer all.
-    fn run(&self, sync: &mut impl FnMut(&[Segment]) -> Result<(), String>) {
-        let mut company = 0;
-        while let Some((batches, mut segments)) = self.take(company >= COMPANY) {
-            company = batches.len();
-            let result = sync(&segments);
-            if let Some(mut bytes) = segments.pop().map(|segment| segment.bytes) {
-                bytes.clear();
-                self.lock().spare = bytes;
-            }
-            if let Err(why) = &result {
-                tracing::error!(error = %why, "sync failed; the store must be opened again");
-                self.lock().fail(why.clone());
-            }
-            let result = result.map_err(Error::OutcomeUnknown);
-            for batch in batches {
-                // Nobody may be listening any more; that is theirs to decide.
-                let _ = batch.send(result.clone());
-            }
+    fn call(&self, mut queue: MutexGuard<'_, Queue>) {
+        if !std::mem::replace(&mut queue.called, true) {
+            drop(queue);
+            self.called.notify_one();
         }
     }
 
-    /// All that waits, as soon as something does; none when the store is closing and nothing waits. In company, where
-    /// the last sync served several, it waits a moment for the others: a sync costs more than that.
-    fn take(&self, company: bool) -> Option<(Vec<Answer>, Vec<Segment>)> {
-        let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.closing;
-        let mut queue = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        if company && !queue.closing {
-            drop(queue);
-            std::thread::sleep(GATHER);
-            queue = self.lock();
+    /// Makes what waits durable, unless somebody is at it: whoever is looks at the queue once more afterwards.
+    fn lead(&self) {
+        let mut disk = match self.disk.try_lock() {
+            Ok(disk) => disk,
+            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        let queue = self.lock();
+        if queue.called || queue.bytes() > LEAD_BYTES {
+            return self.call(queue);
         }
+        self.sync(&mut disk, queue);
+        drop(disk);
+        let queue = self.lock();
+        if !queue.waiting.is_empty() {
+            self.call(queue);
+        }
+    }
+
+    /// The thread's life: wait until it is called, then sync until nothing waits.
+    fn run(&self) {
+        let mut company = 0;
+        while self.wait(company >= COMPANY) {
+            let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+            company = self.sync(&mut disk, self.lock());
+        }
+    }
+
+    /// Takes all that waits, syncs once, answers all; says how many.
+    fn sync(&self, disk: &mut Sync, mut queue: MutexGuard<'_, Queue>) -> usize {
         let batches = std::mem::take(&mut queue.waiting);
-        (!batches.is_empty()).then(|| (batches, queue.take_segments()))
+        if batches.is_empty() {
+            return 0;
+        }
+        let mut segments = queue.take_segments();
+        drop(queue);
+        let result = disk(&segments);
+        if let Some(mut bytes) = segments.pop().map(|segment| segment.bytes) {
+            bytes.clear();
+            self.lock().spare = bytes;
+        }
+        if let Err(why) = &result {
+            tracing::error!(error = %why, "sync failed; the store must be opened again");
+            self.lock().fail(why.clone());
+        }
+        let result = result.map_err(Error::OutcomeUnknown);
+        let count = batches.len();
+        for batch in batches {
+            // Nobody may be listening any more; that is theirs to decide.
+            let _ = batch.send(result.clone());
+        }
+        count
+    }
+
+    /// Waits until something waits and the thread is called; false when the store is closing and nothing waits. In company,
+    /// where the last sync served many, it waits a moment for the others: a sync costs more than that.
+    fn wait(&self, company: bool) -> bool {
+        let mut queue = self.lock();
+        queue.called &= !queue.waiting.is_empty();
+        let idle = |queue: &mut Queue| !queue.called && !queue.closing;
+        let queue = self.called.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner);
+        let (waits, closing) = (!queue.waiting.is_empty(), queue.closing);
+        drop(queue);
+        if company && waits && !closing {
+            std::thread::sleep(GATHER);
+        }
+        waits || !closing
     }
 }
 
@@ -173,6 +253,16 @@ impl Queue {
             segment.bytes.extend_from_slice(&record::frame(segment.file, body));
             segment.bytes.extend_from_slice(body);
         }
+    }
+
+    fn enter(&mut self) -> oneshot::Receiver<Result<(), Error>> {
+        let (answer, durable) = oneshot::channel();
+        self.waiting.push(answer);
+        durable
+    }
+
+    fn bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.bytes.len()).sum()
     }
 
     fn take_segments(&mut self) -> Vec<Segment> {
@@ -194,7 +284,7 @@ impl Queue {
 impl Drop for Syncer {
     fn drop(&mut self) {
         self.shared.lock().closing = true;
-        self.shared.changed.notify_one();
+        self.shared.called.notify_one();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has dropped its answers: their callers have been told.
             let _ = thread.join();
@@ -213,7 +303,7 @@ mod tests {
         syncer.append(b"body").unwrap()
     }
 
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn batches_that_wait_share_one_sync() {
         let syncs = Arc::new(AtomicUsize::new(0));
         let (begun, first_sync) = mpsc::channel();
@@ -226,17 +316,33 @@ mod tests {
             Ok(())
         };
         let syncer = Syncer::start(1, sync).unwrap();
-        let first = append(&syncer);
+        let first = tokio::spawn(append(&syncer));
         let one = first_sync.recv().unwrap();
         let mut rest: Vec<_> = (0..100).map(|_| append(&syncer)).collect();
         assert!(rest[99].as_mut().now_or_never().is_none(), "not durable before a sync that began after it");
         go.send(()).unwrap();
-        first.await.unwrap();
+        first.await.unwrap().unwrap();
         go.send(()).unwrap();
         for answer in rest {
             answer.await.unwrap();
         }
         assert_eq!((syncs.load(Ordering::SeqCst), first_sync.recv().unwrap()), (2, 100 * one));
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_synced_though_nobody_waits_for_it() {
+        let (synced, seen) = mpsc::channel();
+        let sync = move |_: &[Segment]| {
+            synced.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            Ok(())
+        };
+        let syncer = Syncer::start(1, sync).unwrap();
+        append(&syncer).await.unwrap();
+        assert_ne!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"), "whoever waits syncs what is small");
+        syncer.append(&vec![0; LEAD_BYTES]).unwrap().await.unwrap();
+        assert_eq!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"), "what is large is left to the thread");
+        drop(append(&syncer));
+        assert_eq!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"));
     }
 
     #[tokio::test]

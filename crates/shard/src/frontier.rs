@@ -16,6 +16,7 @@ use wayleave_engine::Engine;
 
 use crate::ask::{Ask, Told};
 use crate::config::Config;
+use crate::lanes::Lanes;
 use crate::links::Links;
 use crate::message::Outcomes;
 use crate::pulse::Pulse;
@@ -31,7 +32,7 @@ pub struct Frontier {
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) config: Config,
-    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) lanes: Lanes,
     /// One move of hosts at a time: two owners that wait for each other would wait for ever.
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
     pub(crate) owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
@@ -40,16 +41,12 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// Opens all shards of a store for this process alone; their owners run on the given runtime.
+    /// Opens all shards of a store for this process alone; their owners run on the given lanes.
     ///
     /// # Errors
     /// If a shard cannot be opened.
-    pub async fn open(
-        engine: Arc<dyn Engine>,
-        config: Config,
-        runtime: &tokio::runtime::Handle,
-    ) -> Result<Self, Refusal> {
-        let frontier = Self::new(engine, config, runtime, None);
+    pub async fn open(engine: Arc<dyn Engine>, config: Config, lanes: impl Into<Lanes>) -> Result<Self, Refusal> {
+        let frontier = Self::new(engine, config, lanes.into(), None);
         for shard in (0..frontier.shards()).map(ShardId) {
             frontier.open_shard(shard, Vec::new());
         }
@@ -61,25 +58,15 @@ impl Frontier {
 
     /// The frontier of one node among several: it owns nothing until it is told to, and reaches the others by `links`.
     #[must_use]
-    pub fn join(
-        engine: Arc<dyn Engine>,
-        config: Config,
-        runtime: &tokio::runtime::Handle,
-        links: Arc<dyn Links>,
-    ) -> Self {
-        Self::new(engine, config, runtime, Some(links))
+    pub fn join(engine: Arc<dyn Engine>, config: Config, lanes: impl Into<Lanes>, links: Arc<dyn Links>) -> Self {
+        Self::new(engine, config, lanes.into(), Some(links))
     }
 
-    fn new(
-        engine: Arc<dyn Engine>,
-        config: Config,
-        runtime: &tokio::runtime::Handle,
-        links: Option<Arc<dyn Links>>,
-    ) -> Self {
+    fn new(engine: Arc<dyn Engine>, config: Config, lanes: Lanes, links: Option<Arc<dyn Links>>) -> Self {
         let pulse = Arc::new(Pulse::new(config.shards));
         let router = Router::new(config.shards, links, pulse.missed.clone());
-        let (runtime, moves, owners) = (runtime.clone(), Arc::default(), Arc::default());
-        Self { router, pulse, engine, config, runtime, moves, owners, only_here: false }
+        let (moves, owners) = (Arc::default(), Arc::default());
+        Self { router, pulse, engine, config, lanes, moves, owners, only_here: false }
     }
 
     /// The shards that listings and totals go through.

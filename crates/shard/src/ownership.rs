@@ -28,8 +28,10 @@ impl Frontier {
             pulse: self.pulse.clone(),
             router: Arc::downgrade(&self.router),
         };
-        let owner = self.runtime.spawn(owner::run(post, messages));
-        lock(&self.owners).insert(shard, owner.abort_handle());
+        if let Some(lane) = self.lanes.of(shard) {
+            let owner = lane.spawn(owner::run(post, messages));
+            lock(&self.owners).insert(shard, owner.abort_handle());
+        }
     }
 
     /// Gives a shard up: what is under way is finished first, what waits goes to the next owner.

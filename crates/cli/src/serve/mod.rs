@@ -2,6 +2,7 @@
 
 mod logging;
 mod node;
+mod owners;
 mod settings;
 
 use std::net::SocketAddr;
@@ -18,13 +19,11 @@ use wayleave_engine_fjall::{Fjall, Options};
 use wayleave_engine_postgres::Postgres;
 use wayleave_roles::{Changed, Roles};
 use wayleave_server::Server;
-use wayleave_shard::Frontier;
+use wayleave_shard::{Frontier, Lanes};
 
 pub use logging::start as start_logging;
+use owners::Owners;
 pub use settings::{Args, EngineKind, LogForm, Settings};
-
-/// How long work on the owners' threads may go on after the frontier has stopped.
-const OWNERS_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Runs a server until it is told to stop.
 ///
@@ -38,9 +37,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     listening.validate().map_err(wayleave_server::server::BindError::from)?;
     let doors = runtime("http", cores())?;
     let store = doors.block_on(Store::open(&settings))?;
-    let owners = runtime("shard", usize::from(store.shards).min(cores()))?;
-    let served = doors.block_on(serve(&settings, store, owners.handle()));
-    owners.shutdown_timeout(OWNERS_GRACE);
+    let owners = Owners::start(usize::from(store.shards).min(cores()))?;
+    let served = doors.block_on(serve(&settings, store, owners.lanes()));
+    owners.stop();
     served
 }
 
@@ -108,14 +107,14 @@ impl Store {
     }
 }
 
-async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handle) -> anyhow::Result<()> {
+async fn serve(settings: &Settings, store: Store, owners: &Lanes) -> anyhow::Result<()> {
     if store.shared {
         return node::serve(settings, store, owners).await;
     }
     let Store { engine, shards, place, .. } = store;
     let signals = Signals::listen()?;
     let roles = roles(engine.clone(), owners, None);
-    let frontier = Frontier::open(engine, wayleave_shard::Config::new(shards), owners)
+    let frontier = Frontier::open(engine, wayleave_shard::Config::new(shards), owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
     let served = match Server::bind(settings.server(), frontier.clone(), roles, None).await {
@@ -131,9 +130,9 @@ async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handl
     served
 }
 
-fn roles(engine: Arc<dyn Engine>, owners: &tokio::runtime::Handle, changed: Option<Changed>) -> Roles {
+fn roles(engine: Arc<dyn Engine>, owners: &Lanes, changed: Option<Changed>) -> Roles {
     // On the owners' threads: they are the ones that a store may hold up while it writes.
-    let config = wayleave_roles::Config { runtime: Some(owners.clone()), changed, ..wayleave_roles::Config::default() };
+    let config = wayleave_roles::Config { runtime: owners.first(), changed, ..wayleave_roles::Config::default() };
     Roles::with(engine, config)
 }
 

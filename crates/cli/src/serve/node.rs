@@ -21,13 +21,13 @@ use crate::exit::Usage;
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Runs a node until it is told to stop.
-pub async fn serve(settings: &Settings, store: Store, owners: &tokio::runtime::Handle) -> anyhow::Result<()> {
+pub async fn serve(settings: &Settings, store: Store, owners: &wayleave_shard::Lanes) -> anyhow::Result<()> {
     let Store { engine, shards, place, .. } = store;
     let signals = Signals::listen()?;
     let secret = agree(&*engine, entropy::system()).await?;
     let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
-    let frontier = Frontier::join(engine.clone(), wayleave_shard::Config::new(shards), owners, dial.clone());
+    let frontier = Frontier::join(engine.clone(), wayleave_shard::Config::new(shards), owners.clone(), dial.clone());
     let peers = Peers::new(id, secret);
     let tell = peers.clone();
     let roles = roles(engine.clone(), owners, Some(Arc::new(move |role| tell.tell_role(role))));

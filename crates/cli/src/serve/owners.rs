@@ -1,0 +1,62 @@
+//! The threads of owners: each has a runtime of its own, and every shard stays with one of them.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use wayleave_shard::Lanes;
+
+/// How long work on the owners' threads may go on after the frontier has stopped.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Threads that run until they are told to stop.
+pub struct Owners {
+    lanes: Lanes,
+    threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Owners {
+    /// Starts so many threads, one at least.
+    ///
+    /// # Errors
+    /// If the machine gives none.
+    pub fn start(count: usize) -> anyhow::Result<Self> {
+        let (first, thread) = start_one()?;
+        let (mut handles, mut threads) = (Vec::new(), vec![thread]);
+        for _ in 1..count {
+            let (handle, thread) = start_one()?;
+            handles.push(handle);
+            threads.push(thread);
+        }
+        Ok(Self { lanes: Lanes::new(first, handles), threads })
+    }
+
+    /// Where owners may run.
+    pub const fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// Lets all threads end.
+    pub fn stop(self) {
+        let threads: Vec<JoinHandle<()>> =
+            self.threads.into_iter().map(|(stop, thread)| (drop(stop), thread).1).collect();
+        for thread in threads {
+            // What panicked there has been told where it happened.
+            _ = thread.join();
+        }
+    }
+}
+
+fn start_one() -> anyhow::Result<(Handle, (oneshot::Sender<()>, JoinHandle<()>))> {
+    let runtime = Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
+    let handle = runtime.handle().clone();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let run = move || {
+        _ = runtime.block_on(stopped);
+        runtime.shutdown_timeout(GRACE);
+    };
+    let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(run).context("cannot start threads")?;
+    Ok((handle, (stop, thread)))
+}
