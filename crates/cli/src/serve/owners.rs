@@ -11,10 +11,13 @@ use wayleave_shard::Lanes;
 /// How long work on the owners' threads may go on after the frontier has stopped.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// A thread and what tells it to stop.
+type Thread = (oneshot::Sender<()>, JoinHandle<()>);
+
 /// Threads that run until they are told to stop.
 pub struct Owners {
     lanes: Lanes,
-    threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    threads: Vec<Thread>,
 }
 
 impl Owners {
@@ -49,7 +52,7 @@ impl Owners {
     }
 }
 
-fn start_one() -> anyhow::Result<(Handle, (oneshot::Sender<()>, JoinHandle<()>))> {
+fn start_one() -> anyhow::Result<(Handle, Thread)> {
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel::<()>();
