@@ -5,7 +5,8 @@
 //!
 //! It needs root, iproute2, PostgreSQL and the binary (`cargo build -p wayleave-cli`, or `WAYLEAVE_BIN=path`), and fails
 //! without them. `WAYLEAVE_ROUNDS=10` goes through all faults more often than a normal run does. `WAYLEAVE_MEASURE=50`
-//! measures instead how long others take to replace one that is gone, in so many trials each.
+//! measures instead how long others take to replace one that is gone, in so many trials each; all of it, or with
+//! `WAYLEAVE_MEASURE_ONLY=role-release` (names with commas between) a part.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::indexing_slicing)]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -43,7 +44,7 @@ fn number(name: &str) -> Option<usize> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     if let Some(trials) = number("WAYLEAVE_MEASURE") {
-        return measure::run(trials).await;
+        return measure::run(trials, std::env::var("WAYLEAVE_MEASURE_ONLY").ok().as_deref()).await;
     }
     let rounds = number("WAYLEAVE_ROUNDS").unwrap_or(2);
     let begun = Instant::now();

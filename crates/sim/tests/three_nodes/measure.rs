@@ -23,23 +23,40 @@ const TTL_MS: u64 = 3_000;
 /// Roles that are tried at once where the time to live decides; else one after the other, so that none disturbs another.
 const AT_ONCE: usize = 5;
 
-/// Measures everything, each so many times.
-pub async fn run(trials: usize) {
+/// What is measured, by the names that `WAYLEAVE_MEASURE_ONLY` takes.
+const PARTS: [&str; 4] = ["role-kill", "role-release", "node-kill", "node-stop"];
+
+/// Measures everything, or only the parts named, each so many times.
+pub async fn run(trials: usize, only: Option<&str>) {
+    let only: Option<Vec<&str>> = only.map(|names| names.split(',').map(str::trim).collect());
+    for name in only.iter().flatten() {
+        assert!(PARTS.contains(name), "WAYLEAVE_MEASURE_ONLY={name}: it takes some of {}", PARTS.join(","));
+    }
+    let wanted = |part: &str| only.as_ref().is_none_or(|only| only.contains(&part));
     let mut stage = Stage::set(TTL_MS).await;
     println!("{trials} trials each, times to live of {TTL_MS} ms");
-    let killed = roles(&stage, trials, End::Killed).await;
-    print("killed primary of a role -> next primary's answer", killed);
-    print("released role -> next primary's answer", roles(&stage, trials, End::Released).await);
-    for (signal, what) in [(Signal::KILL, "killed"), (Signal::TERM, "stopped")] {
-        let (mut first, mut all) = (Vec::new(), Vec::new());
-        for trial in 0..trials {
-            let (one, last) = node(&mut stage, trial, signal).await;
-            first.push(one);
-            all.push(last);
-        }
-        print(&format!("{what} node -> first reservation from its shards"), first);
-        print(&format!("{what} node -> a reservation from each of its shards"), all);
+    if wanted("role-kill") {
+        print("killed primary of a role -> next primary's answer", roles(&stage, trials, End::Killed).await);
     }
+    if wanted("role-release") {
+        print("released role -> next primary's answer", roles(&stage, trials, End::Released).await);
+    }
+    for (part, signal, what) in [("node-kill", Signal::KILL, "killed"), ("node-stop", Signal::TERM, "stopped")] {
+        if wanted(part) {
+            nodes(&mut stage, trials, signal, what).await;
+        }
+    }
+}
+
+async fn nodes(stage: &mut Stage, trials: usize, signal: Signal, what: &str) {
+    let (mut first, mut all) = (Vec::new(), Vec::new());
+    for trial in 0..trials {
+        let (one, last) = node(stage, trial, signal).await;
+        first.push(one);
+        all.push(last);
+    }
+    print(&format!("{what} node -> first reservation from its shards"), first);
+    print(&format!("{what} node -> a reservation from each of its shards"), all);
 }
 
 fn print(what: &str, mut times: Vec<Duration>) {
