@@ -254,12 +254,31 @@ impl Inner {
         store::look(&*self.engine, role).await.map_err(|error| store::refusal(error, false))
     }
 
-    /// Reads, decides and writes until a write counts. `decide` is told whether an earlier write of this call may have
-    /// counted without our knowing.
+    /// Changes a role, and tells those who wait for it, here and on other nodes, once they could see the change. A write whose
+    /// outcome is unknown may be seen: whoever waits looks for itself, and a hint too many costs one look.
     async fn change<A>(
         &self,
         role: &RoleName,
+        decide: impl FnMut(&Seen, bool) -> Result<Decided<A>, Refusal>,
+    ) -> Result<A, Refusal> {
+        let mut seen = Visible::Nothing;
+        let answer = self.write(role, decide, &mut seen).await;
+        if seen >= Visible::Something {
+            self.watchers.nudge(role);
+        }
+        if let Some(changed) = self.config.changed.as_ref().filter(|_| seen == Visible::Holder) {
+            changed(role);
+        }
+        answer
+    }
+
+    /// Reads, decides and writes until a write counts. `decide` is told whether an earlier write of this call may have
+    /// counted without our knowing.
+    async fn write<A>(
+        &self,
+        role: &RoleName,
         mut decide: impl FnMut(&Seen, bool) -> Result<Decided<A>, Refusal>,
+        visible: &mut Visible,
     ) -> Result<A, Refusal> {
         let _turn = self.lock(role).write().await;
         let mut unknown: Option<String> = None;
@@ -272,21 +291,20 @@ impl Inner {
                 return Ok(answer);
             }
             self.check_law(&seen.facts, &writes)?;
-            let news = changes_holder(&seen.facts, &writes);
+            let news = if changes_holder(&seen.facts, &writes) { Visible::Holder } else { Visible::Something };
             match self.engine.commit(seen.batch(writes)).await {
                 Ok(()) => {
-                    self.watchers.nudge(role);
-                    if let Some(changed) = self.config.changed.as_ref().filter(|_| news) {
-                        changed(role);
-                    }
+                    *visible = news.max(*visible);
                     return Ok(answer);
                 }
                 Err(Error::Conflict) => raise(&self.counters.conflicts),
-                Err(Error::OutcomeUnknown(what)) => unknown = Some(what),
+                Err(Error::OutcomeUnknown(what)) => {
+                    *visible = news.max(*visible);
+                    unknown = Some(what);
+                }
                 Err(error) => return Err(store::refusal(error, unknown.is_some())),
             }
         }
-        self.watchers.nudge(role);
         Err(unknown.map_or_else(|| store::refusal(Error::Conflict, false), Refusal::OutcomeUnknown))
     }
 
@@ -311,6 +329,15 @@ impl Inner {
             Refusal::Corrupt(broken.to_string())
         })
     }
+}
+
+/// What others may see of a change, surely or perhaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Visible {
+    Nothing,
+    Something,
+    /// Another holder, or none where there was one.
+    Holder,
 }
 
 /// Whether others may find another holder, or none, where there was one.

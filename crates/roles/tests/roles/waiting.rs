@@ -9,7 +9,7 @@ use wayleave_core::ids::Epoch;
 use wayleave_core::roles::{Refusal, RoleView};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::clock::Clock;
-use wayleave_engine::memory::Memory;
+use wayleave_engine::memory::{LostAnswer, Memory};
 use wayleave_roles::{Config, Roles, Wait, WaitFor};
 
 use crate::support::{acquire, beat, primary, role, ttl, two_nodes, vacancy};
@@ -56,6 +56,30 @@ async fn a_hint_from_another_node_wakes_at_once() {
     there.nudge("indexer");
     assert_eq!(uuid(&other.await.unwrap().unwrap()), Some("a"));
     assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+/// What went wrong: the store carried a release out and its answer was lost. The second look found it done, which is no
+/// write, so nobody was told, and standbys on other nodes waited for their next look by themselves.
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_outcome_was_in_doubt_wakes_everybody_at_once_all_the_same() {
+    let (engine, _, _, there) = two_nodes();
+    let hinted = there.clone();
+    let changed: wayleave_roles::Changed = Arc::new(move |role| hinted.nudge(role));
+    let here = Roles::with(engine.clone(), Config { changed: Some(changed), ..Config::default() });
+    let (token, _) = acquire(&here, "a").await;
+    let mut standbys = Vec::new();
+    for node in [&here, &there] {
+        standbys.push(waiting(node, vacancy(60_000)).await);
+    }
+    // Past the first look of each watch.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    engine.lose_next_answer(LostAnswer::Applied);
+    let start = Instant::now();
+    here.release(role(), "a".into(), Some(token)).await.unwrap();
+    for standby in standbys {
+        assert_eq!(uuid(&standby.await.unwrap().unwrap()), None);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
 }
 
 #[tokio::test(start_paused = true)]
