@@ -10,6 +10,7 @@ use wayleave_api::roles::Role;
 use wayleave_client::Error as Failure;
 use wayleave_core::time::Millis;
 
+use super::contact::{Contact, News};
 use super::state::{Control, Error, State};
 use super::wire::{Heard, Pending, Wire};
 use super::work::{Outcome, Running};
@@ -20,6 +21,11 @@ use crate::options::{Options, millis};
 use crate::plan::{Plan, TooTight};
 use crate::term::Term;
 use crate::watchdog::{LastLine, Watchdog};
+
+/// Between two looks, so that a server which does not let anybody wait is not asked without end.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+/// After a look that failed. If the server is away, the next lost heartbeat ends the looking.
+const LOOK_PAUSE_FAILED: Duration = Duration::from_millis(500);
 
 /// What happens.
 enum Event<B> {
@@ -45,6 +51,7 @@ pub(super) struct Driver<B> {
     release: Option<Pending<()>>,
     running: Option<Running<B>>,
     plan: Option<Plan>,
+    contact: Contact,
     stopped: bool,
     /// How it will have ended, once the candidate has finished.
     result: Result<Option<B>, Error>,
@@ -71,6 +78,7 @@ impl<B: Send + 'static> Driver<B> {
             release: None,
             running: None,
             plan: None,
+            contact: Contact::default(),
             stopped: false,
             result: Ok(None),
         }
@@ -125,8 +133,13 @@ impl<B: Send + 'static> Driver<B> {
             }
             Event::Looked(role) => {
                 self.look = None;
-                if role.is_ok_and(|role| role.primary.is_none()) {
-                    self.candidate.on_vacancy(now);
+                match role {
+                    Ok(role) if role.primary.is_none() => self.candidate.on_vacancy(now),
+                    // Waited in vain, or failed: who stands by must not be without a look until its next heartbeat, for a
+                    // release in between would not be heard of.
+                    Ok(_) if self.candidate.is_standing() => self.look = Some(self.wire.vacancy(LOOK_PAUSE)),
+                    Err(_) if self.candidate.is_standing() => self.look = Some(self.wire.vacancy(LOOK_PAUSE_FAILED)),
+                    _ => {}
                 }
                 Vec::new()
             }
@@ -154,10 +167,13 @@ impl<B: Send + 'static> Driver<B> {
     fn handle_heard(&mut self, now: Moment, call: Call, heard: Heard) -> Vec<Effect> {
         match heard {
             Heard::Answer(answer, primary, reason) => {
+                if let Some(News::Back(away)) = self.contact.on_heard(now) {
+                    tracing::info!(role = self.wire.role(), away.ms = away.0, "heartbeats are answered again");
+                }
                 let effects = self.candidate.on_answer(now, call, answer, entropy());
                 if self.candidate.is_standing() {
                     if self.look.is_none() && primary.is_some() {
-                        self.look = Some(self.wire.vacancy());
+                        self.look = Some(self.wire.vacancy(Duration::ZERO));
                     }
                     self.show(State::Standby { primary, reason });
                 }
@@ -166,11 +182,10 @@ impl<B: Send + 'static> Driver<B> {
             Heard::Lost(why) => {
                 // It may hang at the same server; the next one begins where the next heartbeat is answered.
                 self.look = None;
+                self.tell_lost(now, &why);
                 let effects = self.candidate.on_lost(now, call, entropy());
                 if self.candidate.is_standing() {
                     self.show(State::Unavailable { why });
-                } else {
-                    tracing::warn!(role = self.wire.role(), why, "a heartbeat was not acknowledged");
                 }
                 effects
             }
@@ -180,7 +195,7 @@ impl<B: Send + 'static> Driver<B> {
                 self.candidate.on_resign()
             }
             Heard::Refused(error) => {
-                tracing::error!(role = self.wire.role(), error = %error, "the server refuses the primary's heartbeat");
+                self.tell_lost(now, &format!("the server refuses it: {error}"));
                 self.candidate.on_lost(now, call, entropy())
             }
         }
@@ -225,6 +240,10 @@ impl<B: Send + 'static> Driver<B> {
     fn apply(&mut self, effect: Effect) -> Result<Option<Result<(), TooTight>>, Error> {
         match effect {
             Effect::Send(beat) => {
+                if self.call.is_some() {
+                    let within = self.candidate.timeout().0;
+                    self.tell_lost(self.clock.now(), &format!("no answer within {within} ms"));
+                }
                 self.call = Some((beat.call, self.wire.heartbeat(&beat, self.candidate.timeout())?));
             }
             // Needs the work, which the caller has.
@@ -270,12 +289,28 @@ impl<B: Send + 'static> Driver<B> {
         }
     }
 
-    /// Tells those who watch, and the log what people should know.
+    /// A heartbeat was not acknowledged: tells the log if that is news, and nothing that is not known here.
+    fn tell_lost(&mut self, now: Moment, why: &str) {
+        let (news, role) = (self.contact.on_lost(now), self.wire.role());
+        match (news, self.candidate.working()) {
+            (Some(News::Away), Some((epoch, until))) => {
+                let left = until.since(now).0;
+                let text = "a heartbeat was not acknowledged; trying again until the term ends";
+                tracing::warn!(role, epoch, why, term.left_ms = left, "{text}");
+            }
+            (Some(News::Away), None) => {
+                tracing::warn!(role, why, "a heartbeat was not acknowledged; trying again, not working meanwhile");
+            }
+            (Some(News::StillAway(away)), _) => {
+                tracing::warn!(role, why, away.ms = away.0, "still no heartbeat is acknowledged; trying again");
+            }
+            (Some(News::Back(_)) | None, _) => {}
+        }
+    }
+
+    /// Tells those who watch.
     fn show(&self, state: State) {
         self.state.send_if_modified(|old| {
-            if let (State::Unavailable { why }, false) = (&state, matches!(old, State::Unavailable { .. })) {
-                tracing::warn!(role = self.wire.role(), why, "the server does not answer");
-            }
             let changed = *old != state;
             *old = state;
             changed

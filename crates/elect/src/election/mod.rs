@@ -1,5 +1,6 @@
 //! Carries out what a [`Candidate`] says: speaks to the server, runs the guarded work in a task of its own, and ends it.
 
+mod contact;
 mod drive;
 mod state;
 mod wire;

@@ -112,11 +112,14 @@ impl Wire {
         }))
     }
 
-    /// Waits for the end of the present term.
-    pub fn vacancy(&self) -> Pending<Result<Role, Failure>> {
+    /// Waits for the end of the present term, after a pause.
+    pub fn vacancy(&self, pause: Duration) -> Pending<Result<Role, Failure>> {
         let (client, role) = (self.client.clone(), self.role.clone());
         let query = GetRoleQuery { wait_ms: Some(VACANCY_WAIT_MS), min_epoch: None, wait_for: Some(WaitFor::Vacancy) };
-        Box::pin(async move { client.role(&role, &query).await })
+        Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            client.role(&role, &query).await
+        })
     }
 
     /// Gives the role back, or leaves the line of standbys.
@@ -128,13 +131,18 @@ impl Wire {
             let released = tokio::time::timeout(RELEASE_TIMEOUT, client.release_role(&role, &uuid, token.as_deref()));
             match released.await {
                 Ok(Ok(_)) => {}
+                Ok(Err(error)) if error.is_outcome_unknown() => tell_unknown(&role, &error.to_string()),
                 Ok(Err(error)) => {
-                    tracing::warn!(role, error = %error, "could not give the role back; its term will run out")
+                    tracing::warn!(role, error = %error, "the role was not given back; the term ends by itself");
                 }
-                Err(_) => tracing::warn!(role, "no answer when giving the role back; its term will run out"),
+                Err(_) => tell_unknown(&role, "no answer in time"),
             }
         })
     }
+}
+
+fn tell_unknown(role: &str, why: &str) {
+    tracing::warn!(role, why, "it is not known whether the role was given back; if not, the term ends by itself");
 }
 
 fn draw() -> Result<String, Error> {
