@@ -32,6 +32,7 @@ pub(crate) const SECRET: &str = "wayleave-secret";
 pub(crate) const PROTOCOL: &str = "wayleave-protocol";
 pub(crate) const TO: &str = "wayleave-to";
 
+#[derive(Clone)]
 struct Peer {
     address: Box<str>,
     client: NodeClient<Channel>,
@@ -51,10 +52,9 @@ impl Dial {
         Arc::new(Self { secret: format!("{secret:032x}"), peers: Mutex::default() })
     }
 
-    fn peer(&self, node: NodeId) -> Result<(NodeClient<Channel>, Arc<Semaphore>), LinkError> {
+    fn peer(&self, node: NodeId) -> Result<Peer, LinkError> {
         let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        let peer = peers.get(&node).ok_or_else(|| LinkError::NotSent(format!("node {node} is not known")))?;
-        Ok((peer.client.clone(), peer.room.clone()))
+        peers.get(&node).cloned().ok_or_else(|| LinkError::NotSent(format!("node {node} is not known")))
     }
 
     fn request<T>(&self, node: NodeId, body: T) -> Result<Request<T>, LinkError> {
@@ -85,35 +85,45 @@ impl Links for Dial {
     fn call(&self, node: NodeId, call: Vec<u8>, within: Duration) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
         let ready = self.peer(node).and_then(|peer| Ok((peer, self.request(node, Letter { body: call.into() })?)));
         async move {
-            let ((mut client, room), request) = ready?;
+            let (Peer { address, mut client, room }, request) = ready?;
             let Ok(_place) = room.try_acquire() else {
                 return Err(LinkError::NotSent(format!("too many calls to node {node} are under way")));
             };
             match tokio::time::timeout(within, client.call(request)).await {
                 Ok(Ok(answer)) => Ok(answer.into_inner().body.into()),
-                Ok(Err(status)) => Err(lost(node, &status)),
-                Err(_) => Err(LinkError::Lost(format!("node {node} did not answer in time"))),
+                Ok(Err(status)) => Err(lost(node, &address, &status)),
+                Err(_) => Err(LinkError::Lost(silent(node, &address, &format!("nothing came in {within:?}")))),
             }
         }
         .boxed()
     }
 }
 
-/// Whether a call that failed can have been done.
-fn lost(node: NodeId, status: &Status) -> LinkError {
-    let why = format!("node {node}: {}", status.message());
-    let mut cause = status.source();
+/// Whether a call that failed can have been done, in words for somebody who knows nodes and not their protocol.
+fn lost(node: NodeId, address: &str, status: &Status) -> LinkError {
+    let (mut cause, mut innermost) = (status.source(), None);
+    let mut unconnected = false;
     while let Some(error) = cause {
-        if error.is::<tonic::ConnectError>() {
-            return LinkError::NotSent(why);
-        }
+        unconnected |= error.is::<tonic::ConnectError>();
+        innermost = Some(error.to_string());
         cause = error.source();
+    }
+    let why = innermost.unwrap_or_else(|| status.message().to_owned());
+    if unconnected {
+        return LinkError::NotSent(format!("node {node} at {address} takes no connection ({why})"));
     }
     match status.code() {
         // These are the other node's own refusals, made before it looked at the call.
-        Code::FailedPrecondition | Code::Unauthenticated | Code::Unimplemented => LinkError::NotSent(why),
-        _ => LinkError::Lost(why),
+        Code::FailedPrecondition | Code::Unauthenticated | Code::Unimplemented => {
+            LinkError::NotSent(format!("node {node} at {address} refused the call: {}", status.message()))
+        }
+        _ => LinkError::Lost(silent(node, address, &why)),
     }
+}
+
+/// A node that had the call and gave no answer.
+fn silent(node: NodeId, address: &str, why: &str) -> String {
+    format!("node {node} at {address} was asked and did not answer ({why}): it stands still, has ended or is cut off")
 }
 
 impl Network for Dial {
@@ -137,7 +147,7 @@ impl Network for Dial {
     fn listen(&self, node: NodeId) -> BoxStream<'static, Vec<u8>> {
         let ready = self.peer(node).and_then(|peer| Ok((peer, self.request(node, Letter::default())?)));
         let stream = async move {
-            let ((mut client, _), request) = ready.ok()?;
+            let (Peer { mut client, .. }, request) = ready.ok()?;
             let beats = client.listen(request).await.ok()?.into_inner();
             let whole = beats.map(Result::ok).take_while(|letter| std::future::ready(letter.is_some()));
             Some(whole.filter_map(|letter| std::future::ready(letter.map(|letter| letter.body.to_vec()))))
@@ -147,11 +157,56 @@ impl Network for Dial {
 
     fn nudge(&self, node: NodeId, role: Option<&str>) {
         let hint = Hint { role: role.unwrap_or_default().to_owned() };
-        let Ok((mut client, _)) = self.peer(node) else { return };
-        let Ok(request) = self.request(node, hint) else { return };
+        let Ok(Peer { mut client, .. }) = self.peer(node) else { return };
+        let Ok(first) = self.request(node, hint.clone()) else { return };
+        let second = self.request(node, hint);
         tokio::spawn(async move {
-            // Only a hint: whoever misses it looks by itself soon.
-            _ = tokio::time::timeout(CONNECT_TIME, client.nudge(request)).await;
+            // Only a hint: whoever misses it looks by itself soon. A connection that turns out to be broken is made anew, and
+            // is worth a second try; a hint that comes twice costs one look.
+            let told = async {
+                if client.nudge(first).await.is_err()
+                    && let Ok(second) = second
+                {
+                    _ = client.nudge(second).await;
+                }
+            };
+            _ = tokio::time::timeout(CONNECT_TIME, told).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    async fn fails(address: &str, within: Duration) -> LinkError {
+        let dial = Dial::new(7);
+        dial.meet(&[(NodeId(1), format!("http://{address}").into())]);
+        dial.call(NodeId(1), b"question".to_vec(), within).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn what_became_of_a_call_is_told_in_words_that_name_the_node() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        // It takes the connection and stands still, like a process that is stopped; the next one breaks off.
+        let standing = tokio::spawn(async move {
+            let first = listener.accept().await.unwrap();
+            let (mut second, _) = listener.accept().await.unwrap();
+            _ = second.read(&mut [0; 512]).await;
+            drop(second);
+            (listener, first)
+        });
+        let still = fails(&address, Duration::from_secs(30)).await;
+        let broken = fails(&address, Duration::from_secs(30)).await;
+        for error in [still, broken] {
+            let LinkError::Lost(why) = error else { panic!("{error:?}") };
+            assert!(why.contains(&address) && why.contains("did not answer") && !why.contains("http2 error"), "{why}");
+        }
+        drop(standing.await.unwrap());
+        let LinkError::NotSent(why) = fails(&address, Duration::from_secs(1)).await else { panic!("sent to nobody") };
+        assert!(why.contains(&address) && why.contains("takes no connection"), "{why}");
     }
 }
