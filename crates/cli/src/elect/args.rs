@@ -27,6 +27,12 @@ Examples:
 T belongs to the role (`wayleave roles set`, or --ttl here); 15 s by default. It must hold 3 heartbeats, 2 answers, the grace
 and a margin; if it cannot, elect says so and ends.
 
+All stopping happens within T, counted from the sending of the last heartbeat that was acknowledged. Without further
+acknowledgement, with T 15 s and --grace 5s:
+  TERM at 9.345 s = T - margin - reserve - grace    margin: T/100 + 5 ms, for clocks that run at different rates
+  KILL at 14.345 s = T - margin - reserve           reserve: a quarter of the grace, 20 ms at least, 500 ms at most
+  all dead by 14.845 s = T - margin                 the server gives the role to another at 15 s, not before
+
 Exit codes: 0 stopped by TERM, INT or HUP, or with --once the command ended well; with --once the command's own code, or 128 +
 the signal that ended it; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl; without,
 elect waits for it); 127 the command is not there.";
@@ -111,4 +117,27 @@ pub struct ExecArgs {
     /// The command and its arguments
     #[arg(last = true, required = true)]
     pub command: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::time::Millis;
+    use wayleave_elect::Plan;
+
+    use super::*;
+
+    #[test]
+    fn the_arithmetic_in_the_help_and_the_docs_is_that_of_the_program() {
+        let (ttl, grace) = (Duration::from_secs(15), Duration::from_secs(5));
+        let options = Options { grace, ..Options::default() };
+        let dead = ttl - Duration::from_millis(Plan::margin(Millis(15_000)).0);
+        let kill = dead - options.reserve();
+        let term = kill - grace;
+        for text in [AFTER_HELP, include_str!("../../../../docs/elect.md")] {
+            for line in [("TERM at", term), ("KILL at", kill), ("dead by", dead)] {
+                let line = format!("{} {} s", line.0, line.1.as_secs_f64());
+                assert!(text.contains(&line), "{line}");
+            }
+        }
+    }
 }

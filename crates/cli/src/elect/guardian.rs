@@ -37,6 +37,7 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<()> {
     link.set_nonblocking(true)?;
     let told = signals()?;
     let mut guardian = Guardian::start(args, link)?;
+    bury_orphans(guardian.leader)?;
     guardian.say(Report::Started(guardian.leader.as_raw_nonzero().get()));
     let code = guardian.watch(&told)?;
     guardian.say(Report::Ended(code));
@@ -198,6 +199,25 @@ impl Guardian {
             }
         }
     }
+}
+
+/// Orphans of the command end here while it runs, for as long as it likes. The command itself is kept unburied.
+fn bury_orphans(leader: Pid) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let mut deaths = signal(SignalKind::child()).context("cannot listen for signals")?;
+    drop(entered);
+    std::thread::Builder::new().name("orphans".into()).spawn(move || {
+        runtime.block_on(async {
+            loop {
+                strays::bury(Some(leader));
+                if deaths.recv().await.is_none() {
+                    return;
+                }
+            }
+        });
+    })?;
+    Ok(())
 }
 
 /// Signals that ask the guardian itself to end, as a byte on a socket: a supervisor of elect may send them to everybody.

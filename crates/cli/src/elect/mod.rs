@@ -15,6 +15,7 @@ mod supervise;
 use std::sync::Arc;
 
 use anyhow::Context;
+use rustix::process::{getpid, set_child_subreaper};
 use tokio::signal::unix::{SignalKind, signal};
 use wayleave_api::Patch;
 use wayleave_api::roles::SetRoleRequest;
@@ -55,6 +56,7 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
         remote.client.patch_role(&args.role, &request).await.context("cannot set the role's T")?;
     }
     let pids = Arc::new(Pids::default());
+    bury_orphans(&pids)?;
     let last = pids.clone();
     // Killing what does the work is enough: without it this process is harmless, and may stand again.
     let last_line = LastLine::Call(Arc::new(move || last.kill()));
@@ -72,6 +74,20 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whatever the command has started and left behind falls to the guardian, and to this process if the guardian is killed or
+/// this is the first process of a container. Nobody else would bury them.
+fn bury_orphans(pids: &Arc<Pids>) -> anyhow::Result<()> {
+    set_child_subreaper(Some(getpid())).context("cannot become the heir of orphans")?;
+    let mut deaths = signal(SignalKind::child()).context("cannot listen for signals")?;
+    let pids = pids.clone();
+    tokio::spawn(async move {
+        while deaths.recv().await.is_some() {
+            strays::bury(pids.guardian_now());
+        }
+    });
+    Ok(())
 }
 
 /// SIGTERM, SIGINT and SIGHUP: stop the command, give the role back, end with 0.

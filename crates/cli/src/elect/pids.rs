@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
+use super::strays;
+
 /// How long the dead may take to die.
 const DYING: Duration = Duration::from_millis(200);
 
@@ -33,6 +35,11 @@ impl Pids {
         self.known().group = pid;
     }
 
+    /// The guardian, while there is one.
+    pub fn guardian_now(&self) -> Option<Pid> {
+        self.known().guardian
+    }
+
     /// All are dead.
     pub fn forget(&self) {
         *self.known() = Known::default();
@@ -51,6 +58,12 @@ impl Pids {
         let begun = Instant::now();
         while group.is_some_and(|group| test_kill_process_group(group).is_ok()) && begun.elapsed() < DYING {
             std::thread::sleep(Duration::from_millis(2));
+        }
+        // What had left the group falls to this process when the guardian is dead.
+        if let Some(guardian) = guardian
+            && !strays::end(guardian, DYING)
+        {
+            eprintln!("wayleave: a process that the command has started does not die");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! All that a command has started, also what left its group or its parent.
 //!
 //! The guardian is the one to whom orphans of its descendants fall. So once the command is dead, what is left of it are the
-//! guardian's own children, and the children of those when they die in turn.
+//! guardian's own children, and the children of those when they die in turn. If the guardian is killed, they fall to elect, also
+//! where elect is the first process of a container.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,12 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Kills every child but `leader` (which is dead and kept, so that its number is not used again) until there is none, or
-/// `patience` is over. True if none is left.
-pub fn end(leader: Pid, patience: Duration) -> bool {
+/// Kills every child but `kept` (which somebody else waits for, or nobody, so that its number is not used again) until there
+/// is none, or `patience` is over. True if none is left.
+pub fn end(kept: Pid, patience: Duration) -> bool {
     let begun = Instant::now();
     loop {
-        let strays: Vec<Pid> = children().into_iter().filter(|child| *child != leader).collect();
+        let strays: Vec<Pid> = children().into_iter().filter(|child| *child != kept).collect();
         if strays.is_empty() {
             return true;
         }
@@ -26,6 +27,14 @@ pub fn end(leader: Pid, patience: Duration) -> bool {
             _ = waitpid(Some(stray), WaitOptions::NOHANG);
         }
         std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Buries the dead among the children, but for `kept`: orphans that fell to this process would else stay in the kernel's
+/// table for as long as it lives.
+pub fn bury(kept: Option<Pid>) {
+    for child in children().into_iter().filter(|child| Some(*child) != kept) {
+        _ = waitpid(Some(child), WaitOptions::NOHANG);
     }
 }
 

@@ -91,6 +91,36 @@ fn what_a_command_has_started_dies_with_it_also_in_a_session_of_its_own() {
     assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
 }
 
+/// The first process of a container, and the guardian, inherit orphans: nobody else would bury them.
+#[test]
+fn orphans_of_a_command_are_buried_while_it_runs() {
+    let stage = Stage::set(T);
+    let script = r#"for n in 1 2 3; do sh -c 'sleep 0.05 & echo $! >> "$DIARY.orphans"'; done; sleep 600"#;
+    let first = stage.candidate_with("A", &["--grace", "200ms"], &["sh", "-c", script]);
+    let orphans = stage.path("diary.orphans");
+    let pids = || read(&orphans).lines().filter_map(|pid| pid.parse::<i32>().ok()).collect::<Vec<_>>();
+    let pids = stage.wait_for("orphans", || (pids().len() == 3).then(pids));
+    // A dead process that nobody has buried still has its folder.
+    let gone = |pid: &i32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+    stage.wait_for("burials", || pids.iter().all(gone).then_some(()));
+    assert!(first.guardian().is_some(), "the command still runs");
+}
+
+#[test]
+fn what_a_command_has_started_dies_and_is_buried_also_if_the_guardian_is_killed() {
+    let stage = Stage::set(T);
+    let strays = stage.path("strays");
+    let script = format!("setsid sleep 600 & echo $! > {}; wait", strays.display());
+    let first = stage.candidate_with("A", &["--grace", "200ms"], &["sh", "-c", &script]);
+    let stray: i32 = stage.wait_for("stray", || read(&strays).trim().parse().ok());
+    let guardian = first.guardian().unwrap();
+    kill_process(guardian, Signal::KILL).unwrap();
+    for pid in [stray, guardian.as_raw_nonzero().get()] {
+        let gone = || !std::path::Path::new(&format!("/proc/{pid}")).exists();
+        stage.wait_for("burial", || gone().then_some(()));
+    }
+}
+
 #[test]
 fn a_command_that_does_not_stop_is_killed_before_the_end_of_the_term() {
     let stage = Stage::set(T);
