@@ -21,6 +21,7 @@ pub mod stats;
 pub mod time;
 pub mod urlfrontier;
 pub mod urls;
+mod whole;
 
 pub use bad_value::BadValue;
 pub use patch::Patch;

@@ -151,11 +151,16 @@ impl Problem {
         Code::parse(&self.code)
     }
 
-    /// A body that is not what the call takes: bad JSON, or JSON of the wrong shape.
+    /// A body that is not what the call takes: bad JSON, or JSON of the wrong shape, at this field if it got that far.
     #[must_use]
-    pub fn from_json_error(error: &serde_json::Error) -> Self {
+    pub fn from_json_error(field: &str, error: &serde_json::Error) -> Self {
         let code = if error.is_data() { Code::BadValue } else { Code::BadJson };
-        Self::new(code, error).with("line", error.line()).with("column", error.column())
+        let named = error.is_data() && !matches!(field, "" | "." | "?");
+        // The library's own name for what it wanted means nothing to somebody who speaks another language.
+        let said = error.to_string().replace("expected u64", "expected a whole number from 0 on");
+        let said = if named { format!("{field}: {said}") } else { said };
+        let problem = Self::new(code, said).with("line", error.line()).with("column", error.column());
+        if named { problem.with("field", field) } else { problem }
     }
 }
 
@@ -208,8 +213,11 @@ impl From<roles::Refusal> for Problem {
                 let problem = problem.with("role", role).with("ttl_ms", ttl_ms);
                 problem.with("uuid", uuid).with("interval_ms", interval_ms)
             }
-            roles::Refusal::NotTheTerm { role }
-            | roles::Refusal::UnknownRole(role)
+            roles::Refusal::NotTheTerm { role, epoch, holder, remaining_ms } => {
+                let problem = problem.with("role", role).with("epoch", epoch);
+                problem.with("holder", holder).with("remaining_ms", remaining_ms)
+            }
+            roles::Refusal::UnknownRole(role)
             | roles::Refusal::NoPrimary(role)
             | roles::Refusal::InUse { role, .. } => problem.with("role", role),
             _ => problem,
@@ -288,11 +296,12 @@ mod tests {
     #[test]
     fn json_errors_say_where() {
         let syntax = serde_json::from_str::<Value>("{\n  \"a\": ,").expect_err("bad");
-        let problem = Problem::from_json_error(&syntax);
+        let problem = Problem::from_json_error("?", &syntax);
         assert_eq!((problem.code(), problem.fields.get("line")), (Some(Code::BadJson), Some(&Value::from(2))));
         let shape = serde_json::from_str::<crate::hosts::SetHostRequest>(r#"{"delay_ms":"x"}"#).expect_err("bad");
-        let problem = Problem::from_json_error(&shape);
+        let problem = Problem::from_json_error("delay_ms", &shape);
         assert_eq!((problem.code(), problem.fields.get("column")), (Some(Code::BadValue), Some(&Value::from(15))));
+        assert!(problem.detail.starts_with("delay_ms: "), "{}", problem.detail);
     }
 
     /// The page of errors has one heading for each code and none besides.

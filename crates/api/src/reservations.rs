@@ -11,6 +11,7 @@ use crate::bad_value::{BadValue, TooMany, at_most, between};
 use crate::bounded::bounded;
 use crate::metadata::Metadata;
 use crate::urls::{AddUrlsResponse, UrlToAdd};
+use crate::whole::whole;
 
 const fn one() -> u64 {
     1
@@ -38,11 +39,11 @@ pub struct ReserveGroupsRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
     /// How long the reservations hold, 100 to 3,600,000.
-    #[serde(default = "lease_default")]
+    #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
     #[schema(default = 60000, minimum = 100, maximum = 3600000)]
     pub lease_ms: u64,
     /// How long to wait for a group to become ready, at most 60,000.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::<_, _, 0, WAIT_MAX>")]
     #[schema(default = 0, maximum = 60000)]
     pub wait_ms: u64,
 }
@@ -84,6 +85,10 @@ fn holder(name: &str) -> Result<&str, BadValue> {
     }
     Ok(name)
 }
+
+const LEASE_MIN: u64 = limits::LEASE_MS_MIN;
+const LEASE_MAX: u64 = limits::LEASE_MS_MAX;
+const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
 
 fn lease(ms: u64) -> Result<Millis, BadValue> {
     between("lease_ms", ms, limits::LEASE_MS_MIN, limits::LEASE_MS_MAX).map(Millis)
@@ -161,7 +166,7 @@ pub struct ReserveGroupsResponse {
 #[serde(deny_unknown_fields)]
 pub struct RenewReservationRequest {
     /// How long from now, 100 to 3,600,000.
-    #[serde(default = "lease_default")]
+    #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
     #[schema(default = 60000, minimum = 100, maximum = 3600000)]
     pub lease_ms: u64,
 }

@@ -10,6 +10,7 @@ use wayleave_core::{limits, names};
 
 use crate::bad_value::{BadValue, between};
 use crate::metadata::Metadata;
+use crate::whole::{whole, whole_text};
 use crate::{Patch, Timestamp};
 
 const fn yes() -> bool {
@@ -84,6 +85,10 @@ impl SetRoleRequest {
     }
 }
 
+const INTERVAL_MIN: u64 = limits::ROLE_INTERVAL_MS_MIN;
+const INTERVAL_MAX: u64 = limits::ROLE_TTL_MS_MAX / limits::ROLE_INTERVALS_MIN;
+const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
+
 /// A candidate's sign of life: acquires the role, renews its term, or stands by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -91,7 +96,11 @@ pub struct HeartbeatRequest {
     /// The name of this process: best a fresh random UUID for every start. 1 to 128 visible ASCII characters.
     pub uuid: String,
     /// How often heartbeats will come; a quarter of the role's `ttl_ms` at most. If absent, as often as the answer says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, INTERVAL_MIN, INTERVAL_MAX>"
+    )]
     #[schema(minimum = 10, maximum = 900000)]
     pub interval_ms: Option<u64>,
     /// The term's token, from the answer that made this process primary.
@@ -133,8 +142,7 @@ impl TryFrom<&HeartbeatRequest> for Ask {
     type Error = BadValue;
 
     fn try_from(body: &HeartbeatRequest) -> Result<Self, BadValue> {
-        let longest = limits::ROLE_TTL_MS_MAX / limits::ROLE_INTERVALS_MIN;
-        let interval = body.interval_ms.map(|ms| between("interval_ms", ms, limits::ROLE_INTERVAL_MS_MIN, longest));
+        let interval = body.interval_ms.map(|ms| between("interval_ms", ms, INTERVAL_MIN, INTERVAL_MAX));
         let candidate = Candidate {
             uuid: names::uuid(&body.uuid).map_err(|e| BadValue::new("uuid", e))?,
             address: body.address.as_deref().map(address).transpose()?.map(Into::into),
@@ -238,10 +246,14 @@ pub enum WaitFor {
 #[into_params(parameter_in = Query)]
 pub struct GetRoleQuery {
     /// How long to wait for it, at most 60,000; 0 answers at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
     pub wait_ms: Option<u64>,
     /// A primary of a lower epoch does not count: for those who know that it was superseded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_text::<_, _, 0, { u64::MAX }>"
+    )]
     pub min_epoch: Option<u64>,
     /// What to wait for: `primary` (default) or `vacancy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

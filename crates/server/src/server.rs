@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -31,6 +31,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Rest after a failed accept: out of file descriptors, asking again at once only burns the processor.
+/// The first byte of every TLS connection; no HTTP request begins with it.
+const TLS_HELLO: [u8; 1] = [0x16];
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the server could not be set up.
@@ -98,6 +100,7 @@ impl Server {
         let builder = Arc::new(connection_builder(&config));
         let places = Arc::new(Semaphore::new(config.connections_max));
         let graceful = GracefulShutdown::new();
+        let told_tls = Arc::<AtomicBool>::default();
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         tracing::info!(listen.address = %address, "listening");
@@ -109,7 +112,8 @@ impl Server {
                 Some(_) = connections.join_next() => continue,
                 accepted = accept(&listener, &places) => accepted,
             };
-            let serving = Connection { builder: builder.clone(), router: router.clone(), app: app.clone(), place };
+            let (builder, router, app) = (builder.clone(), router.clone(), app.clone());
+            let serving = Connection { builder, router, app, place, told_tls: told_tls.clone() };
             connections.spawn(serving.run(stream, config.head_timeout, graceful.watcher()));
         }
         drop(listener);
@@ -155,6 +159,8 @@ struct Connection {
     router: Router,
     app: App,
     place: Option<OwnedSemaphorePermit>,
+    /// Whether somebody was told of clients that speak TLS.
+    told_tls: Arc<AtomicBool>,
 }
 
 impl Connection {
@@ -170,12 +176,23 @@ impl Connection {
             tracing::debug!(error = %cause, "cannot set TCP_NODELAY");
         }
         // Until the first byte nobody knows which protocol it will be, so no protocol's timeout runs yet.
-        let first_byte = async { stream.peek(&mut [0]).await };
+        let mut first = [0];
+        let first_byte = async { stream.peek(&mut first).await };
         let spoke = tokio::select! {
             () = self.app.stopping.cancelled() => return,
             spoke = tokio::time::timeout(head_timeout, first_byte) => spoke,
         };
         if !matches!(spoke, Ok(Ok(1..))) {
+            return;
+        }
+        if first == TLS_HELLO {
+            // Whoever speaks TLS cannot read what this port would say: an end without a word is all that it understands.
+            if !self.told_tls.swap(true, Ordering::Relaxed) {
+                let client = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+                let text = "a client speaks TLS to this port, which has none: let it use http://, or put a proxy that ends TLS \
+                            before it; told once";
+                tracing::warn!(client.address = client, "{text}");
+            }
             return;
         }
         let router = self.router.clone();

@@ -32,6 +32,45 @@ fn nodes() -> Nodes {
 const BEAT: &str = "/v1/roles/indexer/heartbeat";
 
 #[tokio::test]
+async fn a_number_that_cannot_be_taken_is_named_with_its_bounds() {
+    let Nodes { here, .. } = nodes();
+    for wrong in ["1e21", "-1", "0.5", "9"] {
+        let body: Value = serde_json::from_str(&format!(r#"{{"uuid":"a","interval_ms":{wrong}}}"#)).unwrap();
+        let refused = here.post(BEAT, body).await;
+        assert_eq!(refused.problem().1, "bad_value");
+        let problem = refused.json();
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("interval_ms") && detail.contains("between 10 and 900000"), "{wrong}: {detail}");
+        assert_eq!(problem["field"], "interval_ms", "{wrong}");
+    }
+    for wrong in ["-1", "1e3", "many", "99999999"] {
+        let refused = here.get(&format!("/v1/roles/indexer?wait_ms={wrong}")).await;
+        refused.problem();
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("wait_ms") && detail.contains("between 0 and 60000"), "{wrong}: {detail}");
+        assert!(refused.status.is_client_error(), "{wrong}: {}", refused.status);
+    }
+}
+
+#[tokio::test]
+async fn an_old_token_is_refused_with_the_term_that_holds_now() {
+    let Nodes { here, clock, .. } = nodes();
+    let old = here.post(BEAT, json!({"uuid": "a"})).await.ok()["token"].as_str().unwrap().to_owned();
+    clock.advance(Millis(15_000));
+    here.post(BEAT, json!({"uuid": "b"})).await.ok();
+    clock.advance(Millis(1_000));
+    let refused = here.delete(&format!("/v1/roles/indexer/a?token={old}")).await;
+    assert_eq!(refused.problem(), (409, "not_the_term".to_owned()));
+    let problem = refused.json();
+    assert_eq!((&problem["epoch"], &problem["holder"]), (&2.into(), &"b".into()));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("epoch 2 is held by 'b', for another 14000 ms") && detail.contains("without one"),
+        "{detail}"
+    );
+}
+
+#[tokio::test]
 async fn a8_a13_one_heartbeat_elects_and_any_node_resolves_the_name() {
     let Nodes { here, there, .. } = nodes();
     let body = json!({"uuid": "u-1", "address": "10.0.0.5:9000", "metadata": {"protocol": "grpc"}});

@@ -51,6 +51,17 @@ impl Facts {
         self.standbys.iter().filter(|standby| standby.is_fresh(self.now))
     }
 
+    /// The refusal of a token that is not that of the present term; says which term there is.
+    pub(super) fn not_the_term(&self, row: &RoleRow) -> Refusal {
+        let live = row.live(self.now);
+        Refusal::NotTheTerm {
+            role: self.role.to_string(),
+            epoch: live.map_or(row.epoch, |term| term.epoch).0,
+            holder: live.map(|term| term.holder.uuid.to_string()),
+            remaining_ms: live.map_or(0, |term| term.expires_at.since(self.now).0),
+        }
+    }
+
     /// The role to decide on: as it is, or a new one.
     pub(super) fn open(&self) -> Result<(RoleRow, Option<Origin>), Refusal> {
         if let Some(row) = &self.row {

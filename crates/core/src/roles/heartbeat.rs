@@ -102,7 +102,7 @@ fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     let (now, candidate) = (facts.now, &ask.candidate);
     if ask.token.is_some() && ask.token == row.released {
         // A heartbeat that was overtaken by its own release: who let go must not be made primary by it.
-        return Err(Refusal::NotTheTerm { role: facts.role.to_string() });
+        return Err(facts.not_the_term(row));
     }
     let quiet = row.quiet_until > now;
     let live = row.live(now);

@@ -20,12 +20,19 @@ pub enum Refusal {
     },
     /// A token that is not that of the present term.
     #[error(
-        "the token is not that of the present term of role '{role}': the term was released or taken over, or never was; \
-         nothing was changed, send a heartbeat to see who is primary"
+        "the token is not that of the present term of role '{role}': {}; nothing was changed. Whoever has this token must stop \
+         working in the role, drop the token, and send a heartbeat without one to stand for the role again",
+        held_now(*epoch, holder.as_deref(), *remaining_ms)
     )]
     NotTheTerm {
         /// The role.
         role: String,
+        /// The epoch of the living term; without one, the last.
+        epoch: u64,
+        /// Who has the role now, if somebody has.
+        holder: Option<String>,
+        /// How long that term still holds.
+        remaining_ms: u64,
     },
     /// Heartbeats that are too rare for the role's time to live.
     #[error(
@@ -91,4 +98,12 @@ pub enum Refusal {
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+}
+
+fn held_now(epoch: u64, holder: Option<&str>, remaining_ms: u64) -> String {
+    match holder {
+        Some(uuid) => format!("the term of epoch {epoch} is held by '{uuid}', for another {remaining_ms} ms"),
+        None if epoch == 0 => "nobody has been primary yet".into(),
+        None => format!("the term of epoch {epoch} is over, and nobody is primary now"),
+    }
 }

@@ -34,7 +34,7 @@ pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decid
         return Err(Refusal::UnknownRole(facts.role.to_string()));
     }
     let (mut row, _) = facts.open()?;
-    let not_the_term = || Refusal::NotTheTerm { role: facts.role.to_string() };
+    let not_the_term = facts.not_the_term(&row);
     let epoch = row.term.as_ref().map_or(row.epoch, |term| term.epoch);
     let mut writes = Writes::default();
     let mut was = Was::Nobody;
@@ -50,7 +50,7 @@ pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decid
                 if over && was == Was::Standby && token.is_none() {
                     return Ok(Decided { writes, answer: Released { was, epoch } });
                 }
-                return Err(not_the_term());
+                return Err(not_the_term);
             }
             row.vacant_since = term.expires_at.min(facts.now);
             row.released = Some(term.token);
@@ -59,7 +59,7 @@ pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decid
             was = Was::Primary;
         }
         None if token.is_some() && token == row.released => was = Was::Primary,
-        None if token.is_some() && was == Was::Nobody => return Err(not_the_term()),
+        None if token.is_some() && was == Was::Nobody => return Err(not_the_term),
         None => {}
     }
     Ok(Decided { writes, answer: Released { was, epoch } })

@@ -60,7 +60,12 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
         let problem = Problem::new(Code::BadJson, "the body is empty; send a JSON object");
         return Err(problem.with("line", 1).with("column", 1).into());
     }
-    serde_json::from_slice(bytes).map_err(|error| Problem::from_json_error(&error).into())
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut reader);
+    let read = read.map_err(|error| Problem::from_json_error(&error.path().to_string(), error.inner()))?;
+    // What follows the value is looked at too, as if it had been read in one go.
+    reader.end().map_err(|error| Problem::from_json_error("", &error))?;
+    Ok(read)
 }
 
 /// Collects a body up to its limit; gives up when it stands still for too long.

@@ -1,0 +1,105 @@
+//! Whole numbers whose bounds are told to whoever sends something else in their place: a fraction, a negative number, one that
+//! is larger than any whole number here. Numbers out of bounds are refused later, by the same bounds.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserializer, Error, Visitor};
+
+/// Reads a number of a body; null is none.
+pub(crate) fn whole<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Wanted,
+{
+    deserializer.deserialize_any(Number::<T, LEAST, MOST> { text: false, wanted: PhantomData })
+}
+
+/// Reads a number of a query, where everything is text.
+pub(crate) fn whole_text<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Wanted,
+{
+    deserializer.deserialize_any(Number::<T, LEAST, MOST> { text: true, wanted: PhantomData })
+}
+
+/// A number, or one that may be absent.
+pub(crate) trait Wanted {
+    fn some(value: u64) -> Self;
+    fn none() -> Option<Self>
+    where
+        Self: Sized;
+}
+
+impl Wanted for u64 {
+    fn some(value: u64) -> Self {
+        value
+    }
+
+    fn none() -> Option<Self> {
+        None
+    }
+}
+
+impl Wanted for Option<u64> {
+    fn some(value: u64) -> Self {
+        Some(value)
+    }
+
+    fn none() -> Option<Self> {
+        Some(None)
+    }
+}
+
+struct Number<T, const LEAST: u64, const MOST: u64> {
+    text: bool,
+    wanted: PhantomData<T>,
+}
+
+impl<T: Wanted, const LEAST: u64, const MOST: u64> Visitor<'_> for Number<T, LEAST, MOST> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number between {LEAST} and {MOST}")
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
+        Ok(T::some(value))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        let wrong = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
+        if self.text { text.parse().map(T::some).map_err(|_| wrong()) } else { Err(wrong()) }
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<T, E> {
+        T::none().ok_or_else(|| E::invalid_type(serde::de::Unexpected::Unit, &self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::reservations::ReserveGroupsRequest;
+    use crate::roles::HeartbeatRequest;
+
+    #[test]
+    fn a_number_that_cannot_be_one_is_refused_with_the_bounds() {
+        for wrong in ["1e21", "-1", "1.5", "\"10\"", "[]", "36893488147419103232"] {
+            let error = serde_json::from_str::<HeartbeatRequest>(&format!(r#"{{"uuid":"a","interval_ms":{wrong}}}"#));
+            let error = error.expect_err(wrong).to_string();
+            assert!(error.contains("between 10 and 900000"), "{wrong}: {error}");
+            let error = serde_json::from_str::<ReserveGroupsRequest>(&format!(r#"{{"holder":"a","wait_ms":{wrong}}}"#));
+            let error = error.expect_err(wrong).to_string();
+            assert!(error.contains("between 0 and 60000"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_their_absence_are_read_as_before() {
+        let beat = |text: &str| serde_json::from_str::<HeartbeatRequest>(text).unwrap().interval_ms;
+        assert_eq!(beat(r#"{"uuid":"a","interval_ms":50}"#), Some(50));
+        assert_eq!((beat(r#"{"uuid":"a","interval_ms":null}"#), beat(r#"{"uuid":"a"}"#)), (None, None));
+        assert!(serde_json::from_str::<ReserveGroupsRequest>(r#"{"holder":"a","wait_ms":null}"#).is_err());
+    }
+}
