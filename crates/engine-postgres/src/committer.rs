@@ -26,8 +26,10 @@ use crate::queue::Queue;
 use crate::transaction::{self, Attempt, Head};
 use crate::trouble::{Class, Trouble, within};
 
-/// How long a commit tries to get through, or to learn what became of it, from the first trouble on.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a commit tries to get through, from the first trouble on: callers wait meanwhile, and hear "unavailable" then.
+const PATIENCE: Duration = Duration::from_millis(2_500);
+/// The same for a commit that may have been applied: to learn what became of it is worth more waiting.
+const PATIENCE_IN_DOUBT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
@@ -175,8 +177,8 @@ impl Bench {
         let link = self.writes.lease().await?;
         let warnings = link.warnings();
         let rows = within(CALL, link.client.query(&link.statements.settle, &[&shards, &at])).await?;
-        if link.warnings() != warnings {
-            return Err(Trouble::Warned);
+        if let Some(warning) = link.warned_since(warnings) {
+            return Err(Trouble::Warned(warning));
         }
         link.keep();
         let turns = read_turns(&rows)?;
@@ -225,7 +227,8 @@ impl Tries {
     /// Waits before the next try; false if there should be none.
     async fn pause(&mut self, one_is_enough: bool) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() > PATIENCE || (one_is_enough && self.doubt.is_none()) {
+        let patience = if self.doubt.is_some() { PATIENCE_IN_DOUBT } else { PATIENCE };
+        if since.elapsed() > patience || (one_is_enough && self.doubt.is_none()) {
             return false;
         }
         let pause = self.pause.map_or(PAUSE, |pause| (pause * 2).min(PAUSE_MAX));

@@ -27,7 +27,10 @@ impl Durability {
             );
         }
         if self.synchronous_standbys.is_empty() {
-            warnings.push("without a synchronous standby an acknowledged epoch can be lost in a failover");
+            warnings.push(
+                "the database has no synchronous standby: what was acknowledged, epochs too, can be lost in a failover; set \
+                 synchronous_standby_names (see \"The database\" in docs/nodes.md), or ignore this if there is no standby",
+            );
         }
         warnings
     }

@@ -1,8 +1,8 @@
 //! One connection to the database, ready for work: its session set up, its statements prepared.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
@@ -33,7 +33,7 @@ pub(crate) enum Use {
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) statements: Statements,
-    warnings: Arc<AtomicU64>,
+    warnings: Arc<Warnings>,
     driver: AbortHandle,
 }
 
@@ -42,7 +42,7 @@ impl Link {
     pub(crate) async fn open(target: &Target, usage: Use, incarnation: &str) -> Result<Self, Trouble> {
         let patience = target.patience();
         let (client, connection) = within(patience, target.config.connect(target.tls.clone())).await?;
-        let warnings = Arc::new(AtomicU64::new(0));
+        let warnings = Arc::<Warnings>::default();
         let driver = tokio::spawn(drive(connection, Arc::clone(&warnings))).abort_handle();
         let limits = match usage {
             Use::Reads => "SET statement_timeout = 9000; SET lock_timeout = 0",
@@ -71,12 +71,31 @@ impl Link {
 
     /// How many warnings the database has sent. One during a commit says that it stands on weaker feet than it should.
     pub(crate) fn warnings(&self) -> u64 {
-        self.warnings.load(Ordering::Acquire)
+        self.warnings.count.load(Ordering::Acquire)
+    }
+
+    /// What the database has warned of since there were so many warnings; the last one, if there were several.
+    pub(crate) fn warned_since(&self, count: u64) -> Option<String> {
+        (self.warnings() != count).then(|| self.warnings.last.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// Ends the connection at once, whatever is under way on it.
     pub(crate) fn cut(&self) {
         self.driver.abort();
+    }
+}
+
+/// What the database has warned of on one connection.
+#[derive(Default)]
+struct Warnings {
+    count: AtomicU64,
+    last: Mutex<String>,
+}
+
+impl Warnings {
+    fn add(&self, text: &str) {
+        text.clone_into(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner));
+        self.count.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -87,12 +106,12 @@ pub(crate) async fn bare(target: &Target) -> Result<Client, Trouble> {
     Ok(client)
 }
 
-async fn drive(mut connection: Connection<Socket, Stream>, warnings: Arc<AtomicU64>) {
+async fn drive(mut connection: Connection<Socket, Stream>, warnings: Arc<Warnings>) {
     loop {
         match poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notice(notice))) => {
                 if notice.parsed_severity() == Some(Severity::Warning) {
-                    warnings.fetch_add(1, Ordering::Release);
+                    warnings.add(notice.message());
                     tracing::warn!(database.warning = notice.message(), "the database warns");
                 }
             }

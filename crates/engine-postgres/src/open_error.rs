@@ -18,7 +18,10 @@ pub enum OpenError {
         why: String,
     },
     /// The database does not let the user in.
-    #[error("the database at {place} does not let user {user} in ({why}): correct user and password in the URL")]
+    #[error(
+        "the database at {place} does not let user {user} in ({why}): correct user and password in the URL, or make the \
+         user with `createuser --pwprompt {user}` as the database's superuser"
+    )]
     Login {
         /// Hosts and database.
         place: String,
@@ -27,13 +30,39 @@ pub enum OpenError {
         /// What the database says.
         why: String,
     },
+    /// The database has no such user.
+    #[error(
+        "there is no user {user} at {place}: make it with `createuser --pwprompt {user}` as the database's superuser, or \
+         correct the URL"
+    )]
+    NoUser {
+        /// Hosts and database.
+        place: String,
+        /// The user.
+        user: String,
+    },
+    /// The database wants TLS and the URL does not say so, or the other way round.
+    #[error("the database at {place} refuses this kind of connection ({why}): {remedy}")]
+    Tls {
+        /// Hosts and database.
+        place: String,
+        /// What the database says.
+        why: String,
+        /// What to write in the URL.
+        remedy: &'static str,
+    },
     /// There is no such database.
-    #[error("there is no database {name} at {place}: make it with `createdb {name}`, or correct the URL")]
+    #[error(
+        "there is no database {name} at {place}: make it with `createdb --owner {user} {name}` as the database's superuser, \
+         or correct the URL"
+    )]
     NoDatabase {
         /// Hosts and database.
         place: String,
         /// The database.
         name: String,
+        /// The user that should own it.
+        user: String,
     },
     /// All that answered are standbys.
     #[error("the database at {place} takes no writes (a standby): name the primary, or all hosts, in the URL")]
@@ -92,18 +121,29 @@ pub enum OpenError {
     },
 }
 
+const WANTS_TLS: &str = "it lets this user in over TLS only; add ?sslmode=verify-full&sslrootcert=/path/ca.pem to the URL (or \
+                         sslmode=require, which does not check whose server it is)";
+const HAS_NO_TLS: &str = "it has no TLS; switch it on there (ssl = on), or take sslmode out of the URL where the network is \
+                          one you trust";
+
 impl OpenError {
     /// Sorts what went wrong on the way to a database.
     pub(crate) fn sort(target: &Target, trouble: &Trouble) -> Self {
         let (place, user, why) = (target.to_string(), target.user().to_owned(), trouble.words());
         let Trouble::Said(error) = trouble else { return Self::Unreachable { place, why } };
         match error.code().map(tokio_postgres::error::SqlState::code) {
+            // "no pg_hba.conf entry for host …, no encryption"; until version 13 "SSL off".
+            Some("28000") if why.contains("no encryption") || why.contains("SSL off") => {
+                Self::Tls { place, why, remedy: WANTS_TLS }
+            }
+            Some("28000") if why.contains("does not exist") => Self::NoUser { place, user },
             Some("28P01" | "28000") => Self::Login { place, user, why },
-            Some("3D000") => Self::NoDatabase { place, name: target.database().to_owned() },
+            Some("3D000") => Self::NoDatabase { place, name: target.database().to_owned(), user },
             Some("42501") => Self::Denied { place, user, why },
             Some("25006") => Self::ReadOnly { place },
             Some(_) => Self::Other { place, why },
             None if is_read_only(error) => Self::ReadOnly { place },
+            None if why.contains("does not support TLS") => Self::Tls { place, why, remedy: HAS_NO_TLS },
             // The client's own words for a password that is missing or of a kind it does not know.
             None if error.to_string().contains("authentication") || why.contains("password missing") => {
                 Self::Login { place, user, why: words(error) }

@@ -89,7 +89,7 @@ pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &Group) -
     questions.push(say(link, Step::Commit, "COMMIT"));
     match tokio::time::timeout(CALL, in_order(questions)).await {
         Err(_) => Attempt::InDoubt(Trouble::Slow(CALL).words()),
-        Ok(answers) => judge(answers, link.warnings() != warnings),
+        Ok(answers) => judge(answers, link.warned_since(warnings)),
     }
 }
 
@@ -102,7 +102,7 @@ fn say<'a>(link: &'a Link, step: Step, text: &'a str) -> Question<'a> {
 }
 
 /// What the answers mean together. The first that failed tells why; the ones after it only follow.
-fn judge(answers: Vec<(Step, Result<Vec<Row>, tokio_postgres::Error>)>, warned: bool) -> Attempt {
+fn judge(answers: Vec<(Step, Result<Vec<Row>, tokio_postgres::Error>)>, warned: Option<String>) -> Attempt {
     let mut head = None;
     for (step, answer) in answers {
         match answer {
@@ -111,8 +111,8 @@ fn judge(answers: Vec<(Step, Result<Vec<Row>, tokio_postgres::Error>)>, warned: 
             Err(error) => return judge_failure(step, Trouble::Said(error)),
         }
     }
-    if warned {
-        return Attempt::InDoubt(Trouble::Warned.words());
+    if let Some(warning) = warned {
+        return Attempt::InDoubt(Trouble::Warned(warning).words());
     }
     Attempt::Done(head)
 }

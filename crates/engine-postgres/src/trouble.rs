@@ -13,8 +13,8 @@ pub(crate) enum Trouble {
     Said(tokio_postgres::Error),
     /// No answer in time.
     Slow(Duration),
-    /// The database did it, but warned: as when the wait for a standby was cut short.
-    Warned,
+    /// The database answered, but warned: as when the wait for a standby was cut short.
+    Warned(String),
     /// No connection was free in time.
     Crowded(usize),
 }
@@ -75,7 +75,11 @@ impl Trouble {
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Slow(waited) => format!("the database did not answer within {} ms", waited.as_millis()),
-            Self::Warned => "the database committed with a warning: a standby may not have it".into(),
+            // Only this warning speaks of standbys; others come with a shutdown, or from anywhere in the database.
+            Self::Warned(text) if text.contains("synchronous replication") => {
+                format!("the database committed with a warning, a standby may not have it: {text}")
+            }
+            Self::Warned(text) => format!("the database warned while it committed: {text}"),
             Self::Crowded(size) => format!("all {size} connections to the database are busy"),
             Self::Said(error) => words(error),
         }
@@ -106,6 +110,7 @@ pub(crate) fn words(error: &tokio_postgres::Error) -> String {
         "53300" => ": raise max_connections, or let fewer nodes connect",
         "25006" => ": this is a standby or an old primary; name the primary, or all hosts, in the URL",
         "42501" => ": grant the user what it needs",
+        "57P01" | "57P02" | "57P03" => ": the database is stopping or starting; it is asked again",
         "55P03" => ": another node holds the rows",
         _ => "",
     };
@@ -120,5 +125,19 @@ pub(crate) async fn within<T>(
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(Trouble::Said),
         Err(_) => Err(Trouble::Slow(limit)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_warning_about_replication_speaks_of_standbys() {
+        let cut = Trouble::Warned("canceling wait for synchronous replication due to user request".into()).words();
+        assert!(cut.contains("a standby may not have it") && cut.contains("canceling"), "{cut}");
+        let shutdown = "terminating connection due to immediate shutdown command";
+        let ended = Trouble::Warned(shutdown.into()).words();
+        assert!(!ended.contains("standby") && ended.contains(shutdown), "{ended}");
     }
 }

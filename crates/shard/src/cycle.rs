@@ -51,7 +51,7 @@ pub(crate) async fn answer(mut cycles: mpsc::Receiver<Cycle>, failure: Arc<Failu
                 Ok(()) => {}
                 Err(error) => {
                     if broken.is_none() {
-                        tracing::error!(error = %error, "a commit failed; the shard reloads");
+                        tell(&error);
                         broken = Some(refusal(&error));
                     }
                     failure.set();
@@ -61,6 +61,17 @@ pub(crate) async fn answer(mut cycles: mpsc::Receiver<Cycle>, failure: Arc<Failu
         for answer in cycle.answers {
             answer(broken.clone().map_or(Ok(()), Err));
         }
+    }
+}
+
+/// A commit failed. That another owner has the shard is what fences are for: nothing is wrong, and nothing was changed.
+fn tell(error: &Error) {
+    match error {
+        Error::Fenced { .. } => tracing::info!(%error, "a commit came after another owner had taken the shard over"),
+        Error::Unavailable(_) | Error::OutcomeUnknown(_) => {
+            tracing::warn!(%error, "a commit failed; the shard reloads")
+        }
+        Error::Conflict | Error::Corrupt(_) => tracing::error!(%error, "a commit failed; the shard reloads"),
     }
 }
 

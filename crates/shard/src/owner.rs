@@ -175,7 +175,7 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
             () = sleep(nap) => None,
         };
         if let Err(error) = owner.turn(first, inbox, &mut stop).await {
-            tracing::error!(shard = owner.shard.0, error = %error, "the store cannot be read; the shard reloads");
+            tracing::warn!(shard = owner.shard.0, error = %error, "the store cannot be read; the shard reloads");
             owner.cycle.answers.drain(..).for_each(|answer| answer(Err(cycle::refusal(&error))));
             failure.set();
         }

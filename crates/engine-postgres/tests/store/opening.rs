@@ -62,11 +62,15 @@ async fn what_is_wrong_is_named_with_its_remedy_and_never_the_password() {
     for (url, words) in [
         (format!("postgres://guarded:secret@{address}/postgres"), ["user guarded", "password"]),
         (format!("postgres://guarded@{address}/postgres"), ["user guarded", "password"]),
-        (format!("postgres://postgres:secret@{address}/nowhere"), ["database nowhere", "createdb nowhere"]),
+        (
+            format!("postgres://postgres:secret@{address}/nowhere"),
+            ["database nowhere", "createdb --owner postgres nowhere"],
+        ),
         (format!("postgres://postgres:secret@{closed}/postgres"), ["cannot reach", "start it"]),
         (format!("postgres://guarded:right@{address}/postgres"), ["may not make tables", "GRANT CREATE"]),
         ("host=localhost password=secret".into(), ["postgres://", "URL"]),
-        (format!("postgres://postgres:secret@{address}/postgres?sslmode=require"), ["cannot reach", "TLS"]),
+        (format!("postgres://postgres:secret@{address}/postgres?sslmode=require"), ["has no TLS", "sslmode"]),
+        (format!("postgres://stranger@{address}/postgres"), ["no user stranger", "createuser --pwprompt stranger"]),
     ] {
         let text = refused(&url).await.to_string();
         assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");

@@ -35,6 +35,13 @@ async fn a_server_is_checked_as_far_as_the_url_asks() {
             where application_name = 'wayleave'";
         assert_eq!(cluster.sql(encrypted).await, "t", "{good}");
     }
+    // Whoever comes without TLS is turned away from now on.
+    let only_tls = "sed -i 's/^host /hostssl /' pg_hba.conf";
+    cluster.sql(&format!("copy (select 1) to program '{}'", only_tls.replace('\'', "''"))).await;
+    cluster.sql("select pg_reload_conf()").await;
+    let plain = url("127.0.0.1", "sslmode=disable");
+    let refused = Postgres::open(&plain, Options::default()).await.err().unwrap().to_string();
+    assert!(refused.contains("over TLS only") && refused.contains("sslmode=verify-full"), "{refused}");
     for bad in [
         // Known to nobody, and another name than the certificate's.
         url("localhost", "sslmode=verify-full"),
