@@ -9,13 +9,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::StreamExt;
 use wayleave_api::hosts::{Host, ListHostsQuery};
+use wayleave_api::roles::Role;
 use wayleave_api::urlfrontier::Local;
 use wayleave_api::urls::ListUrlsQuery;
 use wayleave_client::Client;
 
 use crate::input::progress_of;
 use crate::output::now;
-use crate::record::{FORMAT, Header, Record, ServerSettings, Totals};
+use crate::record::{Header, Record, RoleSettings, ServerSettings, Totals, format_of};
 use crate::remote::Remote;
 
 const AFTER_HELP: &str = "\
@@ -24,7 +25,7 @@ Examples:
   wayleave export | jq -c 'select(.url)'       to standard output
   wayleave export --crawl news news.jsonl
 
-One JSON object a line: the settings of crawls, groups and hosts, then every URL with its state. A file gets its name
+One JSON object a line: the settings of crawls, groups, hosts and roles, then every URL with its state. A file gets its name
 only when it is whole. The server goes on working: each line is as it was when it was read. What is not in it, see
 `wayleave import --help`.";
 
@@ -38,7 +39,7 @@ pub struct Args {
     /// File to write, - for standard output
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// Only this crawl, and nothing of groups and hosts
+    /// Only this crawl, and nothing of groups, hosts and roles
     #[arg(long, value_name = "CRAWL")]
     crawl: Option<String>,
 }
@@ -50,7 +51,8 @@ pub struct Args {
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     let mut writer = Writer::open(&args.file)?;
-    let header = Header { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
+    let roles = if args.crawl.is_none() { roles(&client).await? } else { Vec::new() };
+    let header = Header { format: format_of(roles.len()), version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
     writer.write(&Record::Wayleave(header))?;
     let expected = match &args.crawl {
         Some(crawl) => {
@@ -61,18 +63,28 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         }
         None => {
             write_settings(&client, &mut writer).await?;
+            roles.into_iter().try_for_each(|role| writer.write(&Record::Role(role)))?;
             total(&client.stats().await?.urls)
         }
     };
     write_urls(&client, args.crawl, expected, &mut writer).await?;
     let totals = writer.finish()?;
-    let Totals { crawls, groups, hosts, urls } = totals;
-    eprintln!("exported {urls} URLs, settings of {crawls} crawls, {groups} groups and {hosts} hosts");
+    let Totals { crawls, groups, hosts, roles, urls } = totals;
+    eprintln!("exported {urls} URLs, settings of {crawls} crawls, {groups} groups, {hosts} hosts and {roles} roles");
     Ok(())
 }
 
 const fn total(counts: &wayleave_api::stats::Counts) -> u64 {
     counts.queued + counts.reserved + counts.fetched + counts.gone + counts.failed
+}
+
+async fn roles(client: &Client) -> anyhow::Result<Vec<RoleSettings>> {
+    let mut roles = Vec::new();
+    let mut all = std::pin::pin!(client.all_roles());
+    while let Some(Role { role, ttl_ms, mode, .. }) = all.next().await.transpose()? {
+        roles.push(RoleSettings { role, ttl_ms, mode });
+    }
+    Ok(roles)
 }
 
 async fn write_settings(client: &Client, writer: &mut Writer) -> anyhow::Result<()> {

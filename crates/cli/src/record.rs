@@ -6,10 +6,19 @@ use wayleave_api::Timestamp;
 use wayleave_api::crawls::Crawl;
 use wayleave_api::groups::Group;
 use wayleave_api::hosts::Host;
+use wayleave_api::roles::Mode;
 use wayleave_api::urls::Url;
 
-/// The format that this version writes, and the newest that it reads.
-pub const FORMAT: u32 = 1;
+/// The newest format that this version reads. A file says the oldest that has all its kinds of lines, so that an older program
+/// reads what it can read whole, and refuses what it would read in part.
+pub const FORMAT: u32 = 2;
+/// The format of a file without roles.
+const WITHOUT_ROLES: u32 = 1;
+
+/// The format of a file with so many roles.
+pub const fn format_of(roles: usize) -> u32 {
+    if roles == 0 { WITHOUT_ROLES } else { FORMAT }
+}
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +34,8 @@ pub enum Record {
     Group(Box<Group>),
     /// A host on which something is set.
     Host(Box<Host>),
+    /// A role as it is set up, without its term and its standbys; since format 2.
+    Role(RoleSettings),
     /// A URL with its state.
     Url(Box<Url>),
     /// The last line.
@@ -49,6 +60,17 @@ pub struct ServerSettings {
     pub active: bool,
 }
 
+/// How a role is set up. Terms, epochs and tokens are not here: in another store they would promise what nobody keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleSettings {
+    /// Its name.
+    pub role: String,
+    /// How long a term lasts without a heartbeat.
+    pub ttl_ms: u64,
+    /// What a primary does that cannot reach the server.
+    pub mode: Mode,
+}
+
 /// How many lines of each kind there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
@@ -58,6 +80,9 @@ pub struct Totals {
     pub groups: u64,
     /// Hosts on which something is set.
     pub hosts: u64,
+    /// Roles.
+    #[serde(default)]
+    pub roles: u64,
     /// URLs.
     pub urls: u64,
 }
@@ -69,8 +94,21 @@ impl Totals {
             Record::Crawl(_) => self.crawls += 1,
             Record::Group(_) => self.groups += 1,
             Record::Host(_) => self.hosts += 1,
+            Record::Role(_) => self.roles += 1,
             Record::Url(_) => self.urls += 1,
             Record::Wayleave(_) | Record::Server(_) | Record::End(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_the_first_format_reads_as_before_and_only_roles_need_the_second() {
+        let end: Record = serde_json::from_str(r#"{"end":{"crawls":1,"groups":2,"hosts":3,"urls":4}}"#).unwrap();
+        assert_eq!(end, Record::End(Totals { crawls: 1, groups: 2, hosts: 3, roles: 0, urls: 4 }));
+        assert_eq!((format_of(0), format_of(1)), (1, FORMAT));
     }
 }

@@ -37,6 +37,7 @@ fn fill(server: &Server) {
     server.run(&["get", "--release", "fetched"]).ok();
     server.run(&["groups", "set", "pair", "--host", "a.example", "--host", "done.example", "--parallel", "2"]).ok();
     // A limit that would turn away the very URLs that are there.
+    server.run(&["roles", "set", "indexer", "--ttl", "42s"]).ok();
     server.run(&["crawls", "set", "news", "--weight", "7", "--max-depth", "1", "--revisit-adaptive", "1h,2d"]).ok();
 }
 
@@ -60,6 +61,7 @@ fn an_export_restores_urls_and_settings_in_another_store() {
         ("hosts", "queue", &["blocked_until", "delay_ms"]),
         ("groups", "pair", &["hosts", "parallel"]),
         ("crawls", "news", &["weight", "limits", "revisit"]),
+        ("roles", "indexer", &["ttl_ms", "mode", "primary"]),
     ] {
         let show = |server: &Server| server.run(&[what, "show", name, "--json"]).json().remove(0);
         let (ours, theirs) = (show(&to), show(&from));
@@ -67,6 +69,8 @@ fn an_export_restores_urls_and_settings_in_another_store() {
             assert_eq!(ours[field], theirs[field], "{what} {name} {field}");
         }
     }
+    let role = to.run(&["roles", "show", "indexer", "--json"]).json().remove(0);
+    assert_eq!((&role["ttl_ms"], &role["primary"]), (&42_000.into(), &Value::Null));
     // Once more changes nothing.
     to.run(&["import", file.to_str().unwrap()]).ok();
     assert_eq!(essence(&to), essence(&from));
@@ -111,6 +115,7 @@ fn an_export_that_was_cut_off_is_noticed() {
     let imported = server.run_with(&["import", "-"], &cut);
     assert_eq!(imported.code, 1, "{}", imported.err);
     assert!(imported.err.contains("cut off"), "{}", imported.err);
+    assert!(whole.contains("\"format\":1"), "a file without roles is one that older programs read: {whole}");
     let newer = whole.replacen("\"format\":1", "\"format\":99", 1);
     let imported = server.run_with(&["import", "-"], &newer);
     assert_eq!(imported.code, 2, "{}", imported.err);

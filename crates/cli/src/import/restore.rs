@@ -3,10 +3,13 @@
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, SetCrawlRequest};
 use wayleave_api::groups::{Group, SetGroupRequest};
 use wayleave_api::hosts::{Host, SetHostRequest};
+use wayleave_api::roles::SetRoleRequest;
 use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
 use wayleave_api::urls::{Url, UrlState, UrlToAdd};
 use wayleave_api::{Patch, Timestamp};
 use wayleave_core::page;
+
+use crate::record::RoleSettings;
 
 /// The way on which a URL is restored.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +103,11 @@ pub fn group(group: &Group) -> SetGroupRequest {
         limit: group.limit.into(),
         parallel: Patch::Set(group.parallel),
     }
+}
+
+/// How a role is set up.
+pub fn role(role: &RoleSettings) -> SetRoleRequest {
+    SetRoleRequest { ttl_ms: Patch::Set(role.ttl_ms), mode: Patch::Set(role.mode) }
 }
 
 #[cfg(test)]

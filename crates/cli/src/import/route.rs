@@ -96,6 +96,7 @@ impl Routed {
                 self.later.crawls.extend(limits.map(|limits| (line, crawl.crawl.clone(), limits)));
                 client.put_crawl(&crawl.crawl, &settings).await.map(drop)
             }
+            Record::Role(role) => client.put_role(&role.role, &restore::role(&role)).await.map(drop),
             Record::Group(group) => client.put_group(&group.group, &restore::group(&group)).await.map(drop),
             Record::Host(host) => {
                 self.later.queues.extend(queue_limits(&host).map(|limit| (line, limit)));
