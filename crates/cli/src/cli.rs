@@ -101,7 +101,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::ElectExec(args) => elect::exec(&args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?, command))
+            runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?.told(), command))
         }
     }
 }

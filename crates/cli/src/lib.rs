@@ -12,6 +12,7 @@ mod export;
 mod import;
 mod input;
 mod output;
+mod patience;
 mod record;
 mod remote;
 mod seed;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use wayleave_client::{Client, Error, Retry};
 
+use crate::patience;
+
 /// Arguments of every command that speaks to a server.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RemoteArgs {
@@ -43,6 +45,13 @@ impl Remote {
     /// If they name none.
     pub fn new(args: &RemoteArgs) -> Result<Self, Error> {
         Ok(Self { client: Client::new(&args.server)?.with_retry(Self::SHORT), json: args.json })
+    }
+
+    /// The same server for a person at a terminal, who is told on stderr what is waited for. Who asked for JSON is a program:
+    /// it reads the exit code, and the error at the end.
+    #[must_use]
+    pub fn told(self) -> Self {
+        if self.json { self } else { Self { client: patience::told(self.client), ..self } }
     }
 
     /// A client for long work, once the server has answered: a wrong address is told at once.

@@ -1,6 +1,6 @@
 //! One call: send, read, and decide whether it may be sent again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Method, Url, header};
 use serde::Serialize;
@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::client::Client;
 use crate::error::{Error, root_cause};
 use crate::servers::Here;
+use crate::waiting::{SLOW, Waiting};
 
 /// Time for an answer that does not wait on purpose.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,11 +34,13 @@ pub(crate) struct Call {
     body: Option<Vec<u8>>,
     repeat: Repeat,
     timeout: Duration,
+    /// It takes long on purpose.
+    patient: bool,
 }
 
 impl Call {
     pub fn new(method: Method, url: Url) -> Self {
-        Self { method, url, body: None, repeat: Repeat::Always, timeout: TIMEOUT }
+        Self { method, url, body: None, repeat: Repeat::Always, timeout: TIMEOUT, patient: false }
     }
 
     pub fn query<T: Serialize>(mut self, http: &reqwest::Client, query: &T) -> Result<Self, Error> {
@@ -69,6 +72,7 @@ impl Call {
     /// Allows the answer to take this much longer.
     pub fn longer(mut self, by: Duration) -> Self {
         self.timeout = self.timeout.saturating_add(by);
+        self.patient |= !by.is_zero();
         self
     }
 }
@@ -92,9 +96,15 @@ impl Client {
     pub(crate) async fn call_out<T: DeserializeOwned>(&self, call: &Call) -> Ended<T> {
         let mut earlier_unknown = false;
         let mut attempt = 1;
+        let (begun, attempts) = (Instant::now(), self.retry.attempts);
         loop {
-            let (error, retry_after) = match self.attempt(call).await {
-                Ok(answer) => return Ended { answer: Ok(answer), earlier_unknown },
+            let (error, retry_after) = match self.attempt_watched(call, begun).await {
+                Ok(answer) => {
+                    if attempt > 1 {
+                        self.observe(&Waiting::Answered { elapsed: begun.elapsed() });
+                    }
+                    return Ended { answer: Ok(answer), earlier_unknown };
+                }
                 Err(failed) => failed,
             };
             let allowed = match call.repeat {
@@ -102,14 +112,37 @@ impl Client {
                 Repeat::IfNotDone => !error.is_outcome_unknown(),
                 Repeat::Never => false,
             };
-            if !(error.is_transient() && allowed && attempt < self.retry.attempts) {
+            if !(error.is_transient() && allowed && attempt < attempts) {
+                if attempt > 1 {
+                    self.observe(&Waiting::GaveUp { elapsed: begun.elapsed(), attempts: attempt });
+                }
                 return Ended { answer: Err(error), earlier_unknown };
             }
+            self.observe(&Waiting::Again { error: &error, elapsed: begun.elapsed(), attempt, attempts });
             earlier_unknown |= error.is_outcome_unknown();
             let pause = self.retry.pause(attempt, retry_after);
             tracing::debug!(error = %error, attempt, pause.ms = pause.as_millis(), "trying again");
             tokio::time::sleep(pause).await;
             attempt += 1;
+        }
+    }
+
+    /// Makes one attempt, and tells if its answer does not come soon.
+    async fn attempt_watched<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        begun: Instant,
+    ) -> Result<T, (Error, Option<Duration>)> {
+        let mut attempt = std::pin::pin!(self.attempt(call));
+        if call.patient || self.observer.is_none() {
+            return attempt.await;
+        }
+        match tokio::time::timeout(SLOW, &mut attempt).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                self.observe(&Waiting::Slow { server: self.server(), elapsed: begun.elapsed() });
+                attempt.await
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use reqwest::Url;
 use crate::error::{Error, root_cause};
 use crate::retry::Retry;
 use crate::servers::{Here, Servers};
+use crate::waiting::{Observer, Waiting};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -17,6 +18,7 @@ pub struct Client {
     pub(crate) http: reqwest::Client,
     servers: Arc<Servers>,
     pub(crate) retry: Retry,
+    pub(crate) observer: Option<Observer>,
 }
 
 impl Client {
@@ -32,14 +34,28 @@ impl Client {
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build();
         let http =
             http.map_err(|error| Error::BadAddress { address: addresses.to_owned(), cause: root_cause(&error) })?;
-        Ok(Self { http, servers, retry: Retry::default() })
+        let retry = Retry::default().at_least(servers.count());
+        Ok(Self { http, servers, retry, observer: None })
     }
 
-    /// The same client with another patience.
+    /// The same client with another patience. Whoever tries more than once tries every address at least once.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
+        self.retry = retry.at_least(self.servers.count());
         self
+    }
+
+    /// The same client, which tells how calls stand that are not answered at once.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Fn(&Waiting<'_>) + Send + Sync>) -> Self {
+        self.observer = Some(Observer(observer));
+        self
+    }
+
+    pub(crate) fn observe(&self, waiting: &Waiting<'_>) {
+        if let Some(Observer(tell)) = &self.observer {
+            tell(waiting);
+        }
     }
 
     /// The address that the next call goes to.

@@ -21,6 +21,7 @@ mod roles;
 mod servers;
 mod stats;
 mod urls;
+mod waiting;
 mod window;
 
 pub use add_lines::Uploaded;
@@ -29,3 +30,4 @@ pub use client::Client;
 pub use error::Error;
 pub use put_items::{ItemStatus, PutItems};
 pub use retry::Retry;
+pub use waiting::Waiting;

@@ -27,6 +27,14 @@ impl Retry {
     /// No second attempt.
     pub const NEVER: Self = Self { attempts: 1, base: Duration::ZERO, max: Duration::ZERO };
 
+    /// At least so many attempts, unless there is to be only one.
+    pub(crate) fn at_least(mut self, attempts: usize) -> Self {
+        if self.attempts > 1 {
+            self.attempts = self.attempts.max(u32::try_from(attempts).unwrap_or(u32::MAX));
+        }
+        self
+    }
+
     /// The pause after the attempt `attempt` (from 1): between half and all of a doubling time, so that many clients do
     /// not come back together, and never before the server wants.
     #[must_use]
@@ -58,6 +66,13 @@ mod tests {
         }
         let pauses: std::collections::HashSet<Duration> = (0..20).map(|_| retry.pause(5, None)).collect();
         assert!(pauses.len() > 1, "no jitter");
+    }
+
+    #[test]
+    fn there_is_an_attempt_for_every_server_unless_there_is_to_be_only_one() {
+        assert_eq!(Retry::default().at_least(9).attempts, 9);
+        assert_eq!(Retry::default().at_least(2), Retry::default());
+        assert_eq!(Retry::NEVER.at_least(9), Retry::NEVER);
     }
 
     #[test]

@@ -29,6 +29,11 @@ impl Servers {
         Ok(Self { first, others: parts.map(address).collect::<Result<_, _>>()?, turn: AtomicUsize::new(0) })
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.others.len() + 1
+    }
+
     fn at(&self, number: usize) -> &Url {
         number.checked_sub(1).and_then(|number| self.others.get(number)).unwrap_or(&self.first)
     }
@@ -60,7 +65,9 @@ fn address(text: &str) -> Result<Url, Error> {
     let full = if !text.contains('/') && names_port(text) { format!("http://{text}") } else { text.to_owned() };
     let url = Url::parse(&full).map_err(|error| wrong(error.to_string()))?;
     if url.scheme() != "http" {
-        return Err(wrong(format!("the scheme is '{}', only http is spoken", url.scheme())));
+        let remedy = "; the server itself has no TLS";
+        let remedy = if url.scheme() == "https" { remedy } else { "" };
+        return Err(wrong(format!("the scheme is '{}', only http is spoken{remedy}", url.scheme())));
     }
     if url.cannot_be_a_base() || url.host_str().is_none_or(str::is_empty) {
         return Err(wrong("it names no host".to_owned()));
