@@ -53,6 +53,24 @@ async fn watch_time(engine: Arc<Postgres>, stop: Arc<AtomicBool>) -> Time {
     last
 }
 
+#[tokio::test]
+async fn while_the_database_is_gone_callers_hear_so_soon_and_later_ones_at_once() {
+    let cluster = Cluster::start().await;
+    let engine = open(&cluster.url()).await;
+    engine.commit(batch([put(1, "a", "1")])).await.unwrap();
+    cluster.stop().await;
+    // The lines are known to be dead: nothing is in doubt.
+    assert!(matches!(engine.look(&[]).await, Err(Error::Unavailable(_))));
+    for most in [Duration::from_secs(4), Duration::from_secs(1)] {
+        let begun = Instant::now();
+        let told = engine.commit(batch([put(1, "b", "1")])).await;
+        assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
+        assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
+    }
+    cluster.start_again().await;
+    engine.commit(batch([put(1, "c", "1")])).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_outlive_restarts_and_crashes_of_the_database() {
     let cluster = Cluster::start().await;
