@@ -5,6 +5,7 @@
 //! This crate must not know of HTTP's resources, of rows other than its own, or of any particular store.
 
 mod beats;
+pub mod claims;
 mod dial;
 mod heart;
 mod join_error;

@@ -15,10 +15,11 @@ use wayleave_engine::rows::node;
 use wayleave_engine::{Batch, Engine, Error, Write};
 use wayleave_shard::{Frontier, links};
 
+use crate::claims::{self, NODES_MAX};
 use crate::heart::Heart;
 use crate::join_error::JoinError;
 use crate::network::Network;
-use crate::seats::{self, NODES_MAX, Seats};
+use crate::seats::{self, Seats};
 use crate::still::{Still, unless_still};
 
 /// How a node takes part.
@@ -225,9 +226,7 @@ impl Member {
         self.heart.abort();
         self.seats.abort();
         self.shared.frontier.stop().await;
-        let row = node::key(self.shared.options.id);
-        let gone = Batch { writes: vec![Write { key: row, value: None }], ..Batch::default() };
-        if let Err(error) = self.shared.engine.commit(gone).await {
+        if let Err(error) = self.shared.engine.commit(claims::leave(self.shared.options.id)).await {
             tracing::warn!(%error, "the other nodes will find out by themselves that this one has left");
         }
         self.shared.tell_others(None);
@@ -249,9 +248,7 @@ async fn bury_predecessor(engine: &dyn Engine, options: &Options) -> Result<(), 
     for row in look.rows.into_iter().flatten() {
         let same = node::decode(&row.value).is_ok_and(|node| *node.address == *options.address);
         if same {
-            let writes = vec![Write { key: row.key.clone(), value: None }];
-            let batch = Batch { fences: Vec::new(), expects: vec![(row.key, Some(row.value))], writes };
-            match engine.commit(batch).await {
+            match engine.commit(claims::bury(row)).await {
                 Ok(()) | Err(Error::Conflict) => {}
                 Err(error) => return Err(error.into()),
             }

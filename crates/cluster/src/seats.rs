@@ -9,15 +9,14 @@ use futures::StreamExt;
 use tokio::task::JoinHandle;
 use wayleave_core::cluster::{self, NodeRow, Step, View};
 use wayleave_core::ids::{NodeId, ShardId};
-use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::{node, seat};
-use wayleave_engine::{Batch, Error, Expect, Key, Row, Value, Write};
+use wayleave_core::time::Millis;
+use wayleave_engine::rows::node;
+use wayleave_engine::{Batch, Error, Key, Write};
 use wayleave_shard::{Frontier, NodeBeat};
 
+use crate::claims::{self, Seen, mine};
 use crate::member::{NodeState, NodeView, Shared};
 
-/// Nodes of one store, dead ones included until they are forgotten.
-pub(crate) const NODES_MAX: usize = 1_000;
 /// Shards that are handed over at once: those that follow wait, but each waits shorter.
 const GIVEN_AT_ONCE: usize = 16;
 /// The row of a dead node is kept this long, for people to see.
@@ -35,15 +34,6 @@ pub(crate) struct Seats {
     shared: Arc<Shared>,
     /// One listener for each other node.
     listeners: BTreeMap<NodeId, JoinHandle<()>>,
-}
-
-/// What one look has shown.
-struct Seen {
-    now: Time,
-    nodes: Vec<NodeRow>,
-    seats: Vec<Option<NodeId>>,
-    /// The rows themselves, to be expected in what is written.
-    rows: BTreeMap<Key, Value>,
 }
 
 /// The shards that this process owns.
@@ -118,23 +108,7 @@ impl Seats {
 
     async fn look(&self) -> Result<Seen, Error> {
         let shards = self.shared.frontier.shards();
-        let look = self.shared.engine.look(&[node::all(NODES_MAX), seat::all(shards)]).await?;
-        let mut rows = BTreeMap::new();
-        let mut nodes = Vec::new();
-        let mut seats = vec![None; shards.into()];
-        let damaged = |error: wayleave_core::wire::Damaged| Error::Corrupt(error.to_string());
-        let mut found = look.rows.into_iter();
-        for Row { key, value } in found.next().unwrap_or_default() {
-            nodes.push(node::decode(&value).map_err(damaged)?);
-            rows.insert(key, value);
-        }
-        for Row { key, value } in found.next().unwrap_or_default() {
-            if let Some(place) = seats.get_mut(usize::from(seat::parse_key(&key).map_err(damaged)?.0)) {
-                *place = seat::decode(&value).map_err(damaged)?;
-            }
-            rows.insert(key, value);
-        }
-        Ok(Seen { now: look.now, nodes, seats, rows })
+        Seen::read(self.shared.engine.look(&Seen::scans(shards)).await?, shards)
     }
 
     /// Learns where the others are, and listens to those that live.
@@ -163,18 +137,12 @@ impl Seats {
     async fn settle(&self, seen: &Seen) {
         let frontier = &self.shared.frontier;
         let me = self.shared.options.id;
-        let lives = |id: NodeId| seen.nodes.iter().any(|node| node.id == id && node.is_alive(seen.now));
         for (shard, seat) in (0u16..).map(ShardId).zip(&seen.seats) {
-            match *seat {
-                Some(node) if node == me && lives(me) => {
-                    if !frontier.owns(shard) {
-                        frontier.open_shard(shard, vec![mine(shard, me)]);
-                    }
-                }
-                seat => {
-                    frontier.close_shard(shard).await;
-                    frontier.set_owner(shard, seat.filter(|node| lives(*node)));
-                }
+            if !seen.belongs_to(shard, me) {
+                frontier.close_shard(shard).await;
+                frontier.set_owner(shard, seat.filter(|node| seen.lives(*node)));
+            } else if !frontier.owns(shard) {
+                frontier.open_shard(shard, vec![mine(shard, me)]);
             }
         }
     }
@@ -182,20 +150,7 @@ impl Seats {
     /// Makes free shards this node's own, all or none.
     async fn take(&self, seen: &Seen, shards: &[ShardId]) -> Result<(), Error> {
         let me = self.shared.options.id;
-        let mut expects: BTreeMap<Key, Option<Value>> = BTreeMap::new();
-        let mut writes = Vec::with_capacity(shards.len());
-        for shard in shards {
-            let key = seat::key(*shard);
-            expects.insert(key.clone(), seen.rows.get(&key).cloned());
-            // Whoever it belonged to must still be dead.
-            if let Some(dead) = seen.seats.get(usize::from(shard.0)).copied().flatten() {
-                let key = node::key(dead);
-                expects.insert(key.clone(), seen.rows.get(&key).cloned());
-            }
-            writes.push(Write { key, value: Some(seat::encode(Some(me))) });
-        }
-        let expects: Vec<Expect> = expects.into_iter().collect();
-        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await?;
+        self.shared.engine.commit(seen.take(shards, me)).await?;
         tracing::info!(shards = shards.len(), "this node takes shards over");
         for shard in shards {
             self.shared.frontier.open_shard(*shard, vec![mine(*shard, me)]);
@@ -224,8 +179,7 @@ impl Seats {
         let Ok(seen) = self.look().await else { return };
         let (frontier, me) = (&self.shared.frontier, self.shared.options.id);
         for (shard, seat) in (0u16..).map(ShardId).zip(&seen.seats) {
-            let lives = |id: &NodeId| seen.nodes.iter().any(|node| node.id == *id && node.is_alive(seen.now));
-            if let Some(node) = seat.filter(|node| *node != me && lives(node))
+            if let Some(node) = seat.filter(|node| *node != me && seen.lives(*node))
                 && !frontier.owns(shard)
             {
                 frontier.set_owner(shard, Some(node));
@@ -235,9 +189,7 @@ impl Seats {
 
     async fn give_one(&self, shard: ShardId, to: Option<NodeId>) -> Result<(), Error> {
         self.shared.frontier.close_shard(shard).await;
-        let writes = vec![Write { key: seat::key(shard), value: Some(seat::encode(to)) }];
-        let expects = vec![mine(shard, self.shared.options.id)];
-        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await?;
+        self.shared.engine.commit(claims::give(shard, self.shared.options.id, to)).await?;
         self.shared.frontier.set_owner(shard, to);
         self.shared.tell_others(None);
         Ok(())
@@ -261,11 +213,6 @@ impl Drop for Seats {
     fn drop(&mut self) {
         self.listeners.values().for_each(JoinHandle::abort);
     }
-}
-
-/// What must be in the store for this node to own a shard.
-fn mine(shard: ShardId, me: NodeId) -> Expect {
-    (seat::key(shard), Some(seat::encode(Some(me))))
 }
 
 const fn take(step: &Step) -> Option<ShardId> {

@@ -7,6 +7,7 @@
     reason = "helpers of tests may fail loudly"
 )]
 
+mod in_flight;
 mod late_sign;
 mod stories;
 mod support;

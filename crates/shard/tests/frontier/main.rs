@@ -6,6 +6,7 @@ mod deletes;
 mod failures;
 mod fairness;
 mod groups;
+mod hand_over;
 mod listings;
 mod paced;
 mod politeness;

@@ -1,0 +1,139 @@
+//! Claims: all that a node writes about itself and its seats, as batches that each expect the rows they were decided on.
+//!
+//! Pure: what a look has shown goes in, a batch comes out. The heart and the seats carry the batches to the store; the
+//! model checker of `sim` carries the same ones through everything that can go wrong on the way.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use wayleave_core::cluster::NodeRow;
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::rows::{node, seat};
+use wayleave_engine::{Batch, Error, Expect, Key, Look, Row, Scan, Value, Write};
+
+/// Nodes of one store, dead ones included until they are forgotten.
+pub(crate) const NODES_MAX: usize = 1_000;
+
+/// What one look has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The store's time at which the rows lay there.
+    pub now: Time,
+    /// All nodes that have a row.
+    pub nodes: Vec<NodeRow>,
+    /// By shard, the node that it belongs to.
+    pub seats: Vec<Option<NodeId>>,
+    /// The rows themselves, to be expected in what is written.
+    pub rows: BTreeMap<Key, Value>,
+}
+
+impl Seen {
+    /// What to look at, in a store of so many shards.
+    #[must_use]
+    pub fn scans(shards: u16) -> [Scan; 2] {
+        [node::all(NODES_MAX), seat::all(shards)]
+    }
+
+    /// Reads what [`Seen::scans`] found.
+    ///
+    /// # Errors
+    /// If a row is not one of a node or of a seat.
+    pub fn read(look: Look, shards: u16) -> Result<Self, Error> {
+        let mut rows = BTreeMap::new();
+        let mut nodes = Vec::new();
+        let mut seats = vec![None; shards.into()];
+        let damaged = |error: wayleave_core::wire::Damaged| Error::Corrupt(error.to_string());
+        let mut found = look.rows.into_iter();
+        for Row { key, value } in found.next().unwrap_or_default() {
+            nodes.push(node::decode(&value).map_err(damaged)?);
+            rows.insert(key, value);
+        }
+        for Row { key, value } in found.next().unwrap_or_default() {
+            if let Some(place) = seats.get_mut(usize::from(seat::parse_key(&key).map_err(damaged)?.0)) {
+                *place = seat::decode(&value).map_err(damaged)?;
+            }
+            rows.insert(key, value);
+        }
+        Ok(Self { now: look.now, nodes, seats, rows })
+    }
+
+    /// Whether a node lived at the time of the look.
+    #[must_use]
+    pub fn lives(&self, id: NodeId) -> bool {
+        self.nodes.iter().any(|node| node.id == id && node.is_alive(self.now))
+    }
+
+    /// The shards that are to have an owner at `me`; all others are to have none there.
+    #[must_use]
+    pub fn belongs_to(&self, shard: ShardId, me: NodeId) -> bool {
+        self.seats.get(usize::from(shard.0)) == Some(&Some(me)) && self.lives(me)
+    }
+
+    /// Makes free shards one node's own, all or none.
+    #[must_use]
+    pub fn take(&self, shards: &[ShardId], me: NodeId) -> Batch {
+        let mut expects: BTreeMap<Key, Option<Value>> = BTreeMap::new();
+        let mut writes = Vec::with_capacity(shards.len());
+        for shard in shards {
+            let key = seat::key(*shard);
+            expects.insert(key.clone(), self.rows.get(&key).cloned());
+            // Whoever it belonged to must still be dead.
+            if let Some(dead) = self.seats.get(usize::from(shard.0)).copied().flatten() {
+                let key = node::key(dead);
+                expects.insert(key.clone(), self.rows.get(&key).cloned());
+            }
+            writes.push(Write { key, value: Some(seat::encode(Some(me))) });
+        }
+        Batch { fences: Vec::new(), expects: expects.into_iter().collect(), writes }
+    }
+}
+
+/// What must be in the store for a node to own a shard.
+#[must_use]
+pub fn mine(shard: ShardId, me: NodeId) -> Expect {
+    (seat::key(shard), Some(seat::encode(Some(me))))
+}
+
+/// Lets a shard belong to another node, or to nobody.
+#[must_use]
+pub fn give(shard: ShardId, me: NodeId, to: Option<NodeId>) -> Batch {
+    let writes = vec![Write { key: seat::key(shard), value: Some(seat::encode(to)) }];
+    Batch { fences: Vec::new(), expects: vec![mine(shard, me)], writes }
+}
+
+/// Renews a node's row, or writes it if it is not there. `old` is what the store has, at its time `now`.
+pub fn renew(row: &mut NodeRow, old: Option<Value>, now: Time, ttl: Millis, leaving: bool) -> Batch {
+    let was = old.as_deref().and_then(|value| node::decode(value).ok());
+    if !was.is_some_and(|row| row.is_alive(now)) {
+        row.alive_since = now;
+    }
+    if row.started_at.0 == 0 {
+        row.started_at = now;
+    }
+    row.expires_at = now.after(ttl);
+    row.leaving = leaving;
+    let key = node::key(row.id);
+    let writes = vec![Write { key: key.clone(), value: Some(node::encode(row)) }];
+    Batch { fences: Vec::new(), expects: vec![(key, old)], writes }
+}
+
+/// How long a node may take itself for alive after it has sent what renewed its row: less than the store does, for clocks
+/// run at different rates.
+#[must_use]
+pub const fn sure_for(ttl: Millis) -> Duration {
+    Duration::from_millis(ttl.0 - ttl.0 / 50)
+}
+
+/// Removes the row of a process whose address another one has by now.
+#[must_use]
+pub fn bury(row: Row) -> Batch {
+    let writes = vec![Write { key: row.key.clone(), value: None }];
+    Batch { fences: Vec::new(), expects: vec![(row.key, Some(row.value))], writes }
+}
+
+/// Removes the row of a node that has left.
+#[must_use]
+pub fn leave(me: NodeId) -> Batch {
+    Batch { writes: vec![Write { key: node::key(me), value: None }], ..Batch::default() }
+}

@@ -1,0 +1,119 @@
+//! A node whose commits are on their way for a while: what leaves a shard must wait for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::{Mutex, watch};
+use wayleave_core::frontier::request::PutOutcome;
+use wayleave_core::ids::{Epoch, NodeId, ShardId};
+use wayleave_core::settings::PaceChanges;
+use wayleave_core::time::Time;
+use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Memory, Pending, Row, Scan, Value};
+use wayleave_shard::home;
+
+use crate::support::{Node, SHARDS, World, put};
+
+/// A node's own way to the store. While it is shut, what the owners of shards commit waits in line; all else goes through.
+struct Gate {
+    store: Arc<Memory>,
+    open: watch::Sender<bool>,
+    line: Arc<Mutex<()>>,
+}
+
+impl Engine for Gate {
+    fn now(&self) -> Time {
+        self.store.now()
+    }
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        self.store.own(shard, expects)
+    }
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
+        self.store.get_many(keys)
+    }
+    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
+        self.store.scan_many(scans)
+    }
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        self.store.look(scans)
+    }
+    fn commit(&self, batch: Batch) -> Commit {
+        if batch.fences.is_empty() || *self.open.borrow() {
+            return self.store.commit(batch);
+        }
+        let (store, mut open, line) = (self.store.clone(), self.open.subscribe(), self.line.clone());
+        let waiting = tokio::spawn(async move {
+            // The lock is fair: batches keep their order.
+            let _in_line = line.lock().await;
+            _ = open.wait_for(|open| *open).await;
+            store.commit(batch).await
+        });
+        async move { waiting.await.unwrap() }.boxed()
+    }
+}
+
+/// Two nodes; the second one's commits go through a gate.
+async fn pair(world: &World) -> (Node, Node, Arc<Gate>) {
+    let a = world.start().await;
+    let gate = Gate { store: world.engine.clone(), open: watch::Sender::new(true), line: Arc::default() };
+    let gate = Arc::new(gate);
+    let b = world.start_on(gate.clone(), NodeId(50), "http://node-50").await;
+    world.settle(&[&a, &b]).await;
+    (a, b, gate)
+}
+
+/// The first of some names whose home a node owns.
+fn home_at(node: &Node, mut name: impl FnMut(usize) -> String) -> String {
+    (0..).map(&mut name).find(|name| node.frontier.owns(home(name, SHARDS))).unwrap()
+}
+
+/// Puts a URL and waits until its commit is on its way.
+async fn put_on_its_way(node: &Node, url: &str) -> tokio::task::JoinHandle<Vec<PutOutcome>> {
+    let (frontier, item) = (node.frontier.clone(), put(url));
+    let putting = tokio::spawn(async move { frontier.put(vec![item]).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!putting.is_finished(), "the gate is shut");
+    putting
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_handed_over_only_when_nothing_of_it_is_under_way() {
+    let world = World::new();
+    let (a, b, gate) = pair(&world).await;
+    let host = home_at(&b, |n| format!("h{n}.example"));
+    let (url, shard) = (format!("http://{host}/"), home(&host, SHARDS));
+    gate.open.send_replace(false);
+    let putting = put_on_its_way(&b, &url).await;
+    let member = b.member.clone().unwrap();
+    let leaving = tokio::spawn(async move { member.leave(Duration::from_secs(60)).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(a.owned() > usize::from(SHARDS) / 2, "what has nothing under way goes at once");
+    assert!(!a.frontier.owns(shard), "a commit is still under way, and the next owner would fence it out");
+    gate.open.send_replace(true);
+    assert_eq!(putting.await.unwrap(), [PutOutcome::Added], "nobody was fenced out");
+    leaving.await.unwrap();
+    world.settle(&[&a]).await;
+    assert_eq!(a.put(&[&url]).await, [PutOutcome::Known]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_moves_to_another_node_only_when_nothing_of_its_shard_is_under_way() {
+    let world = World::new();
+    let (a, b, gate) = pair(&world).await;
+    let host = home_at(&b, |n| format!("h{n}.example"));
+    let alias = home_at(&a, |n| format!("alias{n}"));
+    let url = format!("http://{host}/");
+    gate.open.send_replace(false);
+    let putting = put_on_its_way(&b, &url).await;
+    let moving = tokio::spawn({
+        let (frontier, hosts) = (a.frontier.clone(), vec![host.as_str().into()]);
+        async move { frontier.set_group(alias.as_str().into(), Some(hosts), PaceChanges::default(), false).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!moving.is_finished(), "the taker's commit would come before what the giver has under way");
+    gate.open.send_replace(true);
+    assert_eq!(putting.await.unwrap(), [PutOutcome::Added]);
+    let group = moving.await.unwrap().expect("the first try succeeds");
+    assert_eq!(group.hosts.len(), 1);
+    assert_eq!(a.put(&[&url]).await, [PutOutcome::Known], "it took its URL along");
+}
