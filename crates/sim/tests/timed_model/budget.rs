@@ -1,6 +1,6 @@
 //! How much may go wrong in one run of a model.
 
-/// So many of each.
+/// So many of each, where the model knows of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// A connection is cut, or turns deaf, until it is mended (which is free).
@@ -13,6 +13,14 @@ pub struct Budget {
     pub restarts: u8,
     /// Another store steps in that has not seen the last writes.
     pub failovers: u8,
-    /// Guarded work ends by itself.
+    /// Guarded work ends by itself; a node leaves.
     pub ends: u8,
+    /// A node dies; another may start in its place (which is free).
+    pub crashes: u8,
+    /// The store's clock steps forward.
+    pub steps: u8,
+    /// A host is moved from one shard to another.
+    pub moves: u8,
+    /// What owners decide in all.
+    pub commits: u8,
 }
