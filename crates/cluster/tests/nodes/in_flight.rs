@@ -52,14 +52,22 @@ impl Engine for Gate {
     }
 }
 
-/// Two nodes; the second one's commits go through a gate.
-async fn pair(world: &World) -> (Node, Node, Arc<Gate>) {
-    let a = world.start().await;
-    let gate = Gate { store: world.engine.clone(), open: watch::Sender::new(true), line: Arc::default() };
-    let gate = Arc::new(gate);
-    let b = world.start_on(gate.clone(), NodeId(50), "http://node-50").await;
-    world.settle(&[&a, &b]).await;
-    (a, b, gate)
+impl Gate {
+    fn shut(&self, shut: bool) {
+        self.open.send_replace(!shut);
+    }
+}
+
+/// Two nodes, each with its gate.
+async fn pair(world: &World) -> [(Node, Arc<Gate>); 2] {
+    let mut nodes = Vec::new();
+    for id in [NodeId(50), NodeId(51)] {
+        let (store, open, line) = (world.engine.clone(), watch::Sender::new(true), Arc::default());
+        let gate = Arc::new(Gate { store, open, line });
+        nodes.push((world.start_on(gate.clone(), id, &format!("http://node-{}", id.0)).await, gate));
+    }
+    world.settle(&[&nodes[0].0, &nodes[1].0]).await;
+    nodes.try_into().ok().unwrap()
 }
 
 /// The first of some names whose home a node owns.
@@ -79,17 +87,17 @@ async fn put_on_its_way(node: &Node, url: &str) -> tokio::task::JoinHandle<Vec<P
 #[tokio::test(start_paused = true)]
 async fn a_shard_is_handed_over_only_when_nothing_of_it_is_under_way() {
     let world = World::new();
-    let (a, b, gate) = pair(&world).await;
+    let [(a, _), (b, gate)] = pair(&world).await;
     let host = home_at(&b, |n| format!("h{n}.example"));
     let (url, shard) = (format!("http://{host}/"), home(&host, SHARDS));
-    gate.open.send_replace(false);
+    gate.shut(true);
     let putting = put_on_its_way(&b, &url).await;
     let member = b.member.clone().unwrap();
     let leaving = tokio::spawn(async move { member.leave(Duration::from_secs(60)).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(a.owned() > usize::from(SHARDS) / 2, "what has nothing under way goes at once");
     assert!(!a.frontier.owns(shard), "a commit is still under way, and the next owner would fence it out");
-    gate.open.send_replace(true);
+    gate.shut(false);
     assert_eq!(putting.await.unwrap(), [PutOutcome::Added], "nobody was fenced out");
     leaving.await.unwrap();
     world.settle(&[&a]).await;
@@ -99,19 +107,24 @@ async fn a_shard_is_handed_over_only_when_nothing_of_it_is_under_way() {
 #[tokio::test(start_paused = true)]
 async fn a_host_moves_to_another_node_only_when_nothing_of_its_shard_is_under_way() {
     let world = World::new();
-    let (a, b, gate) = pair(&world).await;
+    let [(a, a_gate), (b, b_gate)] = pair(&world).await;
     let host = home_at(&b, |n| format!("h{n}.example"));
     let alias = home_at(&a, |n| format!("alias{n}"));
     let url = format!("http://{host}/");
-    gate.open.send_replace(false);
-    let putting = put_on_its_way(&b, &url).await;
+    b.put(&[&format!("http://{host}/before")]).await;
+    // All shards are asked where hosts live before the alias is made; then only its own commit is waited for.
+    a_gate.shut(true);
     let moving = tokio::spawn({
         let (frontier, hosts) = (a.frontier.clone(), vec![host.as_str().into()]);
         async move { frontier.set_group(alias.as_str().into(), Some(hosts), PaceChanges::default(), false).await }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
+    b_gate.shut(true);
+    let putting = put_on_its_way(&b, &url).await;
+    a_gate.shut(false);
+    tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!moving.is_finished(), "the taker's commit would come before what the giver has under way");
-    gate.open.send_replace(true);
+    b_gate.shut(false);
     assert_eq!(putting.await.unwrap(), [PutOutcome::Added]);
     let group = moving.await.unwrap().expect("the first try succeeds");
     assert_eq!(group.hosts.len(), 1);
