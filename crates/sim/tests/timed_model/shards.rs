@@ -31,6 +31,7 @@ fn world(nodes: usize, shards: u16, ticks: u64, budget: Budget) -> Ownership {
         fencing: Fencing::Whole,
         reloads: true,
         answers_early: false,
+        waits: true,
         fences_giver: true,
     }
 }
@@ -75,6 +76,14 @@ fn a_host_that_moves_between_nodes_is_visited_once() {
     holds("move: cut", world(2, 2, 1, Budget { moves: 1, cuts: 1, ..TWO }));
     holds("move: crash", world(2, 2, 2, Budget { moves: 1, crashes: 1, ..TWO }));
     holds("move: pause", world(2, 2, 2, Budget { moves: 1, pauses: 1, ..TWO }));
+}
+
+/// It spares callers a failure; the fence alone keeps the law.
+#[test]
+fn waiting_for_what_is_under_way_is_no_matter_of_safety() {
+    let hasty = |shards, budget| Ownership { waits: false, ..world(2, shards, 1, budget) };
+    holds("no waiting: leave, delay", hasty(1, Budget { ends: 1, delays: 1, ..TWO }));
+    holds("no waiting: move, delay", hasty(2, Budget { moves: 1, delays: 1, ..TWO }));
 }
 
 /// Longer and with three decisions: minutes.

@@ -57,7 +57,7 @@ impl State {
                 self.restart_store(model);
             }
             Action::Decide(node, shard) => self.decide(model, node, ShardId(shard))?,
-            Action::Move(node, to) => self.give_host(node, to)?,
+            Action::Move(node, to) => self.give_host(model, node, to)?,
             action => self.step(model, action),
         }
         Some(())
@@ -198,7 +198,7 @@ impl State {
             if !node.alive && node.pass == Pass::Rest {
                 node.stop(shard);
             }
-            self.settle(index, shard);
+            self.settle(model, index, shard);
         }
         let node = &mut self.nodes[index];
         let me = node.id;
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Answers leave in order; an owner without commits under way stops, or begins anew if one has failed.
-    fn settle(&mut self, index: usize, shard: ShardId) {
+    fn settle(&mut self, model: &Ownership, index: usize, shard: ShardId) {
         let node = &mut self.nodes[index];
         let stopping = node.post(shard).stopping;
         let Some(desk) = node.desk(shard) else { return };
@@ -231,6 +231,10 @@ impl State {
                 self.fresh.push(Message { node: giver, sent: self.now, awaited: true, what });
             }
         }
+        if stopping && !model.waits {
+            *node.post(shard) = Post { owner: Owner::Absent, stopping: false };
+            return self.forget(index, shard);
+        }
         if !desk.flying.is_empty() || desk.handing.is_some() {
             if let Some(base) = doubted {
                 desk.memory = base;
@@ -242,6 +246,20 @@ impl State {
         } else if desk.failed {
             let kept = doubted.unwrap_or_else(|| desk.memory.clone());
             self.open(index, shard, Some(kept));
+        }
+    }
+
+    /// Nobody waits any longer for the commits of an owner.
+    fn forget(&mut self, index: usize, shard: ShardId) {
+        let of_owner = |message: &Message| match &message.what {
+            What::Ask(Call::Commit(commit))
+            | What::Checked(Call::Commit(commit))
+            | What::Answer(Call::Commit(commit), ..) => message.node == index && commit.parts[0].shard == shard,
+            _ => false,
+        };
+        self.slow.retain(|message| !(of_owner(message) && matches!(message.what, What::Answer(..))));
+        for message in self.fresh.iter_mut().chain(&mut self.slow).filter(|message| of_owner(message)) {
+            message.awaited = false;
         }
     }
 
@@ -281,10 +299,10 @@ impl State {
     }
 
     /// The owner of shard 0 lets its host go, once nothing of its own is under way.
-    fn give_host(&mut self, index: usize, to: usize) -> Option<()> {
+    fn give_host(&mut self, model: &Ownership, index: usize, to: usize) -> Option<()> {
         let node = &mut self.nodes[index];
         let (at, id) = (node.now(self.now), node.id);
-        let desk = node.free_desk(ShardId(0)).filter(|desk| desk.flying.is_empty())?;
+        let desk = node.free_desk(ShardId(0)).filter(|desk| !model.waits || desk.flying.is_empty())?;
         let writes = shard::export(ShardId(0), &desk.memory, at)?;
         let part = desk.seal(ShardId(0), &writes);
         desk.handing = Some(part.seq);

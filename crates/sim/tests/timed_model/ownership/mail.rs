@@ -68,7 +68,7 @@ impl State {
         }
         if let Some(desk) = node.desk(ShardId(0)).filter(|desk| desk.handing == Some(seq)) {
             desk.handing = None;
-            desk.failed = !done;
+            desk.failed |= !done;
             self.go_on(model, index);
         }
     }

@@ -46,6 +46,8 @@ pub struct Ownership {
     pub reloads: bool,
     /// Whether clients are answered before a commit is durable.
     pub answers_early: bool,
+    /// Whether a shard or a host leaves only when nothing of its owner is under way.
+    pub waits: bool,
     /// Whether the commit that moves a host is fenced by the giver's shard too.
     pub fences_giver: bool,
 }
