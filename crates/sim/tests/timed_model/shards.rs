@@ -6,8 +6,7 @@
 //! at once; reservations live for 2 s, so that they run out or outlive their owner; one or two faults of the kinds that a test
 //! names. Late messages arrive at any later moment or never, whether or not somebody still waits; a clock steps by 5 s.
 //! Within these bounds every order of steps is tried: 26,000 to 690,000 states a setting, 4.2 million in the twenty settings
-//! that must hold. The whole test binary took 49 s on two busy cores before the two settings without waiting, which take 4 s,
-//! were added.
+//! that must hold. The whole test binary takes 72 s on two cores that others keep busy.
 //!
 //! Not modelled: the engine's own batching and its overlay of what is under way (the conformance suite and `sim` see to
 //! these), the packed log of hot rows, URLs and holds, answers that change nothing and so are not fenced, a store that

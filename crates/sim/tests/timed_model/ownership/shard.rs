@@ -35,8 +35,7 @@ pub fn first_rows(shard: ShardId) -> Rows {
     let mut state = State::new(shard);
     let pace = PaceChanges { delay: Change::Set(Millis(0)), ..PaceChanges::default() };
     state.set_host(&host(shard), &pace, false, Some(Time(NOON)), Time(NOON));
-    let writes: Vec<Write> = state.take_changes().iter().map(|row| hot::encode(shard, row)).collect();
-    after(&Rows::new(), &writes)
+    after(&Rows::new(), &seal(shard, &mut state, &[]))
 }
 
 /// As [`wayleave_core::frontier::load::Loader`] finds a shard.
@@ -80,7 +79,9 @@ pub fn has_lease(shard: ShardId, rows: &Rows, token: Token) -> bool {
 
 fn seal(shard: ShardId, state: &mut State, writes: &[wayleave_core::frontier::row::Write]) -> Vec<Write> {
     let mut sealed: Vec<Write> = writes.iter().map(|write| rows::encode(shard, write)).collect();
-    sealed.extend(state.take_changes().iter().map(|row| hot::encode(shard, row)));
+    let changes = state.take_changes();
+    sealed.extend(changes.rows.iter().map(|row| hot::encode(shard, row)));
+    sealed.extend(state.changed_hosts(&changes).map(|host| hot::encode_host(shard, host)));
     sealed
 }
 
