@@ -51,7 +51,7 @@ pub struct BenchArgs {
     pub many_hosts: u64,
 
     /// URLs that lie in the queues before each round that takes some out
-    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(long, value_name = "N", default_value_t = 400_000)]
     pub urls: u64,
 
     /// How many of a hundred ingested URLs were sent before

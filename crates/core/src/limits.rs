@@ -99,7 +99,7 @@ pub const FOUND_MAX: usize = 10_000;
 /// Commands that one shard decides before it commits.
 pub const SHARD_BATCH_MAX: usize = 1_024;
 /// The same while visits are being asked for.
-pub const SHARD_BATCH_AWAITED: usize = 192;
+pub const SHARD_BATCH_AWAITED: usize = 96;
 /// Commands that wait for one shard.
 pub const SHARD_QUEUE_MAX: usize = 4_096;
 /// Turns of one shard that may wait behind the one whose commits are being made durable. More would only make the commits

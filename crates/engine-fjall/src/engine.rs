@@ -9,6 +9,7 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Pending, Row, Scan, Value};
 
+use crate::background;
 use crate::clock::Clock;
 use crate::db_journal;
 use crate::fence_row::{self, FenceRow};
@@ -158,7 +159,14 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
         .cache_size(options.cache_bytes)
         .manual_journal_persist(true)
         .worker_threads(background_threads());
-    let database = builder.open().map_err(broken)?;
+    // On a thread of its own that gives way, because the database's threads are as their maker: flushing and merging can
+    // wait a moment, and clients cannot.
+    let opening = std::thread::Builder::new().name("wayleave-open".into()).spawn(|| {
+        background::give_way();
+        builder.open()
+    });
+    let opened = opening.map_err(io)?.join().map_err(|_| damaged("it cannot be read, see the log"))?;
+    let database = opened.map_err(broken)?;
     if !database.keyspace_exists(KEYSPACE) {
         return Err(damaged("the tables in db/keyspaces are missing"));
     }

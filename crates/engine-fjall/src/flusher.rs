@@ -10,6 +10,7 @@ use std::time::Duration;
 use fjall::Keyspace;
 use wayleave_core::ids::ShardId;
 
+use crate::background;
 use crate::fence_row::FenceRow;
 use crate::journal;
 use crate::memtable::Memtable;
@@ -53,6 +54,7 @@ impl Drop for Flusher {
 }
 
 fn run(store: &Store, journal: &std::path::Path) {
+    background::give_way();
     while wait(store) {
         let frozen = freeze(store);
         // The file that goes on must be there before the note that it does, which lies among the rows. And nothing may

@@ -30,9 +30,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// Rest after a failed accept: out of file descriptors, asking again at once only burns the processor.
 /// The first byte of every TLS connection; no HTTP request begins with it.
 const TLS_HELLO: [u8; 1] = [0x16];
+/// Rest after a failed accept: out of file descriptors, asking again at once only burns the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the server could not be set up.
