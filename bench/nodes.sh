@@ -83,7 +83,7 @@ for nodes in 1 2 3; do
   "$wayleave" bench --urls 200000 --address "$addresses" --no-null --scenario put-4,put-batches-4 --seconds "$seconds" --hosts 20000
   sleep 1.5
   echo "commits and rows before: $before, after: $(work)"
-  "$wayleave" bench --urls 200000 --address "$addresses" --no-null --scenario get-10x1-4,native-cycle --seconds "$seconds" \
+  "$wayleave" bench --address "$addresses" --no-null --scenario get-10x1-4,native-cycle --seconds "$seconds" \
     --hosts 20000 --urls 50000
   for n in $(seq "$nodes"); do stop "$n"; done
 done
