@@ -73,9 +73,10 @@ fn a_newer_and_a_damaged_folder_are_refused_with_the_remedy() {
     let (_keep, data) = folder();
     assert_eq!(Server::start(&data).stop(), 0);
     let format = std::fs::read_to_string(data.join("FORMAT")).unwrap();
-    for (text, remedy) in
-        [(format.replacen("1", "99", 1), "use a newer wayleave"), ("nonsense".to_owned(), "restore it from a backup")]
-    {
+    for (text, remedy) in [
+        (format.replacen("wayleave ", "wayleave 99", 1), "use a newer wayleave"),
+        ("nonsense".to_owned(), "restore it from a backup"),
+    ] {
         std::fs::write(data.join("FORMAT"), text).unwrap();
         let ended = run(wayleave(&["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]), "");
         assert_eq!(ended.code, 1, "{}", ended.err);

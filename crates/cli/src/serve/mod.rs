@@ -93,7 +93,8 @@ impl Store {
     }
 
     fn open_folder(path: &Path, settings: &Settings) -> anyhow::Result<Self> {
-        let options = Options { shards: settings.shards, cache_bytes: settings.cache_mb << 20, ..Options::default() };
+        let memtable_bytes = usize::try_from(settings.memtable_mb << 20).unwrap_or(usize::MAX);
+        let options = Options { shards: settings.shards, cache_bytes: settings.cache_mb << 20, memtable_bytes };
         let engine = Fjall::open(path, options)?;
         let shards = engine.shards();
         if settings.shards_asked && shards != settings.shards {

@@ -57,7 +57,12 @@ fn an_unknown_name_in_the_file_is_an_error_that_names_it() {
 
 #[test]
 fn bounds_hold_for_the_file_as_for_the_flags() {
-    for (text, name) in [("shards = 0", "shards"), ("shards = 5000", "shards"), ("cache_mb = 0", "cache_mb")] {
+    for (text, name) in [
+        ("shards = 0", "shards"),
+        ("shards = 5000", "shards"),
+        ("cache_mb = 0", "cache_mb"),
+        ("memtable_mb = 0", "memtable_mb"),
+    ] {
         assert!(usage(Settings::merge(Args::default(), file(text).unwrap())).contains(name), "{text}");
     }
     assert!(Only::try_parse_from(["serve", "--shards", "0"]).is_err());

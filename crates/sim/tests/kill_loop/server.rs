@@ -30,7 +30,10 @@ impl Server {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
             command.env_remove(name);
         }
-        command.args(["serve", "--listen", address, "--shards", "4", "--data"]).arg(folder.join("data"));
+        // Little memory, so that rows go to tables, and journals away, many times between two kills.
+        command
+            .args(["serve", "--listen", address, "--shards", "4", "--memtable-mb", "1", "--data"])
+            .arg(folder.join("data"));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut seen = Vec::new();
