@@ -37,7 +37,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     listening.validate().map_err(wayleave_server::server::BindError::from)?;
     let doors = runtime("http", cores())?;
     let store = doors.block_on(Store::open(&settings))?;
-    let owners = Owners::start(usize::from(store.shards).min(cores()))?;
+    // Twice as many as there are cores: some of them wait for the disk.
+    let owners = Owners::start(usize::from(store.shards).min(cores() * 2))?;
     let served = doors.block_on(serve(&settings, store, owners.lanes()));
     owners.stop();
     served
