@@ -121,6 +121,9 @@ async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
     let inner = &store.engine.store;
     let journal = store.folder.path().join("journal");
     let (epoch, _) = own(&store, 1).await.unwrap();
+    // A shard that rests: what is known of it is in tables alone after a flush.
+    let (resting, _) = own(&store, 2).await.unwrap();
+    commit(&store, fenced([(2, resting, 1)], [put(2, "rests", "1")])).await.unwrap();
     let mut seq = 0;
     for round in 0..3 {
         let mut frozen = None;
@@ -143,6 +146,7 @@ async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
             let engine = open(after.path());
             check_all(&engine, seq).await;
             assert_eq!(engine.own(ShardId(1), &[]).await, Ok((Epoch(epoch.0 + 1), seq)), "round {round}, step {step}");
+            assert_eq!(engine.own(ShardId(2), &[]).await, Ok((Epoch(resting.0 + 1), 1)), "round {round}, step {step}");
         }
         assert_eq!(journals(store.folder.path()).len(), 1, "what is in tables is no longer in the journal");
     }
@@ -152,6 +156,12 @@ async fn check_all(engine: &Fjall, seq: u64) {
     let mut expected: Vec<String> = (1..=seq).map(|seq| format!("{seq:02}")).collect();
     expected.extend((seq > 0).then(|| format!("gone{seq}")));
     assert_eq!(names(engine, all(1)).await, expected);
+    // The same one by one, and those that are gone.
+    for no in 1..=seq {
+        let gone = format!("gone{no}");
+        check(engine, 1, [(format!("{no:02}").as_str(), Some("1")), (gone.as_str(), (no == seq).then_some("1"))]).await;
+    }
+    check(engine, 2, [("rests", Some("1"))]).await;
 }
 
 #[tokio::test]
