@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wayleave_core::time::Millis;
 
-use crate::plan::Wish;
+use crate::plan::{Plan, TooTight, Wish};
 use crate::watchdog::LastLine;
 
 /// What lies between the end of the grace and the end of the term, for ending work that did not stop: a quarter of the grace
@@ -50,6 +50,14 @@ impl Default for Options {
 impl Options {
     pub(crate) fn wish(&self) -> Wish {
         Wish { interval: self.interval.map(millis), grace: millis(self.grace.saturating_add(self.reserve())) }
+    }
+
+    /// How a term of this length would be spent.
+    ///
+    /// # Errors
+    /// If it is too short: ask before the role's T is set to it, because a T that is too short ends all who stand.
+    pub fn plan(&self, ttl: Duration) -> Result<Plan, TooTight> {
+        Plan::new(millis(ttl), self.wish())
     }
 
     /// How long before the end of the term work that did not stop is ended.

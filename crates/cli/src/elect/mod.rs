@@ -52,6 +52,9 @@ pub fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 
 async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if let Some(ttl_ms) = args.ttl {
+        // Before it is set: it would end those who stand already.
+        let plan = args.options().plan(std::time::Duration::from_millis(ttl_ms));
+        plan.map_err(|error| Ended { code: USAGE, message: error.to_string() })?;
         let request = SetRoleRequest { ttl_ms: Patch::Set(ttl_ms), ..SetRoleRequest::default() };
         remote.client.patch_role(&args.role, &request).await.context("cannot set the role's T")?;
     }

@@ -167,6 +167,10 @@ fn a_term_that_is_too_short_and_a_command_that_is_not_there_are_told_at_once() {
     let tight = elect(&stage, &["--once", "--grace", "5s"], &["true"]);
     assert_eq!(tight.code, 2, "{}", tight.err);
     assert!(tight.err.contains("T of 1500 ms is too short") && tight.err.contains("5500 ms"), "{}", tight.err);
+    let set = elect(&stage, &["--once", "--ttl", "1s", "--grace", "5s"], &["true"]);
+    assert_eq!(set.code, 2, "{}", set.err);
+    let role = stage.server.run(&["roles", "show", "duty", "--json"]).json().remove(0);
+    assert_eq!(role["ttl_ms"], 1_500, "a T that is refused is not set, or it would end all who stand: {role}");
     let missing = elect(&stage, &["--once"], &["no-such-program-here"]);
     assert_eq!(missing.code, 127, "{}", missing.err);
     let role = stage.server.run(&["roles", "show", "duty", "--json"]).json().remove(0);

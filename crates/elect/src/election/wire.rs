@@ -132,10 +132,12 @@ impl Wire {
             match released.await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) if error.is_outcome_unknown() => tell_unknown(&role, &error.to_string()),
-                Ok(Err(error)) => {
+                Ok(Err(error)) if token.is_some() => {
                     tracing::warn!(role, error = %error, "the role was not given back; the term ends by itself");
                 }
-                Err(_) => tell_unknown(&role, "no answer in time"),
+                Err(_) if token.is_some() => tell_unknown(&role, "no answer in time"),
+                // Whoever has no term has nothing to give back; its place among the standbys ends by itself.
+                Ok(Err(_)) | Err(_) => {}
             }
         })
     }
