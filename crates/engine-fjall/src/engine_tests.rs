@@ -130,7 +130,7 @@ async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
         for step in 0..5 {
             match step {
                 1 => frozen = Some(flusher::freeze(inner)),
-                2 => tokio::task::block_in_place(|| inner.syncer.settle()),
+                2 => tokio::task::block_in_place(|| inner.syncer.settle().unwrap()),
                 3 => flusher::write_table(inner, &frozen.as_ref().unwrap().tables).unwrap(),
                 4 => flusher::forget(inner, frozen.as_ref().unwrap(), &journal).unwrap(),
                 _ => {}
@@ -150,6 +150,19 @@ async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
         }
         assert_eq!(journals(store.folder.path()).len(), 1, "what is in tables is no longer in the journal");
     }
+}
+
+/// The note that the journal goes on would outlive the file that it speaks of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_whose_journal_fails_leaves_no_note_behind() {
+    let store = InFolder::create().await;
+    commit(&store, batch([put(1, "a", "1")])).await.unwrap();
+    store.engine.store.syncer.fail("the disk is gone".into());
+    let journal = store.folder.path().join("journal");
+    let flushed = tokio::task::block_in_place(|| flusher::flush(&store.engine.store, &journal));
+    assert_eq!(flushed, Err("the disk is gone".to_owned()));
+    let store = store.reopen().await;
+    check(store.engine(), 1, [("a", Some("1"))]).await;
 }
 
 async fn check_all(engine: &Fjall, seq: u64) {

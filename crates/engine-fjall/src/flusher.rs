@@ -1,7 +1,7 @@
 //! The thread that moves rows from memory to the database's tables: freeze what is in memory, write it in order as one new
 //! table, then forget it and the journal files that it came from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -53,24 +53,32 @@ impl Drop for Flusher {
     }
 }
 
-fn run(store: &Store, journal: &std::path::Path) {
+fn run(store: &Store, journal: &Path) {
     background::give_way();
     while wait(store) {
-        let frozen = freeze(store);
-        // The file that goes on must be there before the note that it does, which lies among the rows. And nothing may
-        // be left to be written to a file that will be removed.
-        store.syncer.settle();
-        let flushed = write_table(store, &frozen.tables)
-            .map_err(|error| trouble::describe(&error))
-            .and_then(|()| forget(store, &frozen, journal).map_err(|error| trouble::describe(&error.into())));
-        if let Err(why) = flushed {
+        let flushed = flush(store, journal);
+        if let Err(why) = &flushed {
             tracing::error!(error = %why, "rows cannot be written to a table; the store must be opened again");
-            store.syncer.fail(why);
-            store.tell_flush();
-            return;
+            store.syncer.fail(why.clone());
         }
         store.tell_flush();
+        if flushed.is_err() {
+            return;
+        }
     }
+}
+
+/// Moves what is in memory to a table.
+///
+/// # Errors
+/// Why not. Then it is still in the journal.
+pub(crate) fn flush(store: &Store, journal: &Path) -> Result<(), String> {
+    let frozen = freeze(store);
+    // The file that goes on must be there before the note that it does, which lies among the rows. And nothing may be left
+    // to be written to a file that will be removed.
+    store.syncer.settle()?;
+    write_table(store, &frozen.tables).map_err(|error| trouble::describe(&error))?;
+    forget(store, &frozen, journal).map_err(|error| trouble::describe(&error.into()))
 }
 
 /// Waits for something to flush; false when the store is closing.
@@ -135,7 +143,7 @@ fn wait_for_merges(store: &Store, rows: &Keyspace) {
 }
 
 /// Forgets rows that are in tables now, and the journal's files that they came from.
-pub(crate) fn forget(store: &Store, frozen: &Frozen, journal: &std::path::Path) -> std::io::Result<()> {
+pub(crate) fn forget(store: &Store, frozen: &Frozen, journal: &Path) -> std::io::Result<()> {
     store.partitions.with_all(|all| all.iter_mut().for_each(|(_, partition)| partition.frozen = None));
     journal::remove_until(journal, frozen.done)
 }

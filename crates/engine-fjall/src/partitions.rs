@@ -36,7 +36,8 @@ impl Partition {
     }
 }
 
-type Place = Arc<Mutex<Partition>>;
+/// Where a shard is.
+pub(crate) type Place = Arc<Mutex<Partition>>;
 
 /// All shards that have ever been met.
 #[derive(Default)]

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fjall::{Database, Keyspace, Readable, Snapshot};
-use wayleave_core::ids::ShardId;
+use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::fences::{Fences, Turn};
 use wayleave_engine::{Commit, Error, Expect, Fence, Key, Row, Scan, Value, Write};
 
 use crate::fence_row;
 use crate::memtable::Found;
-use crate::partitions::{Partition, Partitions, lock, shard_of};
+use crate::partitions::{Partition, Partitions, Place, lock, shard_of};
 use crate::record::{self, Record};
 use crate::syncer::Syncer;
 use crate::trouble;
@@ -64,10 +64,10 @@ impl Store {
         self.syncer.check()?;
         let shards = shards_of(&[], expects, &[], std::iter::once(shard));
         let places = self.partitions.at(&shards);
-        let mut guards: Vec<Guard<'_>> = places.iter().map(|(shard, place)| (*shard, lock(place))).collect();
+        let mut guards = lock_all(&places);
         self.check_rows(&guards, expects)?;
         let old = partition(&mut guards, shard).map(|partition| partition.turn).unwrap_or_default();
-        let turn = Turn { epoch: wayleave_core::ids::Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
+        let turn = Turn { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         let turns = [(shard, turn)];
         let durable = self.syncer.append(&record::encode_batch(at, &turns, &[]))?;
         self.apply(&mut guards, &turns, &[], at);
@@ -86,7 +86,7 @@ impl Store {
         self.wait_for_room();
         let shards = shards_of(fences, expects, writes, std::iter::empty());
         let places = self.partitions.at(&shards);
-        let mut guards: Vec<Guard<'_>> = places.iter().map(|(shard, place)| (*shard, lock(place))).collect();
+        let mut guards = lock_all(&places);
         let mut known = Fences::default();
         for fence in fences {
             if let Some(partition) = partition(&mut guards, fence.shard) {
@@ -130,9 +130,7 @@ impl Store {
     /// Whether rows are as expected.
     fn check_rows(&self, guards: &[Guard<'_>], expects: &[Expect]) -> Result<(), Error> {
         for (key, expected) in expects {
-            let shard = shard_of(key);
-            let in_memory = guards.iter().find(|(s, _)| *s == shard).and_then(|(_, partition)| partition.get(key));
-            let holds = match in_memory {
+            let holds = match in_memory(guards, key) {
                 Some(found) => found == expected.as_deref(),
                 None => {
                     let found = self.rows.get(key).map_err(|error| trouble::on_read(&error))?;
@@ -157,15 +155,11 @@ impl Store {
         shards.dedup();
         let places = self.partitions.at(&shards);
         // All locks, then one snapshot: a batch is seen wholly or not at all, wherever its rows are by now.
-        let guards: Vec<Guard<'_>> = places.iter().map(|(shard, place)| (*shard, lock(place))).collect();
+        let guards = lock_all(&places);
         let snapshot = self.database.snapshot();
-        let get = |key: &Key| {
-            let shard = shard_of(key);
-            let in_memory = guards.iter().find(|(s, _)| *s == shard).and_then(|(_, partition)| partition.get(key));
-            match in_memory {
-                Some(found) => Ok(found.map(<[u8]>::to_vec)),
-                None => Ok(snapshot.get(&self.rows, key)?.map(|value| value.to_vec())),
-            }
+        let get = |key: &Key| match in_memory(&guards, key) {
+            Some(found) => Ok(found.map(<[u8]>::to_vec)),
+            None => Ok(snapshot.get(&self.rows, key)?.map(|value| value.to_vec())),
         };
         keys.iter().map(get).collect::<Result<_, _>>().map_err(|error| trouble::on_read(&error))
     }
@@ -230,7 +224,7 @@ pub(crate) fn replay(partitions: &Partitions, record: Record) {
     let Record::Batch { at, turns, writes } = record else { return };
     let shards = shards_of(&[], &[], &writes, turns.iter().map(|(shard, _)| *shard));
     let places = partitions.at(&shards);
-    let mut guards: Vec<Guard<'_>> = places.iter().map(|(shard, place)| (*shard, lock(place))).collect();
+    let mut guards = lock_all(&places);
     apply(&mut guards, &turns, &writes, at);
 }
 
@@ -276,6 +270,16 @@ impl<A: Iterator<Item = Found>, B: Iterator<Item = Found>> Iterator for Over<A, 
             _ => self.upper.next(),
         }
     }
+}
+
+fn lock_all(places: &[(ShardId, Place)]) -> Vec<Guard<'_>> {
+    places.iter().map(|(shard, place)| (*shard, lock(place))).collect()
+}
+
+/// What memory knows of a row: nothing, that it was removed, or its value.
+fn in_memory<'a>(guards: &'a [Guard<'_>], key: &[u8]) -> Option<Option<&'a [u8]>> {
+    let shard = shard_of(key);
+    guards.iter().find(|(s, _)| *s == shard).and_then(|(_, partition)| partition.get(key))
 }
 
 fn partition<'a>(guards: &'a mut [Guard<'_>], shard: ShardId) -> Option<&'a mut Partition> {

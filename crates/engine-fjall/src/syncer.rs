@@ -118,14 +118,19 @@ impl Syncer {
         done
     }
 
-    /// Waits until all that was added is durable, or the store has failed.
-    pub(crate) fn settle(&self) {
+    /// Waits until all that was added is durable.
+    ///
+    /// # Errors
+    /// If the store has failed: then it is not, and the file that was to go on may not be there.
+    pub(crate) fn settle(&self) -> Result<(), String> {
         let mut queue = self.shared.lock();
-        if queue.failed.is_none() {
-            let answer = queue.enter();
-            self.shared.call(queue);
-            _ = answer.blocking_recv();
+        if let Some(why) = &queue.failed {
+            return Err(why.clone());
         }
+        let answer = queue.enter();
+        self.shared.call(queue);
+        let told = answer.blocking_recv().unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into())));
+        told.map_err(|error| error.to_string())
     }
 }
 
