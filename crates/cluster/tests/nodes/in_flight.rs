@@ -6,10 +6,9 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::{Mutex, watch};
 use wayleave_core::frontier::request::PutOutcome;
-use wayleave_core::ids::{Epoch, NodeId, ShardId};
+use wayleave_core::ids::NodeId;
 use wayleave_core::settings::PaceChanges;
-use wayleave_core::time::Time;
-use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Memory, Pending, Row, Scan, Value};
+use wayleave_engine::{Batch, Commit, Engine, Memory};
 use wayleave_shard::home;
 
 use crate::support::{Node, SHARDS, World, put};
@@ -22,21 +21,8 @@ struct Gate {
 }
 
 impl Engine for Gate {
-    fn now(&self) -> Time {
-        self.store.now()
-    }
-    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
-        self.store.own(shard, expects)
-    }
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
-        self.store.get_many(keys)
-    }
-    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
-        self.store.scan_many(scans)
-    }
-    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        self.store.look(scans)
-    }
+    wayleave_engine::pass_on! { store: now own get_many scan_many look }
+
     fn commit(&self, batch: Batch) -> Commit {
         if batch.fences.is_empty() || *self.open.borrow() {
             return self.store.commit(batch);

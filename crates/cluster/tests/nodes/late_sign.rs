@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use wayleave_core::ids::{Epoch, NodeId, ShardId};
-use wayleave_core::time::Time;
+use wayleave_core::ids::NodeId;
 use wayleave_engine::rows::node;
-use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Memory, Pending, Row, Scan, Value, Write};
+use wayleave_engine::{Batch, Engine, Look, Memory, Pending, Scan, Write};
 
 use crate::support::{SHARDS, TTL, World};
 
@@ -35,18 +34,8 @@ impl LateSigns {
 }
 
 impl Engine for LateSigns {
-    fn now(&self) -> Time {
-        self.store.now()
-    }
-    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
-        self.store.own(shard, expects)
-    }
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
-        self.store.get_many(keys)
-    }
-    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
-        self.store.scan_many(scans)
-    }
+    wayleave_engine::pass_on! { store: now own get_many scan_many commit }
+
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         async move {
             let look = self.store.look(scans).await?;
@@ -54,9 +43,6 @@ impl Engine for LateSigns {
             Ok(look)
         }
         .boxed()
-    }
-    fn commit(&self, batch: Batch) -> Commit {
-        self.store.commit(batch)
     }
 }
 

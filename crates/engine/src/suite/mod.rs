@@ -14,6 +14,7 @@ pub mod batches;
 pub mod durability;
 pub mod fences;
 pub mod harness;
+mod pass_on;
 pub mod reads;
 
 /// Makes one `#[tokio::test]` of every function in the suite, for the given harness.

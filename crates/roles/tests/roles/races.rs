@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::FutureExt;
 use futures::future::join_all;
 use tokio::sync::Barrier;
-use wayleave_core::ids::{Epoch, ShardId, Token};
+use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::limits;
 use wayleave_core::roles::{Outcome, Refusal, RoleRow, RoleSettings, Term, Was};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::role as rows;
-use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Memory, Pending, Row, Scan, Value, Write};
+use wayleave_engine::{Batch, Commit, Engine, Memory, Write};
 use wayleave_roles::Roles;
 
 use crate::support::{ask, beat, database, role, two_nodes};
@@ -68,25 +68,7 @@ struct Meanwhile {
 }
 
 impl Engine for Meanwhile {
-    fn now(&self) -> Time {
-        self.inner.now()
-    }
-
-    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
-        self.inner.own(shard, expects)
-    }
-
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
-        self.inner.get_many(keys)
-    }
-
-    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
-        self.inner.scan_many(scans)
-    }
-
-    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        self.inner.look(scans)
-    }
+    wayleave_engine::pass_on! { inner: now own get_many scan_many look }
 
     fn commit(&self, batch: Batch) -> Commit {
         let mut hook = self.hook.lock().unwrap();
