@@ -106,7 +106,7 @@ pub const SHARD_QUEUE_MAX: usize = 4_096;
 /// smaller: what arrives meanwhile goes into the next turn.
 pub const COMMITS_IN_FLIGHT_MAX: usize = 1;
 /// Heads of a queue's lane that are read ahead and kept in memory.
-pub const READ_AHEAD: usize = 8;
+pub const READ_AHEAD: usize = 16;
 /// Longest name of a role, in bytes.
 pub const ROLE_BYTES_MAX: usize = 128;
 /// Longest uuid of a candidate, in bytes.

@@ -11,8 +11,8 @@ pub struct Config {
     pub shards: u16,
     /// Hot rows are written out one by one when this many bytes of them lie packed in the log.
     pub log_bytes_max: usize,
-    /// Rows of queue heads that each shard keeps in memory.
-    pub head_rows_max: usize,
+    /// Bytes of memory, over all shards, for the first rows of queues, so that a visit seldom reads the store.
+    pub head_bytes_max: usize,
     /// Rows of URLs on hold that each shard keeps in memory for their completion.
     pub recent_rows_max: usize,
     /// Bytes of memory, over all shards, for the filters that spare a read for URLs never seen.
@@ -28,10 +28,14 @@ impl Config {
         Self {
             shards,
             log_bytes_max: 2 * 1024 * 1024,
-            head_rows_max: 8 * 1024,
+            head_bytes_max: 32 * 1024 * 1024,
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
             entropy: Arc::new(entropy::system),
         }
+    }
+    /// The part of a memory budget that is one shard's.
+    pub(crate) fn share(&self, bytes: usize) -> usize {
+        bytes / usize::from(self.shards.max(1))
     }
 }

@@ -74,10 +74,9 @@ async fn scan_lanes(engine: &dyn Engine, heads: &mut Heads, lanes: &[&LaneScan])
         let mut pages = engine.scan_many(&scans).await?.into_iter();
         for (lane, place) in lanes.iter().zip(&mut found).filter(|(_, place)| place.is_none()) {
             let rows = pages.next().unwrap_or_default();
-            let mut rows = rows.iter().map(|row| read_found(&row.key, &row.value)).collect::<Result<Vec<_>, _>>()?;
             heads.fill(lane, &rows, limit(lane));
-            rows.truncate(lane.limit);
-            *place = Some(rows);
+            let rows = rows.iter().take(lane.limit).map(|row| read_found(&row.key, &row.value));
+            *place = Some(rows.collect::<Result<_, _>>()?);
         }
     }
     Ok(found.into_iter().map(Option::unwrap_or_default).collect())

@@ -1,150 +1,239 @@
 //! Heads: the first rows of queues' lanes, kept in memory so that a visit seldom reads the store. A head is always
-//! exactly the first rows of its lane; every change to a queued row passes by here.
+//! exactly the first rows of its lane; every change to a queued row passes by here. A lane that was empty and gets its
+//! first row has a head from then on, others get one with their first scan. Rows lie as bytes, one after the other: there
+//! are some for every queue.
 
 use hashbrown::HashMap;
-use wayleave_core::frontier::row::{DueRow, Turn, Write};
-use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::visit::{Found, LaneScan};
 use wayleave_core::ids::QueueId;
+use wayleave_engine::rows::due;
+use wayleave_engine::{Row, Write as Encoded};
 
 /// A head holds at most this many rows.
-const HEAD_ROWS_MAX: usize = 64;
+const ROWS_MAX: u32 = 64;
+/// A head that grew by puts alone holds at most this many.
+const ROWS_GROWN_MAX: u32 = 4;
+/// A head holds at most this many bytes of rows.
+const BYTES_MAX: usize = 8 * 1024;
+/// What a head costs beside its rows.
+const OVERHEAD: usize = 96;
+/// Heads grow in steps of so many bytes: enough for the rows of one that grew by puts.
+const STEP: usize = 192;
 
-/// The first rows of one lane.
+/// The first rows of one lane: of each the lengths of its two parts, its key within the lane, its value.
 #[derive(Default)]
 struct Head {
-    rows: Vec<Found>,
+    bytes: Vec<u8>,
+    rows: u32,
+    /// Where the last row begins.
+    last: u32,
     /// Whether these are all the rows of the lane.
     whole: bool,
+}
+
+/// A row of a head and where it lies.
+struct Kept<'a> {
+    start: usize,
+    end: usize,
+    within: &'a [u8],
+    value: &'a [u8],
 }
 
 /// The heads of a shard's lanes.
 pub(crate) struct Heads {
     heads: HashMap<(QueueId, u8), Head>,
-    rows: usize,
-    rows_max: usize,
+    bytes: usize,
+    bytes_max: usize,
+    /// Changes whenever there was no room.
+    thinned: u64,
+}
+
+impl Head {
+    fn iter(&self) -> impl Iterator<Item = Kept<'_>> {
+        self.iter_from(0)
+    }
+
+    fn iter_from(&self, mut start: usize) -> impl Iterator<Item = Kept<'_>> {
+        std::iter::from_fn(move || {
+            let (lengths, rest) = self.bytes.get(start..)?.split_first_chunk::<4>()?;
+            let [a, b, c, d] = *lengths;
+            let (key, value) = (usize::from(u16::from_le_bytes([a, b])), usize::from(u16::from_le_bytes([c, d])));
+            let (within, rest) = rest.split_at_checked(key)?;
+            let kept = Kept { start, end: start + 4 + key + value, within, value: rest.get(..value)? };
+            start = kept.end;
+            Some(kept)
+        })
+    }
+
+    fn is_past_the_last(&self, within: &[u8]) -> bool {
+        self.iter_from(self.last as usize).next().is_none_or(|last| within > last.within)
+    }
+
+    /// Puts a row where it belongs; if that is past the end of what is known of the lane, it stays in the store.
+    fn put(&mut self, within: &[u8], value: &[u8], rows_max: u32) {
+        let past = self.is_past_the_last(within);
+        if past && !self.whole {
+            return;
+        }
+        let at = if past { self.bytes.len() } else { self.open_at(within) };
+        let size = 4 + within.len() + value.len();
+        let lengths = u16::try_from(within.len()).ok().zip(u16::try_from(value.len()).ok());
+        let Some((key, long)) = lengths.filter(|_| at + size <= BYTES_MAX && (!past || self.rows < rows_max)) else {
+            // There is no room for it: the head ends before this row.
+            return self.end_at(at);
+        };
+        if self.bytes.capacity() - self.bytes.len() < size {
+            self.bytes.reserve_exact(size.next_multiple_of(STEP));
+        }
+        if past {
+            self.bytes.extend_from_slice(&key.to_le_bytes());
+            self.bytes.extend_from_slice(&long.to_le_bytes());
+            self.bytes.extend_from_slice(within);
+            self.bytes.extend_from_slice(value);
+            (self.rows, self.last) = (self.rows + 1, at as u32);
+            return;
+        }
+        let lengths = [key.to_le_bytes(), long.to_le_bytes()];
+        self.bytes.splice(at..at, lengths.iter().flatten().chain(within).chain(value).copied());
+        self.recount();
+        if self.rows > rows_max || self.bytes.len() > BYTES_MAX {
+            self.end_at(self.last as usize);
+        }
+    }
+
+    /// Where a row goes that is not past the last; one of the same key makes room.
+    fn open_at(&mut self, within: &[u8]) -> usize {
+        let next = self.iter().find(|kept| kept.within >= within).map(|k| (k.start, k.end, k.within == within));
+        match next {
+            None => self.bytes.len(),
+            Some((start, end, same)) => {
+                if same {
+                    self.bytes.drain(start..end);
+                }
+                start
+            }
+        }
+    }
+
+    /// Ends the head before a place: what comes after it is the store's to tell.
+    fn end_at(&mut self, at: usize) {
+        self.bytes.truncate(at);
+        self.whole = false;
+        self.recount();
+    }
+
+    fn remove(&mut self, within: &[u8]) {
+        let found = self.iter().find(|kept| kept.within >= within).filter(|kept| kept.within == within);
+        if let Some((start, end)) = found.map(|kept| (kept.start, kept.end)) {
+            self.bytes.drain(start..end);
+            self.recount();
+        }
+    }
+
+    fn recount(&mut self) {
+        let (rows, last) = self.iter().fold((0, 0), |(rows, _), kept| (rows + 1, kept.start as u32));
+        (self.rows, self.last) = (rows, last);
+    }
+
+    fn size(&self) -> usize {
+        OVERHEAD + self.bytes.capacity()
+    }
 }
 
 impl Heads {
-    pub fn new(rows_max: usize) -> Self {
-        Self { heads: HashMap::new(), rows: 0, rows_max }
+    pub fn new(bytes_max: usize) -> Self {
+        Self { heads: HashMap::new(), bytes: 0, bytes_max, thinned: 0 }
     }
 
     /// The rows of a scan, if they are all here.
     pub fn get(&self, scan: &LaneScan) -> Option<Vec<Found>> {
         let head = self.heads.get(&(scan.queue, scan.lane))?;
-        if head.rows.len() < scan.limit && !head.whole {
+        if (head.rows as usize) < scan.limit && !head.whole {
             return None;
         }
-        Some(head.rows.iter().take(scan.limit).cloned().collect())
+        let read = |kept: Kept<'_>| {
+            let (turn, key) = due::parse_within_lane(scan.lane, kept.within).ok()?;
+            Some(Found { turn, key, row: due::decode(kept.value).ok()? })
+        };
+        head.iter().take(scan.limit).map(read).collect()
     }
 
     /// Keeps what the store answered to a scan for `limit` rows.
-    pub fn fill(&mut self, scan: &LaneScan, rows: &[Found], limit: usize) {
-        if rows.len() > HEAD_ROWS_MAX {
+    pub fn fill(&mut self, scan: &LaneScan, rows: &[Row], limit: usize) {
+        if rows.len() > ROWS_MAX as usize {
             return;
         }
-        if self.rows + rows.len() > self.rows_max {
-            // Whole and seldom: heads come back with the next visit to each queue.
-            self.heads.clear();
-            self.rows = 0;
+        let mut head = Head { whole: true, ..Head::default() };
+        for row in rows {
+            head.put(due::within_lane(&row.key), &row.value, ROWS_MAX);
         }
-        let head = Head { rows: rows.to_vec(), whole: rows.len() < limit };
-        self.rows += head.rows.len();
+        head.whole &= rows.len() < limit;
+        if head.rows == 0 {
+            return;
+        }
+        while self.bytes + head.size() > self.bytes_max && !self.heads.is_empty() {
+            self.thin();
+        }
+        self.bytes += head.size();
         if let Some(before) = self.heads.insert((scan.queue, scan.lane), head) {
-            self.rows -= before.rows.len();
+            self.bytes -= before.size();
         }
     }
 
-    /// Follows changes to queued rows.
-    pub fn follow(&mut self, writes: &[Write]) {
-        for write in writes {
-            if let Write::Due(queue, turn, key, row) = write {
-                match row {
-                    Some(row) => self.put(*queue, *turn, key, row),
-                    None => self.remove(*queue, *turn, key),
-                }
+    /// Lets one head in four go, by chance: each comes back with the next visit to its queue.
+    fn thin(&mut self) {
+        self.thinned = self.thinned.wrapping_add(0x1234_5678_9ABC_DEF1);
+        let (round, mut bytes) = (self.thinned, 0);
+        self.heads.retain(|(queue, lane), head| {
+            let name = queue.host.counter() ^ u64::from(queue.no).rotate_left(40) ^ u64::from(*lane).rotate_left(32);
+            let stays = name.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62 != 0;
+            bytes += if stays { head.size() } else { 0 };
+            stays
+        });
+        self.bytes = bytes;
+    }
+
+    /// Begins the heads of lanes that were empty: their rows follow.
+    pub fn begin(&mut self, lanes: &[(QueueId, u8)]) {
+        for lane in lanes {
+            if self.bytes + OVERHEAD + STEP > self.bytes_max {
+                self.thin();
+            }
+            self.heads.entry(*lane).or_insert_with(|| {
+                self.bytes += OVERHEAD;
+                Head { whole: true, ..Head::default() }
+            });
+        }
+    }
+
+    /// Follows changes to queued rows, which are given in both forms.
+    pub fn follow(&mut self, writes: &[Write], encoded: &[Encoded]) {
+        for (write, encoded) in writes.iter().zip(encoded) {
+            if let Write::Due(queue, turn, ..) = write {
+                self.change((*queue, turn.lane), due::within_lane(&encoded.key), encoded.value.as_deref());
             }
         }
-    }
-
-    fn put(&mut self, queue: QueueId, turn: Turn, key: &UrlKey, row: &DueRow) {
-        let Some(head) = self.heads.get_mut(&(queue, turn.lane)) else { return };
-        let at = head.rows.partition_point(|found| (found.turn, &found.key) < (turn, key));
-        if at == head.rows.len() && !head.whole {
-            return;
-        }
-        head.rows.insert(at, Found { turn, key: key.clone(), row: row.clone() });
-        self.rows += 1;
-        if head.rows.len() > HEAD_ROWS_MAX {
-            head.rows.pop();
-            head.whole = false;
-            self.rows -= 1;
+        while self.bytes > self.bytes_max && !self.heads.is_empty() {
+            self.thin();
         }
     }
 
-    fn remove(&mut self, queue: QueueId, turn: Turn, key: &UrlKey) {
-        let Some(head) = self.heads.get_mut(&(queue, turn.lane)) else { return };
-        if let Ok(at) = head.rows.binary_search_by(|found| (found.turn, &found.key).cmp(&(turn, key))) {
-            head.rows.remove(at);
-            self.rows -= 1;
+    fn change(&mut self, lane: (QueueId, u8), within: &[u8], value: Option<&[u8]>) {
+        let Some(head) = self.heads.get_mut(&lane) else { return };
+        let before = head.size();
+        match value {
+            Some(value) => head.put(within, value, head.rows.max(ROWS_GROWN_MAX)),
+            None => head.remove(within),
         }
-        if head.rows.is_empty() {
-            self.heads.remove(&(queue, turn.lane));
+        self.bytes = self.bytes + head.size() - before;
+        if head.rows == 0 {
+            self.bytes -= head.size();
+            self.heads.remove(&lane);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use wayleave_core::frontier::row::Details;
-    use wayleave_core::ids::HostId;
-    use wayleave_core::time::Time;
-
-    use super::*;
-
-    const QUEUE: QueueId = QueueId { host: HostId(1), no: 0 };
-
-    fn found(due: u64) -> Found {
-        let turn = Turn { lane: 4, due: Time(due) };
-        let row = DueRow { created: Time(1), whole: None, details: Details::default() };
-        Found { turn, key: UrlKey((*b"k").into()), row }
-    }
-
-    fn scan(limit: usize) -> LaneScan {
-        LaneScan { queue: QUEUE, lane: 4, from: (Time(0), [].into()), limit }
-    }
-
-    fn put(due: u64) -> Write {
-        let Found { turn, key, row } = found(due);
-        Write::Due(QUEUE, turn, key, Some(row))
-    }
-
-    fn remove(due: u64) -> Write {
-        let Found { turn, key, .. } = found(due);
-        Write::Due(QUEUE, turn, key, None)
-    }
-
-    fn dues(heads: &Heads, limit: usize) -> Option<Vec<u64>> {
-        heads.get(&scan(limit)).map(|rows| rows.iter().map(|f| f.turn.due.0).collect())
-    }
-
-    #[test]
-    fn a_head_stays_the_first_rows_of_its_lane() {
-        let mut heads = Heads::new(100);
-        heads.fill(&scan(3), &[found(10), found(20), found(30)], 3);
-        assert_eq!(dues(&heads, 4), None, "there may be more in the store");
-        heads.follow(&[put(15), put(40), remove(10)]);
-        assert_eq!(dues(&heads, 3), Some(vec![15, 20, 30]), "a row past the head stays in the store");
-        heads.follow(&[remove(15), remove(20), remove(30)]);
-        assert_eq!(dues(&heads, 1), None);
-    }
-
-    #[test]
-    fn a_whole_lane_answers_every_scan() {
-        let mut heads = Heads::new(100);
-        heads.fill(&scan(9), &[found(10)], 9);
-        heads.follow(&[put(50)]);
-        assert_eq!(dues(&heads, 9), Some(vec![10, 50]));
-    }
-}
+#[path = "heads_tests.rs"]
+mod tests;

@@ -97,10 +97,10 @@ impl Owner {
             self.state.adopt(host, alias, now, writes);
         }
         // A host that has been here before was served elsewhere since: what is remembered of its queues is out of date.
-        self.heads = crate::heads::Heads::new(self.config.head_rows_max);
+        self.heads = crate::heads::Heads::new(self.config.share(self.config.head_bytes_max));
         self.recent = crate::recent::Recent::new(self.config.recent_rows_max);
         // URLs may have been added to these hosts elsewhere: the filter must read them before it may say "new".
-        self.filter = crate::filter::Filter::new(self.config.filter_bytes_max / usize::from(self.config.shards.max(1)));
+        self.filter = crate::filter::Filter::new(self.config.share(self.config.filter_bytes_max));
     }
 
     /// The holds of some hosts. Holds lie by their end, so all of the shard's are looked at; moves are rare.

@@ -214,9 +214,9 @@ impl Owner {
             config: post.config.clone(),
             pulse: post.pulse.clone(),
             router: post.router.clone(),
-            heads: Heads::new(post.config.head_rows_max),
+            heads: Heads::new(post.config.share(post.config.head_bytes_max)),
             recent: Recent::new(post.config.recent_rows_max),
-            filter: Filter::new(post.config.filter_bytes_max / usize::from(post.config.shards.max(1))),
+            filter: Filter::new(post.config.share(post.config.filter_bytes_max)),
             state,
             jobs,
             cycle: Cycle::default(),
@@ -339,9 +339,10 @@ impl Owner {
         if writes.is_empty() && changes.is_empty() {
             return None;
         }
-        self.heads.follow(&writes);
         self.recent.follow(&writes);
         let mut rows: Vec<_> = writes.iter().map(|write| rows::encode(self.shard, write)).collect();
+        self.heads.begin(&changes.begun);
+        self.heads.follow(&writes, &rows);
         self.seq += 1;
         rows.extend(self.log.add(self.seq, &changes, &self.state));
         Some(self.batch(rows))

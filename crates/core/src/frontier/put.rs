@@ -181,7 +181,9 @@ impl State {
     ) {
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
-        self.queue_mut(host, at).enqueue(turn, &key.0);
+        if self.queue_mut(host, at).enqueue(turn, &key.0) {
+            self.changed.begun.push((id, turn.lane));
+        }
         self.shift(host, at, None, Some(UrlState::Queued));
         self.recount_active(host, at, was_active);
         let url = UrlRow { created: row.created, whole: row.whole.clone(), place: Place::Queued(turn) };

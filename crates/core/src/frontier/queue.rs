@@ -62,14 +62,15 @@ impl QueueRow {
         self.lanes.iter().map(|lane| lane.head).min().unwrap_or(Time::NEVER)
     }
 
-    /// Notes a row that is put into the queue.
-    pub(super) fn enqueue(&mut self, turn: Turn, key: &[u8]) {
+    /// Notes a row that is put into the queue, and tells whether its lane was empty.
+    pub(super) fn enqueue(&mut self, turn: Turn, key: &[u8]) -> bool {
         let lane = self.lane_mut(turn.lane);
         lane.count += 1;
         lane.head = lane.head.min(turn.due);
         if (turn.due, key) < (lane.from.0, &*lane.from.1) {
             lane.from = (turn.due, key.into());
         }
+        lane.count == 1
     }
 
     /// Notes a row that is taken out of the middle of the queue. The head stays a lower bound.

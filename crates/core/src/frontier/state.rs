@@ -87,6 +87,7 @@ pub(super) struct Changed {
     pub hosts: Vec<Ix>,
     pub aliases: Vec<Ix>,
     pub others: Vec<HotRow>,
+    pub begun: Vec<(QueueId, u8)>,
 }
 
 /// What changed of the hot rows, to be kept by the store.
@@ -96,6 +97,8 @@ pub struct Changes {
     pub rows: Vec<HotRow>,
     /// Hosts that changed.
     hosts: Vec<Ix>,
+    /// Lanes of queues that were empty and got a first row.
+    pub begun: Vec<(QueueId, u8)>,
 }
 
 impl Changes {
@@ -390,7 +393,7 @@ impl State {
         }
         let mut hosts = changed.hosts;
         hosts.retain(|ix| self.hosts.find(*ix).is_some() && std::mem::take(&mut self.hosts[*ix].dirty));
-        Changes { rows, hosts }
+        Changes { rows, hosts, begun: changed.begun }
     }
 
     /// The rows of the hosts that changed, as they are now.

@@ -45,6 +45,22 @@ fn prefix_with_room(queue: QueueId, room: usize) -> Key {
     key
 }
 
+/// What of a key tells the rows of one lane apart: due time and URL. Bytes sort as the rows do.
+#[must_use]
+pub fn within_lane(key: &[u8]) -> &[u8] {
+    key.get(keys::PREFIX_BYTES + 9 + 1..).unwrap_or_default()
+}
+
+/// The URL that such a part of a key names, with its turn.
+///
+/// # Errors
+/// If it is not such a part.
+pub fn parse_within_lane(lane: u8, within: &[u8]) -> Result<(Turn, UrlKey), Damaged> {
+    let mut parts = keys::Parts(within);
+    let turn = Turn { lane, due: Time(parts.number::<6>()?) };
+    Ok((turn, UrlKey(parts.rest().into())))
+}
+
 /// The URL that a key names, with its turn.
 ///
 /// # Errors

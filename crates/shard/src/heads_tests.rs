@@ -1,0 +1,149 @@
+//! A head is exactly the first rows of its lane, whatever happens to it, or it is not there.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use wayleave_core::frontier::row::{Details, DueRow, Turn};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::{HostId, ShardId};
+use wayleave_core::time::Time;
+use wayleave_engine::rows;
+
+use super::*;
+
+const QUEUE: QueueId = QueueId { host: HostId(1), no: 0 };
+const ROOM: usize = 64 * 1024;
+
+fn write(due: u64, row: Option<DueRow>) -> Write {
+    Write::Due(QUEUE, Turn { lane: 4, due: Time(due) }, UrlKey((*b"k").into()), row)
+}
+
+fn row(whole: usize) -> DueRow {
+    let whole = (whole > 0).then(|| "x".repeat(whole).into());
+    DueRow { created: Time(1), whole, details: Details::default() }
+}
+
+fn put(due: u64) -> Write {
+    write(due, Some(row(0)))
+}
+
+fn remove(due: u64) -> Write {
+    write(due, None)
+}
+
+fn scan(limit: usize) -> LaneScan {
+    LaneScan { queue: QUEUE, lane: 4, from: (Time(0), [].into()), limit }
+}
+
+fn encode(writes: &[Write]) -> Vec<Encoded> {
+    writes.iter().map(|write| rows::encode(ShardId(0), write)).collect()
+}
+
+fn follow(heads: &mut Heads, writes: &[Write]) {
+    heads.follow(writes, &encode(writes));
+}
+
+/// What the store would answer to a scan for so many rows.
+fn stored(dues: &[u64]) -> Vec<Row> {
+    let writes: Vec<Write> = dues.iter().map(|due| put(*due)).collect();
+    encode(&writes).into_iter().map(|write| Row { key: write.key, value: write.value.unwrap() }).collect()
+}
+
+fn dues(heads: &Heads, limit: usize) -> Option<Vec<u64>> {
+    heads.get(&scan(limit)).map(|rows| rows.iter().map(|found| found.turn.due.0).collect())
+}
+
+#[test]
+fn a_head_stays_the_first_rows_of_its_lane() {
+    let mut heads = Heads::new(ROOM);
+    heads.fill(&scan(3), &stored(&[10, 20, 30]), 3);
+    assert_eq!(dues(&heads, 4), None, "there may be more in the store");
+    follow(&mut heads, &[put(15), put(40), remove(10)]);
+    assert_eq!(dues(&heads, 3), Some(vec![15, 20, 30]), "a row past the head stays in the store");
+    follow(&mut heads, &[remove(15), remove(20), remove(30)]);
+    assert_eq!(dues(&heads, 1), None);
+    assert_eq!(heads.bytes, 0);
+}
+
+#[test]
+fn a_whole_lane_answers_every_scan() {
+    let mut heads = Heads::new(ROOM);
+    heads.fill(&scan(9), &stored(&[10]), 9);
+    follow(&mut heads, &[put(50)]);
+    assert_eq!(dues(&heads, 9), Some(vec![10, 50]));
+}
+
+#[test]
+fn a_lane_that_was_empty_has_a_head_from_its_first_row_on() {
+    let mut heads = Heads::new(ROOM);
+    heads.begin(&[(QUEUE, 4)]);
+    let rows: Vec<Write> = (1..=ROWS_GROWN_MAX as u64).map(put).collect();
+    follow(&mut heads, &rows);
+    assert_eq!(dues(&heads, 99).map(|dues| dues.len()), Some(ROWS_GROWN_MAX as usize), "these are all");
+    follow(&mut heads, &[put(100)]);
+    assert_eq!(dues(&heads, 99), None, "one is in the store alone");
+    assert_eq!(dues(&heads, 2), Some(vec![1, 2]));
+}
+
+#[test]
+fn a_lane_that_became_empty_on_the_way_is_not_taken_for_whole() {
+    let mut heads = Heads::new(ROOM);
+    // There was a row 5 that nobody remembered; it went, and another came, in one commit.
+    heads.begin(&[(QUEUE, 4)]);
+    follow(&mut heads, &[remove(5), put(9)]);
+    assert_eq!(dues(&heads, 1), None);
+}
+
+#[test]
+fn a_full_memory_lets_some_go_for_those_who_come() {
+    let mut heads = Heads::new(10 * (OVERHEAD + STEP));
+    let lane = |no: u32| (QueueId { no, ..QUEUE }, 4);
+    for no in 0..20 {
+        heads.begin(&[lane(no)]);
+        let write = [Write::Due(lane(no).0, Turn { lane: 4, due: Time(1) }, UrlKey((*b"k").into()), Some(row(0)))];
+        follow(&mut heads, &write);
+    }
+    for no in 20..40 {
+        heads.fill(&LaneScan { queue: lane(no).0, ..scan(3) }, &stored(&[1, 2, 3]), 3);
+        assert!(heads.heads.contains_key(&lane(no)), "who was visited last is remembered");
+    }
+    let bytes: usize = heads.heads.values().map(Head::size).sum();
+    assert_eq!(heads.bytes, bytes);
+    assert!((5..=10).contains(&heads.heads.len()), "{} heads", heads.heads.len());
+}
+
+proptest! {
+    /// Against a lane of which all rows are known: a head never tells anything else.
+    #[test]
+    fn a_head_tells_what_the_store_would(
+        steps in prop::collection::vec((0u8..4, 0u64..40, prop::sample::select(vec![0, 3, 900, 70_000]), 1usize..20), 1..120),
+    ) {
+        let (mut heads, mut lane) = (Heads::new(ROOM), BTreeMap::<u64, DueRow>::new());
+        for (step, due, long, limit) in steps {
+            match step {
+                0 | 1 => {
+                    lane.insert(due, row(long));
+                    if lane.len() == 1 {
+                        heads.begin(&[(QUEUE, 4)]);
+                    }
+                    follow(&mut heads, &[write(due, Some(row(long)))]);
+                }
+                2 if lane.remove(&due).is_some() => follow(&mut heads, &[remove(due)]),
+                2 => {}
+                _ => {
+                    let writes: Vec<Write> = lane.iter().take(limit).map(|(due, row)| write(*due, Some(row.clone()))).collect();
+                    let told: Vec<Row> =
+                        encode(&writes).into_iter().map(|w| Row { key: w.key, value: w.value.unwrap() }).collect();
+                    heads.fill(&scan(limit), &told, limit);
+                }
+            }
+            for limit in [1, 5, 30] {
+                if let Some(found) = heads.get(&scan(limit)) {
+                    let found: Vec<(u64, DueRow)> = found.into_iter().map(|f| (f.turn.due.0, f.row)).collect();
+                    let wanted: Vec<_> = lane.iter().take(limit).map(|(due, row)| (*due, row.clone())).collect();
+                    prop_assert_eq!(found, wanted);
+                }
+            }
+        }
+    }
+}
