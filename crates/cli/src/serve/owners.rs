@@ -53,7 +53,9 @@ impl Owners {
 }
 
 fn start_one() -> anyhow::Result<(Handle, Thread)> {
-    let runtime = Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
+    // Owners are busy for a whole turn. Who is woken from another thread, by a message or a sync, must not wait for many.
+    let runtime = Builder::new_current_thread().enable_all().global_queue_interval(1).build();
+    let runtime = runtime.context("cannot start threads")?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel::<()>();
     let run = move || {
