@@ -8,7 +8,7 @@ use wayleave_core::names::{self, HostName};
 use wayleave_core::settings::PaceChanges;
 
 use crate::bad_value::{BadValue, at_most};
-use crate::hosts::State;
+use crate::hosts::{LiveVisit, State};
 use crate::pace::{self, Pace};
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
@@ -105,6 +105,9 @@ pub struct Group {
     pub reason: String,
     /// When it may be visited next, if time alone decides.
     pub ready_at: Option<Timestamp>,
+    /// The visits that go on now, whatever its state: a pause or a block ends none.
+    #[serde(default)]
+    pub visits: Vec<LiveVisit>,
     /// Its URLs, over all hosts and crawls.
     pub counts: Counts,
     /// Time between two visits, if it is set here.
@@ -138,6 +141,7 @@ impl From<view::GroupView> for Group {
             state: view.standing.state.into(),
             reason: view.standing.reason,
             ready_at: view.standing.ready_at.map(Timestamp),
+            visits: view.visits.into_iter().map(LiveVisit::from).collect(),
             counts: view.counts.into(),
             delay_ms: view.settings.delay.map(|ms| ms.0),
             delay_factor: pace::factor(&view.settings),

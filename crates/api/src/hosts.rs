@@ -132,6 +132,24 @@ impl TryFrom<&SetHostRequest> for PaceChanges {
     }
 }
 
+/// A visit that goes on now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LiveVisit {
+    /// The host that is visited.
+    pub host: String,
+    /// Who visits it.
+    pub holder: String,
+    /// When its lease ends, unless it is released or renewed before.
+    pub expires_at: Timestamp,
+}
+
+impl From<view::LiveVisit> for LiveVisit {
+    fn from(visit: view::LiveVisit) -> Self {
+        let view::LiveVisit { host, holder, expires_at } = visit;
+        Self { host: host.to_string(), holder: holder.to_string(), expires_at: Timestamp(expires_at) }
+    }
+}
+
 /// The queue of one crawl at one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HostQueue {
@@ -169,6 +187,9 @@ pub struct Host {
     pub reason: String,
     /// When it may be visited next, if time alone decides.
     pub ready_at: Option<Timestamp>,
+    /// The visits to its group that go on now, whatever its state: a pause or a block ends none.
+    #[serde(default)]
+    pub visits: Vec<LiveVisit>,
     /// Its URLs, over all crawls.
     pub counts: Counts,
     /// Its queues, one for each crawl.
@@ -203,6 +224,7 @@ impl From<view::HostView> for Host {
             state: view.standing.state.into(),
             reason: view.standing.reason,
             ready_at: view.standing.ready_at.map(Timestamp),
+            visits: view.visits.into_iter().map(LiveVisit::from).collect(),
             counts: view.counts.into(),
             crawls: view.queues.into_iter().map(HostQueue::from).collect(),
             delay_ms: view.settings.delay.map(|ms| ms.0),
@@ -273,6 +295,7 @@ mod tests {
             group: "big".into(),
             aliased: true,
             standing: view::Standing { state: view::State::Waiting, reason: "delay".into(), ready_at: Some(Time(5)) },
+            visits: vec![view::LiveVisit { host: "b.example".into(), holder: "w".into(), expires_at: Time(6) }],
             counts: view::Counts { queued: 1, reserved: 2, fetched: 3, gone: 4, failed: 5 },
             queues: vec![],
             settings: PaceSettings { delay: Some(Millis(7)), factor_milli: Some(1), ..PaceSettings::default() },
@@ -284,6 +307,7 @@ mod tests {
         let want = serde_json::json!({
             "host": "a.example", "group": "big", "state": "waiting", "reason": "delay",
             "ready_at": "1970-01-01T00:00:00.005Z",
+            "visits": [{"host": "b.example", "holder": "w", "expires_at": "1970-01-01T00:00:00.006Z"}],
             "counts": {"queued": 1, "reserved": 2, "fetched": 3, "gone": 4, "failed": 5}, "crawls": [],
             "delay_ms": 7, "delay_factor": 0.001, "delay_ms_min": null, "delay_ms_max": null, "blocked_until": null,
             "paused": false, "limit": null, "delay_in_force_ms": 9, "last_visit_at": null, "queued_at": null,

@@ -65,6 +65,30 @@ async fn a_host_belongs_to_one_alias_until_that_lets_it_go() {
 }
 
 #[tokio::test]
+async fn a_pause_or_a_block_does_not_hide_a_visit_that_goes_on() {
+    let door = Door::new();
+    door.put("/v1/groups/big", json!({"hosts": ["a.example", "b.example"]})).await.ok();
+    door.seed("DEFAULT", &["http://a.example/"]).await;
+    let held = door.reserve_one(json!({"holder": "w-7"})).await;
+    let visit = json!([{"host": "a.example", "holder": "w-7", "expires_at": held["expires_at"]}]);
+    for (path, changes, state) in [
+        ("/v1/hosts/a.example", json!({}), "busy"),
+        ("/v1/hosts/b.example", json!({"blocked_until": "2099-01-01T00:00:00Z"}), "blocked"),
+        ("/v1/hosts/a.example", json!({"paused": true}), "paused"),
+        ("/v1/groups/big", json!({"paused": true}), "paused"),
+    ] {
+        let told = door.patch(path, changes).await.ok();
+        assert_eq!((&told["state"], &told["visits"]), (&json!(state), &visit), "{path}: {told}");
+        let reason = told["reason"].as_str().unwrap();
+        assert!(reason.contains("'w-7' is") && reason.contains("visiting host 'a.example'"), "{path}: {reason}");
+    }
+    door.release_all(&held, "fetched").await;
+    let told = door.get("/v1/hosts/a.example").await.ok();
+    assert_eq!((&told["state"], &told["visits"]), (&json!("paused"), &json!([])), "{told}");
+    assert!(!told["reason"].as_str().unwrap().contains("w-7"), "{told}");
+}
+
+#[tokio::test]
 async fn what_is_held_is_not_handed_out_and_says_why() {
     let door = Door::new();
     door.seed("DEFAULT", &["http://a.example/", "http://b.example/", "http://c.example/"]).await;

@@ -2,7 +2,7 @@
 
 use wayleave_api::groups::{Group, SetGroupRequest};
 
-use super::hosts::{ListHostsArgs, word};
+use super::hosts::{ListHostsArgs, live, word};
 use super::pace::{Clear, PaceArgs, patch};
 use crate::output::{self, Table, or_dash, span, when};
 use crate::remote::Remote;
@@ -108,6 +108,7 @@ fn show(remote: &Remote, group: &Group) -> anyhow::Result<()> {
     table.row(["hosts".into(), group.hosts.join(" ")]);
     table.row(["state".into(), format!("{}: {}", word(group.state), group.reason)]);
     table.row(["ready".into(), when(group.ready_at, now)]);
+    group.visits.iter().for_each(|visit| table.row(live(visit, now)));
     table.row(["urls".into(), output::counts(&group.counts)]);
     table.row(["delay in force".into(), span(group.delay_in_force_ms)]);
     table.row(["delay set".into(), or_dash(group.delay_ms.map(span))]);

@@ -1,7 +1,7 @@
 //! `hosts`: list, show, set.
 
 use wayleave_api::Timestamp;
-use wayleave_api::hosts::{Host, ListHostsQuery, SetHostRequest, State};
+use wayleave_api::hosts::{Host, ListHostsQuery, LiveVisit, SetHostRequest, State};
 
 use super::ListArgs;
 use super::pace::{Clear, PaceArgs, patch};
@@ -141,6 +141,12 @@ fn request(args: &SetArgs) -> SetHostRequest {
     }
 }
 
+/// A visit that goes on, as a row of a table.
+pub(super) fn live(visit: &LiveVisit, now: Timestamp) -> [String; 2] {
+    let LiveVisit { host, holder, expires_at } = visit;
+    ["visited now".into(), format!("{host} by {holder}, ends {} at the latest", when(Some(*expires_at), now))]
+}
+
 async fn list(remote: &Remote, args: &ListHostsArgs) -> anyhow::Result<()> {
     let hosts = args.page.collect(remote.client.all_hosts(args.query())).await?;
     let now = output::now();
@@ -176,6 +182,7 @@ fn show(remote: &Remote, host: &Host) -> anyhow::Result<()> {
     table.row(["group".into(), host.group.clone()]);
     table.row(["state".into(), format!("{}: {}", word(host.state), host.reason)]);
     table.row(["ready".into(), when(host.ready_at, now)]);
+    host.visits.iter().for_each(|visit| table.row(live(visit, now)));
     table.row(["urls".into(), output::counts(&host.counts)]);
     table.row(["delay in force".into(), span(host.delay_in_force_ms)]);
     table.row(["delay set".into(), or_dash(host.delay_ms.map(span))]);

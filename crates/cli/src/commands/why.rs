@@ -1,7 +1,7 @@
 //! `why`: what a host or group waits for, in sentences.
 
 use wayleave_api::groups::Group;
-use wayleave_api::hosts::{Host, State};
+use wayleave_api::hosts::{Host, LiveVisit, State};
 use wayleave_api::{Code, Timestamp};
 
 use crate::output::{self, counts, relative, span};
@@ -64,6 +64,19 @@ fn standing(name: &str, state: State, reason: &str, ready_at: Option<Timestamp>,
     format!("{name} {verb}: {reason}.{change}")
 }
 
+/// The visits that go on, one a line, unless the standing has told all of them.
+fn live(state: State, visits: &[LiveVisit], now: Timestamp) -> Vec<String> {
+    if state == State::Busy && visits.len() == 1 {
+        return Vec::new();
+    }
+    let line = |visit: &LiveVisit| {
+        let LiveVisit { host, holder, expires_at } = visit;
+        let end = relative(*expires_at, now);
+        format!("'{holder}' is visiting {host} now; its lease ends {end} at the latest (at {expires_at}).")
+    };
+    visits.iter().map(line).collect()
+}
+
 fn visits(delay_ms: u64, last_visit_at: Option<Timestamp>, now: Timestamp) -> String {
     let last = last_visit_at.map_or_else(
         || "it was never visited".to_owned(),
@@ -80,6 +93,7 @@ fn visits(delay_ms: u64, last_visit_at: Option<Timestamp>, now: Timestamp) -> St
 
 fn explain_host(host: &Host, group: Option<&Group>, now: Timestamp) -> String {
     let mut lines = vec![standing(&host.host, host.state, &host.reason, host.ready_at, now)];
+    lines.extend(live(host.state, &host.visits, now));
     if host.group != host.host {
         let others = group.map_or(0, |group| group.hosts.len().saturating_sub(1));
         let others = if others == 1 { "one other host".to_owned() } else { format!("{others} other hosts") };
@@ -95,12 +109,14 @@ fn explain_host(host: &Host, group: Option<&Group>, now: Timestamp) -> String {
 }
 
 fn explain_group(group: &Group, now: Timestamp) -> String {
-    let lines = [
-        standing(&format!("group {}", group.group), group.state, &group.reason, group.ready_at, now),
+    let name = format!("group {}", group.group);
+    let mut lines = vec![standing(&name, group.state, &group.reason, group.ready_at, now)];
+    lines.extend(live(group.state, &group.visits, now));
+    lines.extend([
         format!("Its hosts: {}.", group.hosts.join(", ")),
         visits(group.delay_in_force_ms, group.last_visit_at, now),
         format!("Its URLs: {}.", counts(&group.counts)),
-    ];
+    ]);
     lines.join("\n")
 }
 
@@ -121,6 +137,22 @@ mod tests {
         );
         assert_eq!(standing("a", State::Ready, "r", Some(NOW), NOW), "a may be visited now: r.");
         assert!(standing("a", State::Paused, "r", None, NOW).contains("Time alone will not change that"));
+    }
+
+    #[test]
+    fn a_live_visit_is_told_beside_a_state_that_hides_it() {
+        let visit = |holder: &str| LiveVisit {
+            host: "a.example".to_owned(),
+            holder: holder.to_owned(),
+            expires_at: Timestamp(Time(1_003_000)),
+        };
+        let one = [visit("w")];
+        assert_eq!(
+            live(State::Blocked, &one, NOW),
+            ["'w' is visiting a.example now; its lease ends in 3 s at the latest (at 1970-01-01T00:16:43.000Z)."]
+        );
+        assert!(live(State::Busy, &one, NOW).is_empty(), "the reason of that state has told it");
+        assert_eq!(live(State::Busy, &[visit("w"), visit("x")], NOW).len(), 2);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Explain: for any host or group its state, the reason, and when that will change.
 
+use super::row::LeaseRow;
 use super::slab::Ix;
 use super::state::{Host, State};
 use super::view::State as Is;
-use super::view::{Counts, CrawlView, GroupView, HostView, QueueView, ReservationView, Standing, Stats};
+use super::view::{Counts, CrawlView, GroupView, HostView, LiveVisit, QueueView, ReservationView, Standing, Stats};
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
@@ -12,8 +13,31 @@ impl State {
     fn standing(&self, group: Ix, host: Option<&Host>, now: Time) -> Standing {
         self.paused(group, host)
             .or_else(|| self.blocked(group, host, now))
+            .map(|standing| self.with_visit(group, standing))
             .or_else(|| self.busy(group))
             .unwrap_or_else(|| self.waiting(group, host, now))
+    }
+
+    /// A pause or a block hides no visit that was under way when it came: whoever stopped the visits wants to know of it.
+    fn with_visit(&self, group: Ix, mut standing: Standing) -> Standing {
+        if let Some(visit) = self.visits(group).first() {
+            let LiveVisit { host, holder, .. } = visit;
+            standing.reason = format!("{}; meanwhile '{holder}' is still visiting host '{host}'", standing.reason);
+        }
+        standing
+    }
+
+    /// The visits to a group that go on, the one that ends first in front.
+    fn visits(&self, group: Ix) -> Vec<LiveVisit> {
+        let leases = self.groups[group].leases.iter().filter_map(|token| self.leases.get(token));
+        let mut leases: Vec<&LeaseRow> = leases.collect();
+        leases.sort_unstable_by_key(|lease| (lease.expires_at, lease.token));
+        let name = |lease: &LeaseRow| self.host_by_id.get(&lease.host).map(|ix| self.hosts[*ix].name.clone());
+        let visit = |lease: &LeaseRow| {
+            let (host, holder) = (name(lease).unwrap_or_default(), lease.holder.clone());
+            LiveVisit { host, holder, expires_at: lease.expires_at }
+        };
+        leases.into_iter().map(visit).collect()
     }
 
     fn paused(&self, ix: Ix, host: Option<&Host>) -> Option<Standing> {
@@ -65,11 +89,9 @@ impl State {
         if !self.is_busy(ix) {
             return None;
         }
-        let leases = self.groups[ix].leases.iter().filter_map(|t| self.leases.get(t));
-        let lease = leases.min_by_key(|l| (l.expires_at, l.token))?;
-        let visited = self.host_by_id.get(&lease.host).map(|h| self.hosts[*h].name.clone()).unwrap_or_default();
-        let reason = format!("'{}' is visiting host '{visited}'; the lease ends at the latest then", lease.holder);
-        Some(Standing { state: Is::Busy, reason, ready_at: Some(lease.expires_at) })
+        let LiveVisit { host, holder, expires_at } = self.visits(ix).into_iter().next()?;
+        let reason = format!("'{holder}' is visiting host '{host}'; the lease ends at the latest then");
+        Some(Standing { state: Is::Busy, reason, ready_at: Some(expires_at) })
     }
 
     fn waiting(&self, ix: Ix, host: Option<&Host>, now: Time) -> Standing {
@@ -152,6 +174,7 @@ impl State {
             group: self.group_name(host.group),
             aliased: self.groups[host.group].alias().is_some(),
             standing: self.standing(host.group, Some(host), now),
+            visits: self.visits(host.group),
             counts,
             queues,
             settings: host.settings.as_deref().copied().unwrap_or_default(),
@@ -186,6 +209,7 @@ impl State {
             aliased: group.alias().is_some(),
             hosts,
             standing: self.standing(ix, None, now),
+            visits: self.visits(ix),
             counts,
             settings: group.settings.as_deref().copied().or(own).unwrap_or_default(),
             delay: self.delay(ix),
@@ -225,7 +249,7 @@ impl State {
     /// Live reservations, by token.
     #[must_use]
     pub fn reservation_views(&self) -> Vec<ReservationView> {
-        let view = |lease: &super::row::LeaseRow| {
+        let view = |lease: &LeaseRow| {
             let host = *self.host_by_id.get(&lease.host)?;
             Some(ReservationView {
                 token: lease.token,

@@ -105,6 +105,17 @@ pub struct Standing {
     pub ready_at: Option<Time>,
 }
 
+/// A visit that goes on now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveVisit {
+    /// The host that is visited.
+    pub host: HostName,
+    /// Who visits it.
+    pub holder: Arc<str>,
+    /// When its lease ends, unless it is released or renewed before.
+    pub expires_at: Time,
+}
+
 /// The queue of one crawl at one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueView {
@@ -129,6 +140,8 @@ pub struct HostView {
     pub aliased: bool,
     /// How it stands.
     pub standing: Standing,
+    /// The visits to its group that go on now, whatever its state.
+    pub visits: Vec<LiveVisit>,
     /// Its URLs.
     pub counts: Counts,
     /// Its queues.
@@ -173,6 +186,8 @@ pub struct GroupView {
     pub hosts: Vec<HostName>,
     /// How it stands.
     pub standing: Standing,
+    /// The visits that go on now, whatever its state.
+    pub visits: Vec<LiveVisit>,
     /// Its URLs.
     pub counts: Counts,
     /// What is set on it.
