@@ -29,7 +29,7 @@ Start here:
   wayleave why example.com              see what a host waits for
 
 Exit codes: 0 done, 1 error, 2 wrong usage or settings, 3 not found or nothing ready, 4 refused or in conflict,
-5 the server cannot be reached or cannot answer now.";
+5 the server cannot be reached or cannot answer now, 6 some of what was given was rejected and all the rest stored.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

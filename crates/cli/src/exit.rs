@@ -17,6 +17,9 @@ pub const REFUSED: u8 = 4;
 /// The server cannot be reached, or cannot answer now.
 pub const UNAVAILABLE: u8 = 5;
 
+/// Some of what was given was rejected for good; all the rest is stored.
+pub const PARTLY: u8 = 6;
+
 /// Arguments or settings that clap cannot check.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -30,6 +33,20 @@ pub struct Ended {
     pub code: u8,
     /// What to say on stderr.
     pub message: String,
+}
+
+impl Ended {
+    /// The end of a command that was given many `things`, of which so many were taken and so many rejected: what is stored
+    /// stays, but a script must not take it for all. `look` says where the rejected ones are told.
+    pub fn after(things: &str, taken: u64, rejected: u64, look: &str) -> anyhow::Result<()> {
+        let (code, rest) = match (taken, rejected) {
+            (_, 0) => return Ok(()),
+            (0, _) => (REFUSED, "nothing is stored"),
+            _ => (PARTLY, "all the rest is stored"),
+        };
+        let (all, were) = (taken + rejected, if rejected == 1 { "was" } else { "were" });
+        Err(Self { code, message: format!("{rejected} of {all} {things} {were} rejected, {rest}; {look}") }.into())
+    }
 }
 
 /// Says what went wrong and with which code to end.
@@ -123,6 +140,18 @@ mod tests {
         }
         assert_eq!(code_of(&anyhow::anyhow!("anything")), ERROR);
         assert_eq!(code_of(&Usage("x".into()).into()), USAGE);
+    }
+
+    #[test]
+    fn what_was_rejected_in_part_is_told_from_what_was_rejected_as_a_whole() {
+        let told = |error: anyhow::Error| (code_of(&error), describe(&error));
+        let end = |taken, rejected| Ended::after("URLs", taken, rejected, "see above").map_err(told);
+        assert_eq!(end(3, 0), Ok(()));
+        assert_eq!(end(0, 0), Ok(()));
+        let nothing = "2 of 2 URLs were rejected, nothing is stored; see above";
+        assert_eq!(end(0, 2), Err((REFUSED, nothing.to_owned())));
+        let partly = "1 of 4 URLs was rejected, all the rest is stored; see above";
+        assert_eq!(end(3, 1), Err((PARTLY, partly.to_owned())));
     }
 
     #[test]

@@ -95,10 +95,21 @@ fn seeds_are_counted_and_the_reasons_of_rejected_ones_are_shown_with_their_lines
     let seeded = server.run(&["seed", file.to_str().unwrap(), sitemap.to_str().unwrap(), "--depth", "1"]);
     assert_eq!(seeded.out, "2 added, 1 known, 1 rejected, 0 failed\n", "{}", seeded.err);
     assert!(seeded.err.contains("urls.txt, line 4: nonsense"), "{}", seeded.err);
-    assert_eq!(seeded.code, 0);
+    assert_eq!(seeded.code, 6, "taken in part: {}", seeded.err);
+    assert!(
+        seeded.err.contains("error: 1 of 4 URLs was rejected, all the rest is stored; their lines"),
+        "{}",
+        seeded.err
+    );
     let found = server.run(&["urls", "lookup", "http://b.example/&", "--json"]).json().remove(0);
     assert_eq!(found["depth"], 1);
     assert_eq!(server.run_with(&["seed"], "nonsense\n").code, 4);
+    let few = server.run_with(&["seed", "--reasons", "1"], "a\nb\nhttp://c.example/\n");
+    assert_eq!((few.code, few.out.as_str()), (6, "1 added, 0 known, 2 rejected, 0 failed\n"));
+    assert!(few.err.contains("--reasons 2"), "{}", few.err);
+    let put = server.run(&["put", "http://d.example/", "nonsense"]);
+    assert_eq!(put.code, 6, "{}", put.err);
+    assert!(put.err.contains("1 of 2 URLs was rejected, all the rest is stored; the table"), "{}", put.err);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_dump_of_urlfrontier_is_read_and_completed_urls_stay_completed() {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     std::fs::write(&file, format!("{text}http://bare.example/\n{{\"strange\":1}}\n")).unwrap();
     let imported = server.run(&["import", file.to_str().unwrap(), "--crawl", "bare", "--json"]);
-    assert_eq!(imported.code, 4, "{}", imported.err);
+    assert_eq!(imported.code, 6, "{}", imported.err);
     assert!(imported.err.contains("line 5: neither a line of an export"), "{}", imported.err);
     let counts: Value = serde_json::from_str(&imported.out).unwrap();
     assert_eq!((&counts["stored"], &counts["rejected"]), (&4.into(), &1.into()));

@@ -2,9 +2,9 @@
 
 use wayleave_api::Timestamp;
 use wayleave_api::metadata::Metadata;
-use wayleave_api::urls::{AddStatus, AddUrlsRequest, UrlToAdd};
+use wayleave_api::urls::{AddCounts, AddUrlsRequest, UrlToAdd};
 
-use crate::exit::{Ended, REFUSED, UNAVAILABLE};
+use crate::exit::{Ended, UNAVAILABLE};
 use crate::output::{self, Table};
 use crate::remote::Remote;
 use crate::values;
@@ -15,7 +15,7 @@ Examples:
   wayleave put --crawl news --priority 9 --metadata source=editor https://example.com/today
   wayleave put --at 10m https://example.com/later
 
-For whole files use `wayleave seed`. Ends with 4 if a URL is rejected.";
+For whole files use `wayleave seed`. Ends with 6 if some URLs are rejected and the others taken, with 4 if all are rejected.";
 
 /// Arguments of `put`.
 #[derive(Clone, Debug, clap::Args)]
@@ -88,12 +88,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if !remote.json {
         table.print()?;
     }
-    let has = |status| answer.results.iter().flatten().any(|result| result.status == status);
-    match (has(AddStatus::Failed), has(AddStatus::Rejected)) {
-        (true, _) => {
-            Err(Ended { code: UNAVAILABLE, message: "some URLs could not be stored; try again".into() }.into())
-        }
-        (_, true) => Err(Ended { code: REFUSED, message: "some URLs were rejected".into() }.into()),
-        _ => Ok(()),
+    let AddCounts { added, known, rejected, failed } = answer.counts;
+    if failed > 0 {
+        let message = format!("{failed} URLs could not be stored; run the same command again");
+        return Err(Ended { code: UNAVAILABLE, message }.into());
     }
+    Ended::after("URLs", added + known, rejected, "the table says why")
 }

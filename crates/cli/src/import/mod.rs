@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use wayleave_api::urls::{AddCounts, AddStatus};
 use wayleave_client::{Client, ItemStatus, PutItems};
 
-use crate::exit::{ERROR, Ended, REFUSED, UNAVAILABLE};
+use crate::exit::{ERROR, Ended, UNAVAILABLE};
 use crate::input::{Input, progress};
 use crate::output;
 use crate::remote::Remote;
@@ -35,7 +35,8 @@ accept lose priority and depth too.
 
 Settings come first and limits last, so that no URL of the file is turned away by them. Importing twice is harmless, but
 a completed URL of the file completes one of the same name that is queued here.
-Ends with 4 if lines were rejected.";
+Ends with 6 if some lines were rejected and the others restored, with 4 if all were rejected; stderr has the reasons of the
+first ten: --reasons shows more.";
 
 /// Lines between the reader's thread and the connections.
 const CHANNEL: usize = 4_096;
@@ -150,13 +151,17 @@ fn finish(
     for (line, reason) in reasons.iter().take(args.reasons) {
         eprintln!("line {line}: {reason}");
     }
-    let ended = |code, message: &str| Err(Ended { code, message: message.to_owned() }.into());
+    let ended = |code, message: String| Err(Ended { code, message }.into());
     if routed.cut {
-        return ended(ERROR, "the file has a beginning but no end: it was cut off; what it has is restored");
+        return ended(ERROR, "the file has a beginning but no end: it was cut off; what it has is restored".to_owned());
     }
-    match (failed, rejected) {
-        (1.., _) => ended(UNAVAILABLE, "some URLs could not be stored; run the same command again"),
-        (_, 1..) => ended(REFUSED, "some lines were rejected"),
-        _ => Ok(()),
+    if failed > 0 {
+        return ended(UNAVAILABLE, format!("{failed} URLs could not be stored; run the same command again"));
     }
+    let look = if reasons.len() > args.reasons {
+        format!("run it again with --reasons {} to see the reason of each", reasons.len())
+    } else {
+        "their reasons are above".to_owned()
+    };
+    Ended::after("lines", stored + known + settings, rejected, &look)
 }

@@ -24,7 +24,8 @@ Examples:
 
 Files are told apart by their content. This command fetches nothing: sitemaps of an index that do not lie next to it
 are listed, for you to download. A broken connection is resumed; running the same seed twice adds nothing twice.
-Ends with 4 if no URL was taken and some were rejected.";
+Ends with 6 if some URLs were rejected and the others taken, with 4 if all were rejected; stderr has the reasons, with
+file and line, of the first ten: --reasons shows more.";
 
 /// URLs between the reader's thread and the connection.
 const CHANNEL: usize = 4_096;
@@ -53,7 +54,7 @@ pub struct Args {
 /// Reads and sends everything.
 ///
 /// # Errors
-/// If an input cannot be read, the server refuses or does not answer, or no URL was taken.
+/// If an input cannot be read, the server refuses or does not answer, or a URL was rejected.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::new(path)).collect();
     if inputs.is_empty() {

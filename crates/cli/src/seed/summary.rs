@@ -4,7 +4,7 @@ use indicatif::ProgressBar;
 use wayleave_api::urls::{AddCounts, AddResult, AddStatus};
 
 use super::source::Origin;
-use crate::exit::{Ended, REFUSED, UNAVAILABLE};
+use crate::exit::{Ended, UNAVAILABLE};
 use crate::output;
 use crate::remote::Remote;
 
@@ -55,7 +55,7 @@ impl Summary {
         }
         let more = (rejected + failed).saturating_sub(self.reasons.len() as u64);
         if more > 0 {
-            eprintln!("and {more} more; --reasons shows more of them");
+            eprintln!("and {more} more; --reasons {} shows all of them", rejected + failed);
         }
         if self.resent > 0 {
             let resent = self.resent;
@@ -67,15 +67,18 @@ impl Summary {
     /// How the command ends.
     ///
     /// # Errors
-    /// If some URLs could not be stored, or none was taken.
+    /// If some URLs could not be stored, or were rejected.
     pub fn end(&self) -> anyhow::Result<()> {
         let AddCounts { added, known, rejected, failed } = self.counts;
-        let ended = |code, message: &str| Err(Ended { code, message: message.to_owned() }.into());
-        match (added + known, rejected, failed) {
-            (_, _, 1..) => ended(UNAVAILABLE, "some URLs could not be stored; run the same command again"),
-            (0, 1.., _) => ended(REFUSED, "no URL was taken"),
-            _ => Ok(()),
+        if failed > 0 {
+            let message = format!("{failed} URLs could not be stored; run the same command again");
+            return Err(Ended { code: UNAVAILABLE, message }.into());
         }
+        let look = match self.reasons.len() as u64 {
+            shown if shown == rejected => "their lines and reasons are above".to_owned(),
+            _ => format!("run it again with --reasons {rejected} to see the line and the reason of each"),
+        };
+        Ended::after("URLs", added + known, rejected, &look)
     }
 }
 
