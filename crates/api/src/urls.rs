@@ -324,16 +324,19 @@ pub struct Url {
     pub held_until: Option<Timestamp>,
     /// When it was first stored.
     pub created_at: Timestamp,
-    /// 0 to 9, 9 first.
-    pub priority: u8,
-    /// Links from the seed.
-    pub depth: u32,
+    /// 0 to 9, 9 first; absent once it is fetched, gone or failed: then it is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// Links from the seed; absent once it is fetched, gone or failed: then it is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
     /// Attempts that did not end in a result.
     pub attempts: u32,
     /// Its last result.
     pub last: Option<LastVisit>,
-    /// What the client keeps with it.
-    pub metadata: Metadata,
+    /// What the client keeps with it; absent once it is fetched, gone or failed: then it is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
 }
 
 impl From<view::UrlView> for Url {
@@ -355,7 +358,7 @@ impl From<view::UrlView> for Url {
             depth: view.depth,
             attempts: view.attempts,
             last: view.last.map(last),
-            metadata: (&view.metadata).into(),
+            metadata: view.metadata.as_ref().map(Metadata::from),
         }
     }
 }

@@ -100,16 +100,29 @@ fn a_view_shows_null_where_nothing_is_known() {
         due_at: Some(Time(1)),
         held_until: None,
         created_at: Time(0),
-        priority: 5,
-        depth: 0,
+        priority: Some(5),
+        depth: Some(0),
         attempts: 0,
         last: None,
-        metadata: wayleave_core::metadata::Metadata::default(),
+        metadata: Some(wayleave_core::metadata::Metadata::default()),
     };
     let want = serde_json::json!({
         "url": "http://e.com/", "host": "e.com", "crawl": "DEFAULT", "state": "queued",
         "due_at": "1970-01-01T00:00:00.001Z", "held_until": null, "created_at": "1970-01-01T00:00:00.000Z",
         "priority": 5, "depth": 0, "attempts": 0, "last": null, "metadata": {},
     });
-    assert_eq!(serde_json::to_value(Url::from(view)).unwrap(), want);
+    assert_eq!(serde_json::to_value(Url::from(view.clone())).unwrap(), want);
+    let done = view::UrlView {
+        state: view::UrlState::Gone,
+        due_at: None,
+        priority: None,
+        depth: None,
+        metadata: None,
+        ..view
+    };
+    let told = serde_json::to_value(Url::from(done)).unwrap();
+    for name in ["priority", "depth", "metadata"] {
+        assert_eq!(told.get(name), None, "what is not kept is not shown: {name}");
+    }
+    assert!(serde_json::from_value::<Url>(told).is_ok());
 }

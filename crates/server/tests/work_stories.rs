@@ -57,6 +57,9 @@ async fn a_url_is_added_reserved_fetched_and_known_for_ever() {
     let fetched = door.get(&lookup("http://a.example/x", "news")).await.ok();
     assert_eq!((&fetched["state"], &fetched["due_at"]), (&json!("fetched"), &Value::Null));
     assert_eq!(fetched["last"]["status"], 200);
+    for (name, value) in [("priority", json!(7)), ("depth", json!(2)), ("metadata", want[0]["metadata"].clone())] {
+        assert_eq!((&reserved[name], fetched.get(name)), (&value, None), "{name} is kept as long as it will be needed");
+    }
     let again = door.seed("news", &["http://a.example/x"]).await;
     assert_eq!(again["counts"]["known"], 1);
     assert_eq!(door.get("/v1/stats").await.ok()["urls"]["fetched"], 1);
@@ -133,12 +136,14 @@ async fn the_work_of_a_lost_worker_returns() {
 async fn a_page_comes_back_when_the_worker_says_so() {
     let door = Door::new();
     at_once(&door, "a.example").await;
-    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    let url = json!({"url": "http://a.example/1", "priority": 8, "depth": 3, "metadata": {"from": "seed"}});
+    door.post("/v1/urls", json!({ "urls": [url] })).await.ok();
     let first = door.reserve_one(json!({"holder": "w1"})).await;
     let later = json!({"results": [{"url": "http://a.example/1", "outcome": "fetched", "status": 200, "next_at": "2099-01-01T00:00:00+01:00"}]});
     door.post(&path(&first, "release"), later).await.ok();
     let url = door.get(&lookup("http://a.example/1", "DEFAULT")).await.ok();
     assert_eq!((&url["state"], &url["due_at"]), (&json!("queued"), &json!("2098-12-31T23:00:00.000Z")));
+    assert_eq!((&url["priority"], &url["depth"], &url["metadata"]), (&json!(8), &json!(3), &json!({"from": "seed"})));
     let host = door.get("/v1/hosts/a.example").await.ok();
     assert_eq!((&host["state"], &host["ready_at"]), (&json!("waiting"), &json!("2098-12-31T23:00:00.000Z")));
 }

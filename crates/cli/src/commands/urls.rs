@@ -29,7 +29,10 @@ const LIST_HELP: &str = "\
 Examples:
   wayleave urls list --host example.com
   wayleave urls list --state failed --all --json | jq -r .url
-  wayleave urls list --crawl news --contains /2026/";
+  wayleave urls list --crawl news --contains /2026/
+
+Priority, depth and metadata are what a visit needs: once a URL is fetched for good, gone or failed they are not kept, and
+a dash stands in their place (with --json they are absent).";
 
 /// State of a URL.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -109,7 +112,7 @@ async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {
             output::json(&url)?;
             continue;
         }
-        let [priority, depth, attempts] = [u32::from(url.priority), url.depth, url.attempts].map(|n| n.to_string());
+        let (priority, depth, attempts) = (or_dash(url.priority), or_dash(url.depth), url.attempts.to_string());
         table.row([url.url, url.crawl, word(url.state), when(url.due_at, now), priority, depth, attempts]);
     }
     if remote.json { Ok(()) } else { table.print() }
@@ -128,12 +131,12 @@ fn show(url: &Url) -> anyhow::Result<()> {
     table.row(["due".into(), when(url.due_at, now)]);
     table.row(["held until".into(), when(url.held_until, now)]);
     table.row(["stored".into(), when(Some(url.created_at), now)]);
-    table.row(["priority".into(), url.priority.to_string()]);
-    table.row(["depth".into(), url.depth.to_string()]);
+    table.row(["priority".into(), or_dash(url.priority)]);
+    table.row(["depth".into(), or_dash(url.depth)]);
     table.row(["attempts".into(), url.attempts.to_string()]);
     let last = url.last.map(|last| format!("{}, status {}", when(Some(last.at), now), or_dash(last.status)));
     table.row(["last result".into(), or_dash(last)]);
-    for (name, values) in &url.metadata.0 {
+    for (name, values) in url.metadata.iter().flat_map(|metadata| &metadata.0) {
         table.row([format!("metadata {name}"), values.join(", ")]);
     }
     table.print()

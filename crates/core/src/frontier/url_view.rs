@@ -1,5 +1,6 @@
 //! Looking at URLs: what a row says, with the names that its numbers stand for.
 
+use super::request::PRIORITY_MAX;
 use super::row::{Details, Place, UrlRow};
 use super::state::State;
 use super::url_key::UrlKey;
@@ -64,11 +65,12 @@ impl State {
             due_at: turn.map(|turn| turn.due).filter(|due| *due != Time::NEVER),
             held_until,
             created_at: row.created,
-            priority: turn.map_or(super::request::PRIORITY_DEFAULT, |t| super::request::PRIORITY_MAX - t.lane.min(9)),
-            depth: details.depth,
+            // The row of a finished URL is small: it has nothing that only a visit needs, and no default stands in for it.
+            priority: turn.map(|turn| PRIORITY_MAX - turn.lane.min(PRIORITY_MAX)),
+            depth: turn.map(|_| details.depth),
             attempts: details.attempts,
             last: details.last,
-            metadata: details.metadata,
+            metadata: turn.map(|_| details.metadata),
         })
     }
 }

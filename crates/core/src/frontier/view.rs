@@ -276,16 +276,16 @@ pub struct UrlView {
     pub held_until: Option<Time>,
     /// When it was first stored.
     pub created_at: Time,
-    /// 0 to 9.
-    pub priority: u8,
-    /// Links from the seed.
-    pub depth: u32,
+    /// 0 to 9; a finished URL does not keep it.
+    pub priority: Option<u8>,
+    /// Links from the seed; a finished URL does not keep it.
+    pub depth: Option<u32>,
     /// Attempts that did not end in a result.
     pub attempts: u32,
     /// Its last result.
     pub last: Option<LastVisit>,
-    /// What the client keeps with it.
-    pub metadata: Metadata,
+    /// What the client keeps with it; a finished URL does not keep it.
+    pub metadata: Option<Metadata>,
 }
 
 /// Which URLs to list.

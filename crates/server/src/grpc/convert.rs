@@ -83,7 +83,7 @@ pub fn stored(view: UrlView) -> UrlItem {
         UrlState::Fetched | UrlState::Gone | UrlState::Failed => 0,
     };
     let info = UrlInfo {
-        metadata: if due > 0 { values(&view.metadata) } else { BTreeMap::new() },
+        metadata: view.metadata.as_ref().map(values).unwrap_or_default(),
         key: view.host.as_ref().to_owned(),
         crawl_id: view.crawl.as_ref().to_owned(),
         url: view.url.into_string(),
@@ -191,11 +191,11 @@ mod tests {
             due_at: due.map(Time),
             held_until: None,
             created_at: Time(5_999),
-            priority: 5,
-            depth: 0,
+            priority: due.map(|_| 5),
+            depth: due.map(|_| 0),
             attempts: 0,
             last: None,
-            metadata,
+            metadata: due.map(|_| metadata),
         }
     }
 

@@ -34,9 +34,10 @@ pub async fn read(engine: Arc<dyn Engine>) -> String {
         let shown = if url.url.len() > 100 { format!("{} bytes", url.url.len()) } else { url.url.to_string() };
         let (due, held, last) = (url.due_at, url.held_until, url.last);
         writeln!(text, "url {} {shown} {} due {due:?} held {held:?}", url.crawl, url.state.as_str()).unwrap();
-        let (priority, depth, attempts) = (url.priority, url.depth, url.attempts);
-        writeln!(text, "  priority {priority} depth {depth} attempts {attempts} last {last:?} {:?}", url.metadata)
-            .unwrap();
+        // Of a finished URL these are not kept; the reading has the defaults in their place.
+        let (priority, depth, attempts) = (url.priority.unwrap_or(5), url.depth.unwrap_or(0), url.attempts);
+        let metadata = url.metadata.unwrap_or_default();
+        writeln!(text, "  priority {priority} depth {depth} attempts {attempts} last {last:?} {metadata:?}").unwrap();
     }
     for lease in frontier.reservations(None, 1_000).await.unwrap().items {
         let (holder, from, until) = (lease.holder, lease.granted_at.0, lease.expires_at.0);

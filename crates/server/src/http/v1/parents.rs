@@ -27,7 +27,7 @@ pub async fn inherited(app: &App, result: &UrlResult) -> Result<Inherited, Refus
     let open = result.found.iter().any(|url| url.crawl.is_none() || url.depth.is_none());
     let parent = if open { reserved_page(app, &result.url).await? } else { None };
     Ok(match parent {
-        Some(page) => Inherited { crawl: page.crawl, depth: page.depth.saturating_add(1) },
+        Some(page) => Inherited { crawl: page.crawl, depth: page.depth.unwrap_or(0).saturating_add(1) },
         None => Inherited { crawl: DEFAULT_CRAWL.into(), depth: 0 },
     })
 }
