@@ -1,9 +1,11 @@
-//! Lists that stop growing in memory where their limit is passed, while the rest of the body is still read.
+//! Lists of objects that stop growing in memory where their limit is passed, while the rest of the body is still read.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+
+use crate::object::Object;
 
 /// Reads a list, but keeps only one entry more than `MAX`: enough to see that it is too long, and no more memory than
 /// that, however small the entries of a hostile body are.
@@ -21,7 +23,7 @@ where
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
             let mut entries = Vec::new();
             while entries.len() <= MAX {
-                let Some(entry) = list.next_element()? else { return Ok(entries) };
+                let Some(Object(entry)) = list.next_element()? else { return Ok(entries) };
                 entries.push(entry);
             }
             while list.next_element::<IgnoredAny>()?.is_some() {}
@@ -36,18 +38,23 @@ mod tests {
     use super::*;
 
     #[derive(serde::Deserialize)]
+    struct Entry {}
+
+    #[derive(serde::Deserialize)]
     struct Body {
         #[serde(deserialize_with = "bounded::<_, _, 3>")]
-        list: Vec<u8>,
+        list: Vec<Entry>,
     }
 
     #[test]
     fn a_list_is_kept_up_to_one_past_its_limit_and_the_rest_is_still_read() {
-        for (text, kept) in [("[]", 0), ("[1,2,3]", 3), ("[1,2,3,4]", 4), ("[1,2,3,4,5,6,7]", 4)] {
-            let body: Body = serde_json::from_str(&format!("{{\"list\":{text}}}")).unwrap();
-            assert_eq!(body.list.len(), kept, "{text}");
+        for (entries, kept) in [(0, 0), (3, 3), (4, 4), (7, 4)] {
+            let body: Body =
+                serde_json::from_str(&format!(r#"{{"list":[{}]}}"#, vec!["{}"; entries].join(","))).unwrap();
+            assert_eq!(body.list.len(), kept, "{entries}");
         }
-        assert!(serde_json::from_str::<Body>(r#"{"list":[1,2,3,4,5,}"#).is_err());
+        assert!(serde_json::from_str::<Body>(r#"{"list":[{},{},{},{},{},}"#).is_err());
+        assert!(serde_json::from_str::<Body>(r#"{"list":[[]]}"#).is_err(), "a list is no object");
         assert!(serde_json::from_str::<Body>(r#"{"list":"x"}"#).is_err());
     }
 }

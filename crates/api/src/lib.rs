@@ -10,8 +10,10 @@ pub mod groups;
 pub mod hosts;
 pub mod listing;
 pub mod metadata;
+pub mod nearest;
 pub mod node;
 pub mod nodes;
+pub mod object;
 mod pace;
 pub mod patch;
 pub mod problem;
@@ -22,6 +24,7 @@ pub mod time;
 pub mod urlfrontier;
 pub mod urls;
 mod whole;
+pub mod wording;
 
 pub use bad_value::BadValue;
 pub use patch::Patch;

@@ -8,6 +8,7 @@ use wayleave_core::roles;
 
 use crate::BadValue;
 use crate::bad_value::TooMany;
+use crate::wording::Said;
 
 /// The content type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
@@ -153,14 +154,14 @@ impl Problem {
 
     /// A body that is not what the call takes: bad JSON, or JSON of the wrong shape, at this field if it got that far.
     #[must_use]
-    pub fn from_json_error(field: &str, error: &serde_json::Error) -> Self {
-        let code = if error.is_data() { Code::BadValue } else { Code::BadJson };
-        let named = error.is_data() && !matches!(field, "" | "." | "?");
-        // The library's own name for what it wanted means nothing to somebody who speaks another language.
-        let said = error.to_string().replace("expected u64", "expected a whole number from 0 on");
-        let said = if named { format!("{field}: {said}") } else { said };
-        let problem = Self::new(code, said).with("line", error.line()).with("column", error.column());
-        if named { problem.with("field", field) } else { problem }
+    pub fn from_json_error(field: &str, error: &serde_json::Error, body: &[u8]) -> Self {
+        let said = Said::of_json("the body", field, error, body);
+        let code = if said.is_json { Code::BadValue } else { Code::BadJson };
+        let problem = Self::new(code, said.sentence).with("line", error.line()).with("column", error.column());
+        match said.field {
+            Some(field) => problem.with("field", field),
+            None => problem,
+        }
     }
 }
 
@@ -295,11 +296,13 @@ mod tests {
 
     #[test]
     fn json_errors_say_where() {
-        let syntax = serde_json::from_str::<Value>("{\n  \"a\": ,").expect_err("bad");
-        let problem = Problem::from_json_error("?", &syntax);
+        let text = "{\n  \"a\": ,";
+        let syntax = serde_json::from_str::<Value>(text).expect_err("bad");
+        let problem = Problem::from_json_error("?", &syntax, text.as_bytes());
         assert_eq!((problem.code(), problem.fields.get("line")), (Some(Code::BadJson), Some(&Value::from(2))));
-        let shape = serde_json::from_str::<crate::hosts::SetHostRequest>(r#"{"delay_ms":"x"}"#).expect_err("bad");
-        let problem = Problem::from_json_error("delay_ms", &shape);
+        let text = r#"{"delay_ms":"x"}"#;
+        let shape = serde_json::from_str::<crate::hosts::SetHostRequest>(text).expect_err("bad");
+        let problem = Problem::from_json_error("delay_ms", &shape, text.as_bytes());
         assert_eq!((problem.code(), problem.fields.get("column")), (Some(Code::BadValue), Some(&Value::from(15))));
         assert!(problem.detail.starts_with("delay_ms: "), "{}", problem.detail);
     }

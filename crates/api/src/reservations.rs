@@ -226,7 +226,7 @@ pub struct UrlResult {
     /// How it ended.
     pub outcome: Outcome,
     /// The HTTP status, 100 to 999.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 100, 999>")]
     pub status: Option<u16>,
     /// How long the fetch took.
     #[serde(default, skip_serializing_if = "Option::is_none")]

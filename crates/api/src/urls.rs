@@ -11,6 +11,10 @@ use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
 use crate::bounded::bounded;
 use crate::metadata::Metadata;
+use crate::whole::whole;
+
+const PRIORITY_MOST: u64 = PRIORITY_MAX as u64;
+const DEPTH_MOST: u64 = u32::MAX as u64;
 
 /// A URL to be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -29,11 +33,11 @@ pub struct UrlToAdd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
     /// 0 to 9, 9 first; 5 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, PRIORITY_MOST>")]
     #[schema(minimum = 0, maximum = 9)]
     pub priority: Option<u8>,
     /// Links from the seed; 0 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, DEPTH_MOST>")]
     pub depth: Option<u32>,
     /// What to keep with it and hand out again.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]

@@ -26,15 +26,17 @@ where
 
 /// A number, or one that may be absent.
 pub(crate) trait Wanted {
-    fn some(value: u64) -> Self;
+    fn some(value: u64) -> Option<Self>
+    where
+        Self: Sized;
     fn none() -> Option<Self>
     where
         Self: Sized;
 }
 
 impl Wanted for u64 {
-    fn some(value: u64) -> Self {
-        value
+    fn some(value: u64) -> Option<Self> {
+        Some(value)
     }
 
     fn none() -> Option<Self> {
@@ -42,9 +44,9 @@ impl Wanted for u64 {
     }
 }
 
-impl Wanted for Option<u64> {
-    fn some(value: u64) -> Self {
-        Some(value)
+impl<N: TryFrom<u64>> Wanted for Option<N> {
+    fn some(value: u64) -> Option<Self> {
+        N::try_from(value).ok().map(Some)
     }
 
     fn none() -> Option<Self> {
@@ -65,12 +67,12 @@ impl<T: Wanted, const LEAST: u64, const MOST: u64> Visitor<'_> for Number<T, LEA
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
-        Ok(T::some(value))
+        T::some(value).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(value), &self))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
         let wrong = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
-        if self.text { text.parse().map(T::some).map_err(|_| wrong()) } else { Err(wrong()) }
+        if self.text { text.parse().ok().and_then(T::some).ok_or_else(wrong) } else { Err(wrong()) }
     }
 
     fn visit_unit<E: Error>(self) -> Result<T, E> {

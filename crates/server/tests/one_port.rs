@@ -98,7 +98,7 @@ async fn a_stop_lets_a_request_finish() {
         tokio::task::yield_now().await;
     }
     let answer = ask(&mut stream, "{}").await;
-    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("missing field `urls`"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("urls: is missing"), "{answer}");
     tokio::time::timeout(Duration::from_secs(5), running.ended).await.expect("nothing is left").unwrap();
 }
 

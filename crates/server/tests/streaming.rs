@@ -28,7 +28,7 @@ async fn a_bad_line_is_rejected_with_its_number_and_does_not_stop_the_rest() {
     let numbers: Vec<&Value> = lines.iter().map(|line| &line["line"]).collect();
     assert_eq!(numbers, [1, 3, 4, 5, 6]);
     for (line, reason) in
-        lines.iter().zip(["scheme 'mailto'", "not a URL object", "expected a string", "over 262144", "priority: 10"])
+        lines.iter().zip(["scheme 'mailto'", "the line is not JSON", "expected a text", "over 262144", "priority: 10"])
     {
         assert_eq!(line["status"], "rejected");
         assert!(line["reason"].as_str().unwrap().contains(reason), "{reason}: {line}");

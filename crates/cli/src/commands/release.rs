@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use wayleave_api::Timestamp;
+use wayleave_api::object::Object;
 use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, RenewReservationRequest};
+use wayleave_api::wording::Said;
 
 use super::get::result;
 use crate::exit::Usage;
@@ -54,8 +56,12 @@ pub async fn release(remote: &Remote, args: ReleaseArgs) -> anyhow::Result<()> {
     let request = match &args.body {
         Some(path) => {
             let text = crate::input::read_text(path)?;
-            let wrong = |error| Usage(format!("{} is not a release request: {error}", path.display()));
-            serde_json::from_str(&text).map_err(wrong)?
+            let wrong = |error: serde_json::Error| {
+                let (said, line) = (Said::of_json("the request", "", &error, text.as_bytes()), error.line());
+                Usage(format!("{} is not a release request: line {line}: {}", path.display(), said.sentence))
+            };
+            let Object(request) = serde_json::from_str(&text).map_err(wrong)?;
+            request
         }
         None => ReleaseReservationRequest { results: results(&args), ready_at: args.ready_at },
     };

@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use wayleave_api::urlfrontier::{DiscoveredUrlItem, UrlInfo, UrlItem, url_item};
+use wayleave_api::wording::Said;
 
 use super::dump;
 use crate::input::Input;
@@ -63,15 +64,19 @@ fn parse(text: &str, crawl: Option<&str>) -> Line {
     }
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
-        Err(error) => return Line::Bad(format!("not JSON: {error}")),
+        Err(error) => return Line::Bad(Said::of_json("the line", "", &error, text.as_bytes()).sentence),
     };
     if value.get("known").is_some() || value.get("discovered").is_some() {
-        return dump::item(value).map_or_else(|error| Line::Bad(error.to_string()), |item| Line::Item(Box::new(item)));
+        return dump::item(value).map_or_else(|error| Line::Bad(wrong(&error)), |item| Line::Item(Box::new(item)));
     }
     serde_json::from_value(value).map_or_else(
-        |error| Line::Bad(format!("neither a line of an export nor of a URLFrontier dump: {error}")),
+        |error| Line::Bad(format!("neither a line of an export nor of a URLFrontier dump: {}", wrong(&error))),
         Line::Record,
     )
+}
+
+fn wrong(error: &serde_json::Error) -> String {
+    Said::of("the line", "", &error.to_string()).sentence
 }
 
 fn bare(url: &str, crawl: Option<&str>) -> UrlItem {

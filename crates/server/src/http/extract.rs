@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{Uri, header};
 use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
+use wayleave_api::object::Object;
+use wayleave_api::wording::Said;
 use wayleave_api::{Code, Problem};
 use wayleave_core::ids::Token;
 use wayleave_core::limits;
@@ -51,7 +53,7 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJsonBody<T> {
     }
 }
 
-/// Reads a whole JSON body into a value.
+/// Reads a whole JSON body, which is an object, into a value.
 ///
 /// # Errors
 /// If it is empty, not JSON, or of another shape.
@@ -60,12 +62,29 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
         let problem = Problem::new(Code::BadJson, "the body is empty; send a JSON object");
         return Err(problem.with("line", 1).with("column", 1).into());
     }
+    read_object(bytes).map_err(|(path, error)| Problem::from_json_error(&path, &error, bytes).into())
+}
+
+/// Reads an object; says where it cannot be taken, and why.
+fn read_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, (String, serde_json::Error)> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut reader);
-    let read = read.map_err(|error| Problem::from_json_error(&error.path().to_string(), error.inner()))?;
+    let Object(read) = read.map_err(|error| (error.path().to_string(), error.into_inner()))?;
     // What follows the value is looked at too, as if it had been read in one go.
-    reader.end().map_err(|error| Problem::from_json_error("", &error))?;
+    reader.end().map_err(|error| (String::new(), error))?;
     Ok(read)
+}
+
+/// Reads one line of many into a value.
+///
+/// # Errors
+/// What is wrong with it, in a sentence.
+pub fn read_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    if let Ok(Object(read)) = serde_json::from_slice(line) {
+        return Ok(read);
+    }
+    // Only what cannot be taken is read again, with care for the place.
+    read_object(line).map_err(|(path, error)| Said::of_json("the line", &path, &error, line).sentence)
 }
 
 /// Collects a body up to its limit; gives up when it stands still for too long.
@@ -110,9 +129,32 @@ impl<T: DeserializeOwned> FromRequestParts<App> for QueryOf<T> {
             Ok(Query(query)) => Ok(Self(query)),
             Err(error) => {
                 let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-                Err(Problem::new(Code::BadQuery, format!("the query cannot be read: {cause}")).into())
+                Err(bad_query(&parts.uri, &cause).into())
             }
         }
+    }
+}
+
+/// A parameter that cannot be taken. In a query everything is text, so what came is told as it was written.
+fn bad_query(uri: &Uri, cause: &str) -> Problem {
+    let (field, message) = cause.split_once(": ").filter(|(field, _)| !field.contains(' ')).unwrap_or(("", cause));
+    let expected = match message {
+        "invalid digit found in string" | "cannot parse integer from empty string" => "a whole number from 0 on",
+        "number too large to fit in target type" | "number would be too large" => "a smaller whole number",
+        "provided string was not `true` or `false`" => "true or false",
+        _ => "",
+    };
+    let said = if expected.is_empty() {
+        Said::of("the query", field, message)
+    } else {
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).unwrap_or_default();
+        let came = pairs.into_iter().find(|(name, _)| name == field).map(|(_, value)| value).unwrap_or_default();
+        Said::of("the query", field, &format!("invalid value: string {came:?}, expected {expected}"))
+    };
+    let problem = Problem::new(Code::BadQuery, said.sentence);
+    match said.field {
+        Some(field) => problem.with("field", field),
+        None => problem,
     }
 }
 

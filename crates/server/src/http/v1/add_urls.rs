@@ -18,7 +18,7 @@ use super::add_batch::{AddBatch, count, sum};
 use super::unread::{Bounds, Giver, unread, write_line};
 use crate::http::accepts::{BodyKind, NDJSON, body_kind};
 use crate::http::app::App;
-use crate::http::extract::{QueryOf, read_body, read_json};
+use crate::http::extract::{QueryOf, read_body, read_json, read_line};
 use crate::http::lines::{Line, Lines};
 use crate::http::refused::Refused;
 
@@ -139,9 +139,9 @@ impl Intake {
         match line {
             Line::TooLong => part.reject(number, format!("the line is over {} bytes", limits::LINE_BYTES_MAX)),
             Line::Text(text) => {
-                match serde_json::from_slice::<UrlToAdd>(&text) {
+                match read_line::<UrlToAdd>(&text) {
                     Ok(url) => part.push(Some(number), url, &self.crawl, 0),
-                    Err(error) => part.reject(number, format!("not a URL object: {error}")),
+                    Err(reason) => part.reject(number, reason),
                 }
                 return text.len();
             }
