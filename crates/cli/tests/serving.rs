@@ -46,6 +46,24 @@ fn a_port_that_is_in_use_is_refused_with_the_remedy() {
     let second = run(wayleave(&["serve", "--listen", address, "--data", other.to_str().unwrap()]), "");
     assert_eq!(second.code, 4, "{}", second.err);
     assert!(second.err.contains(&format!("cannot listen on {address}")), "{}", second.err);
+    assert!(second.err.contains("--listen"), "it says what to do: {}", second.err);
+    assert!(!other.exists(), "nothing is left behind");
+}
+
+#[test]
+fn a_misspelt_variable_is_told_with_the_one_that_was_meant() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let mut second = wayleave(&["serve", "--listen", server.url.trim_start_matches("http://")]);
+    second
+        .env("WAYLEAVE_DATTA", "/secret")
+        .env("WAYLEAVE_LOG_LEVEL", "warn")
+        .env("WAYLEAVE_PORT", "tcp://10.0.0.1:7071");
+    second.env("WAYLEAVE_ROLE", "indexer");
+    let second = run(second, "");
+    assert!(second.err.contains("WAYLEAVE_DATTA is not a setting; did you mean WAYLEAVE_DATA?"), "{}", second.err);
+    assert_eq!(second.err.matches("is not a setting").count(), 1, "{}", second.err);
+    assert!(!second.err.contains("/secret"), "a value may be a password: {}", second.err);
 }
 
 #[test]

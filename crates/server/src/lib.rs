@@ -13,4 +13,4 @@ pub mod server;
 pub use config::Config;
 pub use metrics::Metrics;
 pub use peers::Peers;
-pub use server::Server;
+pub use server::{Port, Server};

@@ -1,6 +1,7 @@
 //! The accept loop: one port, HTTP/1.1 and HTTP/2 without TLS, bounded connections, a stop that lets requests finish.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
@@ -35,6 +36,9 @@ const TLS_HELLO: [u8; 1] = [0x16];
 /// Rest after a failed accept: out of file descriptors, asking again at once only burns the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 /// Why the server could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -42,7 +46,7 @@ pub enum BindError {
     #[error(transparent)]
     Config(#[from] BadConfig),
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {cause}; is another server running there?")]
+    #[error("cannot listen on {address}: {cause}; {}", remedy(cause))]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -50,6 +54,46 @@ pub enum BindError {
         #[source]
         cause: std::io::Error,
     },
+}
+
+/// What to do when an address cannot be had.
+fn remedy(cause: &std::io::Error) -> &'static str {
+    match cause.kind() {
+        ErrorKind::AddrInUse => {
+            "is another server running there? stop it, or give this one an address of its own with --listen (port 0 takes a \
+             free port)"
+        }
+        ErrorKind::AddrNotAvailable => "this machine has no such address: give it one that it has with --listen",
+        ErrorKind::PermissionDenied => "the system does not allow it: choose a port from 1024 on with --listen",
+        _ => "give it another address with --listen",
+    }
+}
+
+/// An address that nobody else can take any more, but on which nobody is heard yet. Whoever makes things on disk before it
+/// can answer takes the address first, so that nothing is left behind where there is none.
+pub struct Port {
+    socket: TcpSocket,
+    config: Config,
+}
+
+impl Port {
+    /// Checks the settings and takes the address.
+    ///
+    /// # Errors
+    /// If the settings cannot be used or the address cannot be had.
+    pub fn take(config: Config) -> Result<Self, BindError> {
+        config.validate()?;
+        let socket = bound(config.listen).map_err(|cause| BindError::Listen { address: config.listen, cause })?;
+        Ok(Self { socket, config })
+    }
+}
+
+fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A server that comes back must not wait for the connections of the one before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// A server that has its port and waits to be run.
@@ -62,19 +106,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Checks the settings and takes the port.
+    /// Opens a port that was taken.
     ///
     /// # Errors
-    /// If the settings cannot be used or the address cannot be had.
-    pub async fn bind(
-        config: Config,
-        frontier: Frontier,
-        roles: Roles,
-        peers: Option<Peers>,
-    ) -> Result<Self, BindError> {
-        config.validate()?;
+    /// If the address cannot be had after all.
+    pub fn on(port: Port, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Result<Self, BindError> {
+        let Port { socket, config } = port;
         let failed = |cause| BindError::Listen { address: config.listen, cause };
-        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let listener = socket.listen(BACKLOG).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let app = App::new(config.clone(), frontier, roles, peers);
         let router = http::router(&app);

@@ -56,12 +56,7 @@ async fn fields_that_cannot_be_taken_are_named() {
         (Method::POST, "/v1/urls", json!({"crawl": "a\u{7}b", "urls": []}), "crawl: "),
         (Method::POST, "/v1/urls", json!([]), "the body: expected an object, got a list"),
         (Method::PATCH, "/v1/hosts/a.example", json!([5]), "the body: expected an object, got a list"),
-        (
-            Method::PATCH,
-            "/v1/hosts/a.example",
-            json!({"delay_ms": 1e20}),
-            "delay_ms: expected a smaller whole number",
-        ),
+        (Method::PATCH, "/v1/hosts/a.example", json!({"delay_ms": 1e20}), "delay_ms: expected a smaller whole number"),
         (Method::POST, release.as_str(), json!({"results": [{"url": "u", "outcome": 5}]}), "results[0].outcome: "),
         (Method::POST, "/v1/reservations", json!({}), "holder: is missing"),
         (Method::POST, "/v1/reservations", json!({"holder": ""}), "holder: "),

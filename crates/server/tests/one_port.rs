@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wayleave_server::server::BindError;
-use wayleave_server::{Config, Server};
+use wayleave_server::{Config, Port, Server};
 
 struct Running {
     address: SocketAddr,
@@ -25,7 +25,7 @@ struct Running {
 
 async fn start(config: Config) -> Running {
     let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
-    let server = Server::bind(config, frontier(), roles(), None).await.unwrap();
+    let server = Server::on(Port::take(config).unwrap(), frontier(), roles(), None).unwrap();
     let address = server.local_addr();
     let (stop, stopped) = oneshot::channel();
     let ended = tokio::spawn(server.run(async { drop(stopped.await) }));
@@ -139,7 +139,7 @@ async fn a_connection_that_never_speaks_is_closed() {
 #[tokio::test]
 async fn an_open_address_is_refused_before_the_port_is_taken() {
     let config = Config { listen: "0.0.0.0:0".parse().unwrap(), ..Config::default() };
-    let Err(error) = Server::bind(config, frontier(), roles(), None).await else { panic!("it was taken") };
+    let Err(error) = Port::take(config) else { panic!("it was taken") };
     assert!(matches!(error, BindError::Config(_)) && error.to_string().contains("--insecure"), "{error}");
 }
 
@@ -147,7 +147,7 @@ async fn an_open_address_is_refused_before_the_port_is_taken() {
 async fn a_port_in_use_is_named() {
     let running = start(Config::default()).await;
     let config = Config { listen: running.address, ..Config::default() };
-    let Err(error) = Server::bind(config, frontier(), roles(), None).await else { panic!("it was taken twice") };
+    let Err(error) = Port::take(config) else { panic!("it was taken twice") };
     assert!(error.to_string().contains(&running.address.to_string()), "{error}");
 }
 

@@ -1,5 +1,6 @@
 //! `serve`: opens the store, starts the frontier and the doors, and ends them in the opposite order.
 
+mod environment;
 mod logging;
 mod node;
 mod owners;
@@ -18,7 +19,7 @@ use wayleave_engine::memory::Memory;
 use wayleave_engine_fjall::{Fjall, Options};
 use wayleave_engine_postgres::Postgres;
 use wayleave_roles::{Changed, Roles};
-use wayleave_server::Server;
+use wayleave_server::{Port, Server};
 use wayleave_shard::{Frontier, Lanes};
 
 pub use logging::start as start_logging;
@@ -32,14 +33,14 @@ pub use settings::{Args, EngineKind, LogForm, Settings};
 pub fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::from_args(args)?;
     logging::start(settings.log, &settings.log_level)?;
-    let listening = settings.server();
-    // Before anything is made on disk: an address that must not be used.
-    listening.validate().map_err(wayleave_server::server::BindError::from)?;
+    environment::warn();
     let doors = runtime("http", cores())?;
+    // Before anything is made on disk: an address that must not be used, or that another process has.
+    let port = Port::take(settings.server())?;
     let store = doors.block_on(Store::open(&settings))?;
     // Twice as many as there are cores: some of them wait for the disk.
     let owners = Owners::start(usize::from(store.shards).min(cores() * 2))?;
-    let served = doors.block_on(serve(&settings, store, owners.lanes()));
+    let served = doors.block_on(serve(&settings, port, store, owners.lanes()));
     owners.stop();
     served
 }
@@ -109,9 +110,9 @@ impl Store {
     }
 }
 
-async fn serve(settings: &Settings, store: Store, owners: &Lanes) -> anyhow::Result<()> {
+async fn serve(settings: &Settings, port: Port, store: Store, owners: &Lanes) -> anyhow::Result<()> {
     if store.shared {
-        return node::serve(settings, store, owners).await;
+        return node::serve(settings, port, store, owners).await;
     }
     let Store { engine, shards, place, .. } = store;
     let signals = Signals::listen()?;
@@ -119,7 +120,7 @@ async fn serve(settings: &Settings, store: Store, owners: &Lanes) -> anyhow::Res
     let frontier = Frontier::open(engine, wayleave_shard::Config::new(shards), owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
-    let served = match Server::bind(settings.server(), frontier.clone(), roles, None).await {
+    let served = match Server::on(port, frontier.clone(), roles, None) {
         Ok(server) => {
             announce(settings, server.local_addr(), &place, shards);
             server.run(signals.first()).await;

@@ -10,7 +10,7 @@ use wayleave_cluster::{Dial, Member, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
 use wayleave_engine::entropy;
-use wayleave_server::{Peers, Server};
+use wayleave_server::{Peers, Port, Server};
 use wayleave_shard::Frontier;
 
 use super::settings::Settings;
@@ -21,7 +21,12 @@ use crate::exit::Usage;
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Runs a node until it is told to stop.
-pub async fn serve(settings: &Settings, store: Store, owners: &wayleave_shard::Lanes) -> anyhow::Result<()> {
+pub async fn serve(
+    settings: &Settings,
+    port: Port,
+    store: Store,
+    owners: &wayleave_shard::Lanes,
+) -> anyhow::Result<()> {
     let Store { engine, shards, place, .. } = store;
     let signals = Signals::listen()?;
     let secret = agree(&*engine, entropy::system()).await?;
@@ -31,7 +36,7 @@ pub async fn serve(settings: &Settings, store: Store, owners: &wayleave_shard::L
     let peers = Peers::new(id, secret);
     let tell = peers.clone();
     let roles = roles(engine.clone(), owners, Some(Arc::new(move |role| tell.tell_role(role))));
-    let server = Server::bind(settings.server(), frontier.clone(), roles, Some(peers.clone())).await?;
+    let server = Server::on(port, frontier.clone(), roles, Some(peers.clone()))?;
     let address = server.local_addr();
     let options = Options {
         id,

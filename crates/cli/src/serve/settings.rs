@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::Context;
 use serde::Deserialize;
+use wayleave_api::wording::Said;
 
 use crate::exit::Usage;
 
@@ -83,7 +84,8 @@ The file has the same names as the flags, with _ for -:
   data = \"/var/lib/wayleave\"
   cache_mb = 512
   log = \"json\"
-An unknown name in it is an error. Flags come before the environment, the environment before the file.
+An unknown name in it is an error; of an unknown WAYLEAVE_* variable the log warns. Flags come before the environment, the
+environment before the file.
 
 SIGINT or SIGTERM: no new connections, requests finish, the store is closed. A second one ends at once; nothing that
 was answered is lost.";
@@ -271,7 +273,8 @@ fn parse_file(text: &str, path: &Path) -> anyhow::Result<File> {
     let wrong = |error: toml::de::Error| {
         let line =
             error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
-        Usage(format!("settings file {}, line {line}: {}", path.display(), error.message()))
+        let said = Said::of("the file", "", error.message()).sentence;
+        Usage(format!("settings file {}, line {line}: {said}", path.display()))
     };
     Ok(toml::from_str(text).map_err(wrong)?)
 }
