@@ -46,17 +46,13 @@ enum Command {
     /// Give a reservation more time
     Renew(release::RenewArgs),
     /// Hosts: list, show, set
-    #[command(subcommand)]
-    Hosts(hosts::Command),
+    Hosts(hosts::Args),
     /// Groups of hosts that are visited as one: list, show, set, delete
-    #[command(subcommand)]
-    Groups(groups::Command),
+    Groups(groups::Args),
     /// Crawls: list, show, set, delete, purge
-    #[command(subcommand)]
-    Crawls(crawls::Command),
+    Crawls(crawls::Args),
     /// URLs: list, look up
-    #[command(subcommand)]
-    Urls(urls::Command),
+    Urls(urls::Args),
     /// List the reservations that are not over
     Reservations(ListArgs),
     /// Roles: who is the primary, who stands by; list, show, set, step-down, release, delete
@@ -120,10 +116,10 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Get(args) => get::run(remote, args).await,
         Command::Release(args) => release::release(remote, args).await,
         Command::Renew(args) => release::renew(remote, args).await,
-        Command::Hosts(command) => hosts::run(remote, command).await,
-        Command::Groups(command) => groups::run(remote, command).await,
-        Command::Crawls(command) => crawls::run(remote, command).await,
-        Command::Urls(command) => urls::run(remote, command).await,
+        Command::Hosts(args) => hosts::run(remote, args).await,
+        Command::Groups(args) => groups::run(remote, args).await,
+        Command::Crawls(args) => crawls::run(remote, args).await,
+        Command::Urls(args) => urls::run(remote, args).await,
         Command::Reservations(args) => reservations::run(remote, args).await,
         Command::Roles(args) => roles::run(remote, args).await,
         Command::Nodes => nodes::run(remote).await,
@@ -146,7 +142,15 @@ mod tests {
 
     #[test]
     fn global_options_are_taken_before_and_after_the_command() {
-        for line in ["wayleave --json stats", "wayleave stats --json", "wayleave hosts list --json --server http://a"] {
+        for line in [
+            "wayleave --json stats",
+            "wayleave stats --json",
+            "wayleave hosts list --json --server http://a",
+            "wayleave hosts --json list",
+            "wayleave roles --json show indexer",
+            "wayleave --json crawls",
+            "wayleave urls --json --host a",
+        ] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             assert!(cli.remote.json, "{line}");
         }

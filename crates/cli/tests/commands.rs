@@ -74,6 +74,22 @@ fn hosts_groups_and_crawls_can_be_set_and_shown() {
     assert_eq!(server.run(&["groups", "list", "--json"]).json().len(), 2);
     server.run(&["groups", "delete", "pair"]).ok();
     assert_eq!(server.run(&["hosts", "list", "--json"]).json().len(), 3);
+    for things in ["hosts", "groups", "crawls", "urls", "roles"] {
+        let (bare, listed) = (server.run(&[things, "--json"]).json(), server.run(&[things, "list", "--json"]).json());
+        assert_eq!(bare, listed, "{things} by itself lists");
+        assert_eq!(
+            bare.len(),
+            match things {
+                "crawls" => 1,
+                "roles" => 0,
+                _ => 3,
+            },
+            "{things}"
+        );
+    }
+    assert_eq!(server.run(&["hosts", "--state", "idle", "--json"]).json().len(), 0);
+    let mixed = server.run(&["hosts", "--state", "idle", "show", "a.example"]);
+    assert_eq!(mixed.code, 2, "options of a list are not dropped in silence: {}", mixed.out);
     let one = server.run(&["hosts", "list", "--limit", "1"]);
     assert!(one.err.contains("there are more"), "{}", one.err);
     let crawl = ["crawls", "set", "DEFAULT", "--weight", "3", "--revisit", "1d", "--max-depth", "4", "--json"];

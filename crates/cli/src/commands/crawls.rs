@@ -11,8 +11,21 @@ use crate::remote::Remote;
 use crate::values;
 
 /// Arguments of `crawls`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+const HELP: &str = "\
+Examples:
+  wayleave crawls                                all of them
+  wayleave crawls show news
+  wayleave crawls set news --weight 5 --delay 2s";
+
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Command {
+enum Command {
     /// List all crawls
     List,
     /// Show one crawl
@@ -56,7 +69,7 @@ Examples:
 
 /// Settings that can be cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Clear {
+enum Clear {
     /// The weight.
     Weight,
     /// The delay.
@@ -79,7 +92,7 @@ pub enum Clear {
 
 /// What to set.
 #[derive(Clone, Debug, clap::Args)]
-pub struct SetArgs {
+struct SetArgs {
     /// Its name
     crawl: String,
     /// Share against other crawls of a group
@@ -132,9 +145,9 @@ fn spans(text: &str) -> Result<(u64, u64), String> {
 ///
 /// # Errors
 /// If the server refuses or does not answer.
-pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
-    match command {
+    match args.command.unwrap_or(Command::List) {
         Command::List => list(remote).await,
         Command::Show { crawl } => show(remote, &client.crawl(&crawl).await?),
         Command::Set(args) => show(remote, &client.patch_crawl(&args.crawl, &request(&args)).await?),

@@ -3,13 +3,30 @@
 use wayleave_api::groups::{Group, SetGroupRequest};
 
 use super::hosts::{ListHostsArgs, live, word};
+use super::or_list;
 use super::pace::{Clear, PaceArgs, patch};
 use crate::output::{self, Table, or_dash, span, when};
 use crate::remote::Remote;
 
 /// Arguments of `groups`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: ListHostsArgs,
+}
+
+const HELP: &str = "\
+Examples:
+  wayleave groups                                the first hundred: aliases, and hosts that are groups of their own
+  wayleave groups --state busy
+  wayleave groups show bigsite
+  wayleave groups set bigsite --host a.example.com --host b.example.com";
+
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Command {
+enum Command {
     /// List groups: aliases, and hosts that are groups of their own
     List(ListHostsArgs),
     /// Show one group
@@ -36,7 +53,7 @@ Examples:
 
 /// What to set.
 #[derive(Clone, Debug, clap::Args)]
-pub struct SetArgs {
+struct SetArgs {
     /// Alias: letters, digits, _ and -
     alias: String,
     /// A host of the group; repeat for all of them
@@ -53,9 +70,9 @@ pub struct SetArgs {
 ///
 /// # Errors
 /// If the server refuses or does not answer.
-pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
-    match command {
+    match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, &args).await,
         Command::Show { group } => show(remote, &client.group(&group).await?),
         Command::Set(args) => show(remote, &client.patch_group(&args.alias, &request(&args)).await?),

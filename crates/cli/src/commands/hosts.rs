@@ -3,15 +3,31 @@
 use wayleave_api::Timestamp;
 use wayleave_api::hosts::{Host, ListHostsQuery, LiveVisit, SetHostRequest, State};
 
-use super::ListArgs;
 use super::pace::{Clear, PaceArgs, patch};
+use super::{ListArgs, or_list};
 use crate::output::{self, Table, or_dash, span, when};
 use crate::remote::Remote;
 use crate::values;
 
 /// Arguments of `hosts`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: ListHostsArgs,
+}
+
+const HELP: &str = "\
+Examples:
+  wayleave hosts                                 the first hundred, with state and reason
+  wayleave hosts --state blocked --all
+  wayleave hosts show example.com
+  wayleave hosts set example.com --delay 5s";
+
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Command {
+enum Command {
     /// List hosts with their state and reason
     List(ListHostsArgs),
     /// Show one host
@@ -41,7 +57,7 @@ Examples:
   wayleave hosts set example.com --ready-at now      queue the host itself, without URLs";
 
 /// State of a host or group.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum StateArg {
     /// May be visited now.
     Ready,
@@ -76,7 +92,7 @@ pub fn word(state: State) -> String {
 }
 
 /// Which hosts or groups to list.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct ListHostsArgs {
     /// Only those in this state
     #[arg(long, value_enum)]
@@ -96,7 +112,7 @@ impl ListHostsArgs {
 
 /// What to set.
 #[derive(Clone, Debug, clap::Args)]
-pub struct SetArgs {
+struct SetArgs {
     /// Host name, IP address or queue key
     host: String,
     #[command(flatten)]
@@ -110,9 +126,9 @@ pub struct SetArgs {
 ///
 /// # Errors
 /// If the server refuses or does not answer.
-pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
-    match command {
+    match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, &args).await,
         Command::Show { host } => show(remote, &client.host(&host).await?),
         Command::Set(args) => show(remote, &client.patch_host(&args.host, &request(&args)).await?),

@@ -17,15 +17,38 @@ pub mod why;
 use futures::{Stream, StreamExt};
 use wayleave_client::Error;
 
+use crate::exit::Usage;
+
+/// Rows of a listing that are printed unless somebody says otherwise.
+const ROWS: usize = 100;
+
 /// How much of a listing to print.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub struct ListArgs {
     /// Print at most this many
-    #[arg(long, default_value_t = 100, value_name = "NUMBER")]
+    #[arg(long, default_value_t = ROWS, value_name = "NUMBER")]
     pub limit: usize,
     /// Print all, however many they are
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
+}
+
+impl Default for ListArgs {
+    fn default() -> Self {
+        Self { limit: ROWS, all: false }
+    }
+}
+
+/// What to do with things of a kind: what the subcommand says, or without one, list them. Not by clap's own way to keep the
+/// two apart, which would also refuse `--json` in front of a subcommand.
+fn or_list<C, L: Default + PartialEq>(command: Option<C>, list: L, lists: impl FnOnce(L) -> C) -> Result<C, Usage> {
+    match command {
+        None => Ok(lists(list)),
+        Some(command) if list == L::default() => Ok(command),
+        Some(_) => {
+            Err(Usage("options of the listing stand in front of another subcommand: put them after `list`".to_owned()))
+        }
+    }
 }
 
 impl ListArgs {

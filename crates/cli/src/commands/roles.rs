@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use wayleave_api::roles::{GetRoleQuery, Mode, Released, Role, SetRoleRequest, WaitFor};
 use wayleave_core::limits;
 
-use super::ListArgs;
 use super::pace::patch;
+use super::{ListArgs, or_list};
 use crate::exit::{self, Ended};
 use crate::output::{self, Table, or_dash, relative, span};
 use crate::remote::Remote;
@@ -14,7 +14,7 @@ use crate::values;
 
 /// Arguments of `roles`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = HELP, args_conflicts_with_subcommands = true)]
+#[command(after_help = HELP)]
 pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -112,7 +112,7 @@ struct ReleaseArgs {
 /// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
-    match args.command.unwrap_or(Command::List(args.list)) {
+    match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, &args).await,
         Command::Show(args) => look(remote, &args).await,
         Command::Set(args) => show(remote, &client.patch_role(&args.role, &args.request()).await?),

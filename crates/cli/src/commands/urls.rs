@@ -2,13 +2,28 @@
 
 use wayleave_api::urls::{ListUrlsQuery, LookupUrlQuery, Url, UrlState};
 
-use super::ListArgs;
+use super::{ListArgs, or_list};
 use crate::output::{self, Table, or_dash, when};
 use crate::remote::Remote;
 
 /// Arguments of `urls`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: ListUrlsArgs,
+}
+
+const HELP: &str = "\
+Examples:
+  wayleave urls                                  the first hundred, with all that is known of them
+  wayleave urls --host example.com --state failed
+  wayleave urls lookup https://example.com/";
+
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Command {
+enum Command {
     /// List URLs with all that is known of them
     #[command(after_help = LIST_HELP)]
     List(ListUrlsArgs),
@@ -35,7 +50,7 @@ Priority, depth and metadata are what a visit needs: once a URL is fetched for g
 a dash stands in their place (with --json they are absent).";
 
 /// State of a URL.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum UrlStateArg {
     /// Waits for its turn.
     Queued,
@@ -62,7 +77,7 @@ impl From<UrlStateArg> for UrlState {
 }
 
 /// Which URLs to list.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct ListUrlsArgs {
     /// Only those of this crawl
     #[arg(long, value_name = "CRAWL")]
@@ -84,8 +99,8 @@ pub struct ListUrlsArgs {
 ///
 /// # Errors
 /// If the server refuses or does not answer.
-pub async fn run(remote: &Remote, command: Command) -> anyhow::Result<()> {
-    match command {
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, args).await,
         Command::Lookup { url, crawl, key } => {
             let found = remote.client.lookup_url(&LookupUrlQuery { url, crawl, key }).await?;
