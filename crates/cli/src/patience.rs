@@ -1,10 +1,10 @@
 //! What a person at a terminal is told while the server does not answer: on stderr, once, and how long it took in the end.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use wayleave_client::{Client, Waiting};
+use wayleave_client::{Client, Error, Waiting};
 
 use crate::output::span;
 
@@ -13,12 +13,31 @@ const WORTH_A_WORD: Duration = Duration::from_secs(1);
 
 /// A client that tells on stderr what it waits for.
 pub fn told(client: Client) -> Client {
-    let said = AtomicBool::new(false);
+    let (said, passed) = (AtomicBool::new(false), Mutex::default());
     client.with_observer(Arc::new(move |waiting| {
-        if let Some(remark) = remark(waiting, &said) {
+        let remark = match waiting {
+            Waiting::Next { error, server } => pass_by(error, server, &passed),
+            waiting => remark(waiting, &said),
+        };
+        if let Some(remark) = remark {
             eprintln!("{remark}");
         }
     }))
+}
+
+/// One server of several is away: no outage, but somebody may want to know. Once for each, however many calls find it so.
+fn pass_by(error: &Error, next: &str, passed: &Mutex<Vec<String>>) -> Option<String> {
+    let away = match error {
+        Error::Unreachable { server, cause } => format!("{server} cannot be reached ({cause})"),
+        Error::Lost { server, cause } => format!("{server} did not answer ({cause})"),
+        error => error.to_string(),
+    };
+    let mut passed = passed.lock().unwrap_or_else(PoisonError::into_inner);
+    if passed.contains(&away) {
+        return None;
+    }
+    passed.push(away.clone());
+    Some(format!("note: {away}; asked {next} instead"))
 }
 
 fn remark(waiting: &Waiting<'_>, said: &AtomicBool) -> Option<String> {
@@ -38,18 +57,27 @@ fn remark(waiting: &Waiting<'_>, said: &AtomicBool) -> Option<String> {
             said.store(false, Ordering::Relaxed);
             Some(format!("gave up after {attempts} attempts in {}", ms(elapsed)))
         }
-        Waiting::Answered { elapsed } => {
+        Waiting::Answered { server, elapsed } => {
             let before = said.swap(false, Ordering::Relaxed);
-            before.then(|| format!("the server has answered, after {}", ms(elapsed)))
+            before.then(|| format!("{server} has answered, after {}", ms(elapsed)))
         }
+        Waiting::Next { .. } => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use wayleave_client::Error;
-
     use super::*;
+
+    #[test]
+    fn a_server_that_is_passed_by_is_told_once_and_not_as_an_outage() {
+        let passed = Mutex::default();
+        let error = |server: &str| Error::Unreachable { server: server.into(), cause: "connection refused".into() };
+        let told = pass_by(&error("http://a:1"), "http://b:2", &passed).unwrap();
+        assert_eq!(told, "note: http://a:1 cannot be reached (connection refused); asked http://b:2 instead");
+        assert_eq!(pass_by(&error("http://a:1"), "http://c:3", &passed), None);
+        assert!(pass_by(&error("http://b:2"), "http://c:3", &passed).is_some());
+    }
 
     #[test]
     fn a_wait_is_told_once_with_its_reason_and_its_end_with_the_total() {

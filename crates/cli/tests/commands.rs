@@ -57,6 +57,20 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
 }
 
 #[test]
+fn a_dead_server_among_several_is_passed_by_with_one_note() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let both = format!("{dead},{}", server.url);
+    let seeded = run(wayleave(&["seed", "--server", &both]), "http://a.example/\n");
+    assert_eq!((seeded.code, seeded.out.as_str()), (0, "1 added, 0 known, 0 rejected, 0 failed\n"), "{}", seeded.err);
+    assert_eq!(seeded.err.lines().count(), 1, "{}", seeded.err);
+    assert!(seeded.err.starts_with(&format!("note: http://{dead} cannot be reached")), "{}", seeded.err);
+    assert!(seeded.err.trim_end().ends_with(&format!("asked {} instead", server.url)), "{}", seeded.err);
+    assert_eq!(run(wayleave(&["stats", "--json", "--server", &both]), "").err, "", "programs are told nothing");
+}
+
+#[test]
 fn hosts_groups_and_crawls_can_be_set_and_shown() {
     let (_keep, data) = folder();
     let server = Server::start(&data);

@@ -101,7 +101,7 @@ impl Client {
             let (error, retry_after) = match self.attempt_watched(call, begun).await {
                 Ok(answer) => {
                     if attempt > 1 {
-                        self.observe(&Waiting::Answered { elapsed: begun.elapsed() });
+                        self.observe(&Waiting::Answered { server: self.server(), elapsed: begun.elapsed() });
                     }
                     return Ended { answer: Ok(answer), earlier_unknown };
                 }
@@ -118,11 +118,15 @@ impl Client {
                 }
                 return Ended { answer: Err(error), earlier_unknown };
             }
-            self.observe(&Waiting::Again { error: &error, elapsed: begun.elapsed(), attempt, attempts });
             earlier_unknown |= error.is_outcome_unknown();
-            let pause = self.retry.pause(attempt, retry_after);
-            tracing::debug!(error = %error, attempt, pause.ms = pause.as_millis(), "trying again");
-            tokio::time::sleep(pause).await;
+            if self.has_another(attempt, &error) {
+                self.observe(&Waiting::Next { error: &error, server: self.server() });
+            } else {
+                self.observe(&Waiting::Again { error: &error, elapsed: begun.elapsed(), attempt, attempts });
+                let pause = self.retry.pause(attempt, retry_after);
+                tracing::debug!(error = %error, attempt, pause.ms = pause.as_millis(), "trying again");
+                tokio::time::sleep(pause).await;
+            }
             attempt += 1;
         }
     }

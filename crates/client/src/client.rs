@@ -11,6 +11,8 @@ use crate::servers::{Here, Servers};
 use crate::waiting::{Observer, Waiting};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same where there is another one to ask: long enough for a lost packet to be sent again.
+const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(2);
 
 /// A client of one server, or of several nodes of the same service; cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,7 +33,8 @@ impl Client {
     pub fn new(addresses: &str) -> Result<Self, Error> {
         let servers = Arc::new(Servers::parse(addresses)?);
         // The server is one's own: a proxy for the web must not come between, above all not between long polls.
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build();
+        let timeout = if servers.count() > 1 { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
+        let http = reqwest::Client::builder().no_proxy().connect_timeout(timeout).tcp_nodelay(true).build();
         let http =
             http.map_err(|error| Error::BadAddress { address: addresses.to_owned(), cause: root_cause(&error) })?;
         let retry = Retry::default().at_least(servers.count());
@@ -62,6 +65,11 @@ impl Client {
     #[must_use]
     pub fn server(&self) -> &str {
         self.servers.current()
+    }
+
+    /// Whether, after so many attempts, there is a server that has not been asked and may do better: no reason to wait then.
+    pub(crate) fn has_another(&self, attempt: u32, error: &Error) -> bool {
+        error.is_of_one_server() && usize::try_from(attempt).is_ok_and(|asked| asked < self.servers.count())
     }
 
     /// The server that an attempt which starts now goes to.

@@ -19,6 +19,13 @@ pub enum Waiting<'a> {
         /// Since the call began.
         elapsed: Duration,
     },
+    /// One of several servers did not answer; the next one is asked at once.
+    Next {
+        /// Why.
+        error: &'a Error,
+        /// The server that is asked now.
+        server: &'a str,
+    },
     /// An attempt failed; another one follows.
     Again {
         /// Why.
@@ -39,6 +46,8 @@ pub enum Waiting<'a> {
     },
     /// An answer came after something else had been told.
     Answered {
+        /// The server.
+        server: &'a str,
         /// Since the call began.
         elapsed: Duration,
     },

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use wayleave_api::roles::HeartbeatRequest;
 use wayleave_api::urls::UrlToAdd;
-use wayleave_client::{Client, Error, Retry};
+use wayleave_client::{Client, Error, Retry, Waiting};
 
 const SHORT: Retry = Retry { attempts: 3, base: Duration::from_millis(1), max: Duration::from_millis(2) };
 const STATS: &str = r#"{"hosts":1,"aliases":0,"crawls":0,"queues":0,"reservations":0,"holds":0,"ready":0,"waiting":0,
@@ -62,6 +62,30 @@ async fn the_next_attempt_goes_to_the_next_server_and_the_clones_stay_there() {
     clone.stats().await.unwrap();
     assert_eq!((count(&asked), count(&answered)), (1, 2));
     assert_eq!(clone.server(), format!("http://{well}"));
+}
+
+#[tokio::test]
+async fn the_next_server_is_asked_at_once_and_only_when_all_have_been_asked_is_there_a_pause() {
+    let hour = Duration::from_secs(3_600);
+    let patient = Retry { attempts: 9, base: hour, max: hour };
+    let (well, _) = saying(200, STATS).await;
+    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = heard.clone();
+    let hear = Arc::new(move |waiting: &Waiting<'_>| {
+        told.lock().unwrap().push(match waiting {
+            Waiting::Next { server, .. } => format!("next {server}"),
+            Waiting::Answered { server, .. } => format!("answered {server}"),
+            other => format!("{other:?}"),
+        });
+    });
+    let (one, two) = (dead().await, dead().await);
+    let client = Client::new(&format!("{one},{two},{well}")).unwrap().with_retry(patient).with_observer(hear);
+    let answered = tokio::time::timeout(Duration::from_secs(30), client.stats()).await;
+    answered.expect("no pause of an hour").unwrap();
+    let want = [format!("next http://{two}"), format!("next http://{well}"), format!("answered http://{well}")];
+    assert_eq!(*heard.lock().unwrap(), want);
+    let all_dead = Client::new(&format!("{one},{two}")).unwrap().with_retry(patient);
+    tokio::time::timeout(Duration::from_millis(500), all_dead.stats()).await.expect_err("it pauses after the last one");
 }
 
 #[tokio::test]
