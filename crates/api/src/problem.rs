@@ -207,6 +207,9 @@ impl From<roles::Refusal> for Problem {
             roles::Refusal::DuplicateIdentity { role, uuid, remaining_ms } => {
                 problem.with("role", role).with("uuid", uuid).with("remaining_ms", remaining_ms)
             }
+            roles::Refusal::TokenMissing { role, uuid, remaining_ms } => {
+                problem.with("role", role).with("holder", uuid).with("remaining_ms", remaining_ms)
+            }
             roles::Refusal::IntervalTooLong { role, interval_ms, ttl_ms } => {
                 problem.with("role", role).with("interval_ms", interval_ms).with("ttl_ms", ttl_ms)
             }
@@ -229,7 +232,7 @@ impl From<roles::Refusal> for Problem {
 const fn code_of_roles(refusal: &roles::Refusal) -> Code {
     match refusal {
         roles::Refusal::DuplicateIdentity { .. } => Code::DuplicateIdentity,
-        roles::Refusal::NotTheTerm { .. } => Code::NotTheTerm,
+        roles::Refusal::NotTheTerm { .. } | roles::Refusal::TokenMissing { .. } => Code::NotTheTerm,
         roles::Refusal::IntervalTooLong { .. } => Code::IntervalTooLong,
         roles::Refusal::TtlTooShort { .. } => Code::TtlTooShort,
         roles::Refusal::UnknownRole(_) => Code::UnknownRole,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use wayleave_core::ids::Token;
+use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::roles::view::{PrimaryView, StandbyView};
 use wayleave_core::roles::{self as core, Ask, Candidate, RoleChanges, RoleView, Was};
 use wayleave_core::time::Millis;
@@ -82,6 +82,25 @@ impl SetRoleRequest {
             ttl: self.ttl_ms.try_into_change(|ms| between("ttl_ms", ms, least, most).map(Millis))?,
             mode: self.mode.try_into_change(|mode| Ok::<_, BadValue>(mode.into()))?,
         })
+    }
+}
+
+/// Lets a role go on above the epochs that another store has granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RaiseEpochRequest {
+    /// No epoch up to this one is granted any more; at most 9,007,199,254,740,992.
+    #[schema(maximum = 9007199254740992_u64)]
+    pub epoch: u64,
+}
+
+impl RaiseEpochRequest {
+    /// The epoch in the core's form.
+    ///
+    /// # Errors
+    /// If it leaves no room for others.
+    pub fn least(self) -> Result<Epoch, BadValue> {
+        between("epoch", self.epoch, 0, limits::ROLE_EPOCH_RAISED_MAX).map(Epoch)
     }
 }
 

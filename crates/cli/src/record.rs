@@ -34,7 +34,7 @@ pub enum Record {
     Group(Box<Group>),
     /// A host on which something is set.
     Host(Box<Host>),
-    /// A role as it is set up, without its term and its standbys; since format 2.
+    /// A role as it is set up, with its last epoch, without its term and its standbys; since format 2.
     Role(RoleSettings),
     /// A URL with its state.
     Url(Box<Url>),
@@ -60,7 +60,7 @@ pub struct ServerSettings {
     pub active: bool,
 }
 
-/// How a role is set up. Terms, epochs and tokens are not here: in another store they would promise what nobody keeps.
+/// How a role is set up. Terms and tokens are not here: in another store they would promise what nobody keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleSettings {
     /// Its name.
@@ -69,6 +69,9 @@ pub struct RoleSettings {
     pub ttl_ms: u64,
     /// What a primary does that cannot reach the server.
     pub mode: Mode,
+    /// The highest epoch that was granted: in another store the role goes on above it.
+    #[serde(default)]
+    pub epoch: u64,
 }
 
 /// How many lines of each kind there are.

@@ -36,6 +36,8 @@ fn fill(server: &Server) {
     server.run(&["hosts", "set", "queue", "--block", "2030-01-01T00:00:00Z", "--delay", "9s"]).ok();
     server.run(&["get", "--release", "fetched"]).ok();
     server.run(&["groups", "set", "pair", "--host", "a.example", "--host", "done.example", "--parallel", "2"]).ok();
+    let ended = server.run(&["elect", "writer", "--once", "--", "true"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
     // A limit that would turn away the very URLs that are there.
     server.run(&["roles", "set", "indexer", "--ttl", "42s"]).ok();
     server.run(&["crawls", "set", "news", "--weight", "7", "--max-depth", "1", "--revisit-adaptive", "1h,2d"]).ok();
@@ -69,7 +71,12 @@ fn an_export_restores_urls_and_settings_in_another_store() {
             assert_eq!(ours[field], theirs[field], "{what} {name} {field}");
         }
     }
+    // Receivers remember the highest epoch that they have seen, so the next primary must have a higher one.
+    let epoch = |server: &Server| server.run(&["roles", "show", "writer", "--json"]).json().remove(0)["epoch"].as_u64();
+    assert!(epoch(&to) > epoch(&from), "{:?} {:?}", epoch(&to), epoch(&from));
+    assert_eq!(epoch(&from), Some(1));
     let role = to.run(&["roles", "show", "indexer", "--json"]).json().remove(0);
+    assert_eq!(role["epoch"], 0, "nobody has had it");
     assert_eq!((&role["ttl_ms"], &role["primary"]), (&42_000.into(), &Value::Null));
     // Once more changes nothing.
     to.run(&["import", file.to_str().unwrap()]).ok();

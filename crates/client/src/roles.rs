@@ -7,8 +7,8 @@ use reqwest::Method;
 use wayleave_api::Code;
 use wayleave_api::listing::PageQuery;
 use wayleave_api::roles::{
-    GetRoleQuery, HeartbeatRequest, HeartbeatResponse, ListRolesResponse, ReleaseRoleQuery, ReleaseRoleResponse, Role,
-    SetRoleRequest,
+    GetRoleQuery, HeartbeatRequest, HeartbeatResponse, ListRolesResponse, RaiseEpochRequest, ReleaseRoleQuery,
+    ReleaseRoleResponse, Role, SetRoleRequest,
 };
 
 use crate::call::{Call, Ended, Repeat};
@@ -80,6 +80,15 @@ impl Client {
     /// If it is in use or not known, or the server cannot answer.
     pub async fn delete_role(&self, role: &str) -> Result<(), Error> {
         self.call(Call::new(Method::DELETE, self.url(&["roles", role]))).await
+    }
+
+    /// Lets a role go on above an epoch that another store has granted.
+    ///
+    /// # Errors
+    /// If the epoch leaves no room for others or the server cannot answer.
+    pub async fn raise_role_epoch(&self, role: &str, epoch: u64) -> Result<Role, Error> {
+        let call = Call::new(Method::POST, self.url(&["roles", role, "raise_epoch"]));
+        self.call(call.body(&RaiseEpochRequest { epoch })?).await
     }
 
     /// Asks the primary of a role to let go.

@@ -137,6 +137,8 @@ pub const STANDBYS_MAX: usize = 64;
 pub const STANDBYS_SWEPT: usize = 16;
 /// Roles of one page of a listing: each brings its standbys.
 pub const ROLES_PAGE_MAX: usize = 100;
+/// Highest epoch that a role may be raised to: far above any that was granted, and exact in every JSON reader.
+pub const ROLE_EPOCH_RAISED_MAX: u64 = 1 << 53;
 /// Those who wait for a change of a role, in one process.
 pub const ROLE_WAITERS_MAX: usize = 4_096;
 /// How often a change of a role is decided anew because another one came first.

@@ -166,6 +166,15 @@ impl Roles {
         self.now(&role).await
     }
 
+    /// Lets a role go on above an epoch that another store has granted.
+    ///
+    /// # Errors
+    /// If there are too many roles, or the store cannot serve it.
+    pub async fn raise_epoch(&self, role: RoleName, least: Epoch) -> Result<RoleView, Refusal> {
+        self.change(role.clone(), move |seen, _| core::raise_epoch(&seen.facts, least)).await?;
+        self.now(&role).await
+    }
+
     /// Asks the primary to let go; it is told with its next heartbeat.
     ///
     /// # Errors

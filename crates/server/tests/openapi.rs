@@ -14,7 +14,7 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, by hand.
-const CALLS: [&str; 36] = [
+const CALLS: [&str; 37] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/groups/{group}",
     "DELETE /v1/hosts/{host}/queues/{crawl}",
@@ -45,6 +45,7 @@ const CALLS: [&str; 36] = [
     "POST /v1/reservations/{token}/release",
     "POST /v1/reservations/{token}/renew",
     "POST /v1/roles/{utype}/heartbeat",
+    "POST /v1/roles/{utype}/raise_epoch",
     "POST /v1/roles/{utype}/step_down",
     "POST /v1/urls",
     "PUT /v1/crawls/{crawl}",

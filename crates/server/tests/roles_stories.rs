@@ -200,11 +200,34 @@ async fn an_operator_can_ask_the_primary_to_step_down() {
 async fn a_role_in_use_is_not_deleted_and_a_deleted_one_keeps_its_epochs() {
     let Nodes { here, .. } = nodes();
     let told = here.post(BEAT, json!({"uuid": "a"})).await.ok();
-    assert_eq!(here.delete("/v1/roles/indexer").await.problem(), (409, "role_in_use".to_owned()));
+    let refused = here.delete("/v1/roles/indexer").await;
+    assert_eq!(refused.problem(), (409, "role_in_use".to_owned()));
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("'a' is its primary for another") && detail.contains("stop its candidates"), "{detail}");
+    let refused = here.delete("/v1/roles/indexer/a").await;
+    assert_eq!(refused.problem(), (409, "not_the_term".to_owned()));
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("?token= or --token") && detail.contains("step_down"), "{detail}");
     here.delete(&format!("/v1/roles/indexer/a?token={}", told["token"].as_str().unwrap())).await.ok();
     assert_eq!(here.delete("/v1/roles/indexer").await.status, 204);
     assert_eq!(here.delete("/v1/roles/indexer").await.problem(), (404, "unknown_role".to_owned()));
     assert_eq!(here.post(BEAT, json!({"uuid": "a"})).await.ok()["epoch"], 2);
+}
+
+#[tokio::test]
+async fn a_raised_epoch_leaves_the_living_term_alone_and_is_never_lowered() {
+    let Nodes { here, .. } = nodes();
+    let raise = |epoch: u64| here.post("/v1/roles/indexer/raise_epoch", json!({ "epoch": epoch }));
+    assert_eq!(raise(7).await.ok()["epoch"], 7);
+    let told = here.post(BEAT, json!({"uuid": "a"})).await.ok();
+    assert_eq!(told["epoch"], 8);
+    assert_eq!(raise(40).await.ok()["epoch"], 8, "the living term keeps its own");
+    let renewed = here.post(BEAT, json!({"uuid": "a", "token": told["token"]})).await.ok();
+    assert_eq!((&renewed["primary"], &renewed["epoch"]), (&json!(true), &json!(8)));
+    here.delete(&format!("/v1/roles/indexer/a?token={}", told["token"].as_str().unwrap())).await.ok();
+    assert_eq!(raise(3).await.ok()["epoch"], 40);
+    assert_eq!(here.post(BEAT, json!({"uuid": "b"})).await.ok()["epoch"], 41);
+    assert_eq!(raise(u64::MAX).await.problem(), (400, "bad_value".to_owned()));
 }
 
 #[tokio::test]

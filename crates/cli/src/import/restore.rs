@@ -7,7 +7,7 @@ use wayleave_api::roles::SetRoleRequest;
 use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
 use wayleave_api::urls::{Url, UrlState, UrlToAdd};
 use wayleave_api::{Patch, Timestamp};
-use wayleave_core::page;
+use wayleave_core::{limits, page};
 
 use crate::record::RoleSettings;
 
@@ -109,6 +109,12 @@ pub fn group(group: &Group) -> SetGroupRequest {
 /// How a role is set up.
 pub fn role(role: &RoleSettings) -> SetRoleRequest {
     SetRoleRequest { ttl_ms: Patch::Set(role.ttl_ms), mode: Patch::Set(role.mode) }
+}
+
+/// The epoch above which a role goes on, if it ever had a primary. Where the file comes from, others may have been granted
+/// since it was written: they are left out too.
+pub const fn epoch(role: &RoleSettings) -> Option<u64> {
+    if role.epoch == 0 { None } else { Some(role.epoch.saturating_add(limits::ROLE_EPOCHS_SKIPPED)) }
 }
 
 #[cfg(test)]

@@ -96,7 +96,13 @@ impl Routed {
                 self.later.crawls.extend(limits.map(|limits| (line, crawl.crawl.clone(), limits)));
                 client.put_crawl(&crawl.crawl, &settings).await.map(drop)
             }
-            Record::Role(role) => client.put_role(&role.role, &restore::role(&role)).await.map(drop),
+            Record::Role(role) => {
+                let set = client.put_role(&role.role, &restore::role(&role)).await.map(drop);
+                match (set, restore::epoch(&role)) {
+                    (Ok(()), Some(epoch)) => client.raise_role_epoch(&role.role, epoch).await.map(drop),
+                    (set, _) => set,
+                }
+            }
             Record::Group(group) => client.put_group(&group.group, &restore::group(&group)).await.map(drop),
             Record::Host(host) => {
                 self.later.queues.extend(queue_limits(&host).map(|limit| (line, limit)));

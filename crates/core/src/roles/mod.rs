@@ -7,6 +7,7 @@
 pub mod delete;
 pub mod facts;
 pub mod heartbeat;
+pub mod raise_epoch;
 pub mod refusal;
 pub mod release;
 pub mod row;
@@ -17,6 +18,7 @@ pub mod view;
 pub use delete::delete;
 pub use facts::{Decided, Facts, Writes};
 pub use heartbeat::{Answer, Ask, Outcome, heartbeat};
+pub use raise_epoch::raise_epoch;
 pub use refusal::Refusal;
 pub use release::{Released, Was, release};
 pub use row::{Candidate, Mode, Origin, RoleRow, RoleSettings, StandbyRow, Term};

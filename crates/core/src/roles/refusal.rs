@@ -34,6 +34,20 @@ pub enum Refusal {
         /// How long that term still holds.
         remaining_ms: u64,
     },
+    /// A primary that somebody wants to let go without the token of its term.
+    #[error(
+        "'{uuid}' is the primary of role '{role}', and only the token of its term gives that back: add the one that its last \
+         heartbeat was answered with (?token= or --token), ask it to let go (POST /v1/roles/{role}/step_down), or stop it and wait: without \
+         heartbeats its term ends in {remaining_ms} ms"
+    )]
+    TokenMissing {
+        /// The role.
+        role: String,
+        /// The primary.
+        uuid: String,
+        /// How long the term still holds.
+        remaining_ms: u64,
+    },
     /// Heartbeats that are too rare for the role's time to live.
     #[error(
         "interval_ms {interval_ms} is too long for role '{role}' with ttl_ms {ttl_ms}: a term must outlast three missed \
@@ -73,7 +87,10 @@ pub enum Refusal {
     #[error("role '{0}' has no primary that could step down")]
     NoPrimary(String),
     /// The role cannot be deleted now.
-    #[error("role '{role}' is in use: {why}; stop its candidates first")]
+    #[error(
+        "role '{role}' is in use: {why}; stop its candidates first: one that is stopped cleanly lets go at once, any other when \
+         it has been silent for the role's ttl_ms"
+    )]
     InUse {
         /// The role.
         role: String,

@@ -50,6 +50,11 @@ pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decid
                 if over && was == Was::Standby && token.is_none() {
                     return Ok(Decided { writes, answer: Released { was, epoch } });
                 }
+                if !over && token.is_none() {
+                    let (role, uuid) = (facts.role.to_string(), uuid.to_string());
+                    let remaining_ms = term.expires_at.since(facts.now).0;
+                    return Err(Refusal::TokenMissing { role, uuid, remaining_ms });
+                }
                 return Err(not_the_term);
             }
             row.vacant_since = term.expires_at.min(facts.now);

@@ -124,7 +124,7 @@ fn a9_a_release_frees_the_role_at_once_and_only_for_its_own_term() {
     let token = world.tokens["a"];
     let wrong = Token([9; 16]);
     assert!(matches!(world.release("a", Some(wrong)), Err(Refusal::NotTheTerm { .. })));
-    assert!(matches!(world.release("a", None), Err(Refusal::NotTheTerm { .. })));
+    assert!(matches!(world.release("a", None), Err(Refusal::TokenMissing { .. })));
     assert_eq!(world.primary().unwrap().0, "a");
     assert_eq!(world.release("a", Some(token)).unwrap().was, Was::Primary);
     assert_eq!(world.release("a", Some(token)).unwrap().was, Was::Primary, "the same release again");

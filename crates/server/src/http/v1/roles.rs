@@ -8,8 +8,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_api::roles::{
-    GetRoleQuery, HeartbeatRequest, HeartbeatResponse, ListRolesResponse, ReleaseRoleQuery, ReleaseRoleResponse, Role,
-    SetRoleRequest, WaitFor as WireWaitFor,
+    GetRoleQuery, HeartbeatRequest, HeartbeatResponse, ListRolesResponse, RaiseEpochRequest, ReleaseRoleQuery,
+    ReleaseRoleResponse, Role, SetRoleRequest, WaitFor as WireWaitFor,
 };
 use wayleave_core::ids::Epoch;
 use wayleave_core::roles::Ask;
@@ -27,6 +27,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(get_role, put_role, patch_role, delete_role))
         .routes(routes!(heartbeat))
         .routes(routes!(step_down))
+        .routes(routes!(raise_epoch))
         .routes(routes!(release_role))
 }
 
@@ -138,6 +139,21 @@ pub async fn heartbeat(
 )]
 pub async fn step_down(State(app): State<App>, RoleInPath(role): RoleInPath) -> Result<impl IntoResponse, Refused> {
     Ok(fresh(Role::from(app.roles.step_down(role).await?)))
+}
+
+/// Lets a role go on above the epochs that another store has granted: for stores that were moved or restored from a backup. An
+/// epoch never gets lower; a living term keeps its own until it ends.
+#[utoipa::path(
+    post, path = "/v1/roles/{utype}/raise_epoch", tag = "roles",
+    params(("utype" = String, Path, description = "The role's name.")), request_body = RaiseEpochRequest,
+    responses((status = 200, description = "The role.", body = Role))
+)]
+pub async fn raise_epoch(
+    State(app): State<App>,
+    RoleInPath(role): RoleInPath,
+    JsonBody(body): JsonBody<RaiseEpochRequest>,
+) -> Result<impl IntoResponse, Refused> {
+    Ok(fresh(Role::from(app.roles.raise_epoch(role, body.least()?).await?)))
 }
 
 /// Gives a term back, so that the role is free at once, or takes a standby out of the line. Stop the work first.
