@@ -17,7 +17,10 @@ fn a_url_goes_all_the_way_from_put_to_released() {
     assert_eq!((&got["host"], &got["urls"][0]["priority"]), (&"a.example".into(), &9.into()));
     let token = got["token"].as_str().unwrap();
     assert!(server.run(&["reservations"]).ok().contains("tester"));
-    assert!(server.run(&["why", "a.example"]).ok().starts_with("a.example is being visited:"));
+    let why = server.run(&["why", "a.example"]).ok();
+    assert!(why.starts_with("a.example is being visited:") && why.contains("this is its first visit"), "{why}");
+    let nodes = server.run(&["nodes", "--json"]).ok();
+    assert!(nodes.contains(&server.url), "the port that it got: {nodes}");
     let renewed = server.run(&["renew", token, "--lease", "5m"]).ok();
     assert!(renewed.starts_with("ends in 4 min") || renewed.starts_with("ends in 5 min 0 s"), "{renewed}");
     let released = server.run(&["release", token, "--fetched", "http://a.example/x", "--gone", "http://a.example/y"]);

@@ -111,10 +111,12 @@ impl Server {
     /// # Errors
     /// If the address cannot be had after all.
     pub fn on(port: Port, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Result<Self, BindError> {
-        let Port { socket, config } = port;
+        let Port { socket, mut config } = port;
         let failed = |cause| BindError::Listen { address: config.listen, cause };
         let listener = socket.listen(BACKLOG).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        // The real port from here on, where 0 was asked for: it is what others are told.
+        config.listen = address;
         let app = App::new(config.clone(), frontier, roles, peers);
         let router = http::router(&app);
         Ok(Self { listener, address, config, app, router })

@@ -77,9 +77,10 @@ fn live(state: State, visits: &[LiveVisit], now: Timestamp) -> Vec<String> {
     visits.iter().map(line).collect()
 }
 
-fn visits(delay_ms: u64, last_visit_at: Option<Timestamp>, now: Timestamp) -> String {
+fn visits(delay_ms: u64, last_visit_at: Option<Timestamp>, live: bool, now: Timestamp) -> String {
+    let first = if live { "this is its first visit" } else { "it was never visited" };
     let last = last_visit_at.map_or_else(
-        || "it was never visited".to_owned(),
+        || first.to_owned(),
         |at| {
             if at > now {
                 "a visit is under way".to_owned()
@@ -99,7 +100,7 @@ fn explain_host(host: &Host, group: Option<&Group>, now: Timestamp) -> String {
         let others = if others == 1 { "one other host".to_owned() } else { format!("{others} other hosts") };
         lines.push(format!("It belongs to group {}, together with {others}.", host.group));
     }
-    lines.push(visits(host.delay_in_force_ms, host.last_visit_at, now));
+    lines.push(visits(host.delay_in_force_ms, host.last_visit_at, !host.visits.is_empty(), now));
     lines.push(format!("Its URLs: {}.", counts(&host.counts)));
     for queue in &host.crawls {
         let due = queue.next_due_at.map_or_else(String::new, |at| format!("; next due {}", relative(at, now)));
@@ -114,7 +115,7 @@ fn explain_group(group: &Group, now: Timestamp) -> String {
     lines.extend(live(group.state, &group.visits, now));
     lines.extend([
         format!("Its hosts: {}.", group.hosts.join(", ")),
-        visits(group.delay_in_force_ms, group.last_visit_at, now),
+        visits(group.delay_in_force_ms, group.last_visit_at, !group.visits.is_empty(), now),
         format!("Its URLs: {}.", counts(&group.counts)),
     ]);
     lines.join("\n")
@@ -157,7 +158,8 @@ mod tests {
 
     #[test]
     fn visits_are_told_by_their_end() {
-        assert_eq!(visits(1_000, None, NOW), "Between two visits lie at least 1 s; it was never visited.");
-        assert!(visits(0, Some(Timestamp(Time(990_000))), NOW).ends_with("the last one ended 10 s ago."));
+        assert_eq!(visits(1_000, None, false, NOW), "Between two visits lie at least 1 s; it was never visited.");
+        assert!(visits(1_000, None, true, NOW).ends_with("; this is its first visit."));
+        assert!(visits(0, Some(Timestamp(Time(990_000))), true, NOW).ends_with("the last one ended 10 s ago."));
     }
 }
