@@ -30,6 +30,8 @@ struct Head {
     last: u32,
     /// Whether these are all the rows of the lane.
     whole: bool,
+    /// Whether it was of use, or changed, since memory was last short.
+    used: bool,
 }
 
 /// A row of a head and where it lies.
@@ -147,8 +149,9 @@ impl Heads {
     }
 
     /// The rows of a scan, if they are all here.
-    pub fn get(&self, scan: &LaneScan) -> Option<Vec<Found>> {
-        let head = self.heads.get(&(scan.queue, scan.lane))?;
+    pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<Found>> {
+        let head = self.heads.get_mut(&(scan.queue, scan.lane))?;
+        head.used = true;
         if (head.rows as usize) < scan.limit && !head.whole {
             return None;
         }
@@ -164,7 +167,7 @@ impl Heads {
         if rows.len() > ROWS_MAX as usize {
             return;
         }
-        let mut head = Head { whole: true, ..Head::default() };
+        let mut head = Head { whole: true, used: true, ..Head::default() };
         for row in rows {
             head.put(due::within_lane(&row.key), &row.value, ROWS_MAX);
         }
@@ -181,13 +184,17 @@ impl Heads {
         }
     }
 
-    /// Lets one head in four go, by chance: each comes back with the next visit to its queue.
+    /// Lets half of the heads go that were of no use since memory was last short; if all were, one in four. Which ones is a
+    /// matter of chance; each comes back with the next visit to its queue.
     fn thin(&mut self) {
+        let idle = self.heads.values().any(|head| !head.used);
         self.thinned = self.thinned.wrapping_add(0x1234_5678_9ABC_DEF1);
         let (round, mut bytes) = (self.thinned, 0);
         self.heads.retain(|(queue, lane), head| {
             let name = queue.host.counter() ^ u64::from(queue.no).rotate_left(40) ^ u64::from(*lane).rotate_left(32);
-            let stays = name.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62 != 0;
+            let lot = name.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62;
+            let used = std::mem::take(&mut head.used);
+            let stays = if idle { used || lot > 1 } else { lot > 0 };
             bytes += if stays { head.size() } else { 0 };
             stays
         });
@@ -202,7 +209,7 @@ impl Heads {
             }
             self.heads.entry(*lane).or_insert_with(|| {
                 self.bytes += OVERHEAD;
-                Head { whole: true, ..Head::default() }
+                Head { whole: true, used: true, ..Head::default() }
             });
         }
     }
@@ -222,6 +229,7 @@ impl Heads {
     fn change(&mut self, lane: (QueueId, u8), within: &[u8], value: Option<&[u8]>) {
         let Some(head) = self.heads.get_mut(&lane) else { return };
         let before = head.size();
+        head.used = true;
         match value {
             Some(value) => head.put(within, value, head.rows.max(ROWS_GROWN_MAX)),
             None => head.remove(within),
