@@ -6,6 +6,7 @@
 pub mod bad_value;
 mod bounded;
 pub mod crawls;
+mod going_on;
 pub mod groups;
 pub mod hosts;
 pub mod listing;

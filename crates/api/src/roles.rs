@@ -9,6 +9,7 @@ use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
 use crate::bad_value::{BadValue, between};
+pub use crate::going_on::{GoingOn, LastTerm, Member, Peer, TakeOver};
 use crate::metadata::Metadata;
 use crate::whole::{whole, whole_text};
 use crate::{Patch, Timestamp};
@@ -28,7 +29,7 @@ pub enum Mode {
     /// It stops.
     #[default]
     Strict,
-    /// It goes on while every standby agrees.
+    /// It goes on for a while as long as every standby that could take over has just promised not to.
     Continue,
 }
 
@@ -63,13 +64,17 @@ pub struct SetRoleRequest {
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Mode>)]
     pub mode: Patch<Mode>,
+    /// With mode `continue`: how long at most a primary goes on after its term, 1,000 to 86,400,000; 600,000 by default.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>, minimum = 1000, maximum = 86400000)]
+    pub continue_for_ms: Patch<u64>,
 }
 
 impl SetRoleRequest {
     /// The changes in the core's form; `whole` clears what is absent, as PUT does.
     ///
     /// # Errors
-    /// If the time to live is out of its bounds.
+    /// If a time is out of its bounds.
     pub fn changes(mut self, whole: bool) -> Result<RoleChanges, BadValue> {
         if whole && self.ttl_ms.is_keep() {
             self.ttl_ms = Patch::Clear;
@@ -77,10 +82,15 @@ impl SetRoleRequest {
         if whole && self.mode.is_keep() {
             self.mode = Patch::Clear;
         }
+        if whole && self.continue_for_ms.is_keep() {
+            self.continue_for_ms = Patch::Clear;
+        }
+        let on = |ms| between("continue_for_ms", ms, limits::ROLE_CONTINUE_MS_MIN, limits::ROLE_CONTINUE_MS_MAX);
         let (least, most) = (limits::ROLE_TTL_MS_MIN, limits::ROLE_TTL_MS_MAX);
         Ok(RoleChanges {
             ttl: self.ttl_ms.try_into_change(|ms| between("ttl_ms", ms, least, most).map(Millis))?,
             mode: self.mode.try_into_change(|mode| Ok::<_, BadValue>(mode.into()))?,
+            continue_for: self.continue_for_ms.try_into_change(|ms| on(ms).map(Millis))?,
         })
     }
 }
@@ -139,6 +149,16 @@ pub struct HeartbeatRequest {
     #[serde(default = "priority_default")]
     #[schema(default = 5, maximum = 9)]
     pub priority: u8,
+    /// Where this process takes questions of the primary, for roles with mode `continue`. Without it the primary has to stop
+    /// at the end of its term when no server answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Peer>,
+    /// From one that works as primary: the `version` that it was told last under `going_on`, if it was told one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard: Option<u64>,
+    /// Take over this term, which ran out; it counts only if nobody has renewed or taken it since. See `last_term`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take_over: Option<TakeOver>,
 }
 
 impl HeartbeatRequest {
@@ -153,6 +173,9 @@ impl HeartbeatRequest {
             metadata: Metadata::default(),
             ready: true,
             priority: priority_default(),
+            peer: None,
+            heard: None,
+            take_over: None,
         }
     }
 }
@@ -169,8 +192,10 @@ impl TryFrom<&HeartbeatRequest> for Ask {
             ready: body.ready,
             priority: between("priority", body.priority, 0, 9)?,
             interval: interval.transpose()?.map(Millis),
+            peer: body.peer.as_ref().map(core::Peer::try_from).transpose()?,
         };
-        Ok(Self { candidate, token: token(body.token.as_deref())? })
+        let take_over = body.take_over.map(Into::into);
+        Ok(Self { candidate, token: token(body.token.as_deref())?, heard: body.heard, take_over })
     }
 }
 
@@ -178,7 +203,7 @@ fn token(text: Option<&str>) -> Result<Option<Token>, BadValue> {
     text.map(Token::parse).transpose().map_err(|e| BadValue::new("token", e))
 }
 
-fn address(text: &str) -> Result<&str, BadValue> {
+pub(crate) fn address(text: &str) -> Result<&str, BadValue> {
     if text.is_empty() || text.len() > limits::ADDRESS_BYTES_MAX {
         let reason = format!("has {} bytes; give 1 to {}, or leave it out", text.len(), limits::ADDRESS_BYTES_MAX);
         return Err(BadValue::new("address", reason));
@@ -227,6 +252,13 @@ pub struct HeartbeatResponse {
     pub reason: String,
     /// When that changes by time alone; null if it hangs on somebody's heartbeat.
     pub changes_in_ms: Option<u64>,
+    /// For the primary of a role with mode `continue`, from its first renewal on: by whose agreement it may go on after its
+    /// term.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going_on: Option<GoingOn>,
+    /// For a standby of a role whose primary may go on after its term: that term, and whether the asker may take it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_term: Option<LastTerm>,
 }
 
 impl From<core::Answer> for HeartbeatResponse {
@@ -244,6 +276,8 @@ impl From<core::Answer> for HeartbeatResponse {
             step_down: answer.step_down,
             reason: answer.reason,
             changes_in_ms: answer.changes_in.map(|ms| ms.0),
+            going_on: answer.going_on.map(Into::into),
+            last_term: answer.last.map(Into::into),
         }
     }
 }
@@ -307,6 +341,9 @@ pub struct Role {
     pub ttl_ms: u64,
     /// What a primary does that cannot reach the server.
     pub mode: Mode,
+    /// With mode `continue`: how long at most it goes on after its term.
+    #[serde(default)]
+    pub continue_for_ms: u64,
     /// Grows with every change of the role; 0 if it is not known yet.
     pub version: u64,
     /// How many of the standbys could take over now.
@@ -325,6 +362,7 @@ impl From<RoleView> for Role {
             epoch: view.epoch.0,
             ttl_ms: view.ttl.0,
             mode: view.mode.into(),
+            continue_for_ms: view.continue_for.0,
             version: view.version,
             standbys_ready: view.standbys.iter().filter(|standby| standby.ready).count() as u64,
             standbys: view.standbys.into_iter().map(Standby::from).collect(),

@@ -36,9 +36,9 @@ fn put_clears_what_patch_keeps_and_the_ttl_has_bounds() {
     use wayleave_core::settings::Change;
     let body: SetRoleRequest = serde_json::from_str(r#"{"ttl_ms":5000}"#).unwrap();
     assert_eq!(body.changes(true).unwrap().mode, Change::Clear);
-    assert_eq!(body.changes(false).unwrap(), RoleChanges { ttl: Change::Set(Millis(5_000)), mode: Change::Keep });
+    assert_eq!(body.changes(false).unwrap(), RoleChanges { ttl: Change::Set(Millis(5_000)), ..RoleChanges::default() });
     for ttl in [499, 3_600_001] {
-        let body = SetRoleRequest { ttl_ms: Patch::Set(ttl), mode: Patch::Keep };
+        let body = SetRoleRequest { ttl_ms: Patch::Set(ttl), ..SetRoleRequest::default() };
         assert_eq!(body.changes(false).expect_err("out of bounds").field, "ttl_ms");
     }
     assert!(serde_json::from_str::<SetRoleRequest>(r#"{"mode":"sometimes"}"#).is_err());

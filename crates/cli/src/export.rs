@@ -81,8 +81,9 @@ const fn total(counts: &wayleave_api::stats::Counts) -> u64 {
 async fn roles(client: &Client) -> anyhow::Result<Vec<RoleSettings>> {
     let mut roles = Vec::new();
     let mut all = std::pin::pin!(client.all_roles());
-    while let Some(Role { role, ttl_ms, mode, epoch, .. }) = all.next().await.transpose()? {
-        roles.push(RoleSettings { role, ttl_ms, mode, epoch });
+    while let Some(Role { role, ttl_ms, mode, continue_for_ms, epoch, .. }) = all.next().await.transpose()? {
+        let continue_for_ms = Some(continue_for_ms).filter(|ms| *ms > 0);
+        roles.push(RoleSettings { role, ttl_ms, mode, continue_for_ms, epoch });
     }
     Ok(roles)
 }

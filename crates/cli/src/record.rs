@@ -72,6 +72,9 @@ pub struct RoleSettings {
     /// The highest epoch that was granted: in another store the role goes on above it.
     #[serde(default)]
     pub epoch: u64,
+    /// How long at most it goes on after its term, where the mode lets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continue_for_ms: Option<u64>,
 }
 
 /// How many lines of each kind there are.

@@ -127,12 +127,23 @@ pub const ROLE_INTERVALS_MIN: u64 = 4;
 pub const ROLE_INTERVALS_DEFAULT: u64 = 5;
 /// Shortest interval between heartbeats.
 pub const ROLE_INTERVAL_MS_MIN: u64 = 10;
+/// How long a primary may go on after its term by its standbys' agreement, where nobody sets it.
+pub const ROLE_CONTINUE_DEFAULT: Millis = Millis(600_000);
+/// Shortest such time that may be set.
+pub const ROLE_CONTINUE_MS_MIN: u64 = 1_000;
+/// Longest such time that may be set.
+pub const ROLE_CONTINUE_MS_MAX: u64 = 86_400_000;
+/// Versions of a role that are left out when another store has stepped in: what a primary has heard of those that it lost
+/// must not be taken for what this one told.
+pub const ROLE_VERSIONS_SKIPPED: u64 = 1 << 32;
 /// Epochs that are left out when another store has stepped in: those that it may have lost are never granted again.
 pub const ROLE_EPOCHS_SKIPPED: u64 = 1_000;
 /// Roles of one store.
 pub const ROLES_MAX: u64 = 1_000;
 /// Standbys of one role.
 pub const STANDBYS_MAX: usize = 64;
+/// Rows of standbys that are read of one role: those that count, and those that nobody has removed yet.
+pub const STANDBYS_READ: usize = 2 * STANDBYS_MAX;
 /// Standbys past their deadline that one heartbeat removes in passing.
 pub const STANDBYS_SWEPT: usize = 16;
 /// Roles of one page of a listing: each brings its standbys.

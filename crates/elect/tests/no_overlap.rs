@@ -83,7 +83,7 @@ impl World {
             now: Time(1_000_000),
             incarnation: 0,
         };
-        let set = roles::set(&facts, &RoleChanges { ttl: Change::Set(T), mode: Change::Keep }).unwrap();
+        let set = roles::set(&facts, &RoleChanges { ttl: Change::Set(T), ..RoleChanges::default() }).unwrap();
         let Change::Set(row) = set.writes.row else { panic!("a role is made") };
         (facts.row, facts.origin) = (Some(row), set.writes.origin);
         let runners = rates.iter().enumerate().map(runner).collect();
@@ -133,7 +133,7 @@ impl World {
                     self.carry_out(index, effects);
                 }
                 Effect::Lead { epoch, .. } => self.led.push((epoch, index)),
-                Effect::Extend { .. } | Effect::Finished(_) => {}
+                Effect::Extend { .. } | Effect::Ask(_) | Effect::Finished(_) => {}
             }
         }
     }
@@ -158,11 +158,12 @@ impl World {
             ready: true,
             priority: 5,
             interval: None,
+            peer: None,
         };
         let token = beat.token.as_deref().map(|token| Token::parse(token).unwrap());
         self.facts.now = Time(1_000_000 + self.now_us / 1_000);
         self.grants += 1;
-        let answer = match roles::heartbeat(&self.facts, &Ask { candidate, token }, self.grants) {
+        let answer = match roles::heartbeat(&self.facts, &Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into) }, self.grants) {
             Ok(decided) => {
                 if let Change::Set(row) = decided.writes.row {
                     self.facts.row = Some(row);

@@ -9,7 +9,7 @@ use wayleave_engine::{Error, Row, Scan};
 
 use crate::Roles;
 use crate::counters::Totals;
-use crate::store::{self, STANDBYS_READ};
+use crate::store;
 
 /// One page of roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Roles {
         let more = rows.len() > limit;
         let rows: Vec<(names::RoleName, RoleRow)> =
             rows.iter().take(limit).map(read_role).collect::<Result<_, _>>().map_err(damaged)?;
-        let scans: Vec<Scan> = rows.iter().map(|(name, _)| standby::scan(name, STANDBYS_READ)).collect();
+        let scans: Vec<Scan> = rows.iter().map(|(name, _)| standby::scan(name, limits::STANDBYS_READ)).collect();
         // The later time counts for both: a term that ended in between is over.
         let look = self.0.engine.look(&scans).await?;
         let mut views = Vec::with_capacity(rows.len());

@@ -1,16 +1,13 @@
 //! One role as it lies in the store: read with the store's time, written only if nothing has changed.
 
 use wayleave_core::ids::Token;
-use wayleave_core::limits;
+use wayleave_core::limits::STANDBYS_READ;
 use wayleave_core::names::RoleName;
 use wayleave_core::roles::{Facts, Origin, Refusal, RoleRow, StandbyRow, Writes};
 use wayleave_core::settings::Change;
 use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{role, standby};
 use wayleave_engine::{Batch, Engine, Error, Expect, Key, Row, Scan, Value, Write};
-
-/// Rows of standbys that are read of one role: those that count, and those that nobody has removed yet.
-pub(crate) const STANDBYS_READ: usize = 2 * limits::STANDBYS_MAX;
 
 /// What was read, with the bytes that must still be there when it is changed.
 pub(crate) struct Seen {

@@ -31,6 +31,7 @@ Examples:
   wayleave roles show indexer                    one role, and why it has no primary
   wayleave roles show indexer --wait 30s         wait for a primary; exit code 3 if there is none then
   wayleave roles set indexer --ttl 10s           how long a primary may be silent
+  wayleave roles set indexer --mode continue --continue-for 10m    what a primary does while no server answers
   wayleave roles step-down indexer               ask the primary to let go, as before a deploy";
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -58,7 +59,11 @@ enum Command {
 
 const SET_HELP: &str = "\
 A term must outlast three missed heartbeats and two slow operations: candidates may take at most a quarter of the time to
-live as their interval. A living term keeps what it was promised; another time to live counts from its next renewal.";
+live as their interval. A living term keeps what it was promised; another time to live counts from its next renewal.
+
+With --mode continue a primary that no server answers goes on after its term, for at most --continue-for, as long as every
+standby has just promised it not to take over; its candidates need `wayleave elect --peer` for that. If the primary dies while
+nobody else knows of it, others have to wait for that long.";
 
 #[derive(Clone, Debug, clap::Args)]
 struct ShowArgs {
@@ -85,13 +90,16 @@ struct SetArgs {
     /// What a primary does that cannot reach the server
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
+    /// With mode continue: how long at most a primary goes on after its term: 1s to 24h, 10m by default
+    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    continue_for: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum ModeArg {
     /// It stops
     Strict,
-    /// It goes on while every standby agrees
+    /// It goes on while every standby promises not to take over
     Continue,
 }
 
@@ -176,7 +184,11 @@ impl SetArgs {
             ModeArg::Strict => Mode::Strict,
             ModeArg::Continue => Mode::Continue,
         });
-        SetRoleRequest { ttl_ms: patch(self.ttl, false), mode: mode.into() }
+        SetRoleRequest {
+            ttl_ms: patch(self.ttl, false),
+            mode: mode.into(),
+            continue_for_ms: patch(self.continue_for, false),
+        }
     }
 }
 
@@ -241,7 +253,7 @@ fn show(remote: &Remote, role: &Role) -> anyhow::Result<()> {
         table.row(["heartbeat every".into(), span(primary.interval_ms)]);
     }
     table.row(["time to live".into(), span(role.ttl_ms)]);
-    table.row(["mode".into(), mode(role.mode).into()]);
+    table.row(["mode".into(), mode(role)]);
     table.row(["standbys".into(), standbys(role)]);
     for standby in &role.standbys {
         let ready = if standby.ready { "ready" } else { "not ready" };
@@ -253,9 +265,12 @@ fn show(remote: &Remote, role: &Role) -> anyhow::Result<()> {
     table.print()
 }
 
-const fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Strict => "strict: a primary that cannot reach the server stops",
-        Mode::Continue => "continue: a primary that cannot reach the server goes on while every standby agrees",
+fn mode(role: &Role) -> String {
+    match role.mode {
+        Mode::Strict => "strict: a primary that cannot reach the server stops".into(),
+        Mode::Continue => {
+            let most = span(role.continue_for_ms);
+            format!("continue: a primary that cannot reach the server goes on for {most} at most while every standby agrees")
+        }
     }
 }

@@ -108,7 +108,8 @@ pub fn group(group: &Group) -> SetGroupRequest {
 
 /// How a role is set up.
 pub fn role(role: &RoleSettings) -> SetRoleRequest {
-    SetRoleRequest { ttl_ms: Patch::Set(role.ttl_ms), mode: Patch::Set(role.mode) }
+    let continue_for_ms = role.continue_for_ms.map_or(Patch::Keep, Patch::Set);
+    SetRoleRequest { ttl_ms: Patch::Set(role.ttl_ms), mode: Patch::Set(role.mode), continue_for_ms }
 }
 
 /// The epoch above which a role goes on, if it ever had a primary. Where the file comes from, others may have been granted

@@ -97,6 +97,7 @@ fn a_step_of_a_role_is_judged() {
         ready: true,
         priority: 5,
         interval: None,
+        peer: None,
     };
     let row = |version, epoch, uuid: &str, expires| RoleRow {
         version,
@@ -110,6 +111,7 @@ fn a_step_of_a_role_is_judged() {
             renewed_at: Time(0),
             expires_at: Time(expires),
             step_down: false,
+            agreement: Default::default(),
         }),
         vacant_since: Time(0),
         released: None,

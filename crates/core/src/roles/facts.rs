@@ -106,12 +106,12 @@ impl Facts {
         Ok(origin)
     }
 
-    /// The row as it is written: under the next version, unless nothing has changed.
+    /// The row as it is written: under the next version or a later one that it asks for, unless nothing has changed.
     pub(super) fn changed(&self, row: &RoleRow) -> Change<RoleRow> {
         if self.row.as_ref() == Some(row) {
             return Change::Keep;
         }
         let before = self.row.as_ref().map_or(0, |row| row.version);
-        Change::Set(RoleRow { version: before + 1, ..row.clone() })
+        Change::Set(RoleRow { version: row.version.max(before + 1), ..row.clone() })
     }
 }

@@ -2,6 +2,7 @@
 //! before.
 
 use super::facts::{Decided, Facts, Writes};
+use super::going_on::{self, Agreement, Bid, GoingOn, LastTerm};
 use super::refusal::Refusal;
 use super::row::{Candidate, Mode, RoleRow, StandbyRow, Term};
 use super::view;
@@ -17,6 +18,10 @@ pub struct Ask {
     pub candidate: Candidate,
     /// The token of its term, if it has been given one.
     pub token: Option<Token>,
+    /// From one that acts as primary: the version that it was told last, if it was told any.
+    pub heard: Option<u64>,
+    /// From a standby: take over this term, if it is still the last and has not been renewed.
+    pub take_over: Option<Bid>,
 }
 
 /// What a heartbeat led to.
@@ -57,6 +62,10 @@ pub struct Answer {
     pub reason: String,
     /// When that changes by time alone.
     pub changes_in: Option<Millis>,
+    /// For the primary: by whose agreement it may go on after its term.
+    pub going_on: Option<GoingOn>,
+    /// For a standby: the term that it could take over, where that takes an ask of its own.
+    pub last: Option<LastTerm>,
 }
 
 /// Decides a heartbeat. `entropy` becomes the token if a term begins.
@@ -71,14 +80,19 @@ pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Answ
     let mut standbys = Vec::new();
     match outcome {
         Outcome::Acquired => acquire(&mut row, &ask.candidate, entropy, facts.now),
-        Outcome::Renewed => renew(&mut row, &ask.candidate, facts.now),
-        Outcome::Standby => standbys.push(stand_by(facts, &row, &ask.candidate)?),
+        Outcome::Renewed => renew(&mut row, ask, facts.now),
+        Outcome::Standby => standbys.push(stand_by(facts, &mut row, &ask.candidate)?),
     }
     if outcome != Outcome::Standby && facts.standbys.iter().any(|s| s.candidate.uuid == ask.candidate.uuid) {
         standbys.push((ask.candidate.uuid.clone(), None));
     }
-    standbys.extend(swept(facts, &ask.candidate.uuid));
-    let answer = answer(facts, &row, &ask.candidate, outcome);
+    standbys.extend(swept(facts, &row, &ask.candidate.uuid, outcome));
+    let mut answer = answer(facts, &row, &ask.candidate, outcome);
+    answer.going_on = row.term.as_ref().filter(|_| outcome == Outcome::Renewed && row.has_members()).map(|_| GoingOn {
+        version: row.version,
+        goes_on: row.settings.goes_on(),
+        members: going_on::members(facts, &ask.candidate.uuid, &standbys),
+    });
     Ok(Decided { writes: Writes { row: facts.changed(&row), origin, standbys }, answer })
 }
 
@@ -97,7 +111,9 @@ fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result
 ///
 /// Why there is never a second primary: a term begins only where none lives ([`RoleRow::live`] by the store's time), and
 /// what is decided here counts only if the row has not changed meanwhile. A term that ran out goes on under its epoch only
-/// while its row is still the last one: nobody was primary since, not even by a store that has been replaced.
+/// while its row is still the last one: nobody was primary since, not even by a store that has been replaced. A term whose
+/// primary may go on ([`going_on`]) is taken over only by one that it must have asked, and only as that one saw it: an ask that
+/// was overtaken by a renewal is void. Who still acts by such an agreement shows that nobody has taken over, in any store.
 fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     let (now, candidate) = (facts.now, &ask.candidate);
     if ask.token.is_some() && ask.token == row.released {
@@ -109,7 +125,8 @@ fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     if let Some(term) = row.term.as_ref().filter(|term| term.holder.uuid == candidate.uuid) {
         let proven = ask.token == Some(term.token);
         // Past a change of store the last epoch is another than the term's: somebody may have had the role since.
-        let may_resume = candidate.ready && !term.step_down && term.epoch == row.epoch;
+        let acts = ask.heard.is_some() && term.agreement.goes_on > Millis(0);
+        let may_resume = candidate.ready && !term.step_down && (term.epoch == row.epoch || acts);
         if proven && (live.is_some() || may_resume) {
             return Ok(Outcome::Renewed);
         }
@@ -121,7 +138,8 @@ fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
             });
         }
     }
-    let free = live.is_none() && !quiet && candidate.ready;
+    let bid = row.going_on(now).is_none_or(|term| ask.take_over == Some(term.bid()));
+    let free = live.is_none() && !quiet && candidate.ready && bid && going_on::barred(facts, row, candidate).is_none();
     let grant = free && view::head_start(facts, row, candidate).is_none();
     Ok(if grant { Outcome::Acquired } else { Outcome::Standby })
 }
@@ -138,35 +156,62 @@ fn acquire(row: &mut RoleRow, candidate: &Candidate, entropy: u128, now: Time) {
         renewed_at: now,
         expires_at: now.after(row.settings.ttl),
         step_down: false,
+        agreement: Agreement::default(),
     });
 }
 
-fn renew(row: &mut RoleRow, candidate: &Candidate, now: Time) {
-    let ttl = row.settings.ttl;
+fn renew(row: &mut RoleRow, ask: &Ask, now: Time) {
+    let (ttl, goes_on) = (row.settings.ttl, row.settings.goes_on());
     // Two renewals within one millisecond are two all the same.
     row.version += 1;
-    if let Some(term) = &mut row.term {
-        term.holder = candidate.clone();
-        term.renewed_at = now;
-        // A shorter time to live does not take back what the holder was told.
-        term.expires_at = term.expires_at.max(now.after(ttl));
+    let Some(term) = &mut row.term else { return };
+    term.holder = ask.candidate.clone();
+    term.renewed_at = now;
+    // A shorter time to live does not take back what the holder was told. Where others may ask for the term as they saw it,
+    // every renewal must show.
+    let shows = if term.agreement.goes_on > Millis(0) { term.expires_at.after(Millis(1)) } else { term.expires_at };
+    term.expires_at = shows.max(now.after(ttl));
+    let counts_from = term.agreement.counts_from;
+    term.agreement.tell(goes_on, ask.heard, row.version);
+    if counts_from > 0 && ask.heard.is_some_and(|heard| heard >= counts_from) {
+        // It acts, and by what this very store told it: whatever another one may have lost, nobody else is primary.
+        row.quiet_until = row.quiet_until.min(now);
     }
 }
 
-fn stand_by(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result<(Uuid, Option<StandbyRow>), Refusal> {
-    let others = facts.fresh().filter(|standby| standby.candidate.uuid != candidate.uuid).count();
-    if others >= limits::STANDBYS_MAX {
+fn stand_by(facts: &Facts, row: &mut RoleRow, candidate: &Candidate) -> Result<(Uuid, Option<StandbyRow>), Refusal> {
+    let mine = |standby: &&StandbyRow| standby.candidate.uuid == candidate.uuid;
+    let others = facts.fresh().filter(|standby| !mine(standby)).count();
+    let known = facts.standbys.iter().find(mine);
+    // One that could not be read with the others would be missing in what the primary is told.
+    let unread = known.is_none() && row.has_members() && facts.standbys.len() >= limits::STANDBYS_READ;
+    if others >= limits::STANDBYS_MAX || unread {
         let what = format!("role '{}' has {others} standbys already, which is the limit; stop one of them", facts.role);
         return Err(Refusal::OverLimit(what));
     }
+    let joined = match known.map_or(0, |standby| standby.joined) {
+        _ if !row.has_members() => 0,
+        0 => {
+            row.version += 1;
+            row.version
+        }
+        joined => joined,
+    };
     let expires_at = facts.now.after(row.settings.ttl);
-    let standby = StandbyRow { candidate: candidate.clone(), seen_at: facts.now, expires_at };
+    let standby = StandbyRow { candidate: candidate.clone(), seen_at: facts.now, expires_at, joined };
     Ok((candidate.uuid.clone(), Some(standby)))
 }
 
-/// Standbys that are not counted on any more, a few at a time.
-fn swept<'a>(facts: &'a Facts, but: &'a str) -> impl Iterator<Item = (Uuid, Option<StandbyRow>)> + 'a {
-    let over = facts.standbys.iter().filter(|standby| !standby.is_fresh(facts.now));
+/// Standbys that are not counted on any more, a few at a time. Those who could take over a term whose primary may go on are
+/// removed with its own heartbeats alone: however long no store answers, they stay.
+fn swept<'a>(
+    facts: &'a Facts,
+    row: &'a RoleRow,
+    but: &'a str,
+    outcome: Outcome,
+) -> impl Iterator<Item = (Uuid, Option<StandbyRow>)> + 'a {
+    let kept = move |standby: &StandbyRow| outcome == Outcome::Standby && row.is_heard(standby);
+    let over = facts.standbys.iter().filter(move |standby| !standby.is_fresh(facts.now) && !kept(standby));
     let over = over.map(|standby| standby.candidate.uuid.clone()).filter(move |uuid| **uuid != *but);
     over.take(limits::STANDBYS_SWEPT).map(|uuid| (uuid, None))
 }
@@ -188,5 +233,9 @@ fn answer(facts: &Facts, row: &RoleRow, candidate: &Candidate, outcome: Outcome)
         step_down: own.is_some_and(|term| term.step_down),
         reason,
         changes_in,
+        going_on: None,
+        last: row.term.as_ref().filter(|term| outcome == Outcome::Standby && term.agreement.goes_on > Millis(0)).map(
+            |term| LastTerm { term: term.bid(), take_over: view::may_take_over(facts, row, candidate) },
+        ),
     }
 }

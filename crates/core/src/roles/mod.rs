@@ -6,6 +6,7 @@
 
 pub mod delete;
 pub mod facts;
+pub mod going_on;
 pub mod heartbeat;
 pub mod raise_epoch;
 pub mod refusal;
@@ -17,11 +18,12 @@ pub mod view;
 
 pub use delete::delete;
 pub use facts::{Decided, Facts, Writes};
+pub use going_on::{Agreement, Bid, GoingOn, LastTerm, Member};
 pub use heartbeat::{Answer, Ask, Outcome, heartbeat};
 pub use raise_epoch::raise_epoch;
 pub use refusal::Refusal;
 pub use release::{Released, Was, release};
-pub use row::{Candidate, Mode, Origin, RoleRow, RoleSettings, StandbyRow, Term};
+pub use row::{Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, StandbyRow, Term};
 pub use set::{RoleChanges, set};
 pub use step_down::step_down;
 pub use view::{RoleView, view};

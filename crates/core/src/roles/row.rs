@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::going_on::Agreement;
 use crate::ids::{Epoch, Token};
 use crate::limits;
 use crate::metadata::Metadata;
@@ -15,7 +16,7 @@ pub enum Mode {
     /// It stops.
     #[default]
     Strict,
-    /// It goes on while it hears from every standby that it should.
+    /// It goes on for a while as long as every standby that could take over has just promised not to.
     Continue,
 }
 
@@ -37,15 +38,26 @@ pub struct RoleSettings {
     pub ttl: Millis,
     /// What a primary does that cannot reach the store.
     pub mode: Mode,
+    /// How long at most it goes on after its term, where the mode lets it.
+    pub continue_for: Millis,
 }
 
 impl Default for RoleSettings {
     fn default() -> Self {
-        Self { ttl: limits::ROLE_TTL_DEFAULT, mode: Mode::Strict }
+        Self { ttl: limits::ROLE_TTL_DEFAULT, mode: Mode::Strict, continue_for: limits::ROLE_CONTINUE_DEFAULT }
     }
 }
 
 impl RoleSettings {
+    /// How long a primary may go on after its term: not at all where the mode is strict.
+    #[must_use]
+    pub const fn goes_on(&self) -> Millis {
+        match self.mode {
+            Mode::Strict => Millis(0),
+            Mode::Continue => self.continue_for,
+        }
+    }
+
     /// The longest interval between heartbeats that a term outlasts by three misses and two slow operations.
     #[must_use]
     pub const fn interval_max(&self) -> Millis {
@@ -57,6 +69,15 @@ impl RoleSettings {
     pub const fn interval_default(&self) -> Millis {
         Millis(self.ttl.0 / limits::ROLE_INTERVALS_DEFAULT)
     }
+}
+
+/// Where a candidate takes the primary's questions, and the secret that proves them to be the primary's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The address.
+    pub address: Arc<str>,
+    /// The secret; told to the primary alone.
+    pub secret: Token,
 }
 
 /// One who wants a role, as it describes itself with each heartbeat.
@@ -74,6 +95,8 @@ pub struct Candidate {
     pub priority: u8,
     /// How often it sends heartbeats, if it says so; else as often as it is told to.
     pub interval: Option<Millis>,
+    /// Where it takes the primary's questions, if it does.
+    pub peer: Option<Peer>,
 }
 
 impl Candidate {
@@ -101,6 +124,8 @@ pub struct Term {
     pub expires_at: Time,
     /// Whether an operator wants the holder to let go.
     pub step_down: bool,
+    /// By what it may go on after its end.
+    pub agreement: Agreement,
 }
 
 /// All that is kept of one role.
@@ -140,11 +165,20 @@ impl RoleRow {
     }
 
     /// Notes that another store has stepped in. It may have lost what was granted last: so for one term's length nothing
-    /// new is granted, and epochs that may have been granted are left out.
+    /// new is granted, and epochs that may have been granted are left out. Where a primary may go on after its term, it is
+    /// that much longer, and nothing counts that the primary has heard before.
     pub fn notice(&mut self, incarnation: u64, now: Time) {
         if self.incarnation != incarnation {
             self.incarnation = incarnation;
-            self.quiet_until = now.after(self.settings.ttl);
+            let goes_on = self.settings.goes_on().max(self.term.as_ref().map_or(Millis(0), |t| t.agreement.goes_on));
+            self.quiet_until = now.after(self.settings.ttl).after(goes_on);
+            if goes_on > Millis(0) {
+                self.version = self.version.saturating_add(limits::ROLE_VERSIONS_SKIPPED);
+                let version = self.version;
+                if let Some(term) = &mut self.term {
+                    term.agreement.forget(version);
+                }
+            }
             self.epoch = Epoch(self.epoch.0.saturating_add(limits::ROLE_EPOCHS_SKIPPED));
         }
     }
@@ -159,6 +193,9 @@ pub struct StandbyRow {
     pub seen_at: Time,
     /// From this time on it is not counted on.
     pub expires_at: Time,
+    /// The version of the role's row with which it joined those whom the primary must ask; zero if it has not. As long as its
+    /// row is there, every list that a primary was told from that version on has it.
+    pub joined: u64,
 }
 
 impl StandbyRow {

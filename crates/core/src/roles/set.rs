@@ -14,20 +14,27 @@ pub struct RoleChanges {
     pub ttl: Change<Millis>,
     /// See [`RoleSettings::mode`].
     pub mode: Change<Mode>,
+    /// See [`RoleSettings::continue_for`].
+    pub continue_for: Change<Millis>,
 }
 
 impl RoleChanges {
     fn apply(&self, settings: &mut RoleSettings) {
         let usual = RoleSettings::default();
-        let (mut ttl, mut mode) = (Some(settings.ttl), Some(settings.mode));
+        let (mut ttl, mut mode, mut goes_on) = (Some(settings.ttl), Some(settings.mode), Some(settings.continue_for));
         self.ttl.apply(&mut ttl);
         self.mode.apply(&mut mode);
-        *settings = RoleSettings { ttl: ttl.unwrap_or(usual.ttl), mode: mode.unwrap_or(usual.mode) };
+        self.continue_for.apply(&mut goes_on);
+        *settings = RoleSettings {
+            ttl: ttl.unwrap_or(usual.ttl),
+            mode: mode.unwrap_or(usual.mode),
+            continue_for: goes_on.unwrap_or(usual.continue_for),
+        };
     }
 }
 
 /// Decides a change of settings; a role that is not known is made. A living term keeps what its holder was told: another
-/// time to live counts from its next renewal.
+/// time to live counts from its next renewal, and so does another time to go on.
 ///
 /// # Errors
 /// If somebody in the role sends heartbeats too rarely for the new time to live, or there are too many roles.

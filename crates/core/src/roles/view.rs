@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::facts::Facts;
+use super::going_on;
 use super::row::{Candidate, Mode, RoleRow, RoleSettings, StandbyRow};
 use crate::ids::Epoch;
 use crate::metadata::Metadata;
@@ -26,6 +27,8 @@ pub struct RoleView {
     pub ttl: Millis,
     /// What a primary does that cannot reach the store.
     pub mode: Mode,
+    /// How long at most it goes on after its term, where the mode lets it.
+    pub continue_for: Millis,
     /// The version of its row; 0 while there is none.
     pub version: u64,
     /// Who stands by, without those who have fallen silent.
@@ -107,6 +110,7 @@ pub fn view(facts: &Facts) -> RoleView {
         changes_in,
         ttl: settings.ttl,
         mode: settings.mode,
+        continue_for: settings.continue_for,
         version: row.map_or(0, |row| row.version),
         standbys: facts.fresh().map(|standby| standby_view(standby, now)).collect(),
     }
@@ -141,6 +145,12 @@ pub(super) fn head_start(facts: &Facts, row: &RoleRow, candidate: &Candidate) ->
     let span = first.interval_under(&row.settings).min(row.settings.interval_max());
     let until = row.vacant_since().after(span);
     (until > facts.now).then(|| (first.uuid.clone(), until))
+}
+
+/// Whether the candidate would be given the term that ran out, should it ask for it.
+pub(super) fn may_take_over(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> bool {
+    let open = row.going_on(facts.now).is_some() && row.quiet_until <= facts.now && candidate.ready;
+    open && going_on::barred(facts, row, candidate).is_none() && head_start(facts, row, candidate).is_none()
 }
 
 /// How the role stands and when that changes, for `asker` or for everybody.
@@ -188,12 +198,26 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
         if !asker.ready {
             return (format!("{ended}; you are not ready, so it is not given to you"), None);
         }
+        if let Some((why, until)) = going_on::barred(facts, row, asker) {
+            let left = until.since(now);
+            let text = format!("{ended}; it may go on by its standbys' agreement for {} ms more: {why}", left.0);
+            return (text, Some(left));
+        }
         if let Some((uuid, until)) = head_start(facts, row, asker) {
             let left = until.since(now);
             return (format!("{ended}; '{uuid}' comes first and has {} ms more to take it", left.0), Some(left));
         }
     }
     let ready = facts.fresh().filter(|standby| standby.candidate.ready).count();
+    if let Some(term) = row.going_on(now) {
+        let left = term.may_act_until().since(now);
+        let able = facts.standbys.iter().filter(|standby| standby.candidate.ready && row.is_heard(standby)).count();
+        let text = format!(
+            "{ended}; it may go on by its standbys' agreement for {} ms more; ready standbys that could take over before: {able}",
+            left.0
+        );
+        return (text, Some(left));
+    }
     let next = match ready {
         0 => "no standby is ready; the first ready candidate's heartbeat takes it".to_owned(),
         n => format!("ready standbys: {n}; the next heartbeat of one takes it"),

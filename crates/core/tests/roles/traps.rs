@@ -151,7 +151,7 @@ fn a11_the_mode_is_kept_and_handed_out() {
     use wayleave_core::settings::Change;
     let mut world = World::new();
     assert_eq!(world.beat("a").unwrap().mode, Mode::Strict);
-    world.set(&RoleChanges { ttl: Change::Keep, mode: Change::Set(Mode::Continue) }).unwrap();
+    world.set(&RoleChanges { mode: Change::Set(Mode::Continue), ..RoleChanges::default() }).unwrap();
     assert_eq!((world.beat("a").unwrap().mode, world.look().mode), (Mode::Continue, Mode::Continue));
 }
 
@@ -206,6 +206,7 @@ fn a_preferred_standby_that_never_comes_delays_a_takeover_by_a_quarter_of_the_ti
         candidate: Candidate { interval: Some(Millis(900_000)), ..slow },
         seen_at: Time(0),
         expires_at: Time::NEVER,
+        joined: 0,
     }];
     world.pass(3_749);
     assert_eq!(world.beat("b").unwrap().outcome, Outcome::Standby);

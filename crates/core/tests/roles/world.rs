@@ -31,6 +31,7 @@ pub fn candidate(uuid: &str) -> Candidate {
         ready: true,
         priority: 5,
         interval: None,
+        peer: None,
     }
 }
 
@@ -89,7 +90,7 @@ impl World {
     pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<Answer, Refusal> {
         self.entropy += 1;
         let uuid = candidate.uuid.clone();
-        let answer = self.apply(roles::heartbeat(&self.facts, &Ask { candidate, token }, self.entropy)?);
+        let answer = self.apply(roles::heartbeat(&self.facts, &Ask { candidate, token, heard: None, take_over: None }, self.entropy)?);
         self.tokens.extend(answer.token.map(|token| (uuid.to_string(), token)));
         let end = self.facts.now.after(answer.remaining);
         match answer.outcome {
@@ -141,7 +142,7 @@ impl World {
     }
 
     pub fn set_ttl(&mut self, ms: u64) -> Result<(), Refusal> {
-        self.set(&RoleChanges { ttl: Change::Set(Millis(ms)), mode: Change::Keep })
+        self.set(&RoleChanges { ttl: Change::Set(Millis(ms)), ..RoleChanges::default() })
     }
 
     pub fn step_down(&mut self) -> Result<(), Refusal> {

@@ -1,5 +1,6 @@
 //! What happens to a candidate besides time: answers, their loss, and the end of its work.
 
+use wayleave_api::roles::{GoingOn, LastTerm};
 use wayleave_core::time::Millis;
 
 use super::types::{Answer, Call, Effect, Held, Reason, Stage, Then};
@@ -17,8 +18,10 @@ impl Candidate {
         if call.identity != self.identity {
             return Vec::new();
         }
+        self.line.hear(now, &answer);
         let awaited = self.in_flight == Some(call.sent);
         if awaited {
+            self.end_asking();
             self.in_flight = None;
             self.losses = 0;
             self.next_send = now.after(jittered(self.interval(), entropy, JITTER_PART));
@@ -26,11 +29,10 @@ impl Candidate {
         let mut effects = Vec::new();
         let mut unusable = None;
         match answer {
-            Answer::Primary { epoch, token, ttl, remaining, step_down } => {
+            Answer::Primary { epoch, token, ttl, remaining, step_down, going_on } => {
                 unusable = self.make_plan(now, ttl, awaited, entropy);
-                let until = call.sent.after(remaining).before(Plan::margin(ttl));
-                let held = Held { epoch, token, until, acknowledged: call.sent, current: true };
-                self.on_primary(now, held, &mut effects);
+                let held = Held::new(epoch, token, call.sent, (ttl, remaining));
+                self.on_primary(now, held, going_on, &mut effects);
                 if step_down && self.working().is_some_and(|(working, _)| working == epoch) {
                     // Whoever else is ready comes first for as long as an interval.
                     self.step_down(Reason::Asked, Then::StandAgain(self.interval()), &mut effects);
@@ -38,9 +40,10 @@ impl Candidate {
             }
             // These two end a term, so they must be the answers to what was asked last: an older one may speak of a time
             // before the term.
-            Answer::Standby { ttl, remaining } if awaited => {
+            Answer::Standby { ttl, remaining, last } if awaited => {
                 unusable = self.make_plan(now, ttl, awaited, entropy);
                 self.on_standby(now, remaining, &mut effects);
+                self.consider(now, last);
             }
             Answer::NotCurrent if awaited => self.on_not_current(now, entropy, &mut effects),
             Answer::Standby { .. } | Answer::NotCurrent => {}
@@ -121,7 +124,7 @@ impl Candidate {
         }
     }
 
-    fn on_primary(&mut self, now: Moment, new: Held, effects: &mut Vec<Effect>) {
+    fn on_primary(&mut self, now: Moment, new: Held, told: Option<GoingOn>, effects: &mut Vec<Effect>) {
         // An answer that was overtaken by the end of its own term must not bring it back to life.
         let fresh = new.epoch > self.led;
         match &mut self.stage {
@@ -131,13 +134,21 @@ impl Candidate {
                     self.led = new.epoch;
                     effects.push(Effect::Lead { epoch: new.epoch, until: new.until });
                     self.stage = Stage::Leading(new);
+                    self.agree_anew(told);
+                    self.move_end(effects);
                 } else {
                     // Granted, but its answer took too long to begin with it: renew, then lead.
                     self.next_send = now;
                 }
             }
             Stage::Leading(held) | Stage::Stopping { held, .. } if held.epoch == new.epoch => {
-                renew(held, new, effects);
+                let latest = new.acknowledged >= held.acknowledged;
+                if latest {
+                    // The latest word on a term counts, also if it is a shorter one: T may have been lowered.
+                    *held = Held { until: held.until, ..new };
+                }
+                self.agree(told, latest);
+                self.move_end(effects);
             }
             Stage::Leading(_) if fresh => {
                 // The term was over and a new one was granted: the work of the old epoch must end before that of the new.
@@ -164,8 +175,18 @@ impl Candidate {
         }
     }
 
+    /// A standby that may take over does so with a heartbeat of its own, at once unless it has promised to wait.
+    fn consider(&mut self, now: Moment, last: Option<LastTerm>) {
+        if matches!(self.stage, Stage::Standing(None))
+            && let Some(at) = self.line.consider(now, last)
+        {
+            self.next_send = self.next_send.min(at);
+        }
+    }
+
     fn on_not_current(&mut self, now: Moment, entropy: u64, effects: &mut Vec<Effect>) {
         self.identity = self.identity.wrapping_add(1);
+        self.line.forget_offer();
         if let Stage::Standing(held) = &mut self.stage {
             // A term of the old identity, granted by an answer that was lost, must run out: no reason to hurry.
             *held = None;
@@ -230,13 +251,5 @@ impl Candidate {
     fn finish(&mut self, how: Result<(), TooTight>) -> Vec<Effect> {
         self.stage = Stage::Finished;
         vec![Effect::Finished(how)]
-    }
-}
-
-/// The latest word on a term counts, also if it is a shorter one: T may have been lowered.
-fn renew(held: &mut Held, new: Held, effects: &mut Vec<Effect>) {
-    if new.acknowledged >= held.acknowledged && new.until != held.until {
-        effects.push(Effect::Extend { epoch: new.epoch, until: new.until });
-        *held = new;
     }
 }

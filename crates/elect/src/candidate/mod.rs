@@ -17,14 +17,17 @@
 //! The one rule that all safety hangs on: a term lasts until **the sending of the last acknowledged heartbeat + what the
 //! server said remains − a margin**. The server counted from the heartbeat's arrival, which is later than its sending;
 //! so the candidate's term ends before the server's, however long the answer took. Nothing else extends it: no read, no
-//! answer of another term, no belief.
+//! answer of another term, no belief. The one exception is a role whose mode is `continue`: while no server answers, the
+//! promises of *all* who could take over do, counted in the same way ([`agree`]).
 
+mod agree;
 mod event;
 mod reading;
 mod types;
 
 use wayleave_core::time::Millis;
 
+pub use agree::{Decline, Question};
 pub use types::{Answer, Call, Effect, Heartbeat, Reason, Then};
 
 use crate::clock::Moment;
@@ -55,12 +58,16 @@ pub struct Candidate {
     led: u64,
     /// It is to leave as soon as the answer it waits for is there: a grant on its way must be given back, not forgotten.
     leaving: bool,
+    /// As primary: by whose agreement it may go on.
+    agreement: agree::Agreement,
+    /// As standby: what it has promised and asked for.
+    line: agree::Line,
 }
 
 impl Candidate {
     /// Step 1: a candidate that has not spoken yet. It wants to be woken at once.
     #[must_use]
-    pub const fn new(wish: Wish) -> Self {
+    pub fn new(wish: Wish) -> Self {
         Self {
             wish,
             plan: None,
@@ -71,6 +78,8 @@ impl Candidate {
             losses: 0,
             led: 0,
             leaving: false,
+            agreement: agree::Agreement::default(),
+            line: agree::Line::default(),
         }
     }
 
@@ -83,7 +92,7 @@ impl Candidate {
             None => Some(self.next_send),
         };
         let stop = if let Stage::Leading(held) = &self.stage { Some(self.stop_at(held)) } else { None };
-        [speak, stop].into_iter().flatten().min()
+        [speak, stop, self.ask_at()].into_iter().flatten().min()
     }
 
     /// The plan, once the server has said T.
@@ -121,6 +130,7 @@ impl Candidate {
             self.lose(now, entropy);
             effects.extend(self.leave());
         }
+        self.ask(now, &mut effects);
         if self.speaks() && self.in_flight.is_none() && now >= self.next_send {
             effects.push(self.send(now));
         }
@@ -150,7 +160,12 @@ impl Candidate {
             Stage::Leading(held) | Stage::Stopping { held, .. } => Some(held.token.clone()),
             Stage::Releasing(_) | Stage::Finished => None,
         };
-        Effect::Send(Heartbeat { call: Call { identity: self.identity, sent: now }, token })
+        let (heard, take_over) = match &self.stage {
+            Stage::Leading(_) | Stage::Stopping { .. } => (self.agreement.heard(), None),
+            Stage::Standing(None) if !self.leaving => (None, self.line.take_offer(now)),
+            _ => (None, None),
+        };
+        Effect::Send(Heartbeat { call: Call { identity: self.identity, sent: now }, token, heard, take_over })
     }
 
     /// The moment by which the work must be told to stop.
@@ -182,6 +197,7 @@ impl Candidate {
             _ => Millis(soon),
         };
         self.losses = self.losses.saturating_add(1);
+        self.begin_asking(now);
         self.next_send = now.after(jittered(pause, entropy, 2));
     }
 

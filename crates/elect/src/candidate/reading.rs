@@ -13,7 +13,8 @@ impl Answer {
         let ttl = Millis(response.ttl_ms);
         if !response.primary {
             // Where no time is told, nothing changes by time alone.
-            return Some(Self::Standby { ttl, remaining: Millis(response.changes_in_ms.unwrap_or(response.ttl_ms)) });
+            let remaining = Millis(response.changes_in_ms.unwrap_or(response.ttl_ms));
+            return Some(Self::Standby { ttl, remaining, last: response.last_term });
         }
         if response.holder.as_deref() != Some(uuid) {
             return None;
@@ -24,6 +25,7 @@ impl Answer {
             ttl,
             remaining: Millis(response.remaining_ms),
             step_down: response.step_down,
+            going_on: response.going_on.clone(),
         })
     }
 }

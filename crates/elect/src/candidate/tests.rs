@@ -10,7 +10,7 @@ const T: Millis = Millis(15_000);
 const FULL: u64 = u64::MAX;
 
 fn primary(epoch: u64, remaining: u64) -> Answer {
-    Answer::Primary { epoch, token: format!("t{epoch}"), ttl: T, remaining: Millis(remaining), step_down: false }
+    Answer::Primary { epoch, token: format!("t{epoch}"), ttl: T, remaining: Millis(remaining), step_down: false, going_on: None }
 }
 
 fn sent(effects: &[Effect]) -> Heartbeat {
@@ -151,10 +151,10 @@ fn a_grant_that_took_too_long_is_renewed_before_it_is_used() {
 fn a_standby_is_there_when_the_present_term_ends() {
     let mut candidate = Candidate::new(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(0), FULL));
-    candidate.on_answer(Moment(10), beat.call, Answer::Standby { ttl: T, remaining: Millis(14_000) }, FULL);
+    candidate.on_answer(Moment(10), beat.call, Answer::Standby { ttl: T, remaining: Millis(14_000), last: None }, FULL);
     assert!(candidate.wake_at().unwrap() >= Moment(3_000), "every interval, to be counted on");
     let beat = sent(&candidate.on_wake(Moment(3_010), FULL));
-    candidate.on_answer(Moment(3_020), beat.call, Answer::Standby { ttl: T, remaining: Millis(1_200) }, FULL);
+    candidate.on_answer(Moment(3_020), beat.call, Answer::Standby { ttl: T, remaining: Millis(1_200), last: None }, FULL);
     assert_eq!(candidate.wake_at(), Some(Moment(4_220)));
     candidate.on_vacancy(Moment(3_500));
     assert_eq!(candidate.wake_at(), Some(Moment(3_500)));
@@ -175,7 +175,7 @@ fn an_identity_that_is_used_up_is_given_up_for_a_new_one() {
 
 #[test]
 fn a_primary_whose_term_is_over_for_the_server_stops_and_gives_nothing_back() {
-    for answer in [Answer::NotCurrent, Answer::Standby { ttl: T, remaining: Millis(9_000) }] {
+    for answer in [Answer::NotCurrent, Answer::Standby { ttl: T, remaining: Millis(9_000), last: None }] {
         let mut candidate = leading(Wish::default());
         let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
         let effects = candidate.on_answer(Moment(4_200), beat.call, answer, FULL);
@@ -218,7 +218,7 @@ fn who_leaves_while_an_answer_is_on_its_way_gives_the_grant_in_it_back() {
 fn an_operators_wish_ends_the_term_gently() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
-    let asked = Answer::Primary { epoch: 1, token: "t1".into(), ttl: T, remaining: Millis(15_000), step_down: true };
+    let asked = Answer::Primary { epoch: 1, token: "t1".into(), ttl: T, remaining: Millis(15_000), step_down: true, going_on: None };
     let effects = candidate.on_answer(Moment(4_110), beat.call, asked, FULL);
     assert_eq!(effects.last(), Some(&Effect::StepDown { epoch: 1, why: Reason::Asked }));
 }
@@ -244,6 +244,7 @@ fn a_shorter_t_moves_the_end_of_the_term_forward_too() {
         ttl: Millis(2_000),
         remaining: Millis(2_000),
         step_down: false,
+        going_on: None,
     };
     let effects = candidate.on_answer(Moment(4_110), beat.call, shorter, FULL);
     assert_eq!(effects, [Effect::Extend { epoch: 1, until: Moment(4_100 + 2_000 - 25) }]);

@@ -1,9 +1,12 @@
 //! What goes into a candidate and what comes out.
 
+use wayleave_api::roles::{GoingOn, LastTerm, TakeOver};
 use wayleave_core::time::Millis;
 
 use crate::clock::Moment;
-use crate::plan::TooTight;
+use crate::plan::{Plan, TooTight};
+
+use super::agree::Question;
 
 /// Names a heartbeat: who sent it, and when. The moment of sending is what its answer counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +24,10 @@ pub struct Heartbeat {
     pub call: Call,
     /// The term's token, if it is to renew.
     pub token: Option<String>,
+    /// From one that works: which list of members it has.
+    pub heard: Option<u64>,
+    /// From a standby: the term that it wants to take over.
+    pub take_over: Option<TakeOver>,
 }
 
 /// What the server said to a heartbeat.
@@ -38,6 +45,8 @@ pub enum Answer {
         remaining: Millis,
         /// An operator wants it to let go.
         step_down: bool,
+        /// By whose agreement it may go on after the term.
+        going_on: Option<GoingOn>,
     },
     /// You are not.
     Standby {
@@ -45,6 +54,8 @@ pub enum Answer {
         ttl: Millis,
         /// What remains of the present term, or of whatever else is in the way; zero if nothing is.
         remaining: Millis,
+        /// The term that it may ask for, where that takes an ask of its own.
+        last: Option<LastTerm>,
     },
     /// The identity is primary but the token is not its term's, or it is missing: this identity is used up.
     NotCurrent,
@@ -93,6 +104,8 @@ pub enum Then {
 pub enum Effect {
     /// Send a heartbeat, and tell its answer.
     Send(Heartbeat),
+    /// Ask a member for a promise, and tell if it gave it.
+    Ask(Question),
     /// Step 4a: start the guarded work. It must have stopped by `until`.
     Lead {
         /// What fences all its writes.
@@ -100,7 +113,7 @@ pub enum Effect {
         /// The end of the term.
         until: Moment,
     },
-    /// The end of the term has moved: later as a rule, earlier if T was lowered.
+    /// The end of the term has moved: later as a rule, earlier if T was lowered or another member has joined.
     Extend {
         /// Which one.
         epoch: u64,
@@ -130,11 +143,37 @@ pub enum Effect {
 pub(super) struct Held {
     pub epoch: u64,
     pub token: String,
+    /// The end of the term, or of the promises by which it is gone on with.
     pub until: Moment,
-    /// When the heartbeat was sent that `until` counts from.
+    /// When the heartbeat was sent that was acknowledged last.
     pub acknowledged: Moment,
+    /// What remained of the term by the answer to it.
+    pub remaining: Millis,
+    /// What is taken off for clocks that disagree.
+    pub margin: Millis,
     /// Whether the server may still count it as ours, so that it is worth renewing and releasing.
     pub current: bool,
+}
+
+impl Held {
+    pub fn new(epoch: u64, token: String, sent: Moment, (ttl, remaining): (Millis, Millis)) -> Self {
+        let mut held = Self {
+            epoch,
+            token,
+            until: sent,
+            acknowledged: sent,
+            remaining,
+            margin: Plan::margin(ttl),
+            current: true,
+        };
+        held.until = held.own_end();
+        held
+    }
+
+    /// The end of the term by the last acknowledged heartbeat alone.
+    pub const fn own_end(&self) -> Moment {
+        self.acknowledged.after(self.remaining).before(self.margin)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -246,6 +246,7 @@ impl<B: Send + 'static> Driver<B> {
                 }
                 self.call = Some((beat.call, self.wire.heartbeat(&beat, self.candidate.timeout())?));
             }
+            Effect::Ask(_) => {}
             // Needs the work, which the caller has.
             Effect::Lead { .. } => {}
             Effect::Extend { epoch, until } => {

@@ -69,6 +69,9 @@ impl Wire {
             metadata: Metadata(entries),
             ready: options.ready,
             priority: options.priority,
+            peer: None,
+            heard: None,
+            take_over: None,
         };
         // A candidate decides itself when to try again.
         Ok(Self {

@@ -2,12 +2,15 @@
 //! Lifetime: from the first heartbeat or setting until deletion.
 //! Key: outside · 12 · role name. Value: version of the layout, then the row.
 //!
+//! Layout 2 has what a primary goes on by after its term. A row without any of it is written in layout 1, so that nodes which
+//! know no other read it.
+//!
 //! The key without a name is the origin of new roles. Lifetime: as long as the store.
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
-use wayleave_core::roles::{Candidate, Mode, Origin, RoleRow, RoleSettings, Term};
+use wayleave_core::roles::{Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, Term};
 use wayleave_core::time::{Millis, Time};
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
@@ -15,6 +18,7 @@ use super::{Kind, key as keys};
 use crate::Key;
 
 const VERSION: u8 = 1;
+pub(super) const GOING_ON: u8 = 2;
 
 /// The key of a role.
 #[must_use]
@@ -44,10 +48,14 @@ pub fn parse_key(key: &[u8]) -> Result<RoleName, Damaged> {
 #[must_use]
 pub fn encode(row: &RoleRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
-    out.byte(VERSION);
+    let layout = if needs_going_on(row) { GOING_ON } else { VERSION };
+    out.byte(layout);
     out.number(row.version);
     out.number(row.settings.ttl.0);
     out.byte(mode_byte(row.settings.mode));
+    if layout == GOING_ON {
+        out.number(row.settings.continue_for.0);
+    }
     out.number(row.epoch.0);
     out.number(row.vacant_since.0);
     out.number(row.incarnation);
@@ -56,15 +64,27 @@ pub fn encode(row: &RoleRow) -> Vec<u8> {
     out.text(row.avoided.as_deref().unwrap_or_default());
     out.byte(row.term.is_some().into());
     if let Some(term) = &row.term {
-        write_candidate(&mut out, &term.holder);
+        write_candidate(&mut out, &term.holder, layout);
         out.raw(&term.token.0);
         out.number(term.epoch.0);
         out.number(term.granted_at.0);
         out.number(term.renewed_at.0);
         out.number(term.expires_at.0);
         out.byte(term.step_down.into());
+        if layout == GOING_ON {
+            let Agreement { goes_on, told, told_at, heard, counts_from } = term.agreement;
+            for number in [goes_on.0, told.0, told_at, heard, counts_from] {
+                out.number(number);
+            }
+        }
     }
     out.into()
+}
+
+fn needs_going_on(row: &RoleRow) -> bool {
+    let usual = RoleSettings::default().continue_for;
+    let agreed = |term: &Term| term.agreement != Agreement::default() || term.holder.peer.is_some();
+    row.settings.continue_for != usual || row.term.as_ref().is_some_and(agreed)
 }
 
 /// A row from its bytes.
@@ -73,12 +93,10 @@ pub fn encode(row: &RoleRow) -> Vec<u8> {
 /// If they are not those of such a row.
 pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
-        return Err(Damaged("a role row has a version that is not known"));
-    }
+    let layout = read_layout(&mut input)?;
     let mut row = RoleRow {
         version: input.number()?,
-        settings: RoleSettings { ttl: Millis(input.number()?), mode: read_mode(&mut input)? },
+        settings: read_settings(&mut input, layout)?,
         epoch: Epoch(input.number()?),
         term: None,
         vacant_since: Time(input.number()?),
@@ -94,16 +112,43 @@ pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
     row.avoided = Some(input.text()?).filter(|uuid| !uuid.is_empty()).map(Into::into);
     if read_flag(&mut input)? {
         row.term = Some(Term {
-            holder: read_candidate(&mut input)?,
+            holder: read_candidate(&mut input, layout)?,
             token: read_token(input.raw(16)?)?,
             epoch: Epoch(input.number()?),
             granted_at: Time(input.number()?),
             renewed_at: Time(input.number()?),
             expires_at: Time(input.number()?),
             step_down: read_flag(&mut input)?,
+            agreement: read_agreement(&mut input, layout)?,
         });
     }
     Ok(row)
+}
+
+/// The layout of a role's or a standby's row.
+pub(super) fn read_layout(input: &mut Reader<'_>) -> Result<u8, Damaged> {
+    match input.byte()? {
+        layout @ (VERSION | GOING_ON) => Ok(layout),
+        _ => Err(Damaged("a row of a role or a standby has a version that is not known")),
+    }
+}
+
+fn read_settings(input: &mut Reader<'_>, layout: u8) -> Result<RoleSettings, Damaged> {
+    let (ttl, mode, usual) = (Millis(input.number()?), read_mode(input)?, RoleSettings::default().continue_for);
+    Ok(RoleSettings { ttl, mode, continue_for: if layout == GOING_ON { Millis(input.number()?) } else { usual } })
+}
+
+fn read_agreement(input: &mut Reader<'_>, layout: u8) -> Result<Agreement, Damaged> {
+    if layout != GOING_ON {
+        return Ok(Agreement::default());
+    }
+    Ok(Agreement {
+        goes_on: Millis(input.number()?),
+        told: Millis(input.number()?),
+        told_at: input.number()?,
+        heard: input.number()?,
+        counts_from: input.number()?,
+    })
 }
 
 /// The origin as bytes.
@@ -135,16 +180,20 @@ pub fn decode_origin(bytes: &[u8]) -> Result<Origin, Damaged> {
     })
 }
 
-pub(super) fn write_candidate(out: &mut Writer, candidate: &Candidate) {
+pub(super) fn write_candidate(out: &mut Writer, candidate: &Candidate, layout: u8) {
     out.text(&candidate.uuid);
     out.text(candidate.address.as_deref().unwrap_or_default());
     out.bytes(candidate.metadata.as_bytes());
     out.byte(candidate.ready.into());
     out.byte(candidate.priority);
     out.maybe(candidate.interval.map(|interval| interval.0));
+    if layout == GOING_ON {
+        out.text(candidate.peer.as_ref().map_or("", |peer| &*peer.address));
+        out.raw(candidate.peer.as_ref().map_or(&[], |peer| &peer.secret.0));
+    }
 }
 
-pub(super) fn read_candidate(input: &mut Reader<'_>) -> Result<Candidate, Damaged> {
+pub(super) fn read_candidate(input: &mut Reader<'_>, layout: u8) -> Result<Candidate, Damaged> {
     Ok(Candidate {
         uuid: input.text()?.into(),
         address: Some(input.text()?).filter(|address| !address.is_empty()).map(Into::into),
@@ -152,7 +201,18 @@ pub(super) fn read_candidate(input: &mut Reader<'_>) -> Result<Candidate, Damage
         ready: read_flag(input)?,
         priority: input.byte()?,
         interval: input.maybe()?.map(Millis),
+        peer: read_peer(input, layout)?,
     })
+}
+
+fn read_peer(input: &mut Reader<'_>, layout: u8) -> Result<Option<Peer>, Damaged> {
+    if layout != GOING_ON {
+        return Ok(None);
+    }
+    match input.text()? {
+        "" => Ok(None),
+        address => Ok(Some(Peer { address: address.into(), secret: read_token(input.raw(16)?)? })),
+    }
 }
 
 const fn mode_byte(mode: Mode) -> u8 {

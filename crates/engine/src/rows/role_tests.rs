@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
-use wayleave_core::roles::{Candidate, Mode, Origin, RoleRow, RoleSettings, StandbyRow, Term};
+use wayleave_core::limits;
+use wayleave_core::roles::{Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, StandbyRow, Term};
 use wayleave_core::time::{Millis, Time};
 
 use super::*;
@@ -14,21 +15,25 @@ fn time() -> impl Strategy<Value = Time> {
 
 fn candidate() -> impl Strategy<Value = Candidate> {
     let metadata = prop::collection::vec(any::<u8>(), 0..20).prop_map(|b| Metadata::from_bytes(b).unwrap_or_default());
-    ("[!-~]{1,12}", prop::option::of("[a-z:/]{1,12}"), metadata, any::<bool>(), 0..10u8, any::<Option<u32>>()).prop_map(
-        |(uuid, address, metadata, ready, priority, interval)| Candidate {
+    let peer = prop::option::of(("[a-z:/]{1,12}", any::<[u8; 16]>()));
+    let rest = (any::<bool>(), 0..10u8, any::<Option<u32>>(), peer);
+    ("[!-~]{1,12}", prop::option::of("[a-z:/]{1,12}"), metadata, rest).prop_map(
+        |(uuid, address, metadata, (ready, priority, interval, peer))| Candidate {
             uuid: uuid.into(),
             address: address.map(Into::into),
             metadata,
             ready,
             priority,
             interval: interval.map(|ms| Millis(ms.into())),
+            peer: peer.map(|(address, secret)| Peer { address: address.into(), secret: Token(secret) }),
         },
     )
 }
 
 fn term() -> impl Strategy<Value = Term> {
-    (candidate(), any::<[u8; 16]>(), any::<u64>(), time(), time(), time(), any::<bool>()).prop_map(
-        |(holder, token, epoch, granted_at, renewed_at, expires_at, step_down)| Term {
+    let agreement = prop_oneof![Just(None), any::<Option<[u64; 5]>>()];
+    (candidate(), any::<[u8; 16]>(), any::<u64>(), time(), time(), time(), any::<bool>(), agreement).prop_map(
+        |(holder, token, epoch, granted_at, renewed_at, expires_at, step_down, agreement)| Term {
             holder,
             token: Token(token),
             epoch: Epoch(epoch),
@@ -36,6 +41,13 @@ fn term() -> impl Strategy<Value = Term> {
             renewed_at,
             expires_at,
             step_down,
+            agreement: agreement.map_or_else(Agreement::default, |[goes_on, told, told_at, heard, counts_from]| Agreement {
+                goes_on: Millis(goes_on),
+                told: Millis(told),
+                told_at,
+                heard,
+                counts_from,
+            }),
         },
     )
 }
@@ -43,10 +55,15 @@ fn term() -> impl Strategy<Value = Term> {
 fn role_row() -> impl Strategy<Value = RoleRow> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), time(), time());
     let parts = (prop::option::of(term()), any::<Option<[u8; 16]>>(), prop::option::of("[!-~]{1,9}"), any::<bool>());
+    let parts = (parts, prop_oneof![Just(limits::ROLE_CONTINUE_DEFAULT), any::<u64>().prop_map(Millis)]);
     (numbers, parts).prop_map(
-        |((version, ttl, epoch, incarnation, vacant_since, quiet_until), (term, released, avoided, strict))| RoleRow {
+        |((version, ttl, epoch, incarnation, vacant_since, quiet_until), ((term, released, avoided, strict), on))| RoleRow {
             version,
-            settings: RoleSettings { ttl: Millis(ttl), mode: if strict { Mode::Strict } else { Mode::Continue } },
+            settings: RoleSettings {
+                ttl: Millis(ttl),
+                mode: if strict { Mode::Strict } else { Mode::Continue },
+                continue_for: on,
+            },
             epoch: Epoch(epoch),
             term,
             vacant_since,
@@ -68,13 +85,13 @@ proptest! {
 
     #[test]
     fn standbys_read_back_and_lie_with_their_role_alone(
-        candidate in candidate(), times in (time(), time()), name in "[a-z.]{1,4}", other in "[a-z.]{1,4}",
+        candidate in candidate(), times in (time(), time()), joined: u64, name in "[a-z.]{1,4}", other in "[a-z.]{1,4}",
     ) {
         let key = standby::key(&name, &candidate.uuid);
         prop_assert_eq!(standby::parse_key(&key), Ok((name.clone().into(), candidate.uuid.clone())));
         let scan = standby::scan(&other, 1);
         prop_assert_eq!(key >= scan.from && key < scan.to, name == other);
-        let row = StandbyRow { candidate, seen_at: times.0, expires_at: times.1 };
+        let row = StandbyRow { candidate, seen_at: times.0, expires_at: times.1, joined };
         prop_assert_eq!(standby::decode(&standby::encode(&row)), Ok(row));
     }
 
@@ -104,10 +121,11 @@ fn rows_of_the_first_layout_read_as_ever() {
         ready: true,
         priority: 9,
         interval: Some(Millis(200)),
+        peer: None,
     };
-    let row = RoleRow {
+    let mut row = RoleRow {
         version: 3,
-        settings: RoleSettings { ttl: Millis(1_000), mode: Mode::Continue },
+        settings: RoleSettings { ttl: Millis(1_000), mode: Mode::Continue, continue_for: limits::ROLE_CONTINUE_DEFAULT },
         epoch: Epoch(7),
         term: Some(Term {
             holder: holder.clone(),
@@ -117,6 +135,7 @@ fn rows_of_the_first_layout_read_as_ever() {
             renewed_at: Time(400),
             expires_at: Time(1_400),
             step_down: true,
+            agreement: Agreement::default(),
         }),
         vacant_since: Time(5),
         released: None,
@@ -128,8 +147,19 @@ fn rows_of_the_first_layout_read_as_ever() {
     let token = "ab".repeat(16);
     let who = "027531".to_owned() + "03683a31" + "050170010178" + "01" + "09" + "c901";
     assert_eq!(hex(&role::encode(&row)), format!("0103e80701070502060002753001{who}{token}07ac029003f80a01"), "a role");
-    let standby = StandbyRow { candidate: holder, seen_at: Time(1), expires_at: Time(2) };
+    let mut standby = StandbyRow { candidate: holder, seen_at: Time(1), expires_at: Time(2), joined: 0 };
     assert_eq!(hex(&standby::encode(&standby)), format!("010102{who}"), "a standby");
+    // The second layout: with what a primary goes on by after its term.
+    row.settings.continue_for = Millis(5);
+    if let Some(term) = &mut row.term {
+        let (goes_on, told) = (Millis(5), Millis(6));
+        term.agreement = Agreement { goes_on, told, told_at: 2, heard: 3, counts_from: 1 };
+    }
+    let going_on = format!("0203e8070105070502060002753001{who}00{token}07ac029003f80a010506020301");
+    assert_eq!(hex(&role::encode(&row)), going_on, "a role whose primary may go on");
+    standby.candidate.peer = Some(Peer { address: "h:2".into(), secret: Token([0xcd; 16]) });
+    standby.joined = 9;
+    assert_eq!(hex(&standby::encode(&standby)), format!("020102{who}03683a32{}09", "cd".repeat(16)), "a member");
     let origin = Origin { epoch: Epoch(1), roles: 2, incarnation: 3, noticed_at: Time(4) };
     assert_eq!(hex(&role::encode_origin(&origin)), "0101020304", "the origin");
     assert_eq!(hex(&standby::key("r", "u")), "ffff0d720075");

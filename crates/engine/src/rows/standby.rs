@@ -1,6 +1,6 @@
 //! One who stands by for a role.
 //! Lifetime: from its heartbeat until it leaves, takes over, or is found past its deadline.
-//! Key: outside · 13 · role name · 0 · uuid. Value: version of the layout, then the row.
+//! Key: outside · 13 · role name · 0 · uuid. Value: version of the layout, then the row; the layouts are those of roles.
 
 use wayleave_core::names::Uuid;
 use wayleave_core::roles::StandbyRow;
@@ -51,10 +51,14 @@ pub fn parse_key(key: &[u8]) -> Result<(Uuid, Uuid), Damaged> {
 #[must_use]
 pub fn encode(row: &StandbyRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(96);
-    out.byte(VERSION);
+    let layout = if row.joined > 0 || row.candidate.peer.is_some() { role::GOING_ON } else { VERSION };
+    out.byte(layout);
     out.number(row.seen_at.0);
     out.number(row.expires_at.0);
-    role::write_candidate(&mut out, &row.candidate);
+    role::write_candidate(&mut out, &row.candidate, layout);
+    if layout == role::GOING_ON {
+        out.number(row.joined);
+    }
     out.into()
 }
 
@@ -64,9 +68,9 @@ pub fn encode(row: &StandbyRow) -> Vec<u8> {
 /// If they are not those of such a row.
 pub fn decode(bytes: &[u8]) -> Result<StandbyRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
-        return Err(Damaged("a standby row has a version that is not known"));
-    }
+    let layout = role::read_layout(&mut input)?;
     let (seen_at, expires_at) = (Time(input.number()?), Time(input.number()?));
-    Ok(StandbyRow { candidate: role::read_candidate(&mut input)?, seen_at, expires_at })
+    let candidate = role::read_candidate(&mut input, layout)?;
+    let joined = if layout == role::GOING_ON { input.number()? } else { 0 };
+    Ok(StandbyRow { candidate, seen_at, expires_at, joined })
 }

@@ -101,6 +101,7 @@ fn write(engine: &Memory, version: u64) {
         renewed_at: now,
         expires_at: now.after(Millis(15_000)),
         step_down: false,
+        agreement: Default::default(),
     };
     let row = RoleRow {
         version,

@@ -27,8 +27,9 @@ pub fn ask(uuid: &str, token: Option<Token>) -> Ask {
         ready: true,
         priority: 5,
         interval: None,
+        peer: None,
     };
-    Ask { candidate, token }
+    Ask { candidate, token, heard: None, take_over: None }
 }
 
 pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<Answer, Refusal> {
@@ -46,7 +47,7 @@ pub async fn holder(roles: &Roles) -> Option<String> {
 }
 
 pub fn ttl(ms: u64) -> RoleChanges {
-    RoleChanges { ttl: Change::Set(Millis(ms)), mode: Change::Keep }
+    RoleChanges { ttl: Change::Set(Millis(ms)), ..RoleChanges::default() }
 }
 
 pub const fn primary(ms: u64) -> Wait {

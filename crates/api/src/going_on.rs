@@ -1,0 +1,105 @@
+//! Going on after a term by the standbys' agreement, on the wire.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use wayleave_core::ids::{Epoch, Token};
+use wayleave_core::roles as core;
+use wayleave_core::time::Time;
+
+use crate::bad_value::BadValue;
+
+/// Where a candidate takes questions of the primary.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Its address; at most 512 bytes.
+    pub address: String,
+    /// 32 hexadecimal digits, random; the primary alone is told them, and shows them with each question.
+    pub secret: String,
+}
+
+/// The secret stays out of logs.
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl TryFrom<&Peer> for core::Peer {
+    type Error = BadValue;
+
+    fn try_from(peer: &Peer) -> Result<Self, BadValue> {
+        let address = crate::roles::address(&peer.address).map_err(|e| e.within("peer"))?;
+        let secret = Token::parse(&peer.secret).map_err(|e| BadValue::new("peer.secret", e))?;
+        Ok(Self { address: address.into(), secret })
+    }
+}
+
+impl From<core::Peer> for Peer {
+    fn from(peer: core::Peer) -> Self {
+        Self { address: peer.address.to_string(), secret: peer.secret.to_string() }
+    }
+}
+
+/// A term as a standby saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TakeOver {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its end, in milliseconds of the server's time.
+    pub expires_at_ms: u64,
+}
+
+impl From<TakeOver> for core::Bid {
+    fn from(wire: TakeOver) -> Self {
+        Self { epoch: Epoch(wire.epoch), expires_at: Time(wire.expires_at_ms) }
+    }
+}
+
+/// The last term of a role whose primary may go on after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct LastTerm {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its end, in milliseconds of the server's time.
+    pub expires_at_ms: u64,
+    /// Whether the asker would be given it now, should it send `take_over` with the two.
+    pub take_over: bool,
+}
+
+impl From<core::LastTerm> for LastTerm {
+    fn from(last: core::LastTerm) -> Self {
+        let core::Bid { epoch, expires_at } = last.term;
+        Self { epoch: epoch.0, expires_at_ms: expires_at.0, take_over: last.take_over }
+    }
+}
+
+/// By whose agreement a primary may go on after its term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct GoingOn {
+    /// Goes back as `heard` with the next heartbeat.
+    pub version: u64,
+    /// How long at most it may go on after its term; 0: not at all.
+    pub continue_for_ms: u64,
+    /// Who must all have promised not to take over.
+    pub members: Vec<Member>,
+}
+
+impl From<core::GoingOn> for GoingOn {
+    fn from(told: core::GoingOn) -> Self {
+        let members = told.members.into_iter();
+        let members = members.map(|m| Member { uuid: m.uuid.to_string(), peer: m.peer.map(Into::into) }).collect();
+        Self { version: told.version, continue_for_ms: told.goes_on.0, members }
+    }
+}
+
+/// One whose promise a primary needs to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct Member {
+    /// Its uuid.
+    pub uuid: String,
+    /// Where it takes questions; without it, it cannot promise anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Peer>,
+}

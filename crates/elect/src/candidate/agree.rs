@@ -1,0 +1,288 @@
+//! Going on after a term by the standbys' agreement, from both sides: the primary that asks, and the standby that promises.
+//!
+//! Why there is never a second primary: the store lets nobody take over before `continue_for` has passed but members whom the
+//! primary knows, and only by an ask of their own that is void once the term is renewed. A member that promises has no such ask
+//! on its way and sends none until its promise ends; the primary counts the promise from the *sending* of its question, which
+//! is earlier than the member's receipt. So while every member's promise holds, nobody can take over.
+
+use wayleave_api::roles::{GoingOn, LastTerm, Member, Peer, TakeOver};
+use wayleave_core::limits;
+use wayleave_core::time::Millis;
+
+use super::Candidate;
+use super::types::{Answer, Effect, Held, Stage};
+use crate::clock::Moment;
+use crate::plan::Plan;
+
+/// A question of the primary to one member: do not take over for so long.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// Who is asked.
+    pub member: String,
+    /// Where, and with which secret.
+    pub peer: Peer,
+    /// The primary's term.
+    pub epoch: u64,
+    /// When it was sent; read from the clock *before* the first byte leaves. What the promise counts from.
+    pub sent: Moment,
+    /// For how long.
+    pub span: Millis,
+}
+
+/// Why a candidate does not promise to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decline {
+    /// A server has answered it just now: the store is not away, the primary is cut off from it.
+    ServerAnswers,
+    /// It has asked a server for that very term, and does not know that it was refused.
+    Asked,
+    /// It knows of a later term.
+    Later(u64),
+    /// It is primary itself.
+    Primary,
+    /// It is on its way out.
+    Leaving,
+    /// Nobody may ask for so long.
+    TooLong,
+}
+
+impl std::fmt::Display for Decline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ServerAnswers => f.write_str("a server has answered here just now, so the role may move"),
+            Self::Asked => f.write_str("it has asked for the role itself and waits for the answer"),
+            Self::Later(epoch) => write!(f, "epoch {epoch} has begun, the one asked for is over"),
+            Self::Primary => f.write_str("it is primary itself"),
+            Self::Leaving => f.write_str("it is stopping"),
+            Self::TooLong => f.write_str("the time asked for is too long"),
+        }
+    }
+}
+
+/// What a primary may go on by. Only the latest list counts, and it says back which one that is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Agreement {
+    version: u64,
+    goes_on: Millis,
+    members: Vec<Asked>,
+    /// When to ask again, while no server answers.
+    next_ask: Option<Moment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    member: Member,
+    /// The end of its last promise.
+    promised: Option<Moment>,
+}
+
+impl Agreement {
+    fn hear(&mut self, told: Option<GoingOn>) {
+        let Some(told) = told else {
+            // Lists of before stay out: the version is kept.
+            (self.goes_on, self.members) = (Millis(0), Vec::new());
+            return;
+        };
+        if told.version <= self.version {
+            return;
+        }
+        (self.version, self.goes_on) = (told.version, Millis(told.continue_for_ms));
+        let before = std::mem::take(&mut self.members);
+        let promised = |member: &Member| before.iter().find(|asked| asked.member == *member).and_then(|a| a.promised);
+        self.members = told.members.into_iter().map(|m| Asked { promised: promised(&m), member: m }).collect();
+    }
+
+    /// The version to say back; none if there is nothing to go on by.
+    pub(super) fn heard(&self) -> Option<u64> {
+        Some(self.version).filter(|version| *version > 0)
+    }
+
+    /// The end of a term that may be gone on with: that of the term itself, or of the first promise to end.
+    fn end(&self, held: &Held) -> Moment {
+        let own = held.own_end();
+        if self.goes_on == Millis(0) {
+            return own;
+        }
+        // Nobody else may take over before this: it is all that binds one without members.
+        let whole = Millis(held.remaining.0.saturating_add(self.goes_on.0));
+        let last = held.acknowledged.after(whole).before(Plan::margin(whole));
+        let promised = |end: Moment, asked: &Asked| asked.promised.map(|promised| promised.min(end));
+        self.members.iter().try_fold(last, promised).map_or(own, |promised| promised.max(own))
+    }
+}
+
+/// What a standby has promised and asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Line {
+    /// It asks for no term before then.
+    promised_until: Moment,
+    /// The term that it may ask for with its next heartbeat.
+    offer: Option<TakeOver>,
+    /// The term that it has asked for, until it knows that this ask can never count any more.
+    bid: Option<TakeOver>,
+    /// When a server answered last.
+    answered: Option<Moment>,
+    /// The highest epoch of a term that it knows of.
+    known: u64,
+}
+
+impl Line {
+    /// A server answered; whatever it said of terms is kept.
+    pub(super) fn hear(&mut self, now: Moment, answer: &Answer) {
+        self.answered = self.answered.max(Some(now));
+        let (epoch, end) = match answer {
+            Answer::Primary { epoch, .. } => (*epoch, None),
+            Answer::Standby { last: Some(last), .. } => (last.epoch, Some(last.expires_at_ms)),
+            Answer::Standby { last: None, .. } | Answer::NotCurrent => return,
+        };
+        self.known = self.known.max(epoch);
+        // Ends only grow within an epoch: an ask that names an earlier one is void, wherever it still is.
+        let is_void = |bid: &TakeOver| epoch > bid.epoch || epoch == bid.epoch && end > Some(bid.expires_at_ms);
+        self.bid = self.bid.filter(|bid| !is_void(bid));
+    }
+
+    /// The standby was told of the last term; returns when it should send its next heartbeat for that, if sooner than usual.
+    pub(super) fn consider(&mut self, now: Moment, last: Option<LastTerm>) -> Option<Moment> {
+        self.offer = None;
+        let last = last.filter(|last| last.take_over)?;
+        if now < self.promised_until {
+            return Some(self.promised_until);
+        }
+        let offer = TakeOver { epoch: last.epoch, expires_at_ms: last.expires_at_ms };
+        self.offer = Some(offer);
+        // One that was asked for already is asked for again, but without haste.
+        (self.bid != self.offer).then_some(now)
+    }
+
+    /// What to ask for with a heartbeat that is sent now.
+    pub(super) fn take_offer(&mut self, now: Moment) -> Option<TakeOver> {
+        let offer = self.offer.take().filter(|_| now >= self.promised_until);
+        self.bid = offer.or(self.bid);
+        offer
+    }
+
+    /// Another identity begins; what was offered to the last one is not for it.
+    pub(super) const fn forget_offer(&mut self) {
+        self.offer = None;
+    }
+}
+
+impl Candidate {
+    /// The primary of a term asks for a promise not to take over for so long; none was given if it declines.
+    ///
+    /// # Errors
+    /// Why it does not promise.
+    pub fn on_question(&mut self, now: Moment, epoch: u64, span: Millis) -> Result<(), Decline> {
+        match &self.stage {
+            Stage::Leading(_) | Stage::Stopping { .. } | Stage::Standing(Some(_)) => return Err(Decline::Primary),
+            Stage::Releasing(_) | Stage::Finished => return Err(Decline::Leaving),
+            Stage::Standing(None) if self.leaving => return Err(Decline::Leaving),
+            Stage::Standing(None) => {}
+        }
+        let patience = Millis(self.interval().0.saturating_add(self.timeout().0));
+        let line = &mut self.line;
+        if line.known > epoch {
+            return Err(Decline::Later(line.known));
+        }
+        if line.bid.is_some_and(|bid| bid.epoch >= epoch) {
+            return Err(Decline::Asked);
+        }
+        if line.answered.is_some_and(|answered| now < answered.after(patience)) {
+            return Err(Decline::ServerAnswers);
+        }
+        if span.0 > limits::ROLE_TTL_MS_MAX {
+            return Err(Decline::TooLong);
+        }
+        line.promised_until = line.promised_until.max(now.after(span));
+        Ok(())
+    }
+
+    /// A member promised what it was asked, at whatever time that is heard of.
+    pub fn on_promise(&mut self, question: &Question) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let end = question.sent.after(question.span).before(Plan::margin(question.span));
+        if self.working().is_some_and(|(epoch, _)| epoch == question.epoch) {
+            let same = |asked: &&mut Asked| {
+                asked.member.uuid == question.member && asked.member.peer.as_ref() == Some(&question.peer)
+            };
+            if let Some(asked) = self.agreement.members.iter_mut().find(same) {
+                asked.promised = asked.promised.max(Some(end));
+            }
+            self.move_end(&mut effects);
+        }
+        effects
+    }
+
+    /// Members without a way to be asked: because of them the primary stops at the end of its term.
+    pub fn unreachable(&self) -> impl Iterator<Item = &str> {
+        let on = self.agreement.goes_on > Millis(0);
+        let mute = self.agreement.members.iter().filter(move |asked| on && asked.member.peer.is_none());
+        mute.map(|asked| asked.member.uuid.as_str())
+    }
+
+    /// Whether it works after the end of its own term, by promises alone, at this moment.
+    #[must_use]
+    pub fn goes_on(&self, now: Moment) -> bool {
+        match &self.stage {
+            Stage::Leading(held) | Stage::Stopping { held, .. } => now >= held.own_end() && now < held.until,
+            _ => false,
+        }
+    }
+
+    /// A term of its own begins: what an earlier one went on by is not for this one.
+    pub(super) fn agree_anew(&mut self, told: Option<GoingOn>) {
+        self.agreement = Agreement::default();
+        self.agreement.hear(told);
+    }
+
+    /// What the server said of going on with the term that the candidate works in.
+    pub(super) fn agree(&mut self, told: Option<GoingOn>, latest: bool) {
+        if told.is_some() || latest {
+            self.agreement.hear(told);
+        }
+    }
+
+    /// Moves the end of the term to where it is by all that is known.
+    pub(super) fn move_end(&mut self, effects: &mut Vec<Effect>) {
+        if let Stage::Leading(held) | Stage::Stopping { held, .. } = &mut self.stage {
+            let until = self.agreement.end(held);
+            if until != held.until {
+                held.until = until;
+                effects.push(Effect::Extend { epoch: held.epoch, until });
+            }
+        }
+    }
+
+    /// When the members are to be asked, if they are.
+    pub(super) fn ask_at(&self) -> Option<Moment> {
+        let asks = matches!(&self.stage, Stage::Leading(held) | Stage::Stopping { held, .. } if held.current);
+        let can = |asked: &Asked| asked.member.peer.is_some();
+        let Agreement { goes_on, members, next_ask, .. } = &self.agreement;
+        let useful = *goes_on > Millis(0) && !members.is_empty() && members.iter().all(can);
+        next_ask.filter(|_| asks && useful && self.losses > 0)
+    }
+
+    /// A heartbeat is lost: from now on the members are asked.
+    pub(super) fn begin_asking(&mut self, now: Moment) {
+        self.agreement.next_ask = self.agreement.next_ask.or(Some(now));
+    }
+
+    /// A server has answered: nobody needs to be asked.
+    pub(super) const fn end_asking(&mut self) {
+        self.agreement.next_ask = None;
+    }
+
+    /// The questions that are due.
+    pub(super) fn ask(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        let (Some(plan), Some(epoch)) = (self.plan, self.working().map(|(epoch, _)| epoch)) else { return };
+        if self.ask_at().is_none_or(|at| now < at) {
+            return;
+        }
+        self.agreement.next_ask = Some(now.after(Millis((plan.interval.0 / 2).max(1))));
+        let question = |asked: &Asked| {
+            let (member, peer) = (asked.member.uuid.clone(), asked.member.peer.clone()?);
+            Some(Effect::Ask(Question { member, peer, epoch, sent: now, span: plan.ttl }))
+        };
+        effects.extend(self.agreement.members.iter().filter_map(question));
+    }
+}
