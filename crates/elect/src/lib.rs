@@ -31,7 +31,7 @@ pub use election::{Election, Error, State, Stopper};
 pub use fenced::Fenced;
 pub use guard::{Guard, Stale};
 pub use identity::Identity;
-pub use options::Options;
+pub use options::{Options, PeerDoor};
 pub use plan::{Plan, TooTight, Wish};
 pub use term::{Over, Permit, Term};
 pub use watchdog::{LastLine, Watch, Watchdog};

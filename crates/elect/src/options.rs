@@ -1,5 +1,6 @@
 //! What a candidate says of itself, and how its work is ended.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use wayleave_core::time::Millis;
@@ -11,6 +12,16 @@ use crate::watchdog::LastLine;
 /// within these bounds. Threads and timers need some time to end anything.
 const RESERVE_MIN: Duration = Duration::from_millis(20);
 const RESERVE_MAX: Duration = Duration::from_millis(500);
+
+/// Where a candidate takes the primary's questions, for roles whose mode is `continue`. There is no TLS: it belongs on a network
+/// that is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerDoor {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// Where other candidates reach that, if it is another address.
+    pub advertised: Option<String>,
+}
 
 /// How to stand for a role. T is not here: the server owns it and hands it out.
 #[derive(Clone, Debug)]
@@ -31,6 +42,9 @@ pub struct Options {
     pub grace: Duration,
     /// What ends work that cannot be stopped.
     pub last_line: LastLine,
+    /// Where to take the primary's questions; without it, a primary has to stop at the end of its term when no server answers,
+    /// though the role's mode is `continue`.
+    pub peer: Option<PeerDoor>,
 }
 
 impl Default for Options {
@@ -43,6 +57,7 @@ impl Default for Options {
             interval: None,
             grace: Duration::from_secs(1),
             last_line: LastLine::AbortProcess,
+            peer: None,
         }
     }
 }

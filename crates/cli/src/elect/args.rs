@@ -1,8 +1,9 @@
 //! What `elect` and its two helpers are told.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use wayleave_elect::Options;
+use wayleave_elect::{Options, PeerDoor};
 
 use crate::values;
 
@@ -14,6 +15,9 @@ hangs, is stopped or is killed. Then it stands for the role again.
 The command finds WAYLEAVE_ROLE, WAYLEAVE_EPOCH and WAYLEAVE_UUID in its environment. The epoch grows with every change of
 primary: send it along with whatever the command writes, and let the receiver refuse a lower one than it has seen. That
 alone holds if a whole machine stands still. Its standard input is empty.
+
+While no server answers, the command ends with its term; of a role with mode continue (`wayleave roles set`) it goes on for a
+while if all standbys promise to wait. For that every candidate needs --peer.
 
 Give --server (or WAYLEAVE_SERVER) the addresses of several nodes, a:7071,b:7071, and the loss of one costs no term: the next
 heartbeat goes to the next node.
@@ -61,6 +65,13 @@ pub struct Args {
     /// How long the command may take to stop, between TERM and KILL
     #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = values::span)]
     pub grace: u64,
+    /// Take the primary's questions here, for roles with mode continue: ADDRESS:PORT to listen on (port 0: any), and the
+    /// address at which other candidates reach that, if it is another: 0.0.0.0:7081=host-1:7081
+    #[arg(long, value_name = "LISTEN[=ADVERTISED]", value_parser = peer)]
+    peer: Option<PeerDoor>,
+    /// Allow a --peer address that other machines can reach, although there is no TLS
+    #[arg(long, env = "WAYLEAVE_INSECURE", requires = "peer")]
+    insecure: bool,
     /// End when the command has ended by itself, with its code
     #[arg(long)]
     pub once: bool,
@@ -73,6 +84,12 @@ pub struct Args {
 }
 
 impl Args {
+    /// Whether other machines could reach the door for questions without a word that this is meant.
+    pub fn exposes_itself(&self) -> Option<SocketAddr> {
+        let listen = self.peer.as_ref().map(|door| door.listen)?;
+        (!self.insecure && !listen.ip().to_canonical().is_loopback()).then_some(listen)
+    }
+
     /// How to stand.
     pub fn options(&self) -> Options {
         Options {
@@ -81,9 +98,27 @@ impl Args {
             priority: self.priority,
             interval: self.interval.map(Duration::from_millis),
             grace: Duration::from_millis(self.grace),
+            peer: self.peer.clone(),
             ..Options::default()
         }
     }
+}
+
+/// The address to listen on, and the one to tell.
+fn peer(text: &str) -> Result<PeerDoor, String> {
+    let (listen, advertised) = match text.split_once('=') {
+        Some((listen, advertised)) => (listen, Some(advertised.to_owned())),
+        None => (text, None),
+    };
+    let listen: SocketAddr =
+        listen.parse().map_err(|_| format!("'{listen}' is no address to listen on; write it as 10.0.0.7:7081"))?;
+    if advertised.as_deref() == Some("") {
+        return Err("there is nothing after '='; name the address at which other candidates reach this one".into());
+    }
+    if advertised.is_none() && listen.ip().is_unspecified() {
+        return Err(format!("nobody can be told '{listen}'; write {listen}=HOST:{}", listen.port()));
+    }
+    Ok(PeerDoor { listen, advertised })
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -121,6 +156,16 @@ pub struct ExecArgs {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_door_for_questions_says_where_it_is_reached() {
+        let door = |text: &str| peer(text).map(|door| (door.listen.to_string(), door.advertised));
+        assert_eq!(door("127.0.0.1:0"), Ok(("127.0.0.1:0".into(), None)));
+        assert_eq!(door("0.0.0.0:7081=h:7081"), Ok(("0.0.0.0:7081".into(), Some("h:7081".into()))));
+        for (text, part) in [("0.0.0.0:7081", "=HOST:7081"), ("h:1", "10.0.0.7:7081"), ("127.0.0.1:1=", "after '='")] {
+            assert!(door(text).unwrap_err().contains(part), "{text}");
+        }
+    }
+
     use wayleave_core::time::Millis;
     use wayleave_elect::Plan;
 

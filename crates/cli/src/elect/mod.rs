@@ -45,6 +45,13 @@ pub fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         let message = format!("'{program}' is not there or cannot be run; name a program, or write its whole path");
         return Err(Ended { code: NOT_FOUND, message }.into());
     }
+    if let Some(listen) = args.exposes_itself() {
+        let message = format!(
+            "--peer {listen} can be reached from other machines and has no TLS; add --insecure if the network is trusted, or \
+             listen on 127.0.0.1"
+        );
+        return Err(Ended { code: USAGE, message }.into());
+    }
     // More than one thread: what the work does must not hold up heartbeats.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.context("cannot start")?.block_on(stand(remote, args))

@@ -11,10 +11,12 @@ use wayleave_client::Error as Failure;
 use wayleave_core::time::Millis;
 
 use super::contact::{Contact, News};
+use super::peers::Asked;
 use super::state::{Control, Error, State};
-use super::wire::{Heard, Pending, Wire};
+use super::talk::Talk;
+use super::wire::{Heard, Pending, Said, Wire};
 use super::work::{Outcome, Running};
-use crate::candidate::{Call, Candidate, Effect, Reason, Then};
+use crate::candidate::{Call, Candidate, Effect, Question, Reason, Then};
 use crate::clock::{Clock, Moment};
 use crate::identity::entropy;
 use crate::options::{Options, millis};
@@ -36,6 +38,8 @@ enum Event<B> {
     Ended(Outcome<B>),
     Overdue,
     Stopped,
+    Asked(Asked),
+    Answered(Question, Result<(), String>),
 }
 
 pub(super) struct Driver<B> {
@@ -44,6 +48,7 @@ pub(super) struct Driver<B> {
     clock: Arc<dyn Clock>,
     state: watch::Sender<State>,
     watchdog: Watchdog,
+    talk: Talk,
     reserve: Millis,
     last_line: LastLine,
     call: Option<(Call, Pending<Heard>)>,
@@ -63,7 +68,7 @@ impl<B: Send + 'static> Driver<B> {
         options: &Options,
         clock: Arc<dyn Clock>,
         state: watch::Sender<State>,
-        watchdog: Watchdog,
+        (watchdog, talk): (Watchdog, Talk),
     ) -> Self {
         Self {
             wire,
@@ -71,6 +76,7 @@ impl<B: Send + 'static> Driver<B> {
             clock,
             state,
             watchdog,
+            talk,
             reserve: millis(options.reserve()),
             last_line: options.last_line.clone(),
             call: None,
@@ -94,6 +100,7 @@ impl<B: Send + 'static> Driver<B> {
             let event = self.next(&mut control).await;
             let effects = self.handle(event);
             self.tell_plan();
+            self.talk.tell_going_on(&self.candidate, self.clock.now());
             for effect in effects {
                 if let Effect::Lead { epoch, until } = effect {
                     self.lead(epoch, until, &mut work);
@@ -118,6 +125,8 @@ impl<B: Send + 'static> Driver<B> {
             () = told_to_stop(control, stopped) => Event::Stopped,
             (call, heard) = answered(&mut self.call) => Event::Heard(call, heard),
             () = until(&*self.clock, wake_at) => Event::Woken,
+            asked = self.talk.door.asked() => Event::Asked(asked),
+            (question, answer) = self.talk.asking.next() => Event::Answered(question, answer),
             () = done(&mut self.release) => Event::Released,
             role = done(&mut self.look) => Event::Looked(role),
         }
@@ -161,21 +170,28 @@ impl<B: Send + 'static> Driver<B> {
                 self.stopped = true;
                 self.candidate.on_resign()
             }
+            Event::Asked(asked) => {
+                Talk::answer(&mut self.candidate, now, asked);
+                Vec::new()
+            }
+            Event::Answered(question, Ok(())) => self.candidate.on_promise(&question),
+            Event::Answered(question, Err(why)) => {
+                self.talk.tell_declined(&question, &why);
+                Vec::new()
+            }
         }
     }
 
     fn handle_heard(&mut self, now: Moment, call: Call, heard: Heard) -> Vec<Effect> {
         match heard {
-            Heard::Answer(answer, primary, reason) => {
+            Heard::Answer(answer, said) => {
                 if let Some(News::Back(away)) = self.contact.on_heard(now) {
                     tracing::info!(role = self.wire.role(), away.ms = away.0, "heartbeats are answered again");
                 }
                 let effects = self.candidate.on_answer(now, call, answer, entropy());
+                self.talk.on_heard(&self.candidate, said.mode, self.wire.has_peer());
                 if self.candidate.is_standing() {
-                    if self.look.is_none() && primary.is_some() {
-                        self.look = Some(self.wire.vacancy(Duration::ZERO));
-                    }
-                    self.show(State::Standby { primary, reason });
+                    self.stand_by(said);
                 }
                 effects
             }
@@ -199,6 +215,14 @@ impl<B: Send + 'static> Driver<B> {
                 self.candidate.on_lost(now, call, entropy())
             }
         }
+    }
+
+    fn stand_by(&mut self, said: Said) {
+        if self.look.is_none() && said.primary.is_some() {
+            self.look = Some(self.wire.vacancy(Duration::ZERO));
+        }
+        self.talk.tell_primary(&said);
+        self.show(State::Standby { primary: said.primary, reason: said.reason });
     }
 
     /// What follows on the end of the work.
@@ -230,6 +254,7 @@ impl<B: Send + 'static> Driver<B> {
         F: Future<Output = ControlFlow<B, Duration>> + Send + 'static,
     {
         self.look = None;
+        self.talk.forget_primary();
         tracing::info!(role = self.wire.role(), epoch, "primary");
         let term = Term::new(epoch, until, self.wire.uuid(), self.clock.clone());
         let work = work(term.clone());
@@ -246,7 +271,7 @@ impl<B: Send + 'static> Driver<B> {
                 }
                 self.call = Some((beat.call, self.wire.heartbeat(&beat, self.candidate.timeout())?));
             }
-            Effect::Ask(_) => {}
+            Effect::Ask(question) => self.talk.asking.ask(question, self.candidate.timeout()),
             // Needs the work, which the caller has.
             Effect::Lead { .. } => {}
             Effect::Extend { epoch, until } => {

@@ -2,7 +2,9 @@
 
 mod contact;
 mod drive;
+mod peers;
 mod state;
+mod talk;
 mod wire;
 mod work;
 
@@ -20,6 +22,8 @@ use crate::options::Options;
 use crate::term::Term;
 use crate::watchdog::Watchdog;
 use drive::Driver;
+use peers::{Asking, Door};
+use talk::Talk;
 use wire::Wire;
 
 /// Stands for a role and works while it is primary.
@@ -100,7 +104,14 @@ impl Election {
         B: Send + 'static,
     {
         let watchdog = Watchdog::start(self.clock.clone()).map_err(Error::Machine)?;
-        let wire = Wire::new(self.client, self.role, &self.options, self.control.subscribe())?;
-        Driver::new(wire, &self.options, self.clock, self.state, watchdog).run(work, self.control.subscribe()).await
+        let door = match &self.options.peer {
+            None => None,
+            Some(door) => Some(Door::open(&self.role, door).await.map_err(|error| Error::Peer(door.listen, error))?),
+        };
+        let asking = Asking::new(&self.role).map_err(Error::Machine)?;
+        let mut wire = Wire::new(self.client, self.role, &self.options, self.control.subscribe())?;
+        wire.set_peer(door.as_ref().map(Door::peer));
+        let talk = Talk::new(wire.role(), door, asking);
+        Driver::new(wire, &self.options, self.clock, self.state, (watchdog, talk)).run(work, self.control.subscribe()).await
     }
 }

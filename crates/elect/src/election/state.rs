@@ -43,6 +43,9 @@ pub enum Error {
     /// The work panicked; the role was given back.
     #[error("the guarded work panicked")]
     Panicked,
+    /// The address for the primary's questions cannot be listened on.
+    #[error("cannot take the primary's questions at {0}: {1}; is the address in use, or another machine's?")]
+    Peer(std::net::SocketAddr, #[source] std::io::Error),
     /// The machine lacks something: threads, random numbers.
     #[error("cannot stand for the role: {0}")]
     Machine(#[source] std::io::Error),

@@ -1,14 +1,12 @@
 //! The conversation with the server, in the candidate's words.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use wayleave_api::Code;
 use wayleave_api::metadata::Metadata;
-use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Role, WaitFor};
+use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Peer, Role, WaitFor};
 use wayleave_client::{Client, Error as Failure, Retry};
 use wayleave_core::time::Millis;
 
@@ -32,18 +30,30 @@ pub(super) struct Wire {
     form: HeartbeatRequest,
     identity: u32,
     control: watch::Receiver<Control>,
-    /// Whether it was told that the role's mode is not acted on.
-    told_mode: Arc<AtomicBool>,
 }
 
 /// What came back from a heartbeat.
 pub(super) enum Heard {
-    /// An answer, and who is primary, and how the role stands.
-    Answer(Answer, Option<String>, String),
+    /// An answer, and what else the server said.
+    Answer(Answer, Said),
     /// None, or none that makes sense; it may come to its senses.
     Lost(String),
     /// The server will not have this candidate, now or later.
     Refused(Failure),
+}
+
+/// What a server says besides what the candidate acts on.
+pub(super) struct Said {
+    /// Who is primary.
+    pub primary: Option<String>,
+    /// Where it is reached.
+    pub address: Option<String>,
+    /// In which epoch.
+    pub epoch: u64,
+    /// What a primary does that no server answers.
+    pub mode: Mode,
+    /// How the role stands.
+    pub reason: String,
 }
 
 impl Wire {
@@ -74,14 +84,17 @@ impl Wire {
             take_over: None,
         };
         // A candidate decides itself when to try again.
-        Ok(Self {
-            client: client.with_retry(Retry::NEVER),
-            role,
-            form,
-            identity: 0,
-            control,
-            told_mode: Arc::default(),
-        })
+        Ok(Self { client: client.with_retry(Retry::NEVER), role, form, identity: 0, control })
+    }
+
+    /// Where this candidate takes questions, for every further heartbeat.
+    pub fn set_peer(&mut self, peer: Option<Peer>) {
+        self.form.peer = peer;
+    }
+
+    /// Whether others can ask this candidate.
+    pub const fn has_peer(&self) -> bool {
+        self.form.peer.is_some()
     }
 
     pub fn role(&self) -> &str {
@@ -98,19 +111,16 @@ impl Wire {
             self.identity = beat.call.identity;
             self.form.uuid = draw()?;
         }
-        let request =
-            HeartbeatRequest { token: beat.token.clone(), ready: self.control.borrow().ready, ..self.form.clone() };
+        let request = HeartbeatRequest {
+            token: beat.token.clone(),
+            ready: self.control.borrow().ready,
+            heard: beat.heard,
+            take_over: beat.take_over,
+            ..self.form.clone()
+        };
         let (client, role, timeout) = (self.client.clone(), self.role.clone(), Duration::from_millis(timeout.0));
-        let told_mode = self.told_mode.clone();
         Ok(Box::pin(async move {
             let answer = client.heartbeat(&role, &request, timeout).await;
-            let mode = answer.as_ref().map_or(Mode::Strict, |answer| answer.mode);
-            if mode == Mode::Continue && !told_mode.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
-                    role,
-                    "the role's mode is 'continue', which needs standbys that speak to each other: strict here"
-                );
-            }
             heard(answer, &request.uuid)
         }))
     }
@@ -163,12 +173,16 @@ fn heard(answer: Result<HeartbeatResponse, Failure>, uuid: &str) -> Heard {
     let Some(told) = Answer::read(&answer, uuid) else {
         return Heard::Lost("the answer calls this candidate primary and names another one, or no token".into());
     };
-    Heard::Answer(told, answer.holder, answer.reason)
+    let HeartbeatResponse { holder: primary, address, epoch, mode, reason, .. } = answer;
+    Heard::Answer(told, Said { primary, address, epoch, mode, reason })
 }
 
 fn failed(error: Failure) -> Heard {
     match error.code() {
-        Some(Code::DuplicateIdentity | Code::NotTheTerm) => Heard::Answer(Answer::NotCurrent, None, error.to_string()),
+        Some(Code::DuplicateIdentity | Code::NotTheTerm) => {
+            let (mode, reason) = (Mode::Strict, error.to_string());
+            Heard::Answer(Answer::NotCurrent, Said { primary: None, address: None, epoch: 0, mode, reason })
+        }
         // Room may be made.
         Some(Code::OverLimit | Code::Overloaded) => Heard::Lost(error.to_string()),
         _ if error.problem().is_some_and(|problem| (400..500).contains(&problem.status)) => Heard::Refused(error),

@@ -21,6 +21,10 @@ pub struct Budget {
     pub steps: u8,
     /// A host is moved from one shard to another.
     pub moves: u8,
+    /// No server answers anybody, until one does again (which is free).
+    pub outages: u8,
+    /// An operator changes how a role is set up.
+    pub sets: u8,
     /// What owners decide in all.
     pub commits: u8,
 }

@@ -30,6 +30,7 @@
 
 mod budget;
 mod document;
+mod going_on;
 mod ownership;
 mod roles;
 mod shards;
@@ -41,7 +42,9 @@ use std::time::Instant;
 
 use budget::Budget;
 use document::Document;
+use going_on::GoingOn;
 use roles::{Roles, State};
+use store::Fault;
 use stateright::{Checker, HasDiscoveries, Model};
 
 const THREADS: usize = 2;
@@ -56,6 +59,8 @@ const NOTHING: Budget = Budget {
     crashes: 0,
     steps: 0,
     moves: 0,
+    outages: 0,
+    sets: 0,
     commits: 0,
 };
 
@@ -164,6 +169,61 @@ fn a_store_whose_clock_jumps_ahead_over_a_restart_is_held_by_epochs_alone() {
     for law in [roles::ONE_HOLDER, roles::EPOCHS_GROW, roles::NO_OVERLAP] {
         assert!(checker.discovery(law).is_none(), "{law}");
     }
+}
+
+/// Three candidates that may go on by agreement, until so many seconds have passed.
+fn going_on(secs: u64, slot_ms: u64, budget: Budget) -> GoingOn {
+    GoingOn {
+        until_ms: secs * 1_000,
+        budget,
+        slot_ms,
+        newcomer: false,
+        late_asks: false,
+        fault: Fault::None,
+        promises_blindly: false,
+        counts_from_receipt: false,
+    }
+}
+
+#[test]
+fn a_primary_that_goes_on_by_agreement_is_the_only_one() {
+    holds("agreement: outage, cut", going_on(11, 500, Budget { outages: 1, cuts: 1, ..NOTHING }));
+    holds("agreement: outage, delay", going_on(11, 1_000, Budget { outages: 1, delays: 1, ..NOTHING }));
+    holds("agreement: outage, pause", going_on(11, 1_000, Budget { outages: 1, pauses: 1, ..NOTHING }));
+    holds("agreement: cut, delay", going_on(11, 1_000, Budget { cuts: 1, delays: 1, ..NOTHING }));
+}
+
+#[test]
+fn a_newcomer_does_not_disturb_an_agreement() {
+    let late = |budget| GoingOn { newcomer: true, ..going_on(11, 1_000, budget) };
+    holds("agreement: newcomer, outage, cut", late(Budget { outages: 1, cuts: 1, ..NOTHING }));
+    holds("agreement: newcomer, outage, delay", late(Budget { outages: 1, delays: 1, ..NOTHING }));
+}
+
+#[test]
+fn an_agreement_survives_a_change_of_mode_a_release_and_a_failover() {
+    holds("agreement: outage, set", going_on(11, 500, Budget { outages: 1, sets: 1, ..NOTHING }));
+    holds("agreement: cut, set", going_on(11, 500, Budget { cuts: 1, sets: 1, ..NOTHING }));
+    holds("agreement: outage, end", going_on(11, 500, Budget { outages: 1, ends: 1, ..NOTHING }));
+    holds("agreement: outage, failover", going_on(11, 1_000, Budget { outages: 1, failovers: 1, ..NOTHING }));
+    holds("agreement: cut, failover", going_on(13, 1_000, Budget { cuts: 1, failovers: 1, ..NOTHING }));
+}
+
+#[test]
+fn an_agreement_breaks_without_any_of_its_parts() {
+    let usual = going_on(11, 1_000, Budget { outages: 1, cuts: 1, ..NOTHING });
+    let late = GoingOn { newcomer: true, ..usual.clone() };
+    let broken = |name, model| breaks(name, model, going_on::ONE_BELIEVER, going_on::World::line);
+    broken("a newcomer may take over", GoingOn { fault: Fault::AnybodyTakesOver, ..late.clone() });
+    broken("joined is enough", GoingOn { fault: Fault::JoinedIsEnough, ..late });
+    let slow = going_on(11, 1_000, Budget { outages: 1, delays: 1, ..NOTHING });
+    broken("nothing is compared", GoingOn { fault: Fault::NothingCompared, ..slow.clone() });
+    broken("counted from the receipt", GoingOn { counts_from_receipt: true, ..slow });
+    // The primary is cut off and stands still over the end of its term; its last question comes late.
+    let late = Budget { cuts: 1, pauses: 1, delays: 2, ..NOTHING };
+    let blind = GoingOn { newcomer: true, late_asks: true, ..going_on(9, 1_000, late) };
+    holds("agreement: late asks", blind.clone());
+    broken("a promise while asking", GoingOn { promises_blindly: true, ..blind });
 }
 
 /// The source document's hole: lost heartbeats, reads that work, then a cut: two at work for up to T - 2 I.

@@ -86,7 +86,7 @@ enum What {
 /// What the laws look at: all that was ever granted and written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
-    holders: BTreeMap<u64, String>,
+    pub holders: BTreeMap<u64, String>,
     highest_granted: u64,
     /// The highest epoch that a receiver has seen, and whose it was.
     written: Option<(u64, usize)>,
@@ -286,11 +286,11 @@ fn believes(client: &Client, now: u64) -> Option<u64> {
     client.candidate.working().filter(|(_, until)| now < until.0).map(|(epoch, _)| epoch)
 }
 
-fn name(client: usize) -> char {
+pub fn name(client: usize) -> char {
     char::from(b'A' + client as u8)
 }
 
-fn uuid(client: usize, identity: u32) -> String {
+pub fn uuid(client: usize, identity: u32) -> String {
     format!("{}{identity}", name(client))
 }
 
@@ -353,7 +353,7 @@ impl State {
                     let effects = self.clients[client].candidate.on_stopped(Moment(self.now), again);
                     self.carry_out(client, effects);
                 }
-                Effect::Lead { .. } | Effect::Extend { .. } | Effect::Finished(_) => {}
+                Effect::Lead { .. } | Effect::Extend { .. } | Effect::Ask(_) | Effect::Finished(_) => {}
             }
         }
     }
@@ -367,7 +367,7 @@ impl State {
         match what {
             What::Beat(beat) => {
                 let name = uuid(client, beat.call.identity);
-                let (answer, granted) = self.store.heartbeat(self.now, &name, beat.token.as_deref(), I_MS);
+                let (answer, granted) = self.store.heartbeat(self.now, &name, &beat, (I_MS, None));
                 if let Some(granted) = granted {
                     self.seen.grant(granted);
                 }
@@ -413,7 +413,7 @@ impl State {
 }
 
 impl Seen {
-    fn grant(&mut self, granted: Granted) {
+    pub fn grant(&mut self, granted: Granted) {
         let Granted { epoch, uuid, new } = granted;
         let holder = self.holders.entry(epoch).or_insert_with(|| uuid.clone());
         if *holder != uuid {

@@ -5,10 +5,13 @@ use std::hash::{Hash, Hasher};
 use wayleave_api::roles::HeartbeatResponse;
 use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
-use wayleave_core::roles::{Ask, Candidate, Facts, Mode, Origin, Outcome, RoleRow, RoleSettings, heartbeat, release};
+use wayleave_core::roles::{
+    Ask, Candidate, Facts, Mode, Origin, Outcome, Peer, RoleChanges, RoleRow, RoleSettings, StandbyRow, Writes, heartbeat,
+    release, set,
+};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
-use wayleave_elect::Answer;
+use wayleave_elect::{Answer, Heartbeat};
 
 /// The store's clock shows this much when the model begins.
 const NOON: u64 = 1_000_000;
@@ -20,17 +23,26 @@ const LAG: usize = 2;
 struct Kept {
     row: Option<RoleRow>,
     origin: Option<Origin>,
+    /// Empty where all candidates have the same priority and nobody may go on: then who stands by decides nothing.
+    standbys: Vec<StandbyRow>,
     /// The last committed time: the store's time never goes below it.
     floor: Time,
 }
 
-/// Rows are told apart by what decisions look at: not by versions, nor by times that are only shown.
+/// Rows are told apart by what decisions look at: not by versions, where nobody joins, nor by times that are only shown.
 impl Hash for Kept {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.floor.hash(state);
         let Some(row) = &self.row else { return };
         let term = row.term.as_ref().map(|t| (t.holder.uuid.clone(), t.token, t.epoch, t.expires_at, t.step_down));
         (term, row.epoch, row.incarnation, row.quiet_until, row.released, row.settings.ttl).hash(state);
+        if row.settings.mode == Mode::Continue || !self.standbys.is_empty() {
+            let agreement = row.term.as_ref().map(|t| t.agreement);
+            let agreement = agreement.map(|a| (a.goes_on, a.told, a.told_at, a.heard, a.counts_from));
+            (row.version, row.settings.goes_on(), agreement).hash(state);
+            let standby = |s: &StandbyRow| (s.candidate.uuid.clone(), s.expires_at, s.joined);
+            self.standbys.iter().map(standby).collect::<Vec<_>>().hash(state);
+        }
         self.origin.map(|o| (o.epoch, o.roles, o.incarnation, o.noticed_at)).hash(state);
     }
 }
@@ -45,6 +57,21 @@ pub struct Store {
     incarnation: u64,
     /// Terms granted so far, for tokens that never repeat.
     grants: u64,
+    /// What it gets wrong.
+    fault: Fault,
+}
+
+/// Parts of the rule that a store may leave out, for the checker to break.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fault {
+    #[default]
+    None,
+    /// Who has joined may take over, whatever the primary has heard.
+    JoinedIsEnough,
+    /// Whoever stands by may take over.
+    AnybodyTakesOver,
+    /// A heartbeat takes over as it is: nothing is compared.
+    NothingCompared,
 }
 
 /// A grant or renewal, as the laws see it.
@@ -59,7 +86,7 @@ impl Store {
     pub fn new(ttl_ms: u64) -> Self {
         let row = RoleRow {
             version: 1,
-            settings: RoleSettings { ttl: Millis(ttl_ms), mode: Mode::Strict },
+            settings: RoleSettings { ttl: Millis(ttl_ms), mode: Mode::Strict, continue_for: Millis(0) },
             epoch: Default::default(),
             term: None,
             vacant_since: Time(NOON),
@@ -69,8 +96,31 @@ impl Store {
             quiet_until: Time::ZERO,
         };
         let origin = Origin { roles: 1, incarnation: 1, ..Origin::default() };
-        let kept = Kept { row: Some(row), origin: Some(origin), floor: Time(NOON) };
-        Self { kept, older: Vec::new(), offset_ms: 0, incarnation: 1, grants: 0 }
+        let kept = Kept { row: Some(row), origin: Some(origin), standbys: Vec::new(), floor: Time(NOON) };
+        Self { kept, older: Vec::new(), offset_ms: 0, incarnation: 1, grants: 0, fault: Fault::None }
+    }
+
+    /// One whose role lets its primary go on for so long.
+    pub fn going_on(ttl_ms: u64, continue_for_ms: u64, fault: Fault) -> Self {
+        let mut store = Self { fault, ..Self::new(ttl_ms) };
+        if let Some(row) = &mut store.kept.row {
+            (row.settings.mode, row.settings.continue_for) = (Mode::Continue, Millis(continue_for_ms));
+        }
+        store
+    }
+
+    /// Whether the last term has run out.
+    pub fn has_expired(&self, real_ms: u64) -> bool {
+        let term = self.kept.row.as_ref().and_then(|row| row.term.as_ref());
+        term.is_some_and(|term| term.expires_at <= self.now(real_ms))
+    }
+
+    /// An operator sets the mode.
+    pub fn set_mode(&mut self, real_ms: u64, mode: Mode) {
+        let facts = self.facts(real_ms);
+        let changes = RoleChanges { mode: Change::Set(mode), ..RoleChanges::default() };
+        let decided = set(&facts, &changes).expect("a change that is allowed");
+        self.commit(decided.writes, facts.now);
     }
 
     /// The store's time: its clock, but never less than what it has committed.
@@ -82,8 +132,7 @@ impl Store {
         Facts {
             role: "role".into(),
             row: self.kept.row.clone(),
-            // All candidates have the same priority, so who stands by decides nothing.
-            standbys: Vec::new(),
+            standbys: self.kept.standbys.clone(),
             origin: self.kept.origin,
             now: self.now(real_ms),
             incarnation: self.incarnation,
@@ -95,8 +144,8 @@ impl Store {
         &mut self,
         real_ms: u64,
         uuid: &str,
-        token: Option<&str>,
-        interval_ms: u64,
+        beat: &Heartbeat,
+        (interval_ms, peer): (u64, Option<Peer>),
     ) -> (Answer, Option<Granted>) {
         let candidate = Candidate {
             uuid: uuid.into(),
@@ -105,14 +154,17 @@ impl Store {
             ready: true,
             priority: 5,
             interval: Some(Millis(interval_ms)),
+            peer,
         };
-        let token = token.map(|token| Token::parse(token).expect("a token of this store"));
-        let facts = self.facts(real_ms);
-        let decided = match heartbeat(&facts, &Ask { candidate, token }, u128::from(self.grants) + 1) {
+        let token = beat.token.as_deref().map(|token| Token::parse(token).expect("a token of this store"));
+        let mut facts = self.facts(real_ms);
+        let mut ask = Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into) };
+        self.fault.spoil(&mut facts, &mut ask);
+        let decided = match heartbeat(&facts, &ask, u128::from(self.grants) + 1) {
             Ok(decided) => decided,
             Err(_) => return (Answer::NotCurrent, None),
         };
-        self.commit(decided.writes.row, decided.writes.origin, facts.now);
+        self.commit(decided.writes, facts.now);
         let new = decided.answer.outcome == Outcome::Acquired;
         self.grants += u64::from(new);
         let granted = (decided.answer.outcome != Outcome::Standby).then(|| Granted {
@@ -129,18 +181,25 @@ impl Store {
         let token = token.map(|token| Token::parse(token).expect("a token of this store"));
         let facts = self.facts(real_ms);
         if let Ok(decided) = release(&facts, &uuid.into(), token) {
-            self.commit(decided.writes.row, decided.writes.origin, facts.now);
+            self.commit(decided.writes, facts.now);
         }
     }
 
-    fn commit(&mut self, row: Change<RoleRow>, origin: Option<Origin>, now: Time) {
+    fn commit(&mut self, writes: Writes, now: Time) {
         let before = self.kept.clone();
-        match row {
+        match writes.row {
             Change::Keep => {}
             Change::Clear => self.kept.row = None,
             Change::Set(row) => self.kept.row = Some(row),
         }
-        self.kept.origin = origin.or(self.kept.origin);
+        self.kept.origin = writes.origin.or(self.kept.origin);
+        if self.kept.row.as_ref().is_some_and(|row| row.settings.continue_for > Millis(0)) {
+            for (uuid, row) in writes.standbys {
+                self.kept.standbys.retain(|standby| standby.candidate.uuid != uuid);
+                self.kept.standbys.extend(row);
+            }
+            self.kept.standbys.sort_by(|a, b| a.candidate.uuid.cmp(&b.candidate.uuid));
+        }
         self.kept.floor = now;
         self.older.push(before);
         if self.older.len() > LAG {
@@ -167,5 +226,26 @@ impl Store {
     /// How many of the last writes can be lost.
     pub fn losable(&self) -> usize {
         self.older.len()
+    }
+}
+
+impl Fault {
+    /// Makes the core decide as if it had that fault.
+    fn spoil(self, facts: &mut Facts, ask: &mut Ask) {
+        let Some(term) = facts.row.as_mut().and_then(|row| row.term.as_mut()) else { return };
+        if term.expires_at > facts.now || term.holder.uuid == ask.candidate.uuid {
+            return;
+        }
+        match self {
+            Self::None => {}
+            Self::JoinedIsEnough => term.agreement.heard = u64::MAX,
+            Self::AnybodyTakesOver => {
+                term.agreement.heard = u64::MAX;
+                let (candidate, seen_at) = (ask.candidate.clone(), facts.now);
+                facts.standbys.retain(|standby| standby.candidate.uuid != candidate.uuid);
+                facts.standbys.push(StandbyRow { candidate, seen_at, expires_at: facts.now, joined: 1 });
+            }
+            Self::NothingCompared => ask.take_over = Some(term.bid()),
+        }
     }
 }

@@ -1,0 +1,229 @@
+//! The talk between candidates of one role: the door at which a standby takes the primary's questions, and the questions.
+//!
+//! One small HTTP call: `POST /promise` with the role, the epoch, the time and the secret that the server told the primary
+//! alone. Bodies, connections and times are bounded. What is answered is not decided here but by the candidate.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use wayleave_api::roles::Peer;
+use wayleave_core::time::Millis;
+
+use crate::candidate::Question;
+use crate::options::PeerDoor;
+
+/// A question or an answer is far smaller.
+const BODY_BYTES_MAX: usize = 4_096;
+/// As many ask at once; there is one primary, and it asks once in a while.
+const CONNECTIONS_MAX: usize = 32;
+/// A connection lives no longer.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// After a connection that could not be taken, as when there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct PromiseRequest {
+    role: String,
+    epoch: u64,
+    for_ms: u64,
+    secret: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct PromiseResponse {
+    promised: bool,
+    #[serde(default)]
+    reason: String,
+}
+
+/// A question at the door, proven to be a primary's, and where its answer goes.
+pub(super) struct Asked {
+    pub epoch: u64,
+    pub span: Millis,
+    pub answer: oneshot::Sender<Result<(), String>>,
+}
+
+/// The open door; closed when dropped.
+pub(super) struct Door {
+    questions: mpsc::Receiver<Asked>,
+    peer: Peer,
+    task: AbortHandle,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Door {
+    /// Opens it.
+    pub async fn open(role: &str, door: &PeerDoor) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(door.listen).await?;
+        let bound = listener.local_addr()?;
+        let mut bits = [0_u8; 16];
+        getrandom::fill(&mut bits).map_err(std::io::Error::other)?;
+        let secret = format!("{:032x}", u128::from_be_bytes(bits));
+        let address = door.advertised.clone().unwrap_or_else(|| bound.to_string());
+        let (sender, questions) = mpsc::channel(CONNECTIONS_MAX);
+        let known = Arc::new(Known { role: role.to_owned(), secret: secret.clone(), sender });
+        let task = tokio::spawn(serve(listener, known)).abort_handle();
+        tracing::info!(role, listen = %bound, address, "taking the primary's questions");
+        Ok(Self { questions, peer: Peer { address, secret }, task })
+    }
+
+    /// What the server is told of it.
+    pub fn peer(&self) -> Peer {
+        self.peer.clone()
+    }
+
+    /// The next question.
+    pub async fn next(&mut self) -> Option<Asked> {
+        self.questions.recv().await
+    }
+}
+
+struct Known {
+    role: String,
+    secret: String,
+    sender: mpsc::Sender<Asked>,
+}
+
+async fn serve(listener: TcpListener, known: Arc<Known>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Dropped with this task, and all talks with it.
+    let mut talks = JoinSet::new();
+    loop {
+        while talks.try_join_next().is_some() {}
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let known = known.clone();
+                talks.spawn(async move {
+                    _ = tokio::time::timeout(CONNECTION_TIME, talk(stream, known)).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "a question could not be taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn talk(stream: TcpStream, known: Arc<Known>) {
+    let service = service_fn(move |request| {
+        let known = known.clone();
+        async move { Ok::<_, Infallible>(answer(request, &known).await) }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    _ = builder.keep_alive(false).serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Bytes>> {
+    if request.method() != Method::POST || request.uri().path() != "/promise" {
+        return say(StatusCode::NOT_FOUND, Err("this is a candidate of Wayleave; it takes POST /promise alone".into()));
+    }
+    let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(_) => return say(StatusCode::BAD_REQUEST, Err("the body is too large, or was cut off".into())),
+    };
+    let Ok(asked) = serde_json::from_slice::<PromiseRequest>(&body) else {
+        return say(StatusCode::BAD_REQUEST, Err("the body is not a question for a promise".into()));
+    };
+    if !same(&asked.secret, &known.secret) || asked.role != known.role {
+        let why = format!("the secret is not this candidate's, or the role is not '{}'", known.role);
+        return say(StatusCode::FORBIDDEN, Err(why));
+    }
+    let (reply, told) = oneshot::channel();
+    let question = Asked { epoch: asked.epoch, span: Millis(asked.for_ms), answer: reply };
+    if known.sender.send(question).await.is_err() {
+        return say(StatusCode::OK, Err("it is stopping".into()));
+    }
+    say(StatusCode::OK, told.await.unwrap_or_else(|_| Err("it is stopping".into())))
+}
+
+/// In the same time, wherever they differ.
+fn same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+fn say(status: StatusCode, what: Result<(), String>) -> Response<Full<Bytes>> {
+    let body = PromiseResponse { promised: what.is_ok(), reason: what.err().unwrap_or_default() };
+    let body = serde_json::to_vec(&body).unwrap_or_default();
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+}
+
+/// Asks others; what is still on its way is given up when this is dropped.
+pub(super) struct Asking {
+    http: reqwest::Client,
+    role: String,
+    calls: JoinSet<(Question, Result<(), String>)>,
+}
+
+impl Asking {
+    pub fn new(role: &str) -> std::io::Result<Self> {
+        // No proxy and no kept connections: a promise must be heard of at once or not at all.
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build();
+        Ok(Self { http: http.map_err(std::io::Error::other)?, role: role.to_owned(), calls: JoinSet::new() })
+    }
+
+    pub fn ask(&mut self, question: Question, timeout: Millis) {
+        let request = PromiseRequest {
+            role: self.role.clone(),
+            epoch: question.epoch,
+            for_ms: question.span.0,
+            secret: question.peer.secret.clone(),
+        };
+        let call = self.http.post(format!("http://{}/promise", question.peer.address)).json(&request);
+        let call = call.timeout(Duration::from_millis(timeout.0));
+        self.calls.spawn(async move {
+            let answer = promised(call).await;
+            (question, answer)
+        });
+    }
+
+    /// The next answer.
+    pub async fn next(&mut self) -> (Question, Result<(), String>) {
+        loop {
+            match self.calls.join_next().await {
+                Some(Ok(answer)) => return answer,
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+async fn promised(call: reqwest::RequestBuilder) -> Result<(), String> {
+    let failed = |error: reqwest::Error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("it cannot be reached: {}{cause}", error.without_url())
+    };
+    let mut response = call.send().await.map_err(failed)?;
+    let mut body = Vec::new();
+    while let Some(part) = response.chunk().await.map_err(|error| format!("its answer was cut off: {error}"))? {
+        body.extend_from_slice(&part);
+        if body.len() > BODY_BYTES_MAX {
+            return Err("its answer is too large; is the address another program's?".into());
+        }
+    }
+    match serde_json::from_slice::<PromiseResponse>(&body) {
+        Ok(PromiseResponse { promised: true, .. }) => Ok(()),
+        Ok(PromiseResponse { reason, .. }) => Err(reason),
+        Err(_) => Err("its answer makes no sense; is the address another program's?".into()),
+    }
+}

@@ -1,0 +1,121 @@
+//! What a candidate says to others of its kind and hears from them, and what of it is worth a line in the log.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+
+use wayleave_api::roles::Mode;
+
+use super::peers::{Asked, Asking, Door};
+use super::wire::Said;
+use crate::candidate::{Candidate, Question};
+use crate::clock::Moment;
+
+/// The door, if it has one, and its own questions.
+pub(super) struct Talk {
+    pub door: OwnDoor,
+    pub asking: Asking,
+    role: String,
+    /// What was told already: members that cannot be asked, and why others declined since a server answered last.
+    mute: BTreeSet<String>,
+    declined: BTreeSet<(String, String)>,
+    warned: bool,
+    goes_on: bool,
+    /// The primary that was named last, and its epoch.
+    primary: Option<(Option<String>, u64)>,
+}
+
+/// A door that may not be there.
+pub(super) struct OwnDoor(Option<Door>);
+
+impl OwnDoor {
+    /// The next question; never, if nobody can ask.
+    pub async fn asked(&mut self) -> Asked {
+        let Some(door) = &mut self.0 else { return pending().await };
+        match door.next().await {
+            Some(asked) => asked,
+            None => pending().await,
+        }
+    }
+}
+
+impl Talk {
+    pub fn new(role: &str, door: Option<Door>, asking: Asking) -> Self {
+        Self {
+            door: OwnDoor(door),
+            asking,
+            role: role.to_owned(),
+            mute: BTreeSet::new(),
+            declined: BTreeSet::new(),
+            warned: false,
+            goes_on: false,
+            primary: None,
+        }
+    }
+
+    /// Answers a question as the candidate decides.
+    pub fn answer(candidate: &mut Candidate, now: Moment, asked: Asked) {
+        let Asked { epoch, span, answer } = asked;
+        let told = candidate.on_question(now, epoch, span).map_err(|decline| decline.to_string());
+        // Whoever asked and went away has no promise; one that was given is kept all the same.
+        _ = answer.send(told);
+    }
+
+    /// A server has answered.
+    pub fn on_heard(&mut self, candidate: &Candidate, mode: Mode, has_peer: bool) {
+        self.declined.clear();
+        let role = &self.role;
+        if mode == Mode::Continue && !has_peer && !self.warned {
+            self.warned = true;
+            let text = "the role's mode is 'continue', but nobody can ask this candidate for its agreement: with it as a \
+                        standby, the primary stops at the end of its term when no server answers; start it with --peer";
+            tracing::warn!(role, "{text}");
+        }
+        let mute: BTreeSet<String> = candidate.unreachable().map(str::to_owned).collect();
+        for uuid in mute.difference(&self.mute) {
+            let text = "this standby cannot be asked for its agreement: when no server answers, the work stops at the end of \
+                        the term; start the standby with --peer";
+            tracing::warn!(role, uuid, "{text}");
+        }
+        self.mute = mute;
+    }
+
+    /// A member did not promise, or could not be reached.
+    pub fn tell_declined(&mut self, question: &Question, why: &str) {
+        if self.declined.insert((question.member.clone(), why.to_owned())) {
+            let (role, uuid, address) = (&self.role, &question.member, &question.peer.address);
+            tracing::warn!(role, uuid, address, why, "a standby does not promise to wait; trying again");
+        }
+    }
+
+    /// Tells when work goes on by agreement alone, and when it does not any more.
+    pub fn tell_going_on(&mut self, candidate: &Candidate, now: Moment) {
+        let goes_on = candidate.goes_on(now);
+        if goes_on && !self.goes_on {
+            let text = "the term is over and no server answers; going on because all standbys have promised to wait";
+            tracing::warn!(role = self.role, "{text}");
+        }
+        self.goes_on = goes_on;
+    }
+
+    /// Tells whom it stands by for, when that changes.
+    pub fn tell_primary(&mut self, said: &Said) {
+        let now = (said.primary.clone(), if said.primary.is_some() { said.epoch } else { 0 });
+        if self.primary.as_ref() == Some(&now) {
+            return;
+        }
+        self.primary = Some(now);
+        let role = &self.role;
+        match &said.primary {
+            Some(uuid) => {
+                let at = said.address.as_deref().map(|address| format!(" at {address}")).unwrap_or_default();
+                tracing::info!(role, "standing by; primary is {uuid}{at}, epoch {}", said.epoch);
+            }
+            None => tracing::info!(role, "standing by; nobody is primary: {}", said.reason),
+        }
+    }
+
+    /// It is primary itself now: whoever comes next is news.
+    pub fn forget_primary(&mut self) {
+        self.primary = None;
+    }
+}
