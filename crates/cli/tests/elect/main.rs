@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod outage;
 mod stage;
 
 use std::time::Duration;

@@ -41,10 +41,15 @@ pub struct Stage {
 impl Stage {
     /// A server with a role `duty` of this T.
     pub fn set(ttl: &str) -> Self {
+        Self::with_data(ttl).0
+    }
+
+    /// The same, and where the server keeps its data.
+    pub fn with_data(ttl: &str) -> (Self, PathBuf) {
         let (folder, data) = folder();
         let server = Server::start(&data);
         server.run(&["roles", "set", "duty", "--ttl", ttl]).ok();
-        Self { server, diary: folder.path().join("diary"), folder }
+        (Self { server, diary: folder.path().join("diary"), folder }, data)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -53,7 +58,12 @@ impl Stage {
 
     /// Starts a candidate that runs the diarist.
     pub fn candidate(&self, name: &'static str) -> Candidate {
-        self.candidate_with(name, &["--grace", "200ms"], &["sh", "-c", COMMAND])
+        self.diarist(name, &["--grace", "200ms"])
+    }
+
+    /// Starts such a candidate with options of one's own.
+    pub fn diarist(&self, name: &'static str, options: &[&str]) -> Candidate {
+        self.candidate_with(name, options, &["sh", "-c", COMMAND])
     }
 
     /// Starts a candidate for a command of one's own.
@@ -94,7 +104,7 @@ impl Stage {
     /// What the candidates said.
     pub fn logs(&self) -> String {
         let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
-        format!("A: {}\nB: {}", read("A"), read("B"))
+        format!("A: {}\nB: {}\nC: {}", read("A"), read("B"), read("C"))
     }
 
     /// The laws of the diary: no two at once, each epoch above the one before, and nobody alive after the next has begun.

@@ -102,6 +102,11 @@ impl Server {
 
     /// Ends it as a power cut would.
     pub fn kill(mut self) {
+        self.cut_off();
+    }
+
+    /// The same, for one that another will take the place of.
+    pub fn cut_off(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

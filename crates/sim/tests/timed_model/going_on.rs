@@ -26,6 +26,17 @@ const CLIENTS: usize = 3;
 /// The one that may come late.
 const NEWCOMER: usize = 2;
 
+/// The third candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Third {
+    /// Known to the primary from the beginning.
+    Member,
+    /// Starts at any moment after the beginning.
+    Newcomer,
+    /// Never there.
+    Absent,
+}
+
 /// What is modelled.
 #[derive(Clone, Debug)]
 pub struct GoingOn {
@@ -33,8 +44,8 @@ pub struct GoingOn {
     pub budget: Budget,
     /// Faults come at the first quiet moment of every slot of this length.
     pub slot_ms: u64,
-    /// Whether C starts at any moment after the beginning, instead of before.
-    pub newcomer: bool,
+    /// What C is.
+    pub third: Third,
     /// Whether nothing but questions and asks to take over is late.
     pub late_asks: bool,
     /// What the store gets wrong.
@@ -84,7 +95,10 @@ struct Message {
 enum What {
     Beat(Heartbeat),
     Answer(Call, Answer),
-    Release { identity: u32, token: Option<String> },
+    Release {
+        identity: u32,
+        token: Option<String>,
+    },
     /// From `client` to the one with this number.
     Question(usize, Question),
     /// To `client`, from the one with this number.
@@ -136,9 +150,11 @@ impl Model for GoingOn {
             went_on: false,
         };
         // They start one after the other, so that their heartbeats do not coincide.
-        let starts = [Some(0), Some(100), Some(500).filter(|_| !self.newcomer)];
+        let starts = [Some(0), Some(100), Some(500).filter(|_| self.third == Third::Member)];
         while world.now < BEGIN_MS {
-            for (client, _) in world.clients.iter_mut().zip(starts).filter(|(_, at)| at.is_some_and(|at| at <= world.now)) {
+            for (client, _) in
+                world.clients.iter_mut().zip(starts).filter(|(_, at)| at.is_some_and(|at| at <= world.now))
+            {
                 client.started = true;
             }
             for index in (0..CLIENTS).filter(|index| world.is_due(*index)).collect::<Vec<_>>() {
@@ -171,7 +187,7 @@ impl Model for GoingOn {
         if due.is_empty() {
             actions.push(Action::Pass);
             if world.open {
-                faults(world, actions);
+                self.faults(world, actions);
             }
         }
     }
@@ -249,43 +265,45 @@ impl Model for GoingOn {
     }
 }
 
-fn faults(world: &World, actions: &mut Vec<Action>) {
-    let left = world.left;
-    if !world.clients[NEWCOMER].started {
-        actions.push(Action::Start);
-    }
-    for index in (0..CLIENTS).filter(|index| world.clients[*index].started) {
-        let client = &world.clients[index];
-        if client.paused {
-            actions.push(Action::Resume(index));
-        } else if left.pauses > 0 {
-            actions.push(Action::Pause(index));
+impl GoingOn {
+    fn faults(&self, world: &World, actions: &mut Vec<Action>) {
+        let left = world.left;
+        if self.third == Third::Newcomer && !world.clients[NEWCOMER].started {
+            actions.push(Action::Start);
         }
-        if left.cuts > 0 && !client.cut_off {
-            actions.push(Action::CutOff(index, true));
+        for index in (0..CLIENTS).filter(|index| world.clients[*index].started) {
+            let client = &world.clients[index];
+            if client.paused {
+                actions.push(Action::Resume(index));
+            } else if left.pauses > 0 {
+                actions.push(Action::Pause(index));
+            }
+            if left.cuts > 0 && !client.cut_off {
+                actions.push(Action::CutOff(index, true));
+            }
+            if client.cut_off {
+                actions.push(Action::CutOff(index, false));
+            }
+            if left.ends > 0 && !client.paused && believes(client, world.now).is_some() {
+                actions.push(Action::End(index));
+            }
         }
-        if client.cut_off {
-            actions.push(Action::CutOff(index, false));
+        match world.cut {
+            Some(_) => actions.push(Action::Cut(None)),
+            None if left.cuts > 0 => actions.extend([(0, 1), (0, 2)].map(|pair| Action::Cut(Some(pair)))),
+            None => {}
         }
-        if left.ends > 0 && !client.paused && believes(client, world.now).is_some() {
-            actions.push(Action::End(index));
+        if world.away {
+            actions.push(Action::Away(false));
+        } else if left.outages > 0 {
+            actions.push(Action::Away(true));
         }
-    }
-    match world.cut {
-        Some(_) => actions.push(Action::Cut(None)),
-        None if left.cuts > 0 => actions.extend([(0, 1), (0, 2)].map(|pair| Action::Cut(Some(pair)))),
-        None => {}
-    }
-    if world.away {
-        actions.push(Action::Away(false));
-    } else if left.outages > 0 {
-        actions.push(Action::Away(true));
-    }
-    if left.sets > 0 && !world.away {
-        actions.push(Action::Set(Mode::Strict));
-    }
-    if left.failovers > 0 {
-        actions.extend((0..=world.store.losable()).map(Action::FailOver));
+        if left.sets > 0 && !world.away {
+            actions.push(Action::Set(Mode::Strict));
+        }
+        if left.failovers > 0 {
+            actions.extend((0..=world.store.losable()).map(Action::FailOver));
+        }
     }
 }
 
@@ -408,7 +426,8 @@ impl World {
             What::Question(to, question) if self.hears(client, to) => {
                 if self.clients[to].paused {
                     // The latest one waits for it; older ones are given up by then.
-                    self.slow.retain(|m| !(m.client == client && matches!(m.what, What::Question(other, _) if other == to)));
+                    self.slow
+                        .retain(|m| !(m.client == client && matches!(m.what, What::Question(other, _) if other == to)));
                     self.put_slow(Message { client, sent, what: What::Question(to, question) });
                     return;
                 }

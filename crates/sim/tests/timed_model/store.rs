@@ -6,8 +6,8 @@ use wayleave_api::roles::HeartbeatResponse;
 use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{
-    Ask, Candidate, Facts, Mode, Origin, Outcome, Peer, RoleChanges, RoleRow, RoleSettings, StandbyRow, Writes, heartbeat,
-    release, set,
+    Ask, Candidate, Facts, Mode, Origin, Outcome, Peer, RoleChanges, RoleRow, RoleSettings, StandbyRow, Writes,
+    heartbeat, release, set,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
