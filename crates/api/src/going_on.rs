@@ -14,7 +14,8 @@ use crate::bad_value::BadValue;
 pub struct Peer {
     /// Its address; at most 512 bytes.
     pub address: String,
-    /// 32 hexadecimal digits, random; the primary alone is told them, and shows them with each question.
+    /// 22 characters of A-Z, a-z, 0-9, _ and - (128 random bits). The primary alone is told them, and shows them with each
+    /// question.
     pub secret: String,
 }
 

@@ -163,7 +163,11 @@ impl World {
         let token = beat.token.as_deref().map(|token| Token::parse(token).unwrap());
         self.facts.now = Time(1_000_000 + self.now_us / 1_000);
         self.grants += 1;
-        let answer = match roles::heartbeat(&self.facts, &Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into) }, self.grants) {
+        let answer = match roles::heartbeat(
+            &self.facts,
+            &Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into) },
+            self.grants,
+        ) {
             Ok(decided) => {
                 if let Change::Set(row) = decided.writes.row {
                     self.facts.row = Some(row);

@@ -270,7 +270,9 @@ fn mode(role: &Role) -> String {
         Mode::Strict => "strict: a primary that cannot reach the server stops".into(),
         Mode::Continue => {
             let most = span(role.continue_for_ms);
-            format!("continue: a primary that cannot reach the server goes on for {most} at most while every standby agrees")
+            format!(
+                "continue: a primary that cannot reach the server goes on for {most} at most while every standby agrees"
+            )
         }
     }
 }

@@ -67,7 +67,9 @@ pub fn lawful_step(before: Option<&RoleRow>, after: Option<&RoleRow>, now: Time)
             judge(LAW, NAME, lives.is_none(), || format!("{new:?} began while {lives:?} lived"))?;
             let asked = |old: &Term| old.agreement.heard > 0 || now >= old.may_act_until();
             let agreed = before.term.as_ref().is_none_or(asked);
-            judge(LAW, NAME, agreed, || format!("{new:?} began while nobody could have promised the last primary to wait"))?;
+            judge(LAW, NAME, agreed, || {
+                format!("{new:?} began while nobody could have promised the last primary to wait")
+            })?;
             judge(LAW, NAME, new.epoch > before.epoch, || format!("{new:?} took an epoch that was used before"))
         }
         (_, None) => Ok(()),

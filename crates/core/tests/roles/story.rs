@@ -86,7 +86,9 @@ fn run(world: &mut World, line: &str) -> String {
         "set" => {
             let ttl = option(rest, "ttl").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
             let mode = if rest.contains(&"continue") { Change::Set(Mode::Continue) } else { Change::Keep };
-            return world.set(&RoleChanges { ttl, mode, ..RoleChanges::default() }).map_or_else(|e| format!("refused: {e}"), |()| String::new());
+            return world
+                .set(&RoleChanges { ttl, mode, ..RoleChanges::default() })
+                .map_or_else(|e| format!("refused: {e}"), |()| String::new());
         }
         "step-down" => return world.step_down().map_or_else(|e| format!("refused: {e}"), |()| String::new()),
         "delete" => return world.delete().map_or_else(|e| format!("refused: {e}"), |()| String::new()),

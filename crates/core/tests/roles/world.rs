@@ -90,7 +90,11 @@ impl World {
     pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<Answer, Refusal> {
         self.entropy += 1;
         let uuid = candidate.uuid.clone();
-        let answer = self.apply(roles::heartbeat(&self.facts, &Ask { candidate, token, heard: None, take_over: None }, self.entropy)?);
+        let answer = self.apply(roles::heartbeat(
+            &self.facts,
+            &Ask { candidate, token, heard: None, take_over: None },
+            self.entropy,
+        )?);
         self.tokens.extend(answer.token.map(|token| (uuid.to_string(), token)));
         let end = self.facts.now.after(answer.remaining);
         match answer.outcome {

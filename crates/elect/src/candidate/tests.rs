@@ -10,7 +10,14 @@ const T: Millis = Millis(15_000);
 const FULL: u64 = u64::MAX;
 
 fn primary(epoch: u64, remaining: u64) -> Answer {
-    Answer::Primary { epoch, token: format!("t{epoch}"), ttl: T, remaining: Millis(remaining), step_down: false, going_on: None }
+    Answer::Primary {
+        epoch,
+        token: format!("t{epoch}"),
+        ttl: T,
+        remaining: Millis(remaining),
+        step_down: false,
+        going_on: None,
+    }
 }
 
 fn sent(effects: &[Effect]) -> Heartbeat {
@@ -154,7 +161,12 @@ fn a_standby_is_there_when_the_present_term_ends() {
     candidate.on_answer(Moment(10), beat.call, Answer::Standby { ttl: T, remaining: Millis(14_000), last: None }, FULL);
     assert!(candidate.wake_at().unwrap() >= Moment(3_000), "every interval, to be counted on");
     let beat = sent(&candidate.on_wake(Moment(3_010), FULL));
-    candidate.on_answer(Moment(3_020), beat.call, Answer::Standby { ttl: T, remaining: Millis(1_200), last: None }, FULL);
+    candidate.on_answer(
+        Moment(3_020),
+        beat.call,
+        Answer::Standby { ttl: T, remaining: Millis(1_200), last: None },
+        FULL,
+    );
     assert_eq!(candidate.wake_at(), Some(Moment(4_220)));
     candidate.on_vacancy(Moment(3_500));
     assert_eq!(candidate.wake_at(), Some(Moment(3_500)));
@@ -218,7 +230,14 @@ fn who_leaves_while_an_answer_is_on_its_way_gives_the_grant_in_it_back() {
 fn an_operators_wish_ends_the_term_gently() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
-    let asked = Answer::Primary { epoch: 1, token: "t1".into(), ttl: T, remaining: Millis(15_000), step_down: true, going_on: None };
+    let asked = Answer::Primary {
+        epoch: 1,
+        token: "t1".into(),
+        ttl: T,
+        remaining: Millis(15_000),
+        step_down: true,
+        going_on: None,
+    };
     let effects = candidate.on_answer(Moment(4_110), beat.call, asked, FULL);
     assert_eq!(effects.last(), Some(&Effect::StepDown { epoch: 1, why: Reason::Asked }));
 }

@@ -157,15 +157,8 @@ pub(super) struct Held {
 
 impl Held {
     pub fn new(epoch: u64, token: String, sent: Moment, (ttl, remaining): (Millis, Millis)) -> Self {
-        let mut held = Self {
-            epoch,
-            token,
-            until: sent,
-            acknowledged: sent,
-            remaining,
-            margin: Plan::margin(ttl),
-            current: true,
-        };
+        let mut held =
+            Self { epoch, token, until: sent, acknowledged: sent, remaining, margin: Plan::margin(ttl), current: true };
         held.until = held.own_end();
         held
     }

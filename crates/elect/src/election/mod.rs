@@ -112,6 +112,8 @@ impl Election {
         let mut wire = Wire::new(self.client, self.role, &self.options, self.control.subscribe())?;
         wire.set_peer(door.as_ref().map(Door::peer));
         let talk = Talk::new(wire.role(), door, asking);
-        Driver::new(wire, &self.options, self.clock, self.state, (watchdog, talk)).run(work, self.control.subscribe()).await
+        Driver::new(wire, &self.options, self.clock, self.state, (watchdog, talk))
+            .run(work, self.control.subscribe())
+            .await
     }
 }

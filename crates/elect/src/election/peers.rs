@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use wayleave_api::roles::Peer;
+use wayleave_core::ids::Token;
 use wayleave_core::time::Millis;
 
 use crate::candidate::Question;
@@ -73,7 +74,7 @@ impl Door {
         let bound = listener.local_addr()?;
         let mut bits = [0_u8; 16];
         getrandom::fill(&mut bits).map_err(std::io::Error::other)?;
-        let secret = format!("{:032x}", u128::from_be_bytes(bits));
+        let secret = Token(bits).to_string();
         let address = door.advertised.clone().unwrap_or_else(|| bound.to_string());
         let (sender, questions) = mpsc::channel(CONNECTIONS_MAX);
         let known = Arc::new(Known { role: role.to_owned(), secret: secret.clone(), sender });

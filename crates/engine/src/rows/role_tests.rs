@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use wayleave_core::ids::{Epoch, Token};
-use wayleave_core::metadata::Metadata;
 use wayleave_core::limits;
+use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, StandbyRow, Term};
 use wayleave_core::time::{Millis, Time};
 
@@ -41,12 +41,8 @@ fn term() -> impl Strategy<Value = Term> {
             renewed_at,
             expires_at,
             step_down,
-            agreement: agreement.map_or_else(Agreement::default, |[goes_on, told, told_at, heard, counts_from]| Agreement {
-                goes_on: Millis(goes_on),
-                told: Millis(told),
-                told_at,
-                heard,
-                counts_from,
+            agreement: agreement.map_or_else(Agreement::default, |[goes_on, told, told_at, heard, counts_from]| {
+                Agreement { goes_on: Millis(goes_on), told: Millis(told), told_at, heard, counts_from }
             }),
         },
     )
@@ -57,20 +53,22 @@ fn role_row() -> impl Strategy<Value = RoleRow> {
     let parts = (prop::option::of(term()), any::<Option<[u8; 16]>>(), prop::option::of("[!-~]{1,9}"), any::<bool>());
     let parts = (parts, prop_oneof![Just(limits::ROLE_CONTINUE_DEFAULT), any::<u64>().prop_map(Millis)]);
     (numbers, parts).prop_map(
-        |((version, ttl, epoch, incarnation, vacant_since, quiet_until), ((term, released, avoided, strict), on))| RoleRow {
-            version,
-            settings: RoleSettings {
-                ttl: Millis(ttl),
-                mode: if strict { Mode::Strict } else { Mode::Continue },
-                continue_for: on,
-            },
-            epoch: Epoch(epoch),
-            term,
-            vacant_since,
-            released: released.map(Token),
-            avoided: avoided.map(Into::into),
-            incarnation,
-            quiet_until,
+        |((version, ttl, epoch, incarnation, vacant_since, quiet_until), ((term, released, avoided, strict), on))| {
+            RoleRow {
+                version,
+                settings: RoleSettings {
+                    ttl: Millis(ttl),
+                    mode: if strict { Mode::Strict } else { Mode::Continue },
+                    continue_for: on,
+                },
+                epoch: Epoch(epoch),
+                term,
+                vacant_since,
+                released: released.map(Token),
+                avoided: avoided.map(Into::into),
+                incarnation,
+                quiet_until,
+            }
         },
     )
 }
@@ -125,7 +123,11 @@ fn rows_of_the_first_layout_read_as_ever() {
     };
     let mut row = RoleRow {
         version: 3,
-        settings: RoleSettings { ttl: Millis(1_000), mode: Mode::Continue, continue_for: limits::ROLE_CONTINUE_DEFAULT },
+        settings: RoleSettings {
+            ttl: Millis(1_000),
+            mode: Mode::Continue,
+            continue_for: limits::ROLE_CONTINUE_DEFAULT,
+        },
         epoch: Epoch(7),
         term: Some(Term {
             holder: holder.clone(),
