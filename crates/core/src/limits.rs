@@ -136,6 +136,8 @@ pub const ROLE_CONTINUE_MS_MAX: u64 = 86_400_000;
 /// Versions of a role that are left out when another store has stepped in: what a primary has heard of those that it lost
 /// must not be taken for what this one told.
 pub const ROLE_VERSIONS_SKIPPED: u64 = 1 << 32;
+/// No role changes as often as this in a millisecond.
+pub const ROLE_VERSIONS_A_MS: u64 = 1_024;
 /// Epochs that are left out when another store has stepped in: those that it may have lost are never granted again.
 pub const ROLE_EPOCHS_SKIPPED: u64 = 1_000;
 /// Roles of one store.

@@ -173,7 +173,9 @@ impl RoleRow {
             let goes_on = self.settings.goes_on().max(self.term.as_ref().map_or(Millis(0), |t| t.agreement.goes_on));
             self.quiet_until = now.after(self.settings.ttl).after(goes_on);
             if goes_on > Millis(0) {
-                self.version = self.version.saturating_add(limits::ROLE_VERSIONS_SKIPPED);
+                // Above all that the stores before may have told: each of them began with its own, earlier time.
+                let since = now.0.saturating_mul(limits::ROLE_VERSIONS_A_MS);
+                self.version = self.version.max(since).saturating_add(limits::ROLE_VERSIONS_SKIPPED);
                 let version = self.version;
                 if let Some(term) = &mut self.term {
                     term.agreement.forget(version);

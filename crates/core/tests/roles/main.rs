@@ -1,6 +1,7 @@
 //! The roles: stories as transcripts, and a naive model against arbitrary histories.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_methods)]
 
+mod agreement;
 mod history;
 mod story;
 mod traps;

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use wayleave_core::roles::{Candidate, Mode, RoleChanges};
+use wayleave_core::roles::{Ask, Bid, Candidate, GoingOn, Mode, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 
@@ -28,7 +28,7 @@ macro_rules! stories {
     ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
 }
 
-stories! { term, takeover, release, priority, settings, another_store, step_down }
+stories! { term, takeover, release, priority, settings, another_store, step_down, going_on }
 
 fn tell(text: &str) -> String {
     let mut world = World::new();
@@ -60,6 +60,11 @@ fn asked(words: &[&str]) -> Candidate {
     }
 }
 
+fn list_told(told: &GoingOn) -> String {
+    let members: Vec<&str> = told.members.iter().map(|member| &*member.uuid).collect();
+    format!(", told v{}: {} ms more if {members:?} agree", told.version, told.goes_on.0)
+}
+
 fn run(world: &mut World, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (verb, rest) = words.split_first().unwrap();
@@ -70,11 +75,17 @@ fn run(world: &mut World, line: &str) -> String {
         "at" => world.facts.now = Time(rest[0].parse().unwrap()),
         "fail-over" => world.facts.incarnation += 1,
         "beat" => {
-            return match world.beat_with(asked(rest), token) {
+            let epoch = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.epoch);
+            let take_over = option(rest, "take").map(|at| Bid { epoch: epoch.unwrap(), expires_at: Time(at) });
+            let ask = Ask { candidate: asked(rest), token, heard: option(rest, "heard"), take_over };
+            return match world.ask(ask) {
                 Err(refusal) => format!("refused: {refusal}"),
                 Ok(a) => {
                     let down = if a.step_down { ", step down" } else { "" };
-                    format!("{:?}, epoch {}, {} ms left{down}: {}", a.outcome, a.epoch.0, a.remaining.0, a.reason)
+                    let on = a.going_on.as_ref().map(list_told).unwrap_or_default();
+                    let last = if a.last.is_some_and(|last| last.take_over) { ", may take over" } else { "" };
+                    let (epoch, left) = (a.epoch.0, a.remaining.0);
+                    format!("{:?}, epoch {epoch}, {left} ms left{down}{on}{last}: {}", a.outcome, a.reason)
                 }
             };
         }
@@ -85,9 +96,10 @@ fn run(world: &mut World, line: &str) -> String {
         }
         "set" => {
             let ttl = option(rest, "ttl").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
+            let continue_for = option(rest, "continue-for").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
             let mode = if rest.contains(&"continue") { Change::Set(Mode::Continue) } else { Change::Keep };
             return world
-                .set(&RoleChanges { ttl, mode, ..RoleChanges::default() })
+                .set(&RoleChanges { ttl, mode, continue_for })
                 .map_or_else(|e| format!("refused: {e}"), |()| String::new());
         }
         "step-down" => return world.step_down().map_or_else(|e| format!("refused: {e}"), |()| String::new()),

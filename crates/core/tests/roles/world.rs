@@ -88,13 +88,13 @@ impl World {
     }
 
     pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<Answer, Refusal> {
+        self.ask(Ask { candidate, token, heard: None, take_over: None })
+    }
+
+    pub fn ask(&mut self, ask: Ask) -> Result<Answer, Refusal> {
         self.entropy += 1;
-        let uuid = candidate.uuid.clone();
-        let answer = self.apply(roles::heartbeat(
-            &self.facts,
-            &Ask { candidate, token, heard: None, take_over: None },
-            self.entropy,
-        )?);
+        let uuid = ask.candidate.uuid.clone();
+        let answer = self.apply(roles::heartbeat(&self.facts, &ask, self.entropy)?);
         self.tokens.extend(answer.token.map(|token| (uuid.to_string(), token)));
         let end = self.facts.now.after(answer.remaining);
         match answer.outcome {

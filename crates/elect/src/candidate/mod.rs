@@ -222,4 +222,6 @@ fn jittered(span: Millis, entropy: u64, nth: u64) -> Millis {
 }
 
 #[cfg(test)]
+mod agree_tests;
+#[cfg(test)]
 mod tests;

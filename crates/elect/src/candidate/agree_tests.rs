@@ -1,0 +1,178 @@
+//! Stories of going on by agreement: T is 15 s, I is 3 s, answers are waited for 1.5 s.
+
+use wayleave_api::roles::{GoingOn, LastTerm, Member, Peer, TakeOver};
+
+use super::*;
+
+const T: Millis = Millis(15_000);
+const FULL: u64 = u64::MAX;
+
+fn member(name: &str, reachable: bool) -> Member {
+    let peer = Peer { address: format!("{name}:1"), secret: name.repeat(22) };
+    Member { uuid: name.into(), peer: reachable.then_some(peer) }
+}
+
+fn told(version: u64, secs: u64, members: &[Member]) -> Option<GoingOn> {
+    Some(GoingOn { version, continue_for_ms: secs * 1_000, members: members.to_vec() })
+}
+
+fn primary(going_on: Option<GoingOn>) -> Answer {
+    Answer::Primary { epoch: 1, token: "t".into(), ttl: T, remaining: T, step_down: false, going_on }
+}
+
+fn beat(effects: &[Effect]) -> Heartbeat {
+    effects.iter().find_map(|effect| if let Effect::Send(beat) = effect { Some(beat.clone()) } else { None }).unwrap()
+}
+
+fn questions(effects: &[Effect]) -> Vec<Question> {
+    effects.iter().filter_map(|effect| if let Effect::Ask(question) = effect { Some(question.clone()) } else { None }).collect()
+}
+
+/// Primary since 0, told at 3,000 by whose agreement it may go on.
+fn leading(going_on: Option<GoingOn>) -> Candidate {
+    let mut candidate = Candidate::new(Wish::default());
+    let first = beat(&candidate.on_wake(Moment(0), FULL));
+    candidate.on_answer(Moment(10), first.call, primary(None), FULL);
+    let second = beat(&candidate.on_wake(Moment(3_010), FULL));
+    assert_eq!(second.heard, None, "nothing was told yet");
+    candidate.on_answer(Moment(3_020), second.call, primary(going_on), FULL);
+    candidate
+}
+
+/// Loses every heartbeat until a moment; all questions that were asked.
+fn lose_until(candidate: &mut Candidate, end: u64) -> Vec<Question> {
+    let mut asked = Vec::new();
+    while let Some(at) = candidate.wake_at().filter(|at| at.0 <= end) {
+        asked.extend(questions(&candidate.on_wake(at, FULL)));
+    }
+    asked
+}
+
+fn until(candidate: &Candidate) -> u64 {
+    candidate.working().unwrap().1.0
+}
+
+#[test]
+fn a_term_is_gone_on_with_by_the_promise_of_every_member_and_only_by_that() {
+    let mut candidate = leading(told(7, 600, &[member("b", true), member("c", true)]));
+    let own = 3_010 + 15_000 - 155;
+    assert_eq!(until(&candidate), own);
+    assert!(questions(&candidate.on_wake(Moment(4_000), FULL)).is_empty(), "nobody is asked while a server answers");
+    let asked = lose_until(&mut candidate, 9_000);
+    let (b, c) = (asked.iter().rfind(|q| q.member == "b").unwrap(), asked.iter().rfind(|q| q.member == "c").unwrap());
+    assert_eq!((b.epoch, b.span), (1, T));
+    assert_eq!(candidate.on_promise(b), [], "one of two is none");
+    let end = c.sent.0 + 15_000 - 155;
+    assert_eq!(candidate.on_promise(c), [Effect::Extend { epoch: 1, until: Moment(end) }], "from the sending");
+    assert!(until(&candidate) > own);
+    // An older promise that comes late takes nothing back.
+    assert_eq!(candidate.on_promise(&asked[0]), []);
+    let effects = candidate.on_wake(Moment(end), FULL);
+    assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfTime }), "{effects:?}");
+}
+
+#[test]
+fn nobody_goes_on_past_the_time_that_was_told_whatever_is_promised() {
+    let mut candidate = leading(told(7, 2, &[member("b", true)]));
+    let last = lose_until(&mut candidate, 12_000).pop().unwrap();
+    candidate.on_promise(&last);
+    assert_eq!(until(&candidate), 3_010 + 17_000 - 175, "the margin grows with the time");
+    // Without members that is all that binds.
+    assert_eq!(until(&leading(told(7, 2, &[]))), 3_010 + 17_000 - 175);
+}
+
+#[test]
+fn a_member_that_cannot_be_asked_makes_the_role_strict_and_is_named() {
+    let mut candidate = leading(told(7, 600, &[member("b", true), member("old", false)]));
+    assert_eq!(candidate.unreachable().collect::<Vec<_>>(), ["old"]);
+    assert_eq!(lose_until(&mut candidate, 12_000), []);
+    assert_eq!(until(&candidate), 3_010 + 15_000 - 155);
+}
+
+#[test]
+fn the_latest_list_counts_and_is_said_back() {
+    let mut candidate = leading(told(7, 600, &[]));
+    let third = beat(&candidate.on_wake(Moment(6_100), FULL));
+    assert_eq!(third.heard, Some(7));
+    let effects = candidate.on_answer(Moment(6_110), third.call, primary(told(9, 600, &[member("b", true)])), FULL);
+    assert_eq!(effects, [Effect::Extend { epoch: 1, until: Moment(6_100 + 15_000 - 155) }], "b must be asked from now on");
+    let fourth = beat(&candidate.on_wake(Moment(9_200), FULL));
+    // A list of before, and then none: neither brings back what was longer.
+    candidate.on_answer(Moment(9_210), fourth.call, primary(told(8, 600, &[])), FULL);
+    assert_eq!((until(&candidate), candidate.agreement.heard()), (9_200 + 15_000 - 155, Some(9)));
+    candidate.on_answer(Moment(9_220), fourth.call, primary(None), FULL);
+    candidate.on_answer(Moment(9_230), fourth.call, primary(told(9, 600, &[])), FULL);
+    assert_eq!(until(&candidate), 9_200 + 15_000 - 155, "strict stays strict");
+}
+
+/// A standby that was answered at 10 last, by these words on the last term.
+fn standby(last: Option<LastTerm>) -> Candidate {
+    let mut candidate = Candidate::new(Wish::default());
+    let first = beat(&candidate.on_wake(Moment(0), FULL));
+    candidate.on_answer(Moment(10), first.call, Answer::Standby { ttl: T, remaining: T, last }, FULL);
+    candidate
+}
+
+const fn last(expires_at_ms: u64, take_over: bool) -> Option<LastTerm> {
+    Some(LastTerm { epoch: 1, expires_at_ms, take_over })
+}
+
+#[test]
+fn a_standby_promises_only_when_it_hears_no_server_itself() {
+    let mut candidate = standby(last(99, false));
+    assert_eq!(candidate.on_question(Moment(4_509), 1, T), Err(Decline::ServerAnswers));
+    assert_eq!(candidate.on_question(Moment(4_510), 1, T), Ok(()), "an interval and a wait for an answer later");
+    assert_eq!(candidate.on_question(Moment(4_510), 1, Millis(u64::MAX)), Err(Decline::TooLong));
+    assert_eq!(candidate.on_question(Moment(4_510), 0, T), Err(Decline::Later(1)));
+    candidate.on_wake(Moment(4_600), FULL);
+    candidate.on_resign();
+    assert_eq!(candidate.on_question(Moment(4_700), 1, T), Err(Decline::Leaving));
+    let mut leader = leading(None);
+    assert_eq!(leader.on_question(Moment(9_000), 1, T), Err(Decline::Primary));
+}
+
+#[test]
+fn a_promise_is_kept_though_the_server_would_let_it_take_over() {
+    let mut candidate = standby(last(99, false));
+    candidate.on_question(Moment(5_000), 1, T).unwrap();
+    let free = Answer::Standby { ttl: T, remaining: T, last: last(99, true) };
+    let plain = beat(&candidate.on_wake(Moment(6_000), FULL));
+    candidate.on_answer(Moment(6_010), plain.call, free.clone(), FULL);
+    let mut at = candidate.wake_at().unwrap();
+    while at < Moment(20_000) {
+        let sent = beat(&candidate.on_wake(at, FULL));
+        assert_eq!(sent.take_over, None, "at {at:?}");
+        candidate.on_answer(at, sent.call, free.clone(), FULL);
+        at = candidate.wake_at().unwrap();
+    }
+    assert_eq!(at, Moment(20_000), "it comes when the promise ends");
+    let sent = beat(&candidate.on_wake(at, FULL));
+    candidate.on_answer(Moment(20_010), sent.call, free, FULL);
+    let asks = beat(&candidate.on_wake(Moment(20_010), FULL));
+    assert_eq!(asks.take_over, Some(TakeOver { epoch: 1, expires_at_ms: 99 }), "at once after the answer");
+}
+
+#[test]
+fn who_has_asked_for_a_term_promises_nothing_until_that_ask_is_surely_void() {
+    let mut candidate = standby(last(99, true));
+    let asks = beat(&candidate.on_wake(Moment(10), FULL));
+    assert!(asks.take_over.is_some());
+    candidate.on_lost(Moment(20), asks.call, FULL);
+    assert_eq!(candidate.on_question(Moment(9_000), 1, T), Err(Decline::Asked));
+    // The same end, or an earlier one in an answer from before: it may still be on its way.
+    for (sent, end, want) in [(9_000, 99, Err(Decline::Asked)), (18_000, 98, Err(Decline::Asked)), (27_000, 100, Ok(()))] {
+        let beat = beat(&candidate.on_wake(Moment(sent), FULL));
+        let answer = Answer::Standby { ttl: T, remaining: T, last: last(end, false) };
+        candidate.on_answer(Moment(sent + 10), beat.call, answer, FULL);
+        assert_eq!(candidate.on_question(Moment(sent + 8_000), 1, T), want, "{end}");
+    }
+}
+
+#[test]
+fn a_term_that_was_asked_for_in_vain_is_not_asked_for_again_without_a_pause() {
+    let mut candidate = standby(last(99, true));
+    let asks = beat(&candidate.on_wake(Moment(10), FULL));
+    let answer = Answer::Standby { ttl: T, remaining: T, last: last(99, true) };
+    candidate.on_answer(Moment(20), asks.call, answer, FULL);
+    assert!(candidate.wake_at().unwrap() > Moment(1_000), "{:?}", candidate.wake_at());
+}
