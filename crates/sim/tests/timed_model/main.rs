@@ -16,6 +16,14 @@
 //! 23 s on two idle cores, 46 s on busy ones. Not modelled: clocks that run at different rates (see the property in
 //! `wayleave-elect`), standbys of different priority, more than two writes lost in a failover.
 //!
+//! `going_on` adds a way between the candidates, for roles whose primary may go on by agreement: three candidates, of which
+//! one may come late, an outage of the store, cuts between a candidate and the store and between two candidates, pauses, late and
+//! lost messages, a change of mode, a release, a failover. T is 5 s, I is 1.2 s, the time to go on 2.5 s. Faults come at the first
+//! quiet moment of every half or whole second, as a test says; late messages at any moment. 20,000 to 1.7 million states a setting;
+//! 30 s on two cores. Not modelled: more than two faults at once but where a test says so, grace, clocks that run at different rates.
+//! It must break when a newcomer may take over, when to have joined is enough, when nothing is compared, when promises are counted
+//! from their receipt, and when one is given in spite of an ask on its way.
+//!
 //! **Bounds of ownership.** The bounds and what is not modelled stand at the head of `shards`.
 //!
 //! To add an ownership of another kind, write its world beside these and give it to `holds` and `breaks`.
