@@ -1,7 +1,12 @@
 //! Candidates against the core's own decisions, with losses, delays, pauses of their work and clocks that run at different
 //! rates: at no instant do two of them believe to be primary.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
 
 use proptest::prelude::*;
 use wayleave_api::roles::HeartbeatResponse;
@@ -10,7 +15,7 @@ use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{self, Ask, Facts, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
-use wayleave_elect::{Answer, Call, Candidate, Effect, Heartbeat, Moment, Then, Wish};
+use wayleave_elect::{Answer, Call, Candidate, Effect, Heartbeat, Moment, Question, Then, Wish};
 
 const T: Millis = Millis(2_000);
 const END_US: u64 = 60_000_000;
@@ -54,6 +59,9 @@ impl Runner {
 enum Mail {
     Request(usize, Heartbeat, Option<u64>),
     Answer(usize, Call, Answer),
+    /// From one to another.
+    Question(usize, usize, Question, Option<u64>),
+    Promise(usize, Question),
 }
 
 struct World {
@@ -61,6 +69,8 @@ struct World {
     facts: Facts,
     mail: Vec<(u64, Mail)>,
     fates: Vec<Fate>,
+    /// From when to when no server answers.
+    outages: Vec<(u64, u64)>,
     sent: usize,
     now_us: u64,
     grants: u128,
@@ -87,7 +97,23 @@ impl World {
         let Change::Set(row) = set.writes.row else { panic!("a role is made") };
         (facts.row, facts.origin) = (Some(row), set.writes.origin);
         let runners = rates.iter().enumerate().map(runner).collect();
-        Self { runners, facts, mail: Vec::new(), fates, sent: 0, now_us: 0, grants: 0, led: Vec::new() }
+        let (mail, led, outages) = (Vec::new(), Vec::new(), Vec::new());
+        Self { runners, facts, mail, fates, outages, sent: 0, now_us: 0, grants: 0, led }
+    }
+
+    /// Whose role lets its primary go on for so long, and whose server is away from time to time.
+    fn going_on(mut self, goes_on: Millis, outages_ms: &[(u64, u64)]) -> Self {
+        let (mode, continue_for) = (Change::Set(roles::Mode::Continue), Change::Set(goes_on));
+        let changes = RoleChanges { mode, continue_for, ..RoleChanges::default() };
+        let Change::Set(row) = roles::set(&self.facts, &changes).unwrap().writes.row else { panic!("it changes") };
+        self.facts.row = Some(row);
+        let mut end = 0;
+        for (after, long) in outages_ms {
+            let start = end + after * 1_000;
+            end = start + long * 1_000;
+            self.outages.push((start, end));
+        }
+        self
     }
 
     /// The next instant at which anything happens.
@@ -109,6 +135,17 @@ impl World {
         while let Some(next) = self.mail.iter().position(|(at, _)| *at <= self.now_us) {
             match self.mail.swap_remove(next).1 {
                 Mail::Request(index, beat, back_us) => self.serve(index, &beat, back_us),
+                Mail::Question(from, to, question, back) => {
+                    let local = self.runners[to].local(self.now_us);
+                    let asked = self.runners[to].candidate.on_question(local, question.epoch, question.span);
+                    if let (Ok(()), Some(back)) = (asked, back) {
+                        self.mail.push((self.now_us + back, Mail::Promise(from, question)));
+                    }
+                }
+                Mail::Promise(index, question) => {
+                    let effects = self.runners[index].candidate.on_promise(&question);
+                    self.carry_out(index, effects);
+                }
                 Mail::Answer(index, call, answer) => {
                     let local = self.runners[index].local(self.now_us);
                     let effects = self.runners[index].candidate.on_answer(local, call, answer, entropy);
@@ -133,23 +170,38 @@ impl World {
                     self.carry_out(index, effects);
                 }
                 Effect::Lead { epoch, .. } => self.led.push((epoch, index)),
-                Effect::Extend { .. } | Effect::Ask(_) | Effect::Finished(_) => {}
+                Effect::Ask(question) => {
+                    let to = question.peer.address.parse().unwrap();
+                    if let Some((there, back)) = self.fate() {
+                        self.mail.push((self.now_us + there, Mail::Question(index, to, question, back)));
+                    }
+                }
+                Effect::Extend { .. } | Effect::Finished(_) => {}
             }
         }
     }
 
-    fn send(&mut self, index: usize, beat: Heartbeat) {
+    /// How long the next message and its answer take; none if it is lost.
+    fn fate(&mut self) -> Option<(u64, Option<u64>)> {
         let fate = &self.fates[self.sent % self.fates.len()];
         self.sent += 1;
-        let (there_ms, back) = match fate {
-            Fate::Lost => return,
-            Fate::AnswerLost { there_ms } => (*there_ms, None),
-            Fate::Answered { there_ms, back_ms } => (*there_ms, Some(back_ms * 1_000)),
-        };
-        self.mail.push((self.now_us + there_ms * 1_000, Mail::Request(index, beat, back)));
+        match fate {
+            Fate::Lost => None,
+            Fate::AnswerLost { there_ms } => Some((there_ms * 1_000, None)),
+            Fate::Answered { there_ms, back_ms } => Some((there_ms * 1_000, Some(back_ms * 1_000))),
+        }
+    }
+
+    fn send(&mut self, index: usize, beat: Heartbeat) {
+        if let Some((there, back)) = self.fate() {
+            self.mail.push((self.now_us + there, Mail::Request(index, beat, back)));
+        }
     }
 
     fn serve(&mut self, index: usize, beat: &Heartbeat, back_us: Option<u64>) {
+        if self.outages.iter().any(|(start, end)| (*start..*end).contains(&self.now_us)) {
+            return;
+        }
         let uuid = format!("{index}-{}", beat.call.identity);
         let candidate = roles::Candidate {
             uuid: uuid.as_str().into(),
@@ -158,7 +210,7 @@ impl World {
             ready: true,
             priority: 5,
             interval: None,
-            peer: None,
+            peer: Some(roles::Peer { address: index.to_string().into(), secret: Token([index as u8; 16]) }),
         };
         let token = beat.token.as_deref().map(|token| Token::parse(token).unwrap());
         self.facts.now = Time(1_000_000 + self.now_us / 1_000);
@@ -171,6 +223,10 @@ impl World {
             Ok(decided) => {
                 if let Change::Set(row) = decided.writes.row {
                     self.facts.row = Some(row);
+                }
+                for (uuid, row) in decided.writes.standbys {
+                    self.facts.standbys.retain(|standby| standby.candidate.uuid != uuid);
+                    self.facts.standbys.extend(row);
                 }
                 Answer::read(&HeartbeatResponse::from(decided.answer), &uuid).unwrap()
             }
@@ -205,6 +261,37 @@ proptest! {
         }
         let grown = world.led.windows(2).all(|pair| pair[0].0 < pair[1].0);
         prop_assert!(grown, "epochs grow: {:?}", world.led);
+    }
+
+    /// The same where a primary may go on by the others' agreement, with a server that is away for long.
+    #[test]
+    fn nor_do_two_while_one_of_them_goes_on_by_agreement(
+        rates in proptest::collection::vec(995_000_u64..=1_005_000, 2..4),
+        fates in proptest::collection::vec(fate(), 1..60),
+        goes_on in prop_oneof![Just(1_000_u64), Just(5_000), Just(20_000)],
+        outages in proptest::collection::vec((0_u64..8_000, 0_u64..16_000), 1..6),
+        entropy: u64,
+    ) {
+        let mut world = World::new(&rates, fates).going_on(Millis(goes_on), &outages);
+        while world.now_us < END_US {
+            world.step(entropy);
+            prop_assert!(world.believers().len() <= 1, "{:?} at {} us", world.believers(), world.now_us);
+        }
+        let grown = world.led.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        prop_assert!(grown, "epochs grow: {:?}", world.led);
+    }
+
+    #[test]
+    fn an_outage_that_is_not_too_long_changes_no_hands(
+        entropy: u64, there_ms in 0_u64..30, back_ms in 0_u64..30, start in 3_000_u64..6_000, long in 0_u64..19_000,
+    ) {
+        let fates = vec![Fate::Answered { there_ms, back_ms }];
+        let mut world = World::new(&[1_000_000, 999_000, 1_001_000], fates).going_on(Millis(20_000), &[(start, long)]);
+        while world.now_us < END_US {
+            world.step(entropy);
+            prop_assert!(world.now_us < 1_000_000 || world.believers().len() == 1, "at {} us", world.now_us);
+        }
+        prop_assert_eq!(world.led.len(), 1);
     }
 
     #[test]

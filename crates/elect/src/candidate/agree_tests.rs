@@ -25,7 +25,10 @@ fn beat(effects: &[Effect]) -> Heartbeat {
 }
 
 fn questions(effects: &[Effect]) -> Vec<Question> {
-    effects.iter().filter_map(|effect| if let Effect::Ask(question) = effect { Some(question.clone()) } else { None }).collect()
+    effects
+        .iter()
+        .filter_map(|effect| if let Effect::Ask(question) = effect { Some(question.clone()) } else { None })
+        .collect()
 }
 
 /// Primary since 0, told at 3,000 by whose agreement it may go on.
@@ -95,7 +98,11 @@ fn the_latest_list_counts_and_is_said_back() {
     let third = beat(&candidate.on_wake(Moment(6_100), FULL));
     assert_eq!(third.heard, Some(7));
     let effects = candidate.on_answer(Moment(6_110), third.call, primary(told(9, 600, &[member("b", true)])), FULL);
-    assert_eq!(effects, [Effect::Extend { epoch: 1, until: Moment(6_100 + 15_000 - 155) }], "b must be asked from now on");
+    assert_eq!(
+        effects,
+        [Effect::Extend { epoch: 1, until: Moment(6_100 + 15_000 - 155) }],
+        "b must be asked from now on"
+    );
     let fourth = beat(&candidate.on_wake(Moment(9_200), FULL));
     // A list of before, and then none: neither brings back what was longer.
     candidate.on_answer(Moment(9_210), fourth.call, primary(told(8, 600, &[])), FULL);
@@ -160,7 +167,9 @@ fn who_has_asked_for_a_term_promises_nothing_until_that_ask_is_surely_void() {
     candidate.on_lost(Moment(20), asks.call, FULL);
     assert_eq!(candidate.on_question(Moment(9_000), 1, T), Err(Decline::Asked));
     // The same end, or an earlier one in an answer from before: it may still be on its way.
-    for (sent, end, want) in [(9_000, 99, Err(Decline::Asked)), (18_000, 98, Err(Decline::Asked)), (27_000, 100, Ok(()))] {
+    for (sent, end, want) in
+        [(9_000, 99, Err(Decline::Asked)), (18_000, 98, Err(Decline::Asked)), (27_000, 100, Ok(()))]
+    {
         let beat = beat(&candidate.on_wake(Moment(sent), FULL));
         let answer = Answer::Standby { ttl: T, remaining: T, last: last(end, false) };
         candidate.on_answer(Moment(sent + 10), beat.call, answer, FULL);
