@@ -39,7 +39,7 @@ fn fill(server: &Server) {
     let ended = server.run(&["elect", "writer", "--once", "--", "true"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     // A limit that would turn away the very URLs that are there.
-    server.run(&["roles", "set", "indexer", "--ttl", "42s"]).ok();
+    server.run(&["roles", "set", "indexer", "--ttl", "42s", "--continue-for", "90s"]).ok();
     server.run(&["crawls", "set", "news", "--weight", "7", "--max-depth", "1", "--revisit-adaptive", "1h,2d"]).ok();
 }
 
@@ -63,7 +63,7 @@ fn an_export_restores_urls_and_settings_in_another_store() {
         ("hosts", "queue", &["blocked_until", "delay_ms"]),
         ("groups", "pair", &["hosts", "parallel"]),
         ("crawls", "news", &["weight", "limits", "revisit"]),
-        ("roles", "indexer", &["ttl_ms", "mode", "primary"]),
+        ("roles", "indexer", &["ttl_ms", "mode", "continue_for_ms", "primary"]),
     ] {
         let show = |server: &Server| server.run(&[what, "show", name, "--json"]).json().remove(0);
         let (ours, theirs) = (show(&to), show(&from));

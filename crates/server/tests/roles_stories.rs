@@ -184,6 +184,36 @@ async fn a6_a7_the_server_owns_the_time_to_live_and_explains_the_arithmetic() {
 }
 
 #[tokio::test]
+async fn a11_the_primary_alone_is_told_by_whose_agreement_it_may_go_on() {
+    let Nodes { here, .. } = nodes();
+    let set = here.put("/v1/roles/indexer", json!({"mode": "continue", "continue_for_ms": 60_000})).await.ok();
+    assert_eq!(set["continue_for_ms"], 60_000);
+    let refused = here.put("/v1/roles/indexer", json!({"continue_for_ms": 999})).await;
+    assert_eq!(refused.problem(), (400, "bad_value".to_owned()));
+    let told = here.post(BEAT, json!({"uuid": "a"})).await.ok();
+    assert_eq!(told["going_on"], Value::Null, "not before the first renewal");
+    let secret = "A".repeat(22);
+    let peer = json!({"address": "h:1", "secret": secret});
+    let refused = here.post(BEAT, json!({"uuid": "b", "peer": {"address": "h:1", "secret": "short"}})).await;
+    assert_eq!(refused.problem(), (400, "bad_value".to_owned()));
+    let standby = here.post(BEAT, json!({"uuid": "b", "peer": peer})).await.ok();
+    let renewed = here.post(BEAT, json!({"uuid": "a", "token": told["token"]})).await.ok();
+    let going_on = &renewed["going_on"];
+    assert_eq!(
+        (&going_on["continue_for_ms"], &going_on["members"]),
+        (&60_000.into(), &json!([{"uuid": "b", "peer": peer}]))
+    );
+    let again = here.post(BEAT, json!({"uuid": "b", "peer": peer})).await.ok();
+    assert_eq!((&again["last_term"]["epoch"], &again["last_term"]["take_over"]), (&1.into(), &false.into()));
+    let bid = json!({"epoch": 1, "expires_at_ms": again["last_term"]["expires_at_ms"]});
+    let early = here.post(BEAT, json!({"uuid": "b", "peer": peer, "take_over": bid})).await.ok();
+    assert_eq!(early["primary"], false, "the term has not run out");
+    for text in [standby, again, early, here.get("/v1/roles").await.ok(), here.get("/v1/roles/indexer").await.ok()] {
+        assert!(!text.to_string().contains(&secret), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn an_operator_can_ask_the_primary_to_step_down() {
     let Nodes { here, .. } = nodes();
     assert_eq!(here.post("/v1/roles/indexer/step_down", json!({})).await.problem(), (404, "unknown_role".to_owned()));

@@ -26,7 +26,7 @@ Examples:
   wayleave export --server http://old:7071 | wayleave import -
 
 Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
-pauses of crawls, groups and hosts; roles with T and mode, whose epochs go on above those of the file.
+pauses of crawls, groups and hosts; roles with T, mode, the time to go on, whose epochs go on above those of the file.
 Not restored: who is primary of a role and its standbys, the epochs of roles that were deleted; live reservations and holds (their URLs become queued), attempts and last results, creation dates, the
 time of each host's last visit, due times in the past (they become now), why a URL is completed (gone and failed ones
 count as fetched), metadata of completed ones, and the server's default delay. URLs that only URLFrontier's loose rules

@@ -2,7 +2,8 @@
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::limits;
-use wayleave_core::roles::{Candidate, Outcome, Refusal, StandbyRow, Was};
+use wayleave_core::roles::{Answer, Ask, Candidate, Mode, Outcome, Refusal, RoleChanges, StandbyRow, Was};
+use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 
 use crate::world::{World, candidate};
@@ -147,12 +148,91 @@ fn a9_a_heartbeat_that_its_own_release_overtook_makes_nobody_primary() {
 
 #[test]
 fn a11_the_mode_is_kept_and_handed_out() {
-    use wayleave_core::roles::{Mode, RoleChanges};
-    use wayleave_core::settings::Change;
     let mut world = World::new();
     assert_eq!(world.beat("a").unwrap().mode, Mode::Strict);
     world.set(&RoleChanges { mode: Change::Set(Mode::Continue), ..RoleChanges::default() }).unwrap();
     assert_eq!((world.beat("a").unwrap().mode, world.look().mode), (Mode::Continue, Mode::Continue));
+}
+
+/// Asks as one that acts as primary and was told this version last, or for the last term as it lies in the store.
+fn ask(world: &mut World, uuid: &str, heard: Option<u64>, bids: bool) -> Answer {
+    let token = world.tokens.get(uuid).copied();
+    let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
+    world.ask(Ask { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids) }).unwrap()
+}
+
+/// A role whose primary `a` has heard of its standby `b`, and the version that it has heard.
+fn agreed() -> (World, u64) {
+    let mut world = World::after_earlier_roles();
+    let mode = Change::Set(Mode::Continue);
+    world.set(&RoleChanges { mode, ..RoleChanges::default() }).unwrap();
+    for uuid in ["a", "b"] {
+        world.beat(uuid).unwrap();
+    }
+    let told = world.beat("a").unwrap().going_on.unwrap();
+    assert_eq!((told.goes_on, told.members.len()), (limits::ROLE_CONTINUE_DEFAULT, 1));
+    (world, told.version)
+}
+
+#[test]
+fn a11_an_hour_without_a_store_leaves_those_who_may_take_over() {
+    let (mut world, _) = agreed();
+    let hour = Change::Set(Millis(7_200_000));
+    world.set(&RoleChanges { continue_for: hour, ..RoleChanges::default() }).unwrap();
+    world.beat("a").unwrap();
+    world.pass(3_600_000);
+    assert_eq!(ask(&mut world, "newcomer", None, true).outcome, Outcome::Standby);
+    let told = ask(&mut world, "b", None, false);
+    assert!(told.outcome == Outcome::Standby && told.last.unwrap().take_over, "{told:?}");
+    assert_eq!(ask(&mut world, "b", None, true).outcome, Outcome::Acquired);
+}
+
+#[test]
+fn a11_a_standby_that_was_left_out_of_a_list_must_join_again() {
+    let (mut world, heard) = agreed();
+    world.pass(8_000);
+    ask(&mut world, "a", Some(heard), false);
+    world.pass(8_000);
+    let told = ask(&mut world, "a", None, false).going_on.unwrap();
+    assert_eq!(told.members, [], "b has missed a term's length");
+    assert_eq!(ask(&mut world, "b", None, false).outcome, Outcome::Standby);
+    world.pass(15_000);
+    let told = ask(&mut world, "b", None, true);
+    assert!(told.outcome == Outcome::Standby && told.reason.contains("joined later"), "{}", told.reason);
+}
+
+#[test]
+fn a11_what_a_primary_heard_of_another_store_counts_for_nobody() {
+    let (mut world, heard) = agreed();
+    world.pass(8_000);
+    ask(&mut world, "a", Some(heard), false);
+    world.pass(8_000);
+    // The list without b is the last that the primary hears, and the write that removed b is lost.
+    let last = ask(&mut world, "a", Some(heard), false).going_on.unwrap();
+    world.fail_over_losing_the_last_write();
+    assert_eq!(ask(&mut world, "a", Some(last.version), false).outcome, Outcome::Renewed, "an answer that is lost");
+    world.pass(15_000);
+    assert_eq!(ask(&mut world, "b", None, true).outcome, Outcome::Standby);
+    // A primary that goes on by an agreement may renew its term all the same, and then says that it has heard this store.
+    let told = ask(&mut world, "a", Some(last.version), false);
+    assert_eq!((told.outcome, told.epoch), (Outcome::Renewed, Epoch(1)));
+    assert_eq!(ask(&mut world, "b", None, false).outcome, Outcome::Standby);
+    let told = ask(&mut world, "a", told.going_on.map(|told| told.version), false);
+    ask(&mut world, "a", told.going_on.map(|told| told.version), false);
+    world.pass(15_010);
+    assert_eq!(ask(&mut world, "b", None, true).outcome, Outcome::Acquired);
+}
+
+#[test]
+fn a11_a_role_that_is_strict_asks_nobody_and_tells_nothing() {
+    let mut world = World::new();
+    world.beat("a").unwrap();
+    let version = world.look().version;
+    let told = world.beat("b").unwrap();
+    assert_eq!((world.look().version, told.last), (version, None), "a standby changes no role");
+    assert_eq!(world.beat("a").unwrap().going_on, None);
+    world.pass(15_000);
+    assert_eq!(world.beat("b").unwrap().outcome, Outcome::Acquired, "by a plain heartbeat");
 }
 
 #[test]
