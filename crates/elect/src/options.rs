@@ -70,7 +70,7 @@ impl Options {
     /// How a term of this length would be spent.
     ///
     /// # Errors
-    /// If it is too short: ask before the role's T is set to it, because a T that is too short ends all who stand.
+    /// If it is too short: ask before the role's T is set to it, because a T that is too short keeps all who stand from the role.
     pub fn plan(&self, ttl: Duration) -> Result<Plan, TooTight> {
         Plan::new(millis(ttl), self.wish())
     }

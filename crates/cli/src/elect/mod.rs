@@ -59,7 +59,7 @@ pub fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 
 async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if let Some(ttl_ms) = args.ttl {
-        // Before it is set: it would end those who stand already.
+        // Before it is set: it would keep those who stand already from the role.
         let plan = args.options().plan(std::time::Duration::from_millis(ttl_ms));
         plan.map_err(|error| Ended { code: USAGE, message: error.to_string() })?;
         let request = SetRoleRequest { ttl_ms: Patch::Set(ttl_ms), ..SetRoleRequest::default() };

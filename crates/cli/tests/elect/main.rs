@@ -44,6 +44,19 @@ fn a_killed_primary_is_replaced_when_its_term_has_run_out_and_its_command_dies_b
 }
 
 #[test]
+fn a_t_that_becomes_too_short_stops_the_command_but_not_elect_which_goes_on_when_it_fits() {
+    let stage = Stage::set(T);
+    let _first = stage.diarist("A", &["--grace", "400ms"]);
+    let begun = stage.wait_for_begin(1);
+    stage.server.run(&["roles", "set", "duty", "--ttl", "500ms"]).ok();
+    stage.wait_for("end of the command", || (!lives(begun.pid)).then_some(()));
+    stage.wait_for("a word", || stage.logs().contains("until it fits").then_some(()));
+    stage.server.run(&["roles", "set", "duty", "--ttl", T]).ok();
+    assert!(stage.wait_for_begin(2).epoch > begun.epoch);
+    stage.check();
+}
+
+#[test]
 fn a_clean_stop_hands_over_at_once() {
     let (stage, mut first, _second) = two();
     let told = now_ns();

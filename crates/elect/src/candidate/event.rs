@@ -210,23 +210,27 @@ impl Candidate {
             return None;
         }
         let plan = Plan::new(ttl, self.wish);
-        self.plan = plan.ok();
+        (self.plan, self.unfit) = (plan.ok(), plan.err());
+        self.fitted |= plan.is_ok();
         if awaited {
             self.next_send = now.after(jittered(self.interval(), entropy, JITTER_PART));
         }
         plan.err()
     }
 
-    /// A T that cannot be used ends the candidate: leading with it would break at the first lost answer.
+    /// A T that cannot be used: leading with it would break at the first lost answer. It ends a candidate that starts; one
+    /// that runs lets go and stands by until T fits again.
     fn fail(&mut self, error: TooTight, effects: &mut Vec<Effect>) {
+        let then = if self.fitted { Then::StandAgain(self.interval()) } else { Then::Fail(error) };
         match &mut self.stage {
+            Stage::Standing(None) if self.fitted => {}
             Stage::Standing(held) => {
                 let token = held.take().map(|held| held.token);
-                effects.extend(self.release(token, Then::Fail(error)));
+                effects.extend(self.release(token, then));
             }
-            Stage::Leading(_) => self.step_down(Reason::TooTight, Then::Fail(error), effects),
-            Stage::Stopping { then, .. } => *then = Then::Fail(error),
-            Stage::Releasing(_) | Stage::Finished => {}
+            Stage::Leading(_) => self.step_down(Reason::TooTight, then, effects),
+            Stage::Stopping { then: after, .. } if !self.fitted => *after = then,
+            Stage::Stopping { .. } | Stage::Releasing(_) | Stage::Finished => {}
         }
     }
 

@@ -31,7 +31,7 @@ pub use agree::{Decline, Question};
 pub use types::{Answer, Call, Effect, Heartbeat, Reason, Then};
 
 use crate::clock::Moment;
-use crate::plan::{Plan, Wish};
+use crate::plan::{Plan, TooTight, Wish};
 use types::{Held, Stage};
 
 /// Until the server has said T: how long its first answer is waited for, and the base of pauses.
@@ -58,6 +58,10 @@ pub struct Candidate {
     led: u64,
     /// It is to leave as soon as the answer it waits for is there: a grant on its way must be given back, not forgotten.
     leaving: bool,
+    /// Whether a T was ever told that it can use. One that starts with a T that is too short ends; one that runs waits.
+    fitted: bool,
+    /// The T that it was told is too short; it stands by without taking the role.
+    unfit: Option<TooTight>,
     /// As primary: by whose agreement it may go on.
     agreement: agree::Agreement,
     /// As standby: what it has promised and asked for.
@@ -78,6 +82,8 @@ impl Candidate {
             losses: 0,
             led: 0,
             leaving: false,
+            fitted: false,
+            unfit: None,
             agreement: agree::Agreement::default(),
             line: agree::Line::default(),
         }
@@ -99,6 +105,12 @@ impl Candidate {
     #[must_use]
     pub const fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
+    }
+
+    /// Why it stands by without taking the role: T was changed and is too short now.
+    #[must_use]
+    pub fn too_tight(&self) -> Option<TooTight> {
+        self.unfit.filter(|_| self.fitted)
     }
 
     /// The term in which guarded work may be running now: its epoch and its end.
@@ -165,7 +177,8 @@ impl Candidate {
             Stage::Standing(None) if !self.leaving => (None, self.line.take_offer(now)),
             _ => (None, None),
         };
-        Effect::Send(Heartbeat { call: Call { identity: self.identity, sent: now }, token, heard, take_over })
+        let (call, ready) = (Call { identity: self.identity, sent: now }, self.unfit.is_none());
+        Effect::Send(Heartbeat { call, token, ready, heard, take_over })
     }
 
     /// The moment by which the work must be told to stop.

@@ -254,6 +254,35 @@ fn a_t_that_cannot_be_used_ends_the_candidate_and_gives_the_role_back() {
 }
 
 #[test]
+fn a_t_that_becomes_too_short_for_a_running_candidate_makes_it_stand_by_until_it_fits() {
+    let mut candidate = leading(Wish { interval: None, grace: Millis(5_000) });
+    let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
+    assert!(beat.ready);
+    let (ttl, remaining) = (Millis(4_000), Millis(12_000));
+    let tight = Answer::Primary { epoch: 1, token: "t1".into(), ttl, remaining, step_down: false, going_on: None };
+    let effects = candidate.on_answer(Moment(4_110), beat.call, tight, FULL);
+    assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::TooTight }), "{effects:?}");
+    assert!(candidate.too_tight().is_some());
+    let effects = candidate.on_stopped(Moment(4_200), Then::StandAgain(Millis(0)));
+    assert_eq!(effects, [Effect::Release { identity: 0, token: Some("t1".into()) }]);
+    assert_eq!(candidate.on_released(Moment(4_300)), [], "it does not end");
+    let at = candidate.wake_at().unwrap();
+    let beat = sent(&candidate.on_wake(at, FULL));
+    assert!(!beat.ready, "nobody gives it the role meanwhile");
+    // A grant that was on its way is given back and not led.
+    let grant = Answer::Primary { epoch: 2, token: "t2".into(), ttl, remaining: ttl, step_down: false, going_on: None };
+    let effects = candidate.on_answer(at, beat.call, grant, FULL);
+    assert_eq!(effects, [Effect::Release { identity: 0, token: Some("t2".into()) }]);
+    candidate.on_released(at);
+    let at = candidate.wake_at().unwrap();
+    let beat = sent(&candidate.on_wake(at, FULL));
+    candidate.on_answer(at, beat.call, Answer::Standby { ttl: T, remaining: Millis(9_000), last: None }, FULL);
+    assert_eq!(candidate.too_tight(), None);
+    let at = candidate.wake_at().unwrap();
+    assert!(sent(&candidate.on_wake(at, FULL)).ready);
+}
+
+#[test]
 fn a_shorter_t_moves_the_end_of_the_term_forward_too() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));

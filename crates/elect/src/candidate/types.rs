@@ -24,6 +24,8 @@ pub struct Heartbeat {
     pub call: Call,
     /// The term's token, if it is to renew.
     pub token: Option<String>,
+    /// Whether it could take the role: not while T is too short for it.
+    pub ready: bool,
     /// From one that works: which list of members it has.
     pub heard: Option<u64>,
     /// From a standby: the term that it wants to take over.

@@ -56,6 +56,7 @@ pub(super) struct Driver<B> {
     release: Option<Pending<()>>,
     running: Option<Running<B>>,
     plan: Option<Plan>,
+    tight: Option<TooTight>,
     contact: Contact,
     stopped: bool,
     /// How it will have ended, once the candidate has finished.
@@ -84,6 +85,7 @@ impl<B: Send + 'static> Driver<B> {
             release: None,
             running: None,
             plan: None,
+            tight: None,
             contact: Contact::default(),
             stopped: false,
             result: Ok(None),
@@ -306,6 +308,15 @@ impl<B: Send + 'static> Driver<B> {
     }
 
     fn tell_plan(&mut self) {
+        let tight = self.candidate.too_tight();
+        if let Some(error) = tight.filter(|_| tight != self.tight) {
+            tracing::warn!(role = self.wire.role(), "{error}; standing by without taking the role until it fits");
+        }
+        if tight.is_some() {
+            // The plan is told again when there is one.
+            self.plan = None;
+        }
+        self.tight = tight;
         let plan = self.candidate.plan().copied();
         if plan.is_some() && plan != self.plan {
             self.plan = plan;

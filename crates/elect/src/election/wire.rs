@@ -113,7 +113,7 @@ impl Wire {
         }
         let request = HeartbeatRequest {
             token: beat.token.clone(),
-            ready: self.control.borrow().ready,
+            ready: beat.ready && self.control.borrow().ready,
             heard: beat.heard,
             take_over: beat.take_over,
             ..self.form.clone()

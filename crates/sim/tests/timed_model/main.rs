@@ -203,9 +203,9 @@ fn a_primary_that_goes_on_by_agreement_is_the_only_one() {
 
 #[test]
 fn a_newcomer_does_not_disturb_an_agreement() {
-    let late = |budget| GoingOn { third: Third::Newcomer, ..going_on(11, 1_000, budget) };
-    holds("agreement: newcomer, outage, cut", late(Budget { outages: 1, cuts: 1, ..NOTHING }));
-    holds("agreement: newcomer, outage, delay", late(Budget { outages: 1, delays: 1, ..NOTHING }));
+    let late = |slot_ms, budget| GoingOn { third: Third::Newcomer, ..going_on(11, slot_ms, budget) };
+    holds("agreement: newcomer, outage, cut", late(1_000, Budget { outages: 1, cuts: 1, ..NOTHING }));
+    holds("agreement: newcomer, outage, delay", late(1_500, Budget { outages: 1, delays: 1, ..NOTHING }));
 }
 
 #[test]
