@@ -8,6 +8,35 @@ use wayleave_core::time::Time;
 
 use crate::bad_value::BadValue;
 
+/// What a primary does that cannot reach the server before its term ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// It stops.
+    #[default]
+    Strict,
+    /// It goes on for a while as long as every standby that could take over has just promised not to.
+    Continue,
+}
+
+impl From<Mode> for core::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Strict => Self::Strict,
+            Mode::Continue => Self::Continue,
+        }
+    }
+}
+
+impl From<core::Mode> for Mode {
+    fn from(mode: core::Mode) -> Self {
+        match mode {
+            core::Mode::Strict => Self::Strict,
+            core::Mode::Continue => Self::Continue,
+        }
+    }
+}
+
 /// Where a candidate takes questions of the primary.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

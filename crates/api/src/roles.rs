@@ -9,7 +9,7 @@ use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
 use crate::bad_value::{BadValue, between};
-pub use crate::going_on::{GoingOn, LastTerm, Member, Peer, TakeOver};
+pub use crate::going_on::{GoingOn, LastTerm, Member, Mode, Peer, TakeOver};
 use crate::metadata::Metadata;
 use crate::whole::{whole, whole_text};
 use crate::{Patch, Timestamp};
@@ -20,35 +20,6 @@ const fn yes() -> bool {
 
 const fn priority_default() -> u8 {
     5
-}
-
-/// What a primary does that cannot reach the server before its term ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// It stops.
-    #[default]
-    Strict,
-    /// It goes on for a while as long as every standby that could take over has just promised not to.
-    Continue,
-}
-
-impl From<Mode> for core::Mode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Strict => Self::Strict,
-            Mode::Continue => Self::Continue,
-        }
-    }
-}
-
-impl From<core::Mode> for Mode {
-    fn from(mode: core::Mode) -> Self {
-        match mode {
-            core::Mode::Strict => Self::Strict,
-            core::Mode::Continue => Self::Continue,
-        }
-    }
 }
 
 /// Sets a role up. PUT gives what is absent its default again, PATCH keeps it.

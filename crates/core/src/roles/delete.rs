@@ -5,7 +5,8 @@ use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
 use crate::settings::Change;
 
-/// Decides a deletion.
+/// Decides a deletion. A term that ran out does not prevent it, though its primary may go on by agreement: where a whole fleet has
+/// died at once, the word of an operator is all that helps.
 ///
 /// # Errors
 /// If the role is not known, or somebody has it, stands by, or may have it without this store's knowledge.
