@@ -60,9 +60,24 @@ impl TryFrom<&Peer> for core::Peer {
 
     fn try_from(peer: &Peer) -> Result<Self, BadValue> {
         let address = crate::roles::address(&peer.address).map_err(|e| e.within("peer"))?;
+        if !is_host_and_port(address) {
+            let reason = "must be a host and a port, such as 10.0.0.7:7081, and nothing else";
+            return Err(BadValue::new("peer.address", reason));
+        }
         let secret = Token::parse(&peer.secret).map_err(|e| BadValue::new("peer.secret", e))?;
         Ok(Self { address: address.into(), secret })
     }
+}
+
+/// Whether a text names a host and a port: it becomes part of a URL, and must not become more of it.
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host_fits = match inner {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_')),
+    };
+    host_fits && port.parse::<u16>().is_ok_and(|port| port > 0) && port.bytes().all(|b| b.is_ascii_digit())
 }
 
 impl From<core::Peer> for Peer {

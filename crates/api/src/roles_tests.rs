@@ -43,3 +43,21 @@ fn put_clears_what_patch_keeps_and_the_ttl_has_bounds() {
     }
     assert!(serde_json::from_str::<SetRoleRequest>(r#"{"mode":"sometimes"}"#).is_err());
 }
+
+#[test]
+fn a_peer_is_a_host_and_a_port_and_nothing_else() {
+    use wayleave_core::roles::Peer as CorePeer;
+    let peer = |address: &str| {
+        let peer = Peer { address: address.to_owned(), secret: "A".repeat(22) };
+        CorePeer::try_from(&peer).map(|_| ())
+    };
+    for good in ["10.0.0.7:7081", "host-1:1", "[::1]:65535", "a_b.example:80"] {
+        assert_eq!(peer(good), Ok(()), "{good}");
+    }
+    for bad in
+        ["host", "host:", ":80", "host:0", "host:99999", "host:+80", "u@host:80", "host/path:80", "[::1:80", "h?x:80"]
+    {
+        let told = peer(bad).unwrap_err().to_string();
+        assert!(told.contains("peer.address") && told.contains("10.0.0.7:7081"), "{bad}: {told}");
+    }
+}

@@ -23,7 +23,8 @@ pub fn delete(facts: &Facts) -> Result<Decided<()>, Refusal> {
     if let Some(standby) = facts.fresh().next() {
         return in_use(format!("'{}' stands by", standby.candidate.uuid));
     }
-    if row.quiet_until > facts.now {
+    // What an operator may pass over is the time for which a primary may go on, not that for which one may surely act.
+    if row.quiet_until > facts.now.after(row.longest_to_go_on()) {
         return in_use("another store has stepped in and may have lost who its primary is".into());
     }
     let mut origin = facts.origin.unwrap_or_default();

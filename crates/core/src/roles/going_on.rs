@@ -115,7 +115,12 @@ impl Term {
 impl RoleRow {
     /// Whether standbys join those whom a primary must ask.
     pub(super) fn has_members(&self) -> bool {
-        self.settings.goes_on() > Millis(0) || self.agreed() > Millis(0)
+        self.longest_to_go_on() > Millis(0)
+    }
+
+    /// How long after its term a primary may go on, by what is set or what it was told.
+    pub(super) fn longest_to_go_on(&self) -> Millis {
+        self.settings.goes_on().max(self.agreed())
     }
 
     fn agreed(&self) -> Millis {
@@ -145,7 +150,9 @@ pub(super) fn members(facts: &Facts, primary: &Uuid, removed: &[(Uuid, Option<St
 pub(super) fn barred(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Option<(&'static str, Time)> {
     let term = row.going_on(facts.now)?;
     let until = term.may_act_until();
-    match facts.standbys.iter().find(|standby| standby.candidate.uuid == candidate.uuid && standby.joined > 0) {
+    // One with another door may not remember what it has promised at the last one.
+    let is_same = |known: &Candidate| known.uuid == candidate.uuid && known.peer == candidate.peer;
+    match facts.standbys.iter().find(|standby| standby.joined > 0 && is_same(&standby.candidate)) {
         None => Some(("it did not know of you", until)),
         Some(standby) if !row.is_heard(standby) => Some(("you joined later than it was surely told", until)),
         Some(_) => None,

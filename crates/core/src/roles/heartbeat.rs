@@ -189,7 +189,9 @@ fn stand_by(facts: &Facts, row: &mut RoleRow, candidate: &Candidate) -> Result<(
         let what = format!("role '{}' has {others} standbys already, which is the limit; stop one of them", facts.role);
         return Err(Refusal::OverLimit(what));
     }
-    let joined = match known.map_or(0, |standby| standby.joined) {
+    // One with another door may not remember what it has promised at the last one.
+    let same = known.filter(|standby| standby.candidate.peer == candidate.peer);
+    let joined = match same.map_or(0, |standby| standby.joined) {
         _ if !row.has_members() => 0,
         0 => {
             row.version += 1;

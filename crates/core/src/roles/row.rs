@@ -170,12 +170,15 @@ impl RoleRow {
     pub fn notice(&mut self, incarnation: u64, now: Time) {
         if self.incarnation != incarnation {
             self.incarnation = incarnation;
-            let goes_on = self.settings.goes_on().max(self.term.as_ref().map_or(Millis(0), |t| t.agreement.goes_on));
-            self.quiet_until = now.after(self.settings.ttl).after(goes_on);
+            let goes_on = self.longest_to_go_on();
+            // What an earlier change of store made wait for is not over because there was another one.
+            self.quiet_until = self.quiet_until.max(now.after(self.settings.ttl).after(goes_on));
             if goes_on > Millis(0) {
-                // Above all that the stores before may have told: each of them began with its own, earlier time.
-                let since = now.0.saturating_mul(limits::ROLE_VERSIONS_A_MS);
-                self.version = self.version.max(since).saturating_add(limits::ROLE_VERSIONS_SKIPPED);
+                // Above all that the stores before may have told: each of them began with its own, earlier time, and went on
+                // from there more slowly than time does.
+                let since =
+                    now.0.saturating_mul(limits::ROLE_VERSIONS_A_MS).saturating_add(limits::ROLE_VERSIONS_SKIPPED);
+                self.version = self.version.saturating_add(1).max(since);
                 let version = self.version;
                 if let Some(term) = &mut self.term {
                     term.agreement.forget(version);

@@ -2,7 +2,8 @@
 //! nobody takes over whom it might not have asked.
 
 use proptest::prelude::*;
-use wayleave_core::roles::{Ask, Mode, Outcome, RoleChanges};
+use wayleave_core::ids::Token;
+use wayleave_core::roles::{Ask, Candidate, Mode, Outcome, Peer, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 
@@ -147,6 +148,46 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     let told = world.beat("calm").unwrap();
     prop_assert_ne!(told.outcome, Outcome::Standby, "{}", told.reason);
     Ok(())
+}
+
+fn continuing() -> World {
+    let mut world = World::after_earlier_roles();
+    world.set_ttl(T).unwrap();
+    let changes = RoleChanges { mode: Change::Set(Mode::Continue), ..RoleChanges::default() };
+    world.set(&RoleChanges { continue_for: Change::Set(Millis(3_000)), ..changes }).unwrap();
+    world
+}
+
+#[test]
+fn a11_a_member_that_comes_back_with_another_door_has_to_join_again() {
+    let mut world = continuing();
+    let with_door = |secret: u8| Candidate {
+        peer: Some(Peer { address: "b:1".into(), secret: Token([secret; 16]) }),
+        ..candidate("b")
+    };
+    world.beat("a").unwrap();
+    world.beat_with(with_door(1), None).unwrap();
+    world.pass(200);
+    let token = world.token_of("a");
+    world.ask(Ask { candidate: candidate("a"), token, heard: None, take_over: None }).unwrap();
+    world.pass(T);
+    // The same uuid, but whoever has this door may not know what was promised at the other.
+    let told = world.beat_with(with_door(2), None).unwrap();
+    assert!(!told.last.unwrap().take_over, "{}", told.reason);
+}
+
+#[test]
+fn a11_an_operator_may_delete_a_role_after_a_change_of_store_once_a_term_has_passed() {
+    let mut world = continuing();
+    world.beat("a").unwrap();
+    world.pass(2 * T);
+    world.facts.incarnation += 1;
+    // The new store is noticed with the first write, and everybody is gone.
+    world.beat("b").unwrap();
+    world.release("b", None).unwrap();
+    assert!(world.delete().is_err(), "somebody may act whom this store does not know");
+    world.pass(T);
+    world.delete().unwrap();
 }
 
 proptest! {

@@ -77,12 +77,17 @@ struct Asked {
 }
 
 impl Agreement {
-    fn hear(&mut self, told: Option<GoingOn>) {
+    fn hear(&mut self, told: Option<GoingOn>, newer: bool) {
         let Some(told) = told else {
             // Lists of before stay out: the version is kept.
             (self.goes_on, self.members) = (Millis(0), Vec::new());
             return;
         };
+        if told.version <= self.version && newer {
+            // A store that does not know what was told before: whatever that was is worth nothing to it.
+            *self = Self { next_ask: self.next_ask, ..Self::default() };
+            return;
+        }
         if told.version <= self.version {
             return;
         }
@@ -145,7 +150,7 @@ impl Line {
     pub(super) fn consider(&mut self, now: Moment, last: Option<LastTerm>) -> Option<Moment> {
         self.offer = None;
         let last = last.filter(|last| last.take_over)?;
-        if now < self.promised_until {
+        if self.waits(now) {
             return Some(self.promised_until);
         }
         let offer = TakeOver { epoch: last.epoch, expires_at_ms: last.expires_at_ms };
@@ -156,9 +161,14 @@ impl Line {
 
     /// What to ask for with a heartbeat that is sent now.
     pub(super) fn take_offer(&mut self, now: Moment) -> Option<TakeOver> {
-        let offer = self.offer.take().filter(|_| now >= self.promised_until);
+        let offer = self.offer.take().filter(|_| !self.waits(now));
         self.bid = offer.or(self.bid);
         offer
+    }
+
+    /// Whether it has promised somebody to wait.
+    pub(super) fn waits(&self, now: Moment) -> bool {
+        now < self.promised_until
     }
 
     /// Another identity begins; what was offered to the last one is not for it.
@@ -201,7 +211,8 @@ impl Candidate {
     pub fn on_promise(&mut self, question: &Question) -> Vec<Effect> {
         let mut effects = Vec::new();
         let end = question.sent.after(question.span).before(Plan::margin(question.span));
-        if self.working().is_some_and(|(epoch, _)| epoch == question.epoch) {
+        let current = matches!(&self.stage, Stage::Leading(held) | Stage::Stopping { held, .. } if held.current);
+        if current && self.working().is_some_and(|(epoch, _)| epoch == question.epoch) {
             let same = |asked: &&mut Asked| {
                 asked.member.uuid == question.member && asked.member.peer.as_ref() == Some(&question.peer)
             };
@@ -232,13 +243,13 @@ impl Candidate {
     /// A term of its own begins: what an earlier one went on by is not for this one.
     pub(super) fn agree_anew(&mut self, told: Option<GoingOn>) {
         self.agreement = Agreement::default();
-        self.agreement.hear(told);
+        self.agreement.hear(told, true);
     }
 
     /// What the server said of going on with the term that the candidate works in.
-    pub(super) fn agree(&mut self, told: Option<GoingOn>, latest: bool) {
+    pub(super) fn agree(&mut self, told: Option<GoingOn>, latest: bool, newer: bool) {
         if told.is_some() || latest {
-            self.agreement.hear(told);
+            self.agreement.hear(told, newer);
         }
     }
 
@@ -259,7 +270,7 @@ impl Candidate {
         let can = |asked: &Asked| asked.member.peer.is_some();
         let Agreement { goes_on, members, next_ask, .. } = &self.agreement;
         let useful = *goes_on > Millis(0) && !members.is_empty() && members.iter().all(can);
-        next_ask.filter(|_| asks && useful && self.losses > 0)
+        next_ask.filter(|_| asks && useful && self.losses > 0 && self.plan.is_some())
     }
 
     /// A heartbeat is lost: from now on the members are asked.

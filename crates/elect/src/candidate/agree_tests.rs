@@ -51,6 +51,17 @@ fn lose_until(candidate: &mut Candidate, end: u64) -> Vec<Question> {
     asked
 }
 
+/// The next heartbeat that it sends, and when.
+fn next_beat(candidate: &mut Candidate) -> (u64, Heartbeat) {
+    loop {
+        let at = candidate.wake_at().unwrap();
+        let effects = candidate.on_wake(at, FULL);
+        if effects.iter().any(|effect| matches!(effect, Effect::Send(_))) {
+            return (at.0, beat(&effects));
+        }
+    }
+}
+
 fn until(candidate: &Candidate) -> u64 {
     candidate.working().unwrap().1.0
 }
@@ -104,11 +115,11 @@ fn the_latest_list_counts_and_is_said_back() {
         "b must be asked from now on"
     );
     let fourth = beat(&candidate.on_wake(Moment(9_200), FULL));
-    // A list of before, and then none: neither brings back what was longer.
-    candidate.on_answer(Moment(9_210), fourth.call, primary(told(8, 600, &[])), FULL);
-    assert_eq!((until(&candidate), candidate.agreement.heard()), (9_200 + 15_000 - 155, Some(9)));
+    // A list of before that comes late, and then none: neither brings back what was longer.
+    candidate.on_answer(Moment(9_210), third.call, primary(told(8, 600, &[])), FULL);
+    assert_eq!((until(&candidate), candidate.agreement.heard()), (6_100 + 15_000 - 155, Some(9)));
     candidate.on_answer(Moment(9_220), fourth.call, primary(None), FULL);
-    candidate.on_answer(Moment(9_230), fourth.call, primary(told(9, 600, &[])), FULL);
+    candidate.on_answer(Moment(9_230), third.call, primary(told(9, 600, &[])), FULL);
     assert_eq!(until(&candidate), 9_200 + 15_000 - 155, "strict stays strict");
 }
 
@@ -184,4 +195,94 @@ fn a_term_that_was_asked_for_in_vain_is_not_asked_for_again_without_a_pause() {
     let answer = Answer::Standby { ttl: T, remaining: T, last: last(99, true) };
     candidate.on_answer(Moment(20), asks.call, answer, FULL);
     assert!(candidate.wake_at().unwrap() > Moment(1_000), "{:?}", candidate.wake_at());
+}
+
+#[test]
+fn a_store_that_has_forgotten_what_it_told_is_not_gone_on_by() {
+    let mut candidate = leading(told(500, 600, &[]));
+    let third = beat(&candidate.on_wake(Moment(6_100), FULL));
+    candidate.on_answer(Moment(6_110), third.call, primary(told(20, 600, &[])), FULL);
+    assert_eq!((until(&candidate), candidate.agreement.heard()), (6_100 + 15_000 - 155, None));
+    let fourth = beat(&candidate.on_wake(Moment(9_200), FULL));
+    candidate.on_answer(Moment(9_210), fourth.call, primary(told(21, 600, &[])), FULL);
+    assert_eq!(candidate.agreement.heard(), Some(21), "what it says from then on counts");
+}
+
+#[test]
+fn a_term_that_ended_here_is_not_brought_back_by_an_answer_that_took_too_long() {
+    let mut candidate = leading(told(7, 600, &[member("b", true)]));
+    let third = beat(&candidate.on_wake(Moment(6_100), FULL));
+    let end = until(&candidate);
+    assert_eq!(candidate.on_answer(Moment(end), third.call, primary(told(9, 600, &[])), FULL), []);
+    let effects = candidate.on_wake(Moment(end), FULL);
+    assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfTime }), "{effects:?}");
+}
+
+#[test]
+fn who_has_promised_takes_the_role_in_no_way() {
+    let mut candidate = standby(last(99, false));
+    candidate.on_question(Moment(5_000), 1, T).unwrap();
+    let sent = beat(&candidate.on_wake(Moment(6_000), FULL));
+    assert!(!sent.ready, "a store that has lost the term must not give it the role");
+    // One that was on its way before is granted all the same: it waits with it.
+    let granted =
+        Answer::Primary { epoch: 2, token: "u".into(), ttl: T, remaining: T, step_down: false, going_on: None };
+    assert_eq!(candidate.on_answer(Moment(6_010), sent.call, granted.clone(), FULL), []);
+    assert!(candidate.wake_at().unwrap() > Moment(6_500), "without haste");
+    let renews = beat(&candidate.on_wake(Moment(20_000), FULL));
+    assert_eq!((renews.token.as_deref(), renews.ready), (Some("u"), true));
+    let effects = candidate.on_answer(Moment(20_010), renews.call, granted, FULL);
+    assert!(matches!(effects[..], [Effect::Lead { epoch: 2, .. }]), "{effects:?}");
+}
+
+#[test]
+fn a_promise_moves_nothing_of_a_term_that_the_server_has_ended() {
+    let mut candidate = leading(told(7, 600, &[member("b", true)]));
+    let asked = lose_until(&mut candidate, 9_000).pop().unwrap();
+    let (at, beat) = next_beat(&mut candidate);
+    let over = Answer::Standby { ttl: T, remaining: T, last: None };
+    candidate.on_answer(Moment(at + 10), beat.call, over, FULL);
+    assert_eq!(candidate.on_promise(&asked), []);
+}
+
+#[test]
+fn a_term_that_no_server_took_back_is_given_back_when_one_answers_again() {
+    let mut candidate = leading(told(7, 600, &[member("b", true)]));
+    lose_until(&mut candidate, 60_000);
+    let effects = candidate.on_stopped(Moment(60_000), Then::StandAgain(Millis(0)));
+    let release = Effect::Release { identity: 0, token: Some("t".into()) };
+    assert_eq!(effects, [release.clone()]);
+    assert_eq!(candidate.on_release_lost(Moment(63_000)), []);
+    let beat_on = |candidate: &mut Candidate, at: u64| {
+        let sent = beat(&candidate.on_wake(Moment(at), FULL));
+        assert_eq!(sent.token, None);
+        candidate.on_answer(Moment(at + 10), sent.call, Answer::Standby { ttl: T, remaining: T, last: None }, FULL)
+    };
+    assert_eq!(beat_on(&mut candidate, 90_000), [release]);
+    candidate.on_released(Moment(90_020));
+    assert_eq!(beat_on(&mut candidate, 90_020), [], "once is enough");
+}
+
+#[test]
+fn nobody_is_asked_without_a_plan() {
+    let mut candidate = Candidate::new(Wish { grace: Millis(2_000), ..Wish::default() });
+    let first = beat(&candidate.on_wake(Moment(0), FULL));
+    candidate.on_answer(Moment(10), first.call, primary(None), FULL);
+    let second = beat(&candidate.on_wake(Moment(3_010), FULL));
+    candidate.on_answer(Moment(3_020), second.call, primary(told(7, 600, &[member("b", true)])), FULL);
+    let third = beat(&candidate.on_wake(Moment(6_100), FULL));
+    let short = Answer::Primary {
+        epoch: 1,
+        token: "t".into(),
+        ttl: Millis(2_000),
+        remaining: T,
+        step_down: false,
+        going_on: told(9, 600, &[member("b", true)]),
+    };
+    candidate.on_answer(Moment(6_110), third.call, short, FULL);
+    for _ in 0..3 {
+        let at = candidate.wake_at().unwrap();
+        assert!(questions(&candidate.on_wake(at, FULL)).is_empty());
+        assert!(candidate.wake_at().unwrap() > at, "it sleeps in between");
+    }
 }

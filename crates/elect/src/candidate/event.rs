@@ -51,6 +51,12 @@ impl Candidate {
         if let Some(error) = unusable {
             self.fail(error, &mut effects);
         }
+        if awaited && !self.leaving && matches!(self.stage, Stage::Standing(None)) {
+            // A server answers again: now the term can be given back that no server took back before.
+            if let Some(token) = self.unreleased.take() {
+                effects.extend(self.release(Some(token), Then::StandAgain(Millis(0))));
+            }
+        }
         effects.extend(self.leave());
         effects
     }
@@ -86,8 +92,14 @@ impl Candidate {
         self.release(Some(held.token), then)
     }
 
-    /// The release was answered, or was given up: the term then ends by itself.
+    /// The release was answered.
     pub fn on_released(&mut self, now: Moment) -> Vec<Effect> {
+        self.unreleased = None;
+        self.on_release_lost(now)
+    }
+
+    /// The release was given up: the term then ends by itself, or it is given back when a server answers again.
+    pub fn on_release_lost(&mut self, now: Moment) -> Vec<Effect> {
         match self.stage {
             Stage::Releasing(then) => self.go_on(now, then),
             _ => Vec::new(),
@@ -117,7 +129,7 @@ impl Candidate {
     pub(super) fn leave(&mut self) -> Vec<Effect> {
         match &mut self.stage {
             Stage::Standing(held) if self.leaving && self.in_flight.is_none() => {
-                let token = held.take().map(|held| held.token);
+                let token = held.take().map(|held| held.token).or(self.unreleased.take());
                 self.release(token, Then::Finish)
             }
             _ => Vec::new(),
@@ -130,24 +142,29 @@ impl Candidate {
         match &mut self.stage {
             Stage::Standing(held) if fresh => {
                 *held = Some(new.clone());
-                if self.plan.is_some() && !self.leaving && now < self.stop_at(&new) {
+                let waits = self.line.waits(now);
+                if self.plan.is_some() && !self.leaving && !waits && now < self.stop_at(&new) {
                     self.led = new.epoch;
                     effects.push(Effect::Lead { epoch: new.epoch, until: new.until });
                     self.stage = Stage::Leading(new);
                     self.agree_anew(told);
                     self.move_end(effects);
-                } else {
+                } else if !waits {
                     // Granted, but its answer took too long to begin with it: renew, then lead.
                     self.next_send = now;
                 }
             }
+            // A term that has ended here stays ended, however late its heartbeat counted: a store that has lost who took over
+            // meanwhile cannot tell.
+            Stage::Leading(held) | Stage::Stopping { held, .. }
+                if held.epoch == new.epoch && self.agreement.heard().is_some() && now >= held.until => {}
             Stage::Leading(held) | Stage::Stopping { held, .. } if held.epoch == new.epoch => {
-                let latest = new.acknowledged >= held.acknowledged;
+                let (latest, newer) = (new.acknowledged >= held.acknowledged, new.acknowledged > held.acknowledged);
                 if latest {
                     // The latest word on a term counts, also if it is a shorter one: T may have been lowered.
                     *held = Held { until: held.until, ..new };
                 }
-                self.agree(told, latest);
+                self.agree(told, latest, newer);
                 self.move_end(effects);
             }
             Stage::Leading(_) if fresh => {
@@ -186,6 +203,7 @@ impl Candidate {
 
     fn on_not_current(&mut self, now: Moment, entropy: u64, effects: &mut Vec<Effect>) {
         self.identity = self.identity.wrapping_add(1);
+        self.unreleased = None;
         self.line.forget_offer();
         if let Stage::Standing(held) = &mut self.stage {
             // A term of the old identity, granted by an answer that was lost, must run out: no reason to hurry.
@@ -237,6 +255,7 @@ impl Candidate {
     fn release(&mut self, token: Option<String>, then: Then) -> Vec<Effect> {
         self.in_flight = None;
         self.stage = Stage::Releasing(then);
+        self.unreleased = token.clone().filter(|_| self.agreement.heard().is_some());
         vec![Effect::Release { identity: self.identity, token }]
     }
 

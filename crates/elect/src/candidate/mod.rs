@@ -62,6 +62,9 @@ pub struct Candidate {
     fitted: bool,
     /// The T that it was told is too short; it stands by without taking the role.
     unfit: Option<TooTight>,
+    /// The token of a term that could be gone on with and that no server has taken back yet: until one does, nobody new may
+    /// take the role over, this candidate included.
+    unreleased: Option<String>,
     /// As primary: by whose agreement it may go on.
     agreement: agree::Agreement,
     /// As standby: what it has promised and asked for.
@@ -84,6 +87,7 @@ impl Candidate {
             leaving: false,
             fitted: false,
             unfit: None,
+            unreleased: None,
             agreement: agree::Agreement::default(),
             line: agree::Line::default(),
         }
@@ -177,7 +181,9 @@ impl Candidate {
             Stage::Standing(None) if !self.leaving => (None, self.line.take_offer(now)),
             _ => (None, None),
         };
-        let (call, ready) = (Call { identity: self.identity, sent: now }, self.unfit.is_none());
+        // Who has promised to wait takes the role in no way at all, also not from a store that knows of no term.
+        let waits = matches!(self.stage, Stage::Standing(None)) && self.line.waits(now);
+        let (call, ready) = (Call { identity: self.identity, sent: now }, self.unfit.is_none() && !waits);
         Effect::Send(Heartbeat { call, token, ready, heard, take_over })
     }
 

@@ -34,7 +34,8 @@ enum Event<B> {
     Woken,
     Heard(Call, Heard),
     Looked(Result<Role, Failure>),
-    Released,
+    /// Whether a server has said something to it.
+    Released(bool),
     Ended(Outcome<B>),
     Overdue,
     Stopped,
@@ -53,7 +54,7 @@ pub(super) struct Driver<B> {
     last_line: LastLine,
     call: Option<(Call, Pending<Heard>)>,
     look: Option<Pending<Result<Role, Failure>>>,
-    release: Option<Pending<()>>,
+    release: Option<Pending<bool>>,
     running: Option<Running<B>>,
     plan: Option<Plan>,
     tight: Option<TooTight>,
@@ -129,7 +130,7 @@ impl<B: Send + 'static> Driver<B> {
             () = until(&*self.clock, wake_at) => Event::Woken,
             asked = self.talk.door.asked() => Event::Asked(asked),
             (question, answer) = self.talk.asking.next() => Event::Answered(question, answer),
-            () = done(&mut self.release) => Event::Released,
+            answered = done(&mut self.release) => Event::Released(answered),
             role = done(&mut self.look) => Event::Looked(role),
         }
     }
@@ -154,9 +155,9 @@ impl<B: Send + 'static> Driver<B> {
                 }
                 Vec::new()
             }
-            Event::Released => {
+            Event::Released(answered) => {
                 self.release = None;
-                self.candidate.on_released(now)
+                if answered { self.candidate.on_released(now) } else { self.candidate.on_release_lost(now) }
             }
             Event::Ended(outcome) => {
                 let then = self.after(outcome);

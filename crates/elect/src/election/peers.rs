@@ -25,10 +25,12 @@ use crate::options::PeerDoor;
 
 /// A question or an answer is far smaller.
 const BODY_BYTES_MAX: usize = 4_096;
+/// So much is told of why another candidate does not promise.
+const REASON_CHARS_MAX: usize = 200;
 /// As many ask at once; there is one primary, and it asks once in a while.
 const CONNECTIONS_MAX: usize = 32;
 /// A connection lives no longer.
-const CONNECTION_TIME: Duration = Duration::from_secs(10);
+const CONNECTION_TIME: Duration = Duration::from_secs(2);
 /// After a connection that could not be taken, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -144,8 +146,7 @@ async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Byte
         return say(StatusCode::BAD_REQUEST, Err("the body is not a question for a promise".into()));
     };
     if !same(&asked.secret, &known.secret) || asked.role != known.role {
-        let why = format!("the secret is not this candidate's, or the role is not '{}'", known.role);
-        return say(StatusCode::FORBIDDEN, Err(why));
+        return say(StatusCode::FORBIDDEN, Err("the role or the secret is not this candidate's".into()));
     }
     let (reply, told) = oneshot::channel();
     let question = Asked { epoch: asked.epoch, span: Millis(asked.for_ms), answer: reply };
@@ -178,7 +179,9 @@ pub(super) struct Asking {
 impl Asking {
     pub fn new(role: &str) -> std::io::Result<Self> {
         // No proxy and no kept connections: a promise must be heard of at once or not at all.
-        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build();
+        let http =
+            reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).redirect(reqwest::redirect::Policy::none());
+        let http = http.build();
         Ok(Self { http: http.map_err(std::io::Error::other)?, role: role.to_owned(), calls: JoinSet::new() })
     }
 
@@ -215,7 +218,7 @@ async fn promised(call: reqwest::RequestBuilder) -> Result<(), String> {
         format!("it cannot be reached: {}{cause}", error.without_url())
     };
     let mut response = call.send().await.map_err(failed)?;
-    let mut body = Vec::new();
+    let (status, mut body) = (response.status(), Vec::new());
     while let Some(part) = response.chunk().await.map_err(|error| format!("its answer was cut off: {error}"))? {
         body.extend_from_slice(&part);
         if body.len() > BODY_BYTES_MAX {
@@ -223,8 +226,8 @@ async fn promised(call: reqwest::RequestBuilder) -> Result<(), String> {
         }
     }
     match serde_json::from_slice::<PromiseResponse>(&body) {
-        Ok(PromiseResponse { promised: true, .. }) => Ok(()),
-        Ok(PromiseResponse { reason, .. }) => Err(reason),
+        Ok(PromiseResponse { promised: true, .. }) if status == StatusCode::OK => Ok(()),
+        Ok(PromiseResponse { reason, .. }) => Err(reason.chars().take(REASON_CHARS_MAX).collect()),
         Err(_) => Err("its answer makes no sense; is the address another program's?".into()),
     }
 }

@@ -10,6 +10,9 @@ use super::wire::Said;
 use crate::candidate::{Candidate, Question};
 use crate::clock::Moment;
 
+/// So many reasons are told between two answers of a server.
+const DECLINED_TOLD_MAX: usize = 100;
+
 /// The door, if it has one, and its own questions.
 pub(super) struct Talk {
     pub door: OwnDoor,
@@ -81,7 +84,7 @@ impl Talk {
 
     /// A member did not promise, or could not be reached.
     pub fn tell_declined(&mut self, question: &Question, why: &str) {
-        if self.declined.insert((question.member.clone(), why.to_owned())) {
+        if self.declined.len() < DECLINED_TOLD_MAX && self.declined.insert((question.member.clone(), why.to_owned())) {
             let (role, uuid, address) = (&self.role, &question.member, &question.peer.address);
             tracing::warn!(role, uuid, address, why, "a standby does not promise to wait; trying again");
         }

@@ -135,14 +135,15 @@ impl Wire {
         })
     }
 
-    /// Gives the role back, or leaves the line of standbys.
-    pub fn release(&self, token: Option<String>) -> Pending<()> {
+    /// Gives the role back, or leaves the line of standbys; tells whether a server has said something to that.
+    pub fn release(&self, token: Option<String>) -> Pending<bool> {
         let (role, uuid) = (self.role.clone(), self.form.uuid.clone());
         // The same release may be sent again: it is bound to the term.
         let client = self.client.clone().with_retry(Retry { attempts: 3, ..Retry::default() });
         Box::pin(async move {
             let released = tokio::time::timeout(RELEASE_TIMEOUT, client.release_role(&role, &uuid, token.as_deref()));
-            match released.await {
+            let released = released.await;
+            match &released {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) if error.is_outcome_unknown() => tell_unknown(&role, &error.to_string()),
                 Ok(Err(error)) if token.is_some() => {
@@ -152,6 +153,8 @@ impl Wire {
                 // Whoever has no term has nothing to give back; its place among the standbys ends by itself.
                 Ok(Err(_)) | Err(_) => {}
             }
+            let refused = |error: &Failure| error.problem().is_some_and(|problem| (400..500).contains(&problem.status));
+            released.is_ok_and(|answer| answer.is_ok() || answer.is_err_and(|error| refused(&error)))
         })
     }
 }
