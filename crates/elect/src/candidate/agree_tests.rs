@@ -251,7 +251,7 @@ fn a_term_that_no_server_took_back_is_given_back_when_one_answers_again() {
     lose_until(&mut candidate, 60_000);
     let effects = candidate.on_stopped(Moment(60_000), Then::StandAgain(Millis(0)));
     let release = Effect::Release { identity: 0, token: Some("t".into()) };
-    assert_eq!(effects, [release.clone()]);
+    assert_eq!(effects, std::slice::from_ref(&release));
     assert_eq!(candidate.on_release_lost(Moment(63_000)), []);
     let beat_on = |candidate: &mut Candidate, at: u64| {
         let sent = beat(&candidate.on_wake(Moment(at), FULL));
