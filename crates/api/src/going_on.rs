@@ -109,6 +109,9 @@ pub struct LastTerm {
     pub epoch: u64,
     /// Its end, in milliseconds of the server's time.
     pub expires_at_ms: u64,
+    /// How long it still holds by the server's time; zero if it is over.
+    #[serde(default)]
+    pub remaining_ms: u64,
     /// Whether the asker would be given it now, should it send `take_over` with the two.
     pub take_over: bool,
 }
@@ -116,7 +119,7 @@ pub struct LastTerm {
 impl From<core::LastTerm> for LastTerm {
     fn from(last: core::LastTerm) -> Self {
         let core::Bid { epoch, expires_at } = last.term;
-        Self { epoch: epoch.0, expires_at_ms: expires_at.0, take_over: last.take_over }
+        Self { epoch: epoch.0, expires_at_ms: expires_at.0, remaining_ms: last.remaining.0, take_over: last.take_over }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use wayleave_core::time::Millis;
@@ -60,6 +61,12 @@ impl Term {
     #[must_use]
     pub fn until(&self) -> Moment {
         Moment(self.0.until.load(Ordering::Acquire))
+    }
+
+    /// What is left of the term now; nothing, if it is over.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        Duration::from_millis(self.until().since(self.0.clock.now()).0)
     }
 
     /// Leave for one guarded thing, if the term has not ended by the clock, *now*. It is no leave for later: a process may

@@ -99,6 +99,8 @@ impl Supervisor {
                     Some(Some(Report::Started(pid))) => self.pids.group(Pid::from_raw(pid)),
                     Some(Some(Report::Ended(code))) => {
                         guarded.over();
+                        // The guardian keeps the deadline by itself: it may have stopped the command before we said so.
+                        let asked = asked || term.left() <= self.stop_ahead;
                         return Ok(Exit { code, asked });
                     }
                     Some(None) => {}

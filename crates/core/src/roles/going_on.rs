@@ -66,6 +66,8 @@ pub struct Bid {
 pub struct LastTerm {
     /// Which term it is, and its end.
     pub term: Bid,
+    /// How long it still holds by the store's time; zero if it is over.
+    pub remaining: Millis,
     /// Whether the asker may take it over now, by an ask of its own.
     pub take_over: bool,
 }

@@ -236,10 +236,12 @@ fn answer(facts: &Facts, row: &RoleRow, candidate: &Candidate, outcome: Outcome)
         reason,
         changes_in,
         going_on: None,
-        last: row
-            .term
-            .as_ref()
-            .filter(|term| outcome == Outcome::Standby && term.agreement.goes_on > Millis(0))
-            .map(|term| LastTerm { term: term.bid(), take_over: view::may_take_over(facts, row, candidate) }),
+        last: row.term.as_ref().filter(|term| outcome == Outcome::Standby && term.agreement.goes_on > Millis(0)).map(
+            |term| LastTerm {
+                term: term.bid(),
+                remaining: term.expires_at.since(facts.now),
+                take_over: view::may_take_over(facts, row, candidate),
+            },
+        ),
     }
 }

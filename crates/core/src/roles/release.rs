@@ -4,6 +4,7 @@ use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
 use crate::ids::{Epoch, Token};
 use crate::names::Uuid;
+use crate::time::Millis;
 
 /// What somebody was who has let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,9 @@ pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decid
                 }
                 return Err(not_the_term);
             }
-            row.vacant_since = term.expires_at.min(facts.now);
+            // Who could go on after its term may have done so until now.
+            let gone_on = term.agreement.goes_on > Millis(0);
+            row.vacant_since = if gone_on { facts.now } else { term.expires_at.min(facts.now) };
             row.released = Some(term.token);
             row.avoided = term.step_down.then_some(term.holder.uuid);
             writes.row = facts.changed(&row);

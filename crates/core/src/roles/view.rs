@@ -211,10 +211,12 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
     let ready = facts.fresh().filter(|standby| standby.candidate.ready).count();
     if let Some(term) = row.going_on(now) {
         let left = term.may_act_until().since(now);
-        let able = facts.standbys.iter().filter(|standby| standby.candidate.ready && row.is_heard(standby)).count();
+        let able = || facts.standbys.iter().filter(|standby| row.is_heard(standby));
+        let here = able().filter(|standby| standby.is_fresh(now)).count();
         let text = format!(
-            "{ended}; it may go on by its standbys' agreement for {} ms more; ready standbys that could take over before: {able}",
-            left.0
+            "{ended}; it may go on by its standbys' agreement for {} ms more; of {} that could take over before, {here} are here",
+            left.0,
+            able().count()
         );
         return (text, Some(left));
     }

@@ -97,6 +97,11 @@ impl Agreement {
         self.members = told.members.into_iter().map(|m| Asked { promised: promised(&m), member: m }).collect();
     }
 
+    /// Whether there is a time to go on after the term.
+    pub(super) fn is_given(&self) -> bool {
+        self.goes_on > Millis(0)
+    }
+
     /// The version to say back; none if there is nothing to go on by.
     pub(super) fn heard(&self) -> Option<u64> {
         Some(self.version).filter(|version| *version > 0)
@@ -121,6 +126,8 @@ impl Agreement {
 pub(super) struct Line {
     /// It asks for no term before then.
     promised_until: Moment,
+    /// The highest epoch that it has promised that to.
+    promised_to: u64,
     /// The term that it may ask for with its next heartbeat.
     offer: Option<TakeOver>,
     /// The term that it has asked for, until it knows that this ask can never count any more.
@@ -133,7 +140,8 @@ pub(super) struct Line {
 
 impl Line {
     /// A server answered; whatever it said of terms is kept.
-    pub(super) fn hear(&mut self, now: Moment, answer: &Answer) {
+    pub(super) fn hear(&mut self, now: Moment, sent: Moment, answer: &Answer) {
+        self.hear_of_renewal(sent, answer);
         self.answered = self.answered.max(Some(now));
         let (epoch, end) = match answer {
             Answer::Primary { epoch, .. } => (*epoch, None),
@@ -144,6 +152,17 @@ impl Line {
         // Ends only grow within an epoch: an ask that names an earlier one is void, wherever it still is.
         let is_void = |bid: &TakeOver| epoch > bid.epoch || epoch == bid.epoch && end > Some(bid.expires_at_ms);
         self.bid = self.bid.filter(|bid| !is_void(bid));
+    }
+
+    /// A term that holds in the store for at least as long as the promise needs none: it was renewed since. Then a release is
+    /// not kept waiting for the promise. What remains is counted from the sending of the heartbeat, before it was told.
+    fn hear_of_renewal(&mut self, sent: Moment, answer: &Answer) {
+        if let Answer::Standby { last: Some(last), .. } = answer
+            && last.epoch == self.promised_to
+            && sent.after(Millis(last.remaining_ms)) >= self.promised_until
+        {
+            self.promised_until = Moment(0);
+        }
     }
 
     /// The standby was told of the last term; returns when it should send its next heartbeat for that, if sooner than usual.
@@ -204,6 +223,7 @@ impl Candidate {
             return Err(Decline::TooLong);
         }
         line.promised_until = line.promised_until.max(now.after(span));
+        line.promised_to = line.promised_to.max(epoch);
         Ok(())
     }
 
@@ -226,9 +246,15 @@ impl Candidate {
 
     /// Members without a way to be asked: because of them the primary stops at the end of its term.
     pub fn unreachable(&self) -> impl Iterator<Item = &str> {
-        let on = self.agreement.goes_on > Millis(0);
+        let on = self.agreement.is_given();
         let mute = self.agreement.members.iter().filter(move |asked| on && asked.member.peer.is_none());
         mute.map(|asked| asked.member.uuid.as_str())
+    }
+
+    /// Whether there is anybody whom it must ask.
+    #[must_use]
+    pub fn has_members(&self) -> bool {
+        !self.agreement.members.is_empty()
     }
 
     /// Whether it works after the end of its own term, by promises alone, at this moment.

@@ -82,7 +82,7 @@ fn a_term_is_gone_on_with_by_the_promise_of_every_member_and_only_by_that() {
     // An older promise that comes late takes nothing back.
     assert_eq!(candidate.on_promise(&asked[0]), []);
     let effects = candidate.on_wake(Moment(end), FULL);
-    assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfTime }), "{effects:?}");
+    assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfAgreement }), "{effects:?}");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn standby(last: Option<LastTerm>) -> Candidate {
 }
 
 const fn last(expires_at_ms: u64, take_over: bool) -> Option<LastTerm> {
-    Some(LastTerm { epoch: 1, expires_at_ms, take_over })
+    Some(LastTerm { epoch: 1, expires_at_ms, remaining_ms: 0, take_over })
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_term_that_ended_here_is_not_brought_back_by_an_answer_that_took_too_long() 
     let end = until(&candidate);
     assert_eq!(candidate.on_answer(Moment(end), third.call, primary(told(9, 600, &[])), FULL), []);
     let effects = candidate.on_wake(Moment(end), FULL);
-    assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfTime }), "{effects:?}");
+    assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfAgreement }), "{effects:?}");
 }
 
 #[test]
@@ -285,4 +285,19 @@ fn nobody_is_asked_without_a_plan() {
         assert!(questions(&candidate.on_wake(at, FULL)).is_empty());
         assert!(candidate.wake_at().unwrap() > at, "it sleeps in between");
     }
+}
+
+#[test]
+fn a_promise_ends_where_the_store_protects_the_term_for_as_long() {
+    let renewed = |remaining_ms: u64| Some(LastTerm { epoch: 1, expires_at_ms: 99, remaining_ms, take_over: false });
+    let ready_after = |remaining_ms: u64| {
+        let mut candidate = standby(last(99, false));
+        candidate.on_question(Moment(5_000), 1, T).unwrap();
+        let sent = beat(&candidate.on_wake(Moment(6_000), FULL));
+        let answer = Answer::Standby { ttl: T, remaining: T, last: renewed(remaining_ms) };
+        candidate.on_answer(Moment(7_000), sent.call, answer, FULL);
+        next_beat(&mut candidate).1.ready
+    };
+    assert!(ready_after(14_000), "from 6,000 on for 14 s: as long as the promise");
+    assert!(!ready_after(13_999), "renewed before the promise, perhaps: the primary counts on it");
 }

@@ -18,7 +18,7 @@ impl Candidate {
         if call.identity != self.identity {
             return Vec::new();
         }
-        self.line.hear(now, &answer);
+        self.line.hear(now, call.sent, &answer);
         let awaited = self.in_flight == Some(call.sent);
         if awaited {
             self.end_asking();

@@ -138,7 +138,8 @@ impl Candidate {
         if let Stage::Leading(held) = &self.stage
             && now >= self.stop_at(held)
         {
-            self.step_down(Reason::OutOfTime, Then::StandAgain(self.pause(entropy)), &mut effects);
+            let why = if self.agreement.is_given() { Reason::OutOfAgreement } else { Reason::OutOfTime };
+            self.step_down(why, Then::StandAgain(self.pause(entropy)), &mut effects);
         }
         if let Some(sent) = self.in_flight
             && now >= sent.after(self.timeout())

@@ -68,6 +68,8 @@ pub enum Answer {
 pub enum Reason {
     /// No heartbeat was acknowledged in time.
     OutOfTime,
+    /// Nor did all standbys promise to wait, or the time to go on is used up.
+    OutOfAgreement,
     /// The server says that the term is over.
     Superseded,
     /// Its own process wants to end.
@@ -82,6 +84,9 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::OutOfTime => "no heartbeat was acknowledged in time",
+            Self::OutOfAgreement => {
+                "no server answers, and not every standby promises to wait or the time to go on is used up"
+            }
             Self::Superseded => "the server says that the term is over",
             Self::Resigned => "the process is ending",
             Self::Asked => "an operator asked it to step down",

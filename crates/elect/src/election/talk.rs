@@ -94,8 +94,9 @@ impl Talk {
     pub fn tell_going_on(&mut self, candidate: &Candidate, now: Moment) {
         let goes_on = candidate.goes_on(now);
         if goes_on && !self.goes_on {
-            let text = "the term is over and no server answers; going on because all standbys have promised to wait";
-            tracing::warn!(role = self.role, "{text}");
+            let why =
+                if candidate.has_members() { "all standbys have promised to wait" } else { "there is no standby" };
+            tracing::warn!(role = self.role, "the term is over and no server answers; going on because {why}");
         }
         self.goes_on = goes_on;
     }

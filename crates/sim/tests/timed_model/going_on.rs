@@ -52,6 +52,8 @@ pub struct GoingOn {
     pub fault: Fault,
     /// Whether a standby promises though its own ask is on its way.
     pub promises_blindly: bool,
+    /// Whether a standby forgets what it has promised.
+    pub forgets: bool,
     /// Whether the primary counts a promise from its receipt.
     pub counts_from_receipt: bool,
 }
@@ -432,7 +434,11 @@ impl World {
                     return;
                 }
                 let standby = &mut self.clients[to].candidate;
+                let before = standby.clone();
                 let answer = standby.on_question(Moment(self.now), question.epoch, question.span);
+                if model.forgets {
+                    *standby = before;
+                }
                 if answer.is_ok() || model.promises_blindly && answer == Err(Decline::Asked) {
                     let promise = Message { client, sent, what: What::Promise(to, question) };
                     self.pass_on(model, client, promise, answer_is_slow);

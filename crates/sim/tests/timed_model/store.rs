@@ -70,8 +70,6 @@ pub enum Fault {
     JoinedIsEnough,
     /// Whoever stands by may take over.
     AnybodyTakesOver,
-    /// A heartbeat takes over as it is: nothing is compared.
-    NothingCompared,
 }
 
 /// A grant or renewal, as the laws see it.
@@ -158,8 +156,8 @@ impl Store {
         };
         let token = beat.token.as_deref().map(|token| Token::parse(token).expect("a token of this store"));
         let mut facts = self.facts(real_ms);
-        let mut ask = Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into) };
-        self.fault.spoil(&mut facts, &mut ask);
+        let ask = Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into) };
+        self.fault.spoil(&mut facts, &ask);
         let decided = match heartbeat(&facts, &ask, u128::from(self.grants) + 1) {
             Ok(decided) => decided,
             Err(_) => return (Answer::NotCurrent, None),
@@ -231,7 +229,7 @@ impl Store {
 
 impl Fault {
     /// Makes the core decide as if it had that fault.
-    fn spoil(self, facts: &mut Facts, ask: &mut Ask) {
+    fn spoil(self, facts: &mut Facts, ask: &Ask) {
         let Some(term) = facts.row.as_mut().and_then(|row| row.term.as_mut()) else { return };
         if term.expires_at > facts.now || term.holder.uuid == ask.candidate.uuid {
             return;
@@ -245,7 +243,6 @@ impl Fault {
                 facts.standbys.retain(|standby| standby.candidate.uuid != candidate.uuid);
                 facts.standbys.push(StandbyRow { candidate, seen_at, expires_at: facts.now, joined: 1 });
             }
-            Self::NothingCompared => ask.take_over = Some(term.bid()),
         }
     }
 }
