@@ -244,6 +244,17 @@ impl World {
     }
 }
 
+/// Lets a world run to its end; at no instant do two candidates believe to be primary, and epochs grow.
+fn one_primary_at_any_instant(mut world: World, entropy: u64) -> Result<(), TestCaseError> {
+    while world.now_us < END_US {
+        world.step(entropy);
+        prop_assert!(world.believers().len() <= 1, "{:?} at {} us", world.believers(), world.now_us);
+    }
+    let grown = world.led.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    prop_assert!(grown, "epochs grow: {:?}", world.led);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -254,13 +265,7 @@ proptest! {
         fates in proptest::collection::vec(fate(), 1..60),
         entropy: u64,
     ) {
-        let mut world = World::new(&rates, fates);
-        while world.now_us < END_US {
-            world.step(entropy);
-            prop_assert!(world.believers().len() <= 1, "{:?} at {} us", world.believers(), world.now_us);
-        }
-        let grown = world.led.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        prop_assert!(grown, "epochs grow: {:?}", world.led);
+        one_primary_at_any_instant(World::new(&rates, fates), entropy)?;
     }
 
     /// The same where a primary may go on by the others' agreement, with a server that is away for long.
@@ -272,13 +277,7 @@ proptest! {
         outages in proptest::collection::vec((0_u64..8_000, 0_u64..16_000), 1..6),
         entropy: u64,
     ) {
-        let mut world = World::new(&rates, fates).going_on(Millis(goes_on), &outages);
-        while world.now_us < END_US {
-            world.step(entropy);
-            prop_assert!(world.believers().len() <= 1, "{:?} at {} us", world.believers(), world.now_us);
-        }
-        let grown = world.led.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        prop_assert!(grown, "epochs grow: {:?}", world.led);
+        one_primary_at_any_instant(World::new(&rates, fates).going_on(Millis(goes_on), &outages), entropy)?;
     }
 
     #[test]
