@@ -161,9 +161,11 @@ pub(crate) type Broken = (Error, Option<Duration>);
 pub(crate) async fn drive<T, P: Payload>(
     window: &Window<T, P>,
     retry: Retry,
-    mut source: impl Stream<Item = (T, P)> + Unpin,
+    source: impl Stream<Item = (T, P)> + Unpin,
     mut connect: impl AsyncFnMut(mpsc::Receiver<(u64, P)>) -> Result<(), Broken>,
 ) -> Result<(), Error> {
+    // Every connection asks it for more, also after its end; not every stream bears that.
+    let mut source = source.fuse();
     let mut fruitless = 0;
     loop {
         let before = window.lock().settled;

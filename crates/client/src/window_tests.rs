@@ -107,3 +107,23 @@ async fn a_window_full_of_failures_begins_a_new_round() {
     tokio::time::timeout(Duration::from_secs(20), done).await.expect("it hangs").unwrap();
     assert!(rounds.get() >= 2);
 }
+
+#[tokio::test]
+async fn a_connection_that_breaks_after_the_last_entry_was_read_is_followed_by_another() {
+    let window = Window::<u32, bytes::Bytes>::new();
+    // A stream that panics when it is asked again after its end.
+    let entry = |n: u32| ((n, bytes::Bytes::from_static(b"x")), n + 1);
+    let source = Box::pin(futures::stream::unfold(0, async |n: u32| (n < 3).then(|| entry(n))));
+    let mut connections = 0;
+    let sent = drive(&window, Retry { attempts: 3, ..Retry::default() }, source, async |mut receiver| {
+        connections += 1;
+        while let Some((number, _)) = receiver.recv().await {
+            if connections > 1 {
+                window.settle(number);
+            }
+        }
+        Ok(())
+    });
+    sent.await.unwrap();
+    assert_eq!((connections, window.resent()), (2, 3));
+}
