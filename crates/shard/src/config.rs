@@ -17,6 +17,8 @@ pub struct Config {
     pub recent_rows_max: usize,
     /// Bytes of memory, over all shards, for the filters that spare a read for URLs never seen.
     pub filter_bytes_max: usize,
+    /// Bytes of memory, over all shards, for marks of URLs that are certainly known, which spare a read as well.
+    pub seen_bytes_max: usize,
     /// Random bits.
     pub entropy: Entropy,
 }
@@ -31,6 +33,7 @@ impl Config {
             head_bytes_max: 32 * 1024 * 1024,
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
+            seen_bytes_max: 16 * 1024 * 1024,
             entropy: Arc::new(entropy::system),
         }
     }

@@ -4,9 +4,6 @@
 //! After an open it knows nothing and says "perhaps" to everything until it has read all URL rows, slice by slice,
 //! between other work.
 
-use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::ids::QueueId;
-
 /// Bits for each URL; with [`PROBES`] probes about one URL in a hundred is a false "perhaps".
 const BITS_PER_URL: usize = 12;
 const PROBES: u32 = 6;
@@ -25,8 +22,8 @@ impl Layer {
         Self { blocks: vec![[0; 8]; blocks], room: urls }
     }
 
-    fn bits(hash: u64) -> impl Iterator<Item = (usize, u64)> {
-        let mut mix = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    fn bits(mark: u64) -> impl Iterator<Item = (usize, u64)> {
+        let mut mix = mark.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         (0..PROBES).map(move |_| {
             mix = mix.rotate_left(21).wrapping_mul(0xd6e8_feb8_6659_fd93);
             let bit = mix >> 55;
@@ -34,14 +31,14 @@ impl Layer {
         })
     }
 
-    fn block(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.blocks.len() as u128) >> 64) as usize
+    fn block(&self, mark: u64) -> usize {
+        ((u128::from(mark) * self.blocks.len() as u128) >> 64) as usize
     }
 
-    fn add(&mut self, hash: u64) {
-        let at = self.block(hash);
+    fn add(&mut self, mark: u64) {
+        let at = self.block(mark);
         if let Some(block) = self.blocks.get_mut(at) {
-            for (word, bit) in Self::bits(hash) {
+            for (word, bit) in Self::bits(mark) {
                 if let Some(word) = block.get_mut(word) {
                     *word |= bit;
                 }
@@ -50,9 +47,9 @@ impl Layer {
         self.room = self.room.saturating_sub(1);
     }
 
-    fn has(&self, hash: u64) -> bool {
-        let Some(block) = self.blocks.get(self.block(hash)) else { return true };
-        Self::bits(hash).all(|(word, bit)| block.get(word).is_some_and(|w| w & bit != 0))
+    fn has(&self, mark: u64) -> bool {
+        let Some(block) = self.blocks.get(self.block(mark)) else { return true };
+        Self::bits(mark).all(|(word, bit)| block.get(word).is_some_and(|w| w & bit != 0))
     }
 }
 
@@ -81,21 +78,12 @@ impl Filter {
         Self { layers: Vec::new(), bytes_max, stage: Stage::Learning, learned: None }
     }
 
-    /// The hash by which a URL is known.
-    pub fn hash(queue: QueueId, key: &UrlKey) -> u64 {
-        use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
-        const SECRETS: RapidSecrets = RapidSecrets::seed(0);
-        let place = queue.host.0.rotate_left(20) ^ u64::from(queue.no);
-        rapidhash_v3_seeded(&key.0, &SECRETS).wrapping_add(place.wrapping_mul(0xa076_1d64_78bd_642f)).rotate_left(17)
-            ^ place
-    }
-
     /// Whether a URL may be known; if not it is certainly new.
-    pub fn may_have(&self, hash: u64) -> bool {
-        self.stage != Stage::Ready || self.layers.iter().any(|layer| layer.has(hash))
+    pub fn may_have(&self, mark: u64) -> bool {
+        self.stage != Stage::Ready || self.layers.iter().any(|layer| layer.has(mark))
     }
 
-    pub fn add(&mut self, hash: u64) {
+    pub fn add(&mut self, mark: u64) {
         if self.stage == Stage::GivenUp {
             return;
         }
@@ -110,7 +98,7 @@ impl Filter {
             self.layers.push(Layer::new(urls));
         }
         if let Some(layer) = self.layers.last_mut() {
-            layer.add(hash);
+            layer.add(mark);
         }
     }
 
@@ -129,23 +117,26 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
-    use wayleave_core::ids::HostId;
+    use wayleave_core::frontier::url_key::UrlKey;
+    use wayleave_core::ids::{HostId, QueueId};
+
+    use crate::mark::Marker;
 
     use super::*;
 
-    fn hash(n: u64) -> u64 {
+    fn mark(n: u64) -> u64 {
         let queue = QueueId { host: HostId(n % 97), no: 0 };
-        Filter::hash(queue, &UrlKey(n.to_string().into_bytes().into()))
+        Marker::new(0).mark(queue, &UrlKey(n.to_string().into_bytes().into()))
     }
 
     #[test]
     fn a_known_url_is_never_called_new_and_few_new_ones_are_called_known() {
         let mut filter = Filter::new(8 << 20);
-        (0..300_000).for_each(|n| filter.add(hash(n)));
-        assert!(filter.may_have(hash(1_000_000)), "while it learns it knows nothing");
+        (0..300_000).for_each(|n| filter.add(mark(n)));
+        assert!(filter.may_have(mark(1_000_000)), "while it learns it knows nothing");
         filter.finish_learning();
-        assert!((0..300_000).all(|n| filter.may_have(hash(n))));
-        let wrong = (1_000_000..1_100_000).filter(|n| filter.may_have(hash(*n))).count();
+        assert!((0..300_000).all(|n| filter.may_have(mark(n))));
+        let wrong = (1_000_000..1_100_000).filter(|n| filter.may_have(mark(*n))).count();
         assert!(wrong < 4_000, "{wrong} of 100,000 new URLs are taken for known ones");
     }
 
@@ -153,7 +144,7 @@ mod tests {
     fn past_its_budget_it_is_given_up() {
         let mut filter = Filter::new(200_000);
         filter.finish_learning();
-        (0..200_000).for_each(|n| filter.add(hash(n)));
-        assert!(filter.may_have(hash(9_999_999)) && filter.layers.is_empty());
+        (0..200_000).for_each(|n| filter.add(mark(n)));
+        assert!(filter.may_have(mark(9_999_999)) && filter.layers.is_empty());
     }
 }

@@ -99,6 +99,8 @@ impl Owner {
         // A host that has been here before was served elsewhere since: what is remembered of its queues is out of date.
         self.heads = crate::heads::Heads::new(self.config.share(self.config.head_bytes_max));
         self.recent = crate::recent::Recent::new(self.config.recent_rows_max);
+        // And URLs may have been removed there.
+        self.seen = crate::seen::Seen::new(self.config.share(self.config.seen_bytes_max));
         // URLs may have been added to these hosts elsewhere: the filter must read them before it may say "new".
         self.filter = crate::filter::Filter::new(self.config.share(self.config.filter_bytes_max));
     }

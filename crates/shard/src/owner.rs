@@ -26,11 +26,13 @@ use crate::filter::Filter;
 use crate::heads::Heads;
 use crate::hot_log::HotLog;
 use crate::inbox::Mail;
+use crate::mark::Marker;
 use crate::message::Message;
 use crate::open::{self, Opened};
 use crate::pulse::Pulse;
 use crate::recent::Recent;
 use crate::router::Router;
+use crate::seen::Seen;
 
 /// Between two tries to open a shard.
 const REOPEN_AFTER: Duration = Duration::from_millis(500);
@@ -64,6 +66,9 @@ pub(crate) struct Owner {
     pub heads: Heads,
     pub recent: Recent,
     pub filter: Filter,
+    pub seen: Seen,
+    /// Makes the marks in the two above.
+    pub marker: Marker,
     pub jobs: VecDeque<QueueId>,
     pub cycle: Cycle,
     /// Turns for which a visit is likely to be asked for, as it was shortly before.
@@ -217,6 +222,8 @@ impl Owner {
             heads: Heads::new(post.config.share(post.config.head_bytes_max)),
             recent: Recent::new(post.config.recent_rows_max),
             filter: Filter::new(post.config.share(post.config.filter_bytes_max)),
+            seen: Seen::new(post.config.share(post.config.seen_bytes_max)),
+            marker: Marker::new((post.config.entropy)() as u64),
             state,
             jobs,
             cycle: Cycle::default(),
@@ -340,6 +347,7 @@ impl Owner {
             return None;
         }
         self.recent.follow(&writes);
+        self.seen.follow(&self.marker, &writes);
         let mut rows: Vec<_> = writes.iter().map(|write| rows::encode(self.shard, write)).collect();
         self.heads.begin(&changes.begun);
         self.heads.follow(&writes, &rows);

@@ -4,14 +4,13 @@ use hashbrown::HashSet;
 use tokio::sync::mpsc;
 use wayleave_core::frontier::put::Target;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Put, PutOutcome};
+use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
 use wayleave_core::frontier::row::UrlRow;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 use wayleave_engine::Error;
 
 use crate::facts;
-use crate::filter::Filter;
 use crate::message::{Deferred, Outcomes};
 use crate::owner::Owner;
 use crate::router::{MOVING, belongs};
@@ -36,6 +35,8 @@ struct Item {
     tag: u64,
     put: Put,
     target: Target,
+    /// None for a URL of a queue that does not exist yet.
+    mark: Option<u64>,
 }
 
 impl Owner {
@@ -47,7 +48,7 @@ impl Owner {
         let mut outcomes: Vec<Outcomes> = Vec::with_capacity(puts.callers.len());
         let mut sinks = Vec::with_capacity(puts.callers.len());
         let mut items = Vec::new();
-        let mut seen: HashSet<u64> = HashSet::new();
+        let mut under_way: HashSet<u64> = HashSet::new();
         // Callers hear why it failed, so their answers are made in any case.
         let mut failed: Option<Error> = None;
         for (caller, (sink, puts)) in puts.callers.into_iter().enumerate() {
@@ -60,18 +61,22 @@ impl Owner {
                     outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Failed(MOVING.into())));
                     continue;
                 }
-                let target = self.state.put_target(&put);
-                if !seen.insert(url_hash(&put, &target.key)) {
-                    let part = self.put_some(std::mem::take(&mut items), &mut outcomes).await;
-                    failed = failed.or(part.err());
-                    seen.clear();
-                    seen.insert(url_hash(&put, &target.key));
-                    // The first put may have made the queue that the second one speaks of.
-                    let target = self.state.put_target(&put);
-                    items.push(Item { caller, tag, put, target });
+                let mut item = self.item(caller, tag, put);
+                if matches!(item.put.kind, PutKind::Discovered { .. })
+                    && item.mark.is_some_and(|mark| self.seen.has(mark))
+                {
+                    outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Known));
                     continue;
                 }
-                items.push(Item { caller, tag, put, target });
+                if !under_way.insert(self.mark_in_turn(&item)) {
+                    let part = self.put_some(std::mem::take(&mut items), &mut outcomes).await;
+                    failed = failed.or(part.err());
+                    under_way.clear();
+                    // The first put may have made the queue that the second one speaks of.
+                    item = self.item(caller, tag, item.put);
+                    under_way.insert(self.mark_in_turn(&item));
+                }
+                items.push(item);
             }
         }
         failed = failed.or(self.put_some(items, &mut outcomes).await.err());
@@ -79,6 +84,19 @@ impl Owner {
             self.cycle.answers.push(answer(sink, outcomes));
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    fn item(&self, caller: usize, tag: u64, put: Put) -> Item {
+        let target = self.state.put_target(&put);
+        let mark = target.queue.map(|queue| self.marker.mark(queue, &target.key));
+        Item { caller, tag, put, target, mark }
+    }
+
+    /// What tells the URLs of a turn apart: a queue that does not exist yet has only names.
+    fn mark_in_turn(&self, Item { put, target, mark, .. }: &Item) -> u64 {
+        let part = |bytes: &[u8]| self.marker.of(bytes);
+        let named = || part(&target.key.0) ^ part(put.host.as_bytes()).rotate_left(21) ^ part(put.crawl.as_bytes());
+        mark.unwrap_or_else(named)
     }
 
     /// Decides and commits puts of different URLs.
@@ -97,19 +115,24 @@ impl Owner {
         let now = self.now();
         let mut writes = Vec::with_capacity(items.len() * 2);
         for (item, row) in items.into_iter().zip(rows) {
-            let Item { caller, tag, put, target } = item;
-            let known = target.queue.map(|queue| Filter::hash(queue, &target.key));
+            let Item { caller, tag, put, target, mark } = item;
             // A queue that this put makes has no number yet.
-            let new = known.is_none().then(|| (put.host.clone(), put.crawl.clone(), target.key.clone()));
+            let new = mark.is_none().then(|| (put.host.clone(), put.crawl.clone(), target.key.clone()));
+            let found = row.is_some();
             let outcome = self.state.put(put, target, row, now, &mut writes);
-            if outcome == PutOutcome::Added {
-                let made = || {
-                    let (host, crawl, key) = new?;
-                    Some(Filter::hash(self.state.queue_id(&host, &crawl)?, &key))
-                };
-                if let Some(hash) = known.or_else(made) {
-                    self.filter.add(hash);
+            let made = || {
+                let (host, crawl, key) = new?;
+                Some(self.marker.mark(self.state.queue_id(&host, &crawl)?, &key))
+            };
+            match outcome {
+                PutOutcome::Added => {
+                    if let Some(mark) = mark.or_else(made) {
+                        self.filter.add(mark);
+                        self.seen.add(mark);
+                    }
                 }
+                PutOutcome::Known if found => mark.into_iter().for_each(|mark| self.seen.add(mark)),
+                _ => {}
             }
             outcomes_of(outcomes, caller).push((tag, outcome));
         }
@@ -127,7 +150,7 @@ impl Owner {
             let foreign = queue.host.birth() != self.shard;
             if let Some(recent) = self.recent.get(queue, key) {
                 *row = Some(recent.clone());
-            } else if foreign || self.filter.may_have(Filter::hash(queue, key)) {
+            } else if foreign || item.mark.is_none_or(|mark| self.filter.may_have(mark)) {
                 wanted.push((queue, key.clone()));
                 places.push(place);
             }
@@ -157,13 +180,6 @@ impl Owner {
 fn outcomes_of(outcomes: &mut [Outcomes], caller: usize) -> &mut Outcomes {
     #[expect(clippy::indexing_slicing, reason = "there is one list for each caller")]
     &mut outcomes[caller]
-}
-
-fn url_hash(put: &Put, key: &UrlKey) -> u64 {
-    use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
-    const SECRETS: RapidSecrets = RapidSecrets::seed(1);
-    let part = |bytes: &[u8]| rapidhash_v3_seeded(bytes, &SECRETS);
-    part(&key.0) ^ part(put.host.as_bytes()).rotate_left(21) ^ part(put.crawl.as_bytes()).rotate_left(42)
 }
 
 fn answer(sink: Sink, outcomes: Outcomes) -> Deferred {

@@ -9,7 +9,6 @@ use wayleave_engine::rows::{Kind, due, hold, job, key, url};
 use wayleave_engine::{Error, Scan};
 
 use crate::facts;
-use crate::filter::Filter;
 use crate::open::damaged;
 use crate::owner::Owner;
 
@@ -92,7 +91,7 @@ impl Owner {
         let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
         for row in &rows {
             let (queue, key) = url::parse_key(&row.key).map_err(damaged)?;
-            self.filter.add(Filter::hash(queue, &key));
+            self.filter.add(self.marker.mark(queue, &key));
         }
         match rows.into_iter().next_back() {
             Some(row) if self.filter.is_learning() => {

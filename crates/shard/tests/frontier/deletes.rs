@@ -105,3 +105,15 @@ async fn a_purge_removes_what_is_older_than_a_time() {
     assert_eq!(world.frontier.crawl("x".into()).await.unwrap().counts.total(), 5);
     world.survives_a_restart().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_purged_can_be_discovered_again_and_the_rest_stays_known() {
+    let world = with_urls(30).await;
+    let put = |n| of_crawl("x", disc(&format!("http://h{}.example/{n}", n % 3)));
+    assert_eq!(world.put((0..30).map(put).collect()).await, vec![PutOutcome::Known; 30]);
+    pass(1_000).await;
+    assert_eq!(world.frontier.purge("x".into(), Some("h0.example".into()), world.now()).await, Ok(10));
+    let again = world.put((0..30).map(put).collect()).await;
+    let want = (0..30).map(|n| if n % 3 == 0 { PutOutcome::Added } else { PutOutcome::Known });
+    assert_eq!(again, want.collect::<Vec<_>>());
+}

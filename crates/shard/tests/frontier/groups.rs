@@ -70,6 +70,19 @@ async fn a_host_of_an_alias_takes_new_urls_also_where_both_have_one_home() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_purged_elsewhere_is_new_when_the_host_is_back() {
+    let (world, alias, hosts) = village(0, [1, 2]).await;
+    let puts = || (0..3).map(|n| disc(&format!("http://{}/{n}", hosts[0]))).collect();
+    assert_eq!(world.put(puts()).await, vec![PutOutcome::Known; 3]);
+    world.set_group(&alias, &names_of(&hosts), PaceChanges::default()).await;
+    pass(1_000).await;
+    let of_host = Some(hosts[0].as_str().into());
+    assert_eq!(world.frontier.purge(names::DEFAULT_CRAWL.into(), of_host, world.now()).await, Ok(3));
+    world.frontier.delete_group(alias.as_str().into()).await.unwrap();
+    assert_eq!(world.put(puts()).await, vec![PutOutcome::Added; 3]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_that_joins_while_it_is_visited_binds_the_group() {
     let (world, alias, hosts) = village(0, [1, 2]).await;
     world.set_host(&hosts[1], paused(true)).await;
