@@ -145,6 +145,11 @@ impl Ask {
         }
     }
 
+    /// Whether somebody waits who fetches pages.
+    pub const fn is_visit(&self) -> bool {
+        matches!(self, Self::HandOut(_) | Self::Reserve(_) | Self::Release(_))
+    }
+
     /// Whether the answer changes nothing: if it is lost, the question may simply be asked again.
     pub const fn only_looks(&self) -> bool {
         matches!(

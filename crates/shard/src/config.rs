@@ -1,6 +1,7 @@
 //! What an owner needs to know; plain data with its defaults in one place.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wayleave_engine::{Entropy, entropy};
 
@@ -19,6 +20,9 @@ pub struct Config {
     pub filter_bytes_max: usize,
     /// Bytes of memory, over all shards, for marks of URLs that are certainly known, which spare a read as well.
     pub seen_bytes_max: usize,
+    /// For how long at a time large puts stand while somebody waits for a visit; zero for never. It pays where puts keep
+    /// the cores busy, not where they wait for a database.
+    pub stand_max: Duration,
     /// Random bits.
     pub entropy: Entropy,
 }
@@ -34,6 +38,7 @@ impl Config {
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
             seen_bytes_max: 16 * 1024 * 1024,
+            stand_max: Duration::from_millis(20),
             entropy: Arc::new(entropy::system),
         }
     }

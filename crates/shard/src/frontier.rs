@@ -64,7 +64,7 @@ impl Frontier {
 
     fn new(engine: Arc<dyn Engine>, config: Config, lanes: Lanes, links: Option<Arc<dyn Links>>) -> Self {
         let pulse = Arc::new(Pulse::new(config.shards));
-        let router = Router::new(config.shards, links, pulse.missed.clone());
+        let router = Router::new(&config, links, pulse.missed.clone());
         let (moves, owners) = (Arc::default(), Arc::default());
         Self { router, pulse, engine, config, lanes, moves, owners, only_here: false }
     }
@@ -123,6 +123,7 @@ impl Frontier {
             }
         }
         parts.retain(|(_, items)| !items.is_empty());
+        self.router.way.clear(parts.iter().map(|(_, items)| items.len()).sum()).await;
         self.router.put_parts(parts, sink).await;
     }
 

@@ -1,12 +1,15 @@
 //! The inbox of an owner: puts stand in one line, everything else in another, so that a hand-out does not wait behind all
 //! the URLs that are coming in. In each turn the short line goes first, up to a bound: nobody starves.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc::{self, Receiver, Sender, error::SendError};
+use tokio::time::Instant;
 use wayleave_core::limits::SHARD_QUEUE_MAX;
 
 use crate::message::Message;
+use crate::right_of_way::RightOfWay;
 
 /// Messages of the short line that go first in one turn.
 const FIRST_MAX: usize = 64;
@@ -28,14 +31,20 @@ pub(crate) struct Mail {
     others: Receiver<Message>,
     puts: Receiver<Message>,
     first_left: usize,
+    way: Arc<RightOfWay>,
+    /// The first of the puts, which has to stand.
+    standing: Option<Message>,
+    /// Whether all that waits is to be done now.
+    stopping: bool,
 }
 
 /// An inbox with both its ends.
-pub(crate) fn inbox() -> (Inbox, Mail) {
-    let (others, their_others) = mpsc::channel(SHARD_QUEUE_MAX);
-    let (puts, their_puts) = mpsc::channel(SHARD_QUEUE_MAX);
+pub(crate) fn inbox(way: Arc<RightOfWay>) -> (Inbox, Mail) {
+    let (to_others, others) = mpsc::channel(SHARD_QUEUE_MAX);
+    let (to_puts, puts) = mpsc::channel(SHARD_QUEUE_MAX);
     let term = TERMS.fetch_add(1, Ordering::Relaxed);
-    (Inbox { term, others, puts }, Mail { term, others: their_others, puts: their_puts, first_left: FIRST_MAX })
+    let mail = Mail { term, others, puts, first_left: FIRST_MAX, way, standing: None, stopping: false };
+    (Inbox { term, others: to_others, puts: to_puts }, mail)
 }
 
 impl Inbox {
@@ -52,19 +61,46 @@ impl Mail {
     /// Waits for the first message of a turn; none when all senders are gone.
     pub async fn recv(&mut self) -> Option<Message> {
         self.first_left = FIRST_MAX;
-        tokio::select! {
-            biased;
-            Some(message) = self.others.recv() => Some(message),
-            Some(message) = self.puts.recv() => Some(message),
-            else => None,
+        loop {
+            if let Some(message) = self.try_other().or_else(|| self.try_put()) {
+                return Some(message);
+            }
+            let until = self.standing.as_ref().and_then(|message| self.way.stands(message));
+            tokio::select! {
+                biased;
+                Some(message) = self.others.recv() => return Some(self.note(message)),
+                Some(message) = self.puts.recv(), if self.standing.is_none() => self.standing = Some(message),
+                () = self.way.over(until.unwrap_or_else(Instant::now)), if self.standing.is_some() => {}
+                else => return None,
+            }
         }
+    }
+
+    fn try_other(&mut self) -> Option<Message> {
+        let message = self.others.try_recv().ok()?;
+        Some(self.note(message))
+    }
+
+    /// The next put, unless it has to stand.
+    fn try_put(&mut self) -> Option<Message> {
+        let message = self.standing.take().or_else(|| self.puts.try_recv().ok())?;
+        if !self.stopping && self.way.stands(&message).is_some() {
+            self.standing = Some(message);
+            return None;
+        }
+        Some(message)
+    }
+
+    fn note(&mut self, message: Message) -> Message {
+        self.stopping |= matches!(message, Message::Stop { .. });
+        message
     }
 
     /// Takes no more, and gives what is left.
     pub async fn close(&mut self) -> Vec<Message> {
         self.others.close();
         self.puts.close();
-        let mut left = Vec::new();
+        let mut left = Vec::from_iter(self.standing.take());
         while let Some(message) = self.others.recv().await {
             left.push(message);
         }
@@ -77,18 +113,27 @@ impl Mail {
     /// The next message of this turn, if one waits.
     pub fn try_recv(&mut self) -> Option<Message> {
         if self.first_left > 0
-            && let Ok(message) = self.others.try_recv()
+            && let Some(message) = self.try_other()
         {
             self.first_left -= 1;
             return Some(message);
         }
-        self.puts.try_recv().or_else(|_| self.others.try_recv()).ok()
+        self.try_put().or_else(|| self.try_other())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use wayleave_core::frontier::request::{Put, PutKind};
+
     use super::*;
+
+    fn way() -> Arc<RightOfWay> {
+        Arc::new(RightOfWay::new(Duration::from_millis(10)))
+    }
 
     fn put() -> Message {
         Message::Put { items: Vec::new(), sink: mpsc::unbounded_channel().0 }
@@ -100,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn others_go_before_puts_but_not_for_ever() {
-        let (inbox, mut mail) = inbox();
+        let (inbox, mut mail) = inbox(way());
         for _ in 0..100 {
             inbox.send(put()).await.unwrap();
             inbox.send(other()).await.unwrap();
@@ -111,5 +156,50 @@ mod tests {
         assert_eq!(turn.len(), 199);
         assert_eq!(turn.iter().position(|put| *put), Some(FIRST_MAX), "then the puts have their turn");
         assert!(!turn[198], "what is left of the others comes after them");
+    }
+
+    fn large_put() -> Message {
+        let kind = PutKind::Known { due: None };
+        let put =
+            Put { url: "http://a/".into(), host: "a".into(), crawl: "c".into(), kind, metadata: Default::default() };
+        Message::Put { items: vec![(0, put); 100], sink: mpsc::unbounded_channel().0 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_puts_let_others_go_first_and_lose_nothing() {
+        let way = way();
+        let (inbox, mut mail) = inbox(way.clone());
+        inbox.send(large_put()).await.unwrap();
+        let visit = way.await_visit();
+        assert!(mail.recv().now_or_never().is_none() && mail.try_recv().is_none());
+        inbox.send(other()).await.unwrap();
+        assert!(matches!(mail.recv().await, Some(Message::Ask { .. })));
+        drop(visit);
+        assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100));
+        let _visit = {
+            tokio::time::advance(Duration::from_millis(50)).await;
+            way.await_visit()
+        };
+        inbox.send(large_put()).await.unwrap();
+        assert!(mail.recv().now_or_never().is_none());
+        let (done, _) = tokio::sync::oneshot::channel();
+        inbox.send(Message::Stop { done }).await.unwrap();
+        assert!(matches!(mail.recv().await, Some(Message::Stop { .. })));
+        assert_eq!(mail.try_recv().map(|message| message.weight()), Some(100), "who stops does all that waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_put_that_stands_goes_on_in_time_or_is_left_to_the_next_owner() {
+        let way = way();
+        let (inbox, mut mail) = inbox(way.clone());
+        let _visit = way.await_visit();
+        inbox.send(large_put()).await.unwrap();
+        assert!(mail.recv().now_or_never().is_none());
+        assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100), "not for ever");
+        tokio::time::advance(Duration::from_millis(50)).await;
+        let _later = way.await_visit();
+        inbox.send(large_put()).await.unwrap();
+        assert!(mail.recv().now_or_never().is_none());
+        assert_eq!(mail.close().await.len(), 1);
     }
 }

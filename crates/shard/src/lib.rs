@@ -31,6 +31,7 @@ mod ownership;
 mod pulse;
 mod put;
 mod recent;
+mod right_of_way;
 mod router;
 mod seen;
 mod settings;

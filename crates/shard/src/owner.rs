@@ -19,7 +19,6 @@ use wayleave_core::limits;
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Engine, Error, Expect, Fence, rows};
 
-use crate::ask::Ask;
 use crate::config::Config;
 use crate::cycle::{self, Cycle, Failure};
 use crate::filter::Filter;
@@ -282,7 +281,7 @@ impl Owner {
                     left = usize::from(u16::MAX);
                 }
                 Message::Ask { ask, reply } => {
-                    if matches!(ask, Ask::HandOut(_) | Ask::Reserve(_) | Ask::Release(_)) {
+                    if ask.is_visit() {
                         self.awaited = AWAITED_TURNS;
                     }
                     self.put_all(std::mem::take(&mut puts)).await?;

@@ -18,7 +18,7 @@ impl Frontier {
     /// Makes this process the owner of a shard, as long as `expects` holds in the store. If it does not, or stops to,
     /// the shard is given up and nobody is fenced out.
     pub fn open_shard(&self, shard: ShardId, expects: Vec<Expect>) {
-        let (inbox, messages) = crate::inbox::inbox();
+        let (inbox, messages) = crate::inbox::inbox(self.router.way.clone());
         self.router.set_place(shard, Place::Here(inbox));
         let post = Post {
             shard,

@@ -16,9 +16,11 @@ use wayleave_core::names::{Alias, HostName};
 
 use crate::ask::{Ask, Told};
 use crate::bell::{Bell, Listener};
+use crate::config::Config;
 use crate::inbox::Inbox;
 use crate::links::{Call, Links};
 use crate::message::Message;
+use crate::right_of_way::RightOfWay;
 
 /// An answer or the reason why not.
 pub type Answer<T> = Result<T, Refusal>;
@@ -47,6 +49,8 @@ pub(crate) struct Router {
     changed: Bell,
     /// The way to other nodes; none where one process owns everything.
     pub links: Option<Arc<dyn Links>>,
+    /// Who goes first here, visits or puts.
+    pub way: Arc<RightOfWay>,
     /// Told when an owner was looked for where it is not.
     missed: Arc<Notify>,
     /// Room for batches that are on their way to other nodes.
@@ -71,13 +75,14 @@ pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
 }
 
 impl Router {
-    pub fn new(shards: u16, links: Option<Arc<dyn Links>>, missed: Arc<Notify>) -> Arc<Self> {
-        let places = (0..shards).map(|_| Place::Nobody).collect();
+    pub fn new(config: &Config, links: Option<Arc<dyn Links>>, missed: Arc<Notify>) -> Arc<Self> {
+        let places = (0..config.shards).map(|_| Place::Nobody).collect();
         let stale = AtomicBool::new(links.is_some());
         Arc::new(Self {
             places: RwLock::new(places),
             changed: Bell::default(),
             links,
+            way: Arc::new(RightOfWay::new(config.stand_max)),
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
             moved: RwLock::default(),
@@ -231,6 +236,7 @@ impl Router {
     /// Asks a shard of this process; none if it has no owner here.
     pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
         let Place::Here(inbox) = self.place(shard) else { return None };
+        let _awaited = ask.is_visit().then(|| self.way.await_visit());
         let (reply, answer) = oneshot::channel();
         inbox.send(Message::Ask { ask, reply }).await.ok()?;
         Some(answer.await.unwrap_or_else(|_| Err(stopping())))

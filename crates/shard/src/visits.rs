@@ -109,6 +109,12 @@ impl Frontier {
         }
     }
 
+    /// Whether visits are asked for these days: then puts had better come in small pieces.
+    #[must_use]
+    pub fn awaits_visits(&self) -> bool {
+        self.router.way.is_used()
+    }
+
     /// Hands out URLs in the paced form, longest ready queues first.
     ///
     /// # Errors

@@ -32,7 +32,9 @@ pub async fn serve(
     let secret = agree(&*engine, entropy::system()).await?;
     let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
-    let frontier = Frontier::join(engine.clone(), wayleave_shard::Config::new(shards), owners.clone(), dial.clone());
+    // Here commits wait for the database, and visits wait for them rather than for puts.
+    let config = wayleave_shard::Config { stand_max: Duration::ZERO, ..wayleave_shard::Config::new(shards) };
+    let frontier = Frontier::join(engine.clone(), config, owners.clone(), dial.clone());
     let peers = Peers::new(id, secret);
     let tell = peers.clone();
     let roles = roles(engine.clone(), owners, Some(Arc::new(move |role| tell.tell_role(role))));

@@ -20,6 +20,10 @@ use super::metrics::{GrpcMetrics, PutTally};
 /// Puts that go to the frontier in one piece, at most (one message may carry more).
 const SUBMIT_MAX: usize = 512;
 
+/// The same while visits are waited for. About three pieces of a stream are under way at once; what is under way before a
+/// visit that comes is what it waits for.
+const SUBMIT_PRESSED: usize = 96;
+
 /// What a stream sends and how it is acknowledged.
 pub trait Acks {
     /// A message of the client.
@@ -39,22 +43,30 @@ pub trait Acks {
     fn is_waiting(&self) -> bool;
 }
 
-/// Gives puts to the frontier; done when all of them are queued there.
-pub type Submit = Box<dyn Fn(Vec<(u64, Put)>, UnboundedSender<Outcomes>) -> BoxFuture<'static, ()> + Send>;
+/// Where puts go.
+pub trait Intake: Send {
+    /// Gives puts to the frontier; done when all of them are queued there.
+    fn submit(&self, puts: Vec<(u64, Put)>, sink: UnboundedSender<Outcomes>) -> BoxFuture<'static, ()>;
+    /// Whether visits are waited for, so that puts had better come in small pieces.
+    fn is_pressed(&self) -> bool;
+}
 
-/// The way to the frontier.
-pub fn submit_to(frontier: Frontier) -> Submit {
-    Box::new(move |puts, sink| {
-        let frontier = frontier.clone();
+impl Intake for Frontier {
+    fn submit(&self, puts: Vec<(u64, Put)>, sink: UnboundedSender<Outcomes>) -> BoxFuture<'static, ()> {
+        let frontier = self.clone();
         Box::pin(async move { frontier.put_into(puts, &sink).await })
-    })
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.awaits_visits()
+    }
 }
 
 /// A put stream: the response that acknowledges what the client sends.
 pub struct Pump<I, A> {
     incoming: I,
     acks: A,
-    submit: Submit,
+    intake: Box<dyn Intake>,
     metrics: Arc<GrpcMetrics>,
     sink: UnboundedSender<Outcomes>,
     outcomes: UnboundedReceiver<Outcomes>,
@@ -72,10 +84,10 @@ where
     A: Acks + Unpin,
 {
     /// A pump that reads `incoming`.
-    pub fn new(incoming: I, acks: A, submit: Submit, metrics: Arc<GrpcMetrics>) -> Self {
+    pub fn new(incoming: I, acks: A, intake: Box<dyn Intake>, metrics: Arc<GrpcMetrics>) -> Self {
         let (sink, outcomes) = unbounded_channel();
         let gathered = Vec::new();
-        Self { incoming, acks, submit, metrics, sink, outcomes, submitting: None, gathered, unsettled: 0, end: None }
+        Self { incoming, acks, intake, metrics, sink, outcomes, submitting: None, gathered, unsettled: 0, end: None }
     }
 
     /// Takes what the frontier has settled. True if there was anything.
@@ -103,8 +115,9 @@ where
 
     /// Reads as many messages as are there and fit. True if anything was read.
     fn read(&mut self, cx: &mut Context<'_>, tally: &mut PutTally) -> bool {
+        let most = if self.intake.is_pressed() { SUBMIT_PRESSED } else { SUBMIT_MAX };
         let mut read = 0;
-        while self.end.is_none() && read < SUBMIT_MAX && self.gathered.len() < SUBMIT_MAX && self.acks.has_room() {
+        while self.end.is_none() && read < most && self.gathered.len() < most && self.acks.has_room() {
             match Pin::new(&mut self.incoming).poll_next(cx) {
                 Poll::Ready(Some(Ok(message))) => self.acks.take(message, &mut self.gathered, tally),
                 Poll::Ready(Some(Err(status))) => self.end = Some(Err(refused_message(status))),
@@ -125,7 +138,7 @@ where
         }
         let puts = std::mem::take(&mut self.gathered);
         self.unsettled += puts.len();
-        self.submitting = Some((self.submit)(puts, self.sink.clone()));
+        self.submitting = Some(self.intake.submit(puts, self.sink.clone()));
         true
     }
 }

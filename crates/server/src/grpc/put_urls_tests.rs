@@ -1,7 +1,9 @@
 //! PutURLs without a frontier: what is submitted, what comes back, and when the stream ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::sync::mpsc::UnboundedSender;
 use tonic::Status;
@@ -9,24 +11,27 @@ use wayleave_api::urlfrontier::{DiscoveredUrlItem, KnownUrlItem, UrlInfo, url_it
 use wayleave_shard::Outcomes;
 
 use super::super::metrics::GrpcMetrics;
-use super::super::pump::{Pump, Submit};
+use super::super::pump::{Intake, Pump};
 use super::*;
 
 type Batch = (Vec<(u64, Put)>, UnboundedSender<Outcomes>);
 
 /// A frontier that keeps what it is given until the test settles it.
 #[derive(Clone, Default)]
-struct Held(Arc<Mutex<Vec<Batch>>>);
+struct Held(Arc<Mutex<Vec<Batch>>>, Arc<AtomicBool>);
 
-impl Held {
-    fn submit(&self) -> Submit {
-        let held = self.clone();
-        Box::new(move |puts, sink| {
-            held.0.lock().unwrap().push((puts, sink));
-            Box::pin(async {})
-        })
+impl Intake for Held {
+    fn submit(&self, puts: Vec<(u64, Put)>, sink: UnboundedSender<Outcomes>) -> BoxFuture<'static, ()> {
+        self.0.lock().unwrap().push((puts, sink));
+        Box::pin(async {})
     }
 
+    fn is_pressed(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+}
+
+impl Held {
     fn count(&self) -> usize {
         self.0.lock().unwrap().iter().map(|(puts, _)| puts.len()).sum()
     }
@@ -51,7 +56,7 @@ fn pump<I>(items: I, held: &Held) -> Pump<I, ItemAcks>
 where
     I: Stream<Item = Result<UrlItem, Status>> + Unpin,
 {
-    Pump::new(items, ItemAcks::default(), held.submit(), Arc::default())
+    Pump::new(items, ItemAcks::default(), Box::new(held.clone()), Arc::default())
 }
 
 async fn acks<I>(pump: Pump<I, ItemAcks>) -> Vec<(String, i32)>
@@ -86,6 +91,22 @@ async fn a_failed_item_is_acknowledged_and_the_stream_goes_on() {
     }
     drop(send);
     assert!(pump.next().await.is_none());
+}
+
+#[tokio::test]
+async fn less_is_taken_while_visits_are_waited_for() {
+    let held = Held::default();
+    held.1.store(true, Ordering::Relaxed);
+    let items = stream::iter((0..3_000).map(|no| item(&format!("http://a/{no}"), "")));
+    let mut pump = pump(items, &held);
+    assert!(pump.next().now_or_never().is_none());
+    let under_way = held.count();
+    assert!(under_way < limits::PUT_IN_FLIGHT_MAX / 2, "{under_way}");
+    held.1.store(false, Ordering::Relaxed);
+    held.settle(&PutOutcome::Added);
+    assert!(pump.next().await.unwrap().is_ok());
+    while let Some(Some(_)) = pump.next().now_or_never() {}
+    assert!(held.count() > under_way, "and then more again");
 }
 
 #[tokio::test]
@@ -131,7 +152,7 @@ async fn the_counters_tell_discovered_known_and_completed_apart() {
     };
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let items = stream::iter([item("http://a/", ""), known(0), known(9)]);
-    let mut pump = Pump::new(items, ItemAcks::default(), held.submit(), Arc::clone(&metrics));
+    let mut pump = Pump::new(items, ItemAcks::default(), Box::new(held.clone()), Arc::clone(&metrics));
     assert!(pump.next().now_or_never().is_none());
     held.settle(&PutOutcome::Known);
     assert_eq!(pump.count().await, 3);

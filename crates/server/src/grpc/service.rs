@@ -13,7 +13,7 @@ use wayleave_shard::Frontier;
 
 use super::get_urls::HandedOut;
 use super::metrics::GrpcMetrics;
-use super::pump::{Pump, submit_to};
+use super::pump::Pump;
 use super::put_discovered::BatchAcks;
 use super::put_urls::ItemAcks;
 use super::{delete, get_stats, get_urls, health, list_queues, list_urls, pace, switches, url_status};
@@ -102,8 +102,8 @@ impl UrlFrontier for Service {
 
     async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> Answer<Self::PutURLsStream> {
         self.metrics.on_put_urls();
-        let (submit, metrics) = (submit_to(self.frontier.clone()), Arc::clone(&self.metrics));
-        Ok(Response::new(Pump::new(request.into_inner(), ItemAcks::default(), submit, metrics)))
+        let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
+        Ok(Response::new(Pump::new(request.into_inner(), ItemAcks::default(), intake, metrics)))
     }
 
     async fn put_discovered(
@@ -111,8 +111,8 @@ impl UrlFrontier for Service {
         request: Request<Streaming<wire::DiscoveredBatch>>,
     ) -> Answer<Self::PutDiscoveredStream> {
         self.metrics.on_put_discovered();
-        let (submit, metrics) = (submit_to(self.frontier.clone()), Arc::clone(&self.metrics));
-        Ok(Response::new(Pump::new(request.into_inner(), BatchAcks::default(), submit, metrics)))
+        let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
+        Ok(Response::new(Pump::new(request.into_inner(), BatchAcks::default(), intake, metrics)))
     }
 
     async fn get_stats(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Stats> {
