@@ -14,6 +14,8 @@ pub struct Config {
     pub log_bytes_max: usize,
     /// Bytes of memory, over all shards, for the first rows of queues, so that a visit seldom reads the store.
     pub head_bytes_max: usize,
+    /// The same for each host, where that is more: with many hosts most visits are to queues that were not visited lately.
+    pub head_bytes_per_host: usize,
     /// Rows of URLs on hold that each shard keeps in memory for their completion.
     pub recent_rows_max: usize,
     /// Bytes of memory, over all shards, for the filters that spare a read for URLs never seen.
@@ -35,6 +37,7 @@ impl Config {
             shards,
             log_bytes_max: 2 * 1024 * 1024,
             head_bytes_max: 32 * 1024 * 1024,
+            head_bytes_per_host: 128,
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
             seen_bytes_max: 16 * 1024 * 1024,
@@ -42,6 +45,12 @@ impl Config {
             entropy: Arc::new(entropy::system),
         }
     }
+
+    /// The memory for the heads of one shard with so many hosts.
+    pub(crate) fn head_bytes(&self, hosts: usize) -> usize {
+        self.share(self.head_bytes_max).max(self.head_bytes_per_host * hosts)
+    }
+
     /// The part of a memory budget that is one shard's.
     pub(crate) fn share(&self, bytes: usize) -> usize {
         bytes / usize::from(self.shards.max(1))

@@ -18,7 +18,9 @@ const ROWS_GROWN_MAX: u32 = 4;
 const BYTES_MAX: usize = 8 * 1024;
 /// What a head costs beside its rows.
 const OVERHEAD: usize = 96;
-/// Heads grow in steps of so many bytes: enough for the rows of one that grew by puts.
+/// The first row takes room in steps of so many bytes: most queues of a crawl of many hosts are short.
+const FIRST_STEP: usize = 64;
+/// Then heads grow in steps of so many bytes: enough for the rows of one that grew by puts.
 const STEP: usize = 192;
 
 /// The first rows of one lane: of each the lengths of its two parts, its key within the lane, its value.
@@ -86,7 +88,8 @@ impl Head {
             return self.end_at(at);
         };
         if self.bytes.capacity() - self.bytes.len() < size {
-            self.bytes.reserve_exact(size.next_multiple_of(STEP));
+            let step = if self.bytes.is_empty() { FIRST_STEP } else { STEP };
+            self.bytes.reserve_exact(size.next_multiple_of(step));
         }
         if past {
             self.bytes.extend_from_slice(&key.to_le_bytes());
@@ -148,6 +151,11 @@ impl Heads {
         Self { heads: HashMap::new(), bytes: 0, bytes_max, thinned: 0 }
     }
 
+    /// How many bytes there may be from now on.
+    pub fn set_room(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
     /// The rows of a scan, if they are all here.
     pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<Found>> {
         let head = self.heads.get_mut(&(scan.queue, scan.lane))?;
@@ -204,7 +212,7 @@ impl Heads {
     /// Begins the heads of lanes that were empty: their rows follow.
     pub fn begin(&mut self, lanes: &[(QueueId, u8)]) {
         for lane in lanes {
-            if self.bytes + OVERHEAD + STEP > self.bytes_max {
+            if self.bytes + OVERHEAD + FIRST_STEP > self.bytes_max {
                 self.thin();
             }
             self.heads.entry(*lane).or_insert_with(|| {

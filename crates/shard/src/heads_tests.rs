@@ -109,7 +109,10 @@ fn a_full_memory_lets_some_go_for_those_who_come() {
     }
     let bytes: usize = heads.heads.values().map(Head::size).sum();
     assert_eq!(heads.bytes, bytes);
-    assert!((5..=10).contains(&heads.heads.len()), "{} heads", heads.heads.len());
+    assert!(bytes <= 10 * (OVERHEAD + STEP) && heads.heads.len() >= 5, "{} heads", heads.heads.len());
+    heads.set_room(2 * (OVERHEAD + STEP));
+    heads.fill(&LaneScan { queue: lane(40).0, ..scan(3) }, &stored(&[1, 2, 3]), 3);
+    assert!(heads.bytes <= 2 * (OVERHEAD + STEP) && heads.heads.contains_key(&lane(40)), "less room, fewer heads");
 }
 
 #[test]

@@ -300,6 +300,12 @@ impl State {
         (names, passed)
     }
 
+    /// How many hosts there are.
+    #[must_use]
+    pub fn host_count(&self) -> usize {
+        self.hosts.len()
+    }
+
     /// Totals.
     #[must_use]
     pub fn stats(&self) -> Stats {
