@@ -121,7 +121,10 @@ impl Engine for Fjall {
     }
 
     fn commit(&self, batch: Batch) -> Commit {
-        let Batch { fences, expects, writes } = batch;
+        let Batch { fences, expects, mut writes } = batch;
+        // Neighbours in the tree one after the other: the second finds in the cache what the first has brought there. Writes
+        // of one key stay in their order.
+        writes.sort_by(|a, b| a.key.cmp(&b.key));
         let committed = self.store.commit(&fences, &expects, &writes, self.clock.now());
         committed.unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
     }
