@@ -22,7 +22,7 @@ pub struct Config {
     pub filter_bytes_max: usize,
     /// Bytes of memory, over all shards, for marks of URLs that are certainly known, which spare a read as well.
     pub seen_bytes_max: usize,
-    /// For how long at a time large puts stand while somebody waits for a visit; zero for never. It pays where puts keep
+    /// For how long at a time new URLs stand while somebody waits for a visit; zero for never. It pays where puts keep
     /// the cores busy, not where they wait for a database.
     pub stand_max: Duration,
     /// Random bits.

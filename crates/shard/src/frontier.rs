@@ -115,6 +115,7 @@ impl Frontier {
     /// exactly once. Returns when all items are queued, so a full shard slows its callers down.
     pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
         self.settle_hints(Duration::ZERO).await;
+        self.router.way.clear(&puts).await;
         let mut parts: Vec<(ShardId, Vec<(u64, Put)>)> = self.all().into_iter().map(|s| (s, Vec::new())).collect();
         for (tag, put) in puts {
             let shard = self.router.shard_of(&put.host);
@@ -123,7 +124,6 @@ impl Frontier {
             }
         }
         parts.retain(|(_, items)| !items.is_empty());
-        self.router.way.clear(parts.iter().map(|(_, items)| items.len()).sum()).await;
         self.router.put_parts(parts, sink).await;
     }
 

@@ -127,7 +127,7 @@ mod tests {
     use std::time::Duration;
 
     use futures::FutureExt;
-    use wayleave_core::frontier::request::{Put, PutKind};
+    use wayleave_core::frontier::request::{PRIORITY_DEFAULT, Put, PutKind};
 
     use super::*;
 
@@ -158,18 +158,18 @@ mod tests {
         assert!(!turn[198], "what is left of the others comes after them");
     }
 
-    fn large_put() -> Message {
-        let kind = PutKind::Known { due: None };
+    fn new_put() -> Message {
+        let kind = PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 };
         let put =
             Put { url: "http://a/".into(), host: "a".into(), crawl: "c".into(), kind, metadata: Default::default() };
         Message::Put { items: vec![(0, put); 100], sink: mpsc::unbounded_channel().0 }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_puts_let_others_go_first_and_lose_nothing() {
+    async fn new_urls_let_others_go_first_and_lose_nothing() {
         let way = way();
         let (inbox, mut mail) = inbox(way.clone());
-        inbox.send(large_put()).await.unwrap();
+        inbox.send(new_put()).await.unwrap();
         let visit = way.await_visit();
         assert!(mail.recv().now_or_never().is_none() && mail.try_recv().is_none());
         inbox.send(other()).await.unwrap();
@@ -180,7 +180,7 @@ mod tests {
             tokio::time::advance(Duration::from_millis(50)).await;
             way.await_visit()
         };
-        inbox.send(large_put()).await.unwrap();
+        inbox.send(new_put()).await.unwrap();
         assert!(mail.recv().now_or_never().is_none());
         let (done, _) = tokio::sync::oneshot::channel();
         inbox.send(Message::Stop { done }).await.unwrap();
@@ -193,12 +193,12 @@ mod tests {
         let way = way();
         let (inbox, mut mail) = inbox(way.clone());
         let _visit = way.await_visit();
-        inbox.send(large_put()).await.unwrap();
+        inbox.send(new_put()).await.unwrap();
         assert!(mail.recv().now_or_never().is_none());
         assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100), "not for ever");
         tokio::time::advance(Duration::from_millis(50)).await;
         let _later = way.await_visit();
-        inbox.send(large_put()).await.unwrap();
+        inbox.send(new_put()).await.unwrap();
         assert!(mail.recv().now_or_never().is_none());
         assert_eq!(mail.close().await.len(), 1);
     }

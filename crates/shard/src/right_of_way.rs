@@ -1,5 +1,5 @@
-//! Right of way: while somebody waits for a visit, large puts stand. Whoever fetches pages waits for every visit; a stream
-//! of URLs only takes a little longer. Where the cores are busy with URLs coming in, a visit that has to wait its turn at
+//! Right of way: while somebody waits for a visit, new URLs stand. Whoever fetches pages waits for every visit, and reports
+//! of pages go on as well; a stream of new URLs only takes a little longer. Where the cores are busy with URLs coming in, a visit that has to wait its turn at
 //! every step takes many times as long as its work.
 //!
 //! Puts never stand for longer than a bound, and afterwards they go on for as long as they stood: with any number of
@@ -11,11 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use wayleave_core::frontier::request::{Put, PutKind};
 
 use crate::message::Message;
-
-/// Puts with fewer items do not stand: they are completions rather than URLs coming in, and somebody may wait for them too.
-const LARGE: usize = 8;
 
 /// A visit is likely to be followed by another one for so long.
 const LATELY: Duration = Duration::from_millis(200);
@@ -83,16 +81,24 @@ impl RightOfWay {
         1 + now.duration_since(self.began).as_millis() as u64
     }
 
-    /// Whether a message has to stand now, and until when at most.
+    /// Until when a message has to stand, at most; none if it may go on.
     pub fn stands(&self, message: &Message) -> Option<Instant> {
-        matches!(message, Message::Put { items, .. } if items.len() >= LARGE).then(|| self.until()).flatten()
+        match message {
+            Message::Put { items, .. } => self.holds_up(items),
+            _ => None,
+        }
     }
 
-    /// Waits until so many puts may go on.
-    pub async fn clear(&self, puts: usize) {
-        while let Some(until) = (puts >= LARGE).then(|| self.until()).flatten() {
+    /// Waits until puts may go on.
+    pub async fn clear(&self, puts: &[(u64, Put)]) {
+        while let Some(until) = self.holds_up(puts) {
             self.over(until).await;
         }
+    }
+
+    fn holds_up(&self, puts: &[(u64, Put)]) -> Option<Instant> {
+        let until = self.until()?;
+        puts.iter().any(|(_, put)| matches!(put.kind, PutKind::Discovered { .. })).then_some(until)
     }
 
     /// Waits until puts may go on, which is no later than `until`.
@@ -144,31 +150,39 @@ impl Drop for Awaited<'_> {
 mod tests {
     use futures::FutureExt;
     use tokio::sync::mpsc;
-    use wayleave_core::frontier::request::{Put, PutKind};
+    use wayleave_core::frontier::request::PRIORITY_DEFAULT;
 
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn puts(count: usize) -> Message {
-        let kind = PutKind::Known { due: None };
+    fn put(kind: PutKind) -> Vec<(u64, Put)> {
         let put =
             Put { url: "http://a/".into(), host: "a".into(), crawl: "c".into(), kind, metadata: Default::default() };
-        Message::Put { items: vec![(0, put); count], sink: mpsc::unbounded_channel().0 }
+        vec![(0, put)]
+    }
+
+    fn new() -> Vec<(u64, Put)> {
+        put(PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 })
+    }
+
+    fn message(items: Vec<(u64, Put)>) -> Message {
+        Message::Put { items, sink: mpsc::unbounded_channel().0 }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_puts_stand_while_a_visit_is_waited_for() {
+    async fn new_urls_stand_while_a_visit_is_waited_for() {
+        let new_puts = new();
         let way = RightOfWay::new(20 * MS);
-        assert!(way.stands(&puts(LARGE)).is_none() && !way.is_used());
+        assert!(way.stands(&message(new())).is_none() && !way.is_used());
         let visit = way.await_visit();
-        assert!(way.stands(&puts(LARGE)).is_some() && way.is_used());
-        assert!(way.stands(&puts(LARGE - 1)).is_none(), "small ones never do");
-        let mut clear = std::pin::pin!(way.clear(LARGE));
+        assert!(way.stands(&message(new())).is_some() && way.is_used());
+        assert!(way.stands(&message(put(PutKind::Known { due: None }))).is_none(), "reports of pages never do");
+        let mut clear = std::pin::pin!(way.clear(&new_puts));
         assert!(clear.as_mut().now_or_never().is_none());
         tokio::time::advance(3 * MS).await;
         drop(visit);
-        assert!(way.stands(&puts(LARGE)).is_none());
+        assert!(way.stands(&message(new())).is_none());
         clear.await;
         tokio::time::advance(LATELY).await;
         assert!(!way.is_used());
@@ -176,27 +190,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn puts_go_on_for_as_long_as_they_stood() {
+        let new_puts = new();
         let way = RightOfWay::new(20 * MS);
         let (long, short) = (way.await_visit(), way.await_visit());
         drop(short);
-        assert!(way.stands(&puts(LARGE)).is_some(), "another visit is still waited for");
-        way.clear(LARGE).await;
+        assert!(way.stands(&message(new())).is_some(), "another visit is still waited for");
+        way.clear(&new_puts).await;
         let stood = Instant::now() - way.began;
         assert!(stood >= 20 * MS && stood < 25 * MS, "{stood:?}");
         drop(long);
         let at_once = way.await_visit();
-        assert!(way.stands(&puts(LARGE)).is_none(), "now it is their time");
+        assert!(way.stands(&message(new())).is_none(), "now it is their time");
         drop(at_once);
         tokio::time::advance(25 * MS).await;
         let _later = way.await_visit();
-        assert!(way.stands(&puts(LARGE)).is_some());
+        assert!(way.stands(&message(new())).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn with_no_time_to_stand_nobody_does() {
+        let new_puts = new();
         let way = RightOfWay::new(Duration::ZERO);
         let _visit = way.await_visit();
-        assert!(way.stands(&puts(LARGE)).is_none() && !way.is_used());
-        way.clear(LARGE).await;
+        assert!(way.stands(&message(new())).is_none() && !way.is_used());
+        way.clear(&new_puts).await;
     }
 }
