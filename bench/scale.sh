@@ -23,6 +23,10 @@ stop() {
 
 trap 'stop -TERM; rm -rf "$folder"' EXIT INT TERM
 
+alive() {
+    kill -0 "$server" 2>/dev/null || { cat "$folder/log" >&2; exit 1; }
+}
+
 bench() {
     target/release/wayleave bench --no-null --address "$address" --pid "$server" --rounds 1 "$@" 2>/dev/null
 }
@@ -41,27 +45,31 @@ measure() { # hosts urls
     serve
     seed=1
     until curl -fs "http://$address/readyz" >/dev/null 2>&1; do
-        kill -0 "$server" 2>/dev/null || { cat "$folder/log" >&2; exit 1; }
+        alive
         sleep 0.1
     done
     while [ "$(queued)" -lt "$2" ]; do
         bench --scenario put-batches-4 --hosts "$1" --known 0 --seed "$seed" --seconds 4 >/dev/null
         seed=$((seed + 1))
+        alive
     done
     loaded="$(queued)"
     memory="$(awk '/VmRSS/ { print int($2 / 1024) }' "/proc/$server/status")"
     stop -KILL
     start="$(date +%s%N)"
     serve
-    until reserve; do sleep 0.01; done
+    until reserve; do
+        alive
+        sleep 0.01
+    done
     ready="$(((($(date +%s%N)) - start) / 1000000))"
     after="$(awk '/VmRSS/ { print int($2 / 1024) }' "/proc/$server/status")"
     # What was loaded last is still being merged; the rates below are those of a server at rest.
     sleep 20
-    # One URL a host goes out, at both sizes; in three seconds a tenth does not run out of them.
+    # One URL a host goes out, at both sizes; in two seconds a tenth does not run out of them.
     rates="$({
         bench --scenario put-batches-4 --hosts "$1" --seconds 8
-        bench --scenario get-10x1-4,get-100x10 --hosts "$1" --urls "$1" --seconds 3
+        bench --scenario get-10x1-4,get-100x10 --hosts "$1" --urls "$1" --seconds 2
     } | awk '$1 != "scenario" { printf "%s ", $2 }')"
     stop -TERM
     echo "$1 $loaded $memory $ready $after $rates" | tee -a "$folder/rows" |

@@ -127,9 +127,9 @@ mod tests {
     use std::time::Duration;
 
     use futures::FutureExt;
-    use wayleave_core::frontier::request::{PRIORITY_DEFAULT, Put, PutKind};
 
     use super::*;
+    use crate::message::new_url;
 
     fn way() -> Arc<RightOfWay> {
         Arc::new(RightOfWay::new(Duration::from_millis(10)))
@@ -159,10 +159,7 @@ mod tests {
     }
 
     fn new_put() -> Message {
-        let kind = PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 };
-        let put =
-            Put { url: "http://a/".into(), host: "a".into(), crawl: "c".into(), kind, metadata: Default::default() };
-        Message::Put { items: vec![(0, put); 100], sink: mpsc::unbounded_channel().0 }
+        Message::Put { items: vec![(0, new_url()); 100], sink: mpsc::unbounded_channel().0 }
     }
 
     #[tokio::test(start_paused = true)]

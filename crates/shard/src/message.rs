@@ -40,3 +40,16 @@ impl Message {
         }
     }
 }
+
+/// A put for tests.
+#[cfg(test)]
+pub(crate) fn put_of(kind: wayleave_core::frontier::request::PutKind) -> Put {
+    Put { url: "http://a/".into(), host: "a".into(), crawl: "c".into(), kind, metadata: Default::default() }
+}
+
+/// A new URL for tests.
+#[cfg(test)]
+pub(crate) fn new_url() -> Put {
+    use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PutKind};
+    put_of(PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 })
+}

@@ -1,8 +1,8 @@
 //! Right of way: while somebody waits for a visit, new URLs stand. Whoever fetches pages waits for every visit, and reports
-//! of pages go on as well; a stream of new URLs only takes a little longer. Where the cores are busy with URLs coming in, a visit that has to wait its turn at
-//! every step takes many times as long as its work.
+//! of pages go on as well; a stream of new URLs only takes a little longer. Where the cores are busy with URLs coming in, a
+//! visit that has to wait its turn at every step takes many times as long as its work.
 //!
-//! Puts never stand for longer than a bound, and afterwards they go on for as long as they stood: with any number of
+//! New URLs never stand for longer than a bound, and afterwards they go on for as long as they stood: with any number of
 //! visitors they keep half of the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,7 +74,9 @@ impl RightOfWay {
     /// Whether a visit has been asked for lately.
     pub fn is_used(&self) -> bool {
         let last = self.last_visit.load(Ordering::Relaxed);
-        !self.stand_max.is_zero() && last > 0 && self.millis(Instant::now()) - last < LATELY.as_millis() as u64
+        !self.stand_max.is_zero()
+            && last > 0
+            && self.millis(Instant::now()).saturating_sub(last) < LATELY.as_millis() as u64
     }
 
     fn millis(&self, now: Instant) -> u64 {
@@ -150,20 +152,14 @@ impl Drop for Awaited<'_> {
 mod tests {
     use futures::FutureExt;
     use tokio::sync::mpsc;
-    use wayleave_core::frontier::request::PRIORITY_DEFAULT;
 
     use super::*;
+    use crate::message::{new_url, put_of};
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn put(kind: PutKind) -> Vec<(u64, Put)> {
-        let put =
-            Put { url: "http://a/".into(), host: "a".into(), crawl: "c".into(), kind, metadata: Default::default() };
-        vec![(0, put)]
-    }
-
     fn new() -> Vec<(u64, Put)> {
-        put(PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 })
+        vec![(0, new_url())]
     }
 
     fn message(items: Vec<(u64, Put)>) -> Message {
@@ -177,7 +173,10 @@ mod tests {
         assert!(way.stands(&message(new())).is_none() && !way.is_used());
         let visit = way.await_visit();
         assert!(way.stands(&message(new())).is_some() && way.is_used());
-        assert!(way.stands(&message(put(PutKind::Known { due: None }))).is_none(), "reports of pages never do");
+        assert!(
+            way.stands(&message(vec![(0, put_of(PutKind::Known { due: None }))])).is_none(),
+            "reports of pages never do"
+        );
         let mut clear = std::pin::pin!(way.clear(&new_puts));
         assert!(clear.as_mut().now_or_never().is_none());
         tokio::time::advance(3 * MS).await;
