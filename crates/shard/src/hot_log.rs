@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashSet;
-use wayleave_core::frontier::row::HotRow;
 use wayleave_core::frontier::{Changes, State};
 use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits::SLICE_ROWS;
@@ -18,9 +16,9 @@ pub(crate) struct HotLog {
     bytes: usize,
     /// The first and the last commit in the log that is not yet written out.
     span: Option<(u64, u64)>,
-    /// The hosts in it. Their rows are written as they are when they are written: a later commit in the log says the same
-    /// or more.
-    hosts: HashSet<HostId>,
+    /// The hosts in it, once for each commit that speaks of them. Their rows are written as they are when they are written:
+    /// a later commit in the log says the same or more.
+    hosts: Vec<HostId>,
     /// The newest value of every other row in it.
     others: BTreeMap<Key, Option<Value>>,
     writing: Option<WritingOut>,
@@ -40,7 +38,7 @@ impl HotLog {
         shard: ShardId,
         bytes_max: usize,
         span: Option<(u64, u64)>,
-        (hosts, others): (HashSet<HostId>, BTreeMap<Key, Option<Value>>),
+        (hosts, others): (Vec<HostId>, BTreeMap<Key, Option<Value>>),
     ) -> Self {
         Self { shard, bytes_max, bytes: 0, span, hosts, others, writing: None }
     }
@@ -54,14 +52,11 @@ impl HotLog {
         for row in &changes.rows {
             let write = hot::encode(self.shard, row);
             pack.add(&write);
-            if let HotRow::HostGone(host) = row {
-                self.hosts.remove(host);
-            }
             self.others.insert(write.key, write.value);
         }
         for host in state.changed_hosts(changes) {
             pack.add_host(self.shard, host);
-            self.hosts.insert(host.id);
+            self.hosts.push(host.id);
         }
         let value = pack.into_value();
         self.bytes += value.len();
@@ -94,8 +89,9 @@ impl HotLog {
     pub fn begin(&mut self) {
         let Some((next, last)) = self.span.take() else { return };
         self.bytes = 0;
-        let mut hosts: Vec<HostId> = std::mem::take(&mut self.hosts).into_iter().collect();
+        let mut hosts = std::mem::take(&mut self.hosts);
         hosts.sort_unstable();
+        hosts.dedup();
         let others = std::mem::take(&mut self.others).into_iter();
         self.writing = Some(WritingOut { hosts: hosts.into_iter(), others, next, last });
     }

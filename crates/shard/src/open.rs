@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hashbrown::HashSet;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::load::Loader;
 use wayleave_core::frontier::row::HotRow;
@@ -47,11 +46,11 @@ pub(crate) async fn open(
             logged.insert(key.to_vec(), value.map(<[u8]>::to_vec));
         }
     }
-    let mut hosts = HashSet::new();
+    let mut hosts = Vec::new();
     for (key, value) in &logged {
         let row = hot::decode(key, value.as_deref()).map_err(damaged)?;
         if let HotRow::Host(host) = &row {
-            hosts.insert(host.id);
+            hosts.push(host.id);
         }
         loader.take(row);
     }

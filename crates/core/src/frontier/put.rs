@@ -231,8 +231,8 @@ impl State {
         if let Some(limit) = bounds.depth.filter(|limit| depth > *limit) {
             return Some(format!("depth {depth} is over the limit of {limit} of crawl '{}'", put.crawl));
         }
-        let here = queue.map_or(0, |q| q.counts().total());
-        if let Some(limit) = bounds.urls_per_host.filter(|limit| here >= *limit) {
+        let here = || queue.map_or(0, |q| q.counts().total());
+        if let Some(limit) = bounds.urls_per_host.filter(|limit| here() >= *limit) {
             let host = &put.host;
             return Some(format!("host '{host}' has reached the limit of {limit} URLs of crawl '{}'", put.crawl));
         }
