@@ -70,7 +70,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Process of the first server: adds its CPU time and memory to the table
+    /// Process of the first server: adds its CPU time and memory to the table, and rounds wait until it is quiet
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
 

@@ -1,7 +1,32 @@
 //! What a process of this machine has used, as the kernel tells.
 
+use std::time::Duration;
+
 /// Clock ticks of a second in `/proc`; a constant of the kernel's interface.
 const TICKS: f64 = 100.0;
+
+/// How long processes are looked at to tell whether they are quiet, and how long they are given to become so.
+const LOOK: Duration = Duration::from_millis(250);
+const LOOKS_MAX: usize = 80;
+/// Less than this of one core is quiet.
+const QUIET_SHARE: f64 = 0.1;
+
+/// Waits until processes have nothing left to do from before, or until they have been given long enough.
+pub async fn quiet(pids: &[u32]) {
+    if pids.is_empty() {
+        return;
+    }
+    let used = || pids.iter().filter_map(|pid| cpu_secs(*pid)).sum::<f64>();
+    let mut before = used();
+    for _ in 0..LOOKS_MAX {
+        tokio::time::sleep(LOOK).await;
+        let now = used();
+        if now - before < QUIET_SHARE * LOOK.as_secs_f64() {
+            return;
+        }
+        before = now;
+    }
+}
 
 /// CPU time so far, in seconds.
 pub fn cpu_secs(pid: u32) -> Option<f64> {
@@ -30,7 +55,14 @@ fn rss_of(status: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
+
+    #[test]
+    fn only_processes_that_are_known_are_waited_for() {
+        assert!(quiet(&[]).now_or_never().is_some());
+    }
 
     #[test]
     fn the_kernels_words_are_read() {

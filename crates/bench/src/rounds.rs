@@ -201,9 +201,11 @@ impl<'a> Runner<'a> {
         all_of(tasks).await
     }
 
-    /// A round with what the server's process used for it.
-    async fn measured_round(&self, time: Duration, measured: &mut Measured) -> Result<()> {
+    /// A round with what the server's process used for it. It begins when no server is at work for what was before: what one
+    /// still merges would slow down the next one, and filling the queues is not what is measured.
+    async fn measured_round(&self, time: Duration, pids: &[u32], measured: &mut Measured) -> Result<()> {
         self.prepare().await?;
+        process::quiet(pids).await;
         let before = self.target.pid.and_then(process::cpu_secs);
         let done = self.round(time).await?;
         let after = self.target.pid.and_then(process::cpu_secs);
@@ -235,10 +237,11 @@ async fn run_scenario(args: &BenchArgs, seed: u64, scenario: Scenario, targets: 
     let time = Duration::from_secs_f64(args.round_secs());
     let mut running: Vec<(Runner<'_>, Measured)> =
         targets.iter().map(|target| (Runner::new(args, seed, scenario, target), Measured::default())).collect();
+    let pids: Vec<u32> = targets.iter().filter_map(|target| target.pid).collect();
     for _ in 0..args.rounds {
         for (runner, measured) in &mut running {
             if measured.error.is_none()
-                && let Err(error) = runner.measured_round(time, measured).await
+                && let Err(error) = runner.measured_round(time, &pids, measured).await
             {
                 measured.error = Some(format!("{error:#}"));
             }
