@@ -19,7 +19,7 @@ use crate::journal::{Journal, Segment};
 use crate::open_error::OpenError;
 use crate::partitions::{self, Partitions, shard_of};
 use crate::store::{self, Store};
-use crate::syncer::Syncer;
+use crate::syncer::{Sync, Syncer};
 use crate::trouble;
 
 const KEYSPACE: &str = "rows";
@@ -71,9 +71,12 @@ impl Fjall {
         let mut journal = Journal::open(&folder.journal(), done, |record| store::replay(&partitions, record))
             .map_err(|error| OpenError::journal(path, error))?;
         let number = journal.number();
-        let sync =
-            move |segments: &[Segment]| journal.write(segments).map_err(|error| trouble::describe(&error.into()));
-        let syncer = Syncer::start(number, sync).map_err(|error| OpenError::io(path, error))?;
+        let describe = |error: std::io::Error| trouble::describe(&error.into());
+        let write = move |segments: &[Segment]| -> Result<Sync, String> {
+            let written = journal.write(segments).map_err(describe)?;
+            Ok(Box::new(move || written.sync().map_err(describe)))
+        };
+        let syncer = Syncer::start(number, write).map_err(|error| OpenError::io(path, error))?;
         let store = Arc::new(Store::new(syncer, partitions, (database, rows), options.memtable_bytes));
         let flusher = Flusher::start(store.clone(), folder.journal()).map_err(|error| OpenError::io(path, error))?;
         let clock = Clock::start(store.last_committed());

@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::record::{self, Record};
 
@@ -18,6 +19,9 @@ const SUFFIX: &str = "journal";
 const AHEAD_BYTES: usize = 256 << 10;
 /// Writes from this size on need no such room; they would write everything twice.
 const LARGE_BYTES: usize = 64 << 10;
+
+/// Syncs that may be under way at once.
+pub(crate) const SYNCS_MAX: usize = 8;
 
 /// Bytes for one file.
 #[derive(Debug, Default)]
@@ -31,6 +35,9 @@ pub(crate) struct Journal {
     folder: PathBuf,
     number: u64,
     file: File,
+    /// The same file, opened once for each sync that may be under way. The system tells of a write that failed once to each
+    /// time that a file was opened, since that time: so every sync hears of every write before it.
+    syncs: Vec<Arc<File>>,
     /// Where the next record begins.
     end: u64,
     /// Up to here the file has been written, with zeros behind the last record.
@@ -69,7 +76,8 @@ impl Journal {
                 drop_torn_end(&file, number, &bytes, end)?;
                 remove_until(folder, done)?;
                 let (end, filled) = (end as u64, end as u64);
-                return Ok(Self { folder: folder.into(), number, file, end, filled, zeros: vec![0; AHEAD_BYTES] });
+                let (folder, syncs, zeros) = (folder.into(), open_syncs(folder, number)?, vec![0; AHEAD_BYTES]);
+                return Ok(Self { folder, number, file, syncs, end, filled, zeros });
             }
             number += 1;
         }
@@ -80,20 +88,29 @@ impl Journal {
         self.number
     }
 
-    /// Adds bytes to their files and makes them durable.
+    /// Adds bytes to their files. They are durable, and all that was added before, once what is returned has been synced.
     ///
     /// # Errors
     /// If the disk fails: then nobody knows what of it is there.
-    pub(crate) fn write(&mut self, segments: &[Segment]) -> Result<()> {
+    pub(crate) fn write(&mut self, segments: &[Segment]) -> Result<Written> {
+        let mut written = self.written()?;
         let mut segments = segments.iter().peekable();
         while let Some(segment) = segments.next() {
             let next = segments.peek().map(|next| self.make(next.file)).transpose()?;
             self.add(&segment.bytes)?;
-            if let Some((number, file)) = next {
-                (self.number, self.file, self.end, self.filled) = (number, file, 0, 0);
+            if let Some((number, file, syncs)) = next {
+                written.sync()?;
+                (self.number, self.file, self.syncs, self.end, self.filled) = (number, file, syncs, 0, 0);
+                written = self.written()?;
             }
         }
-        Ok(())
+        Ok(written)
+    }
+
+    /// What will sync the next write, taken before it: so it hears if that fails.
+    fn written(&self) -> Result<Written> {
+        let free = self.syncs.iter().find(|file| Arc::strong_count(file) == 1);
+        free.cloned().map(Written).ok_or_else(|| Error::other("too many syncs at once"))
     }
 
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
@@ -109,14 +126,33 @@ impl Journal {
                 self.filled += self.zeros.len() as u64;
             }
         }
-        self.file.sync_data()
+        Ok(())
     }
 
-    fn make(&self, number: u64) -> Result<(u64, File)> {
+    fn make(&self, number: u64) -> Result<(u64, File, Vec<Arc<File>>)> {
         let file = OpenOptions::new().write(true).create_new(true).open(path(&self.folder, number))?;
         sync_folder(&self.folder)?;
-        Ok((number, file))
+        Ok((number, file, open_syncs(&self.folder, number)?))
     }
+}
+
+/// What was written and is not yet durable.
+#[must_use]
+pub(crate) struct Written(Arc<File>);
+
+impl Written {
+    /// Makes it durable. Several may do so at once.
+    ///
+    /// # Errors
+    /// If the disk fails: then nobody knows what of it is there.
+    pub(crate) fn sync(self) -> Result<()> {
+        self.0.sync_data()
+    }
+}
+
+fn open_syncs(folder: &Path, number: u64) -> Result<Vec<Arc<File>>> {
+    let open = |_| OpenOptions::new().write(true).open(path(folder, number)).map(Arc::new);
+    (0..SYNCS_MAX).map(open).collect()
 }
 
 /// Removes the file after this one, which has no mark: a change of files that was cut off leaves it empty.

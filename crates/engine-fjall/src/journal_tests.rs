@@ -19,8 +19,8 @@ fn written() -> tempfile::TempDir {
     let folder = above.path().join("journal");
     Journal::create(&folder).unwrap();
     let mut journal = Journal::open(&folder, 0, |_| panic!("a new journal is empty")).unwrap();
-    journal.write(&[segment(1, &[body(1)])]).unwrap();
-    journal.write(&[segment(1, &[body(2), record::encode_goes_on()]), segment(2, &[body(3)])]).unwrap();
+    journal.write(&[segment(1, &[body(1)])]).unwrap().sync().unwrap();
+    journal.write(&[segment(1, &[body(2), record::encode_goes_on()]), segment(2, &[body(3)])]).unwrap().sync().unwrap();
     above
 }
 
@@ -44,7 +44,7 @@ fn all_records_are_read_in_order_and_more_can_be_added() {
     assert_eq!(read(&above, 0).unwrap(), [1, 2, 3]);
     let mut journal = Journal::open(&above.path().join("journal"), 0, |_| {}).unwrap();
     assert_eq!(journal.number(), 2);
-    journal.write(&[segment(2, &[body(4)])]).unwrap();
+    journal.write(&[segment(2, &[body(4)])]).unwrap().sync().unwrap();
     assert_eq!(read(&above, 0).unwrap(), [1, 2, 3, 4]);
 }
 
@@ -64,7 +64,7 @@ fn a_record_that_was_cut_off_is_dropped_and_written_over() {
     file.write_all_at(&torn[..torn.len() - 3], whole).unwrap();
     assert_eq!(read(&above, 0).unwrap(), [1, 2, 3]);
     let mut journal = Journal::open(&above.path().join("journal"), 0, |_| {}).unwrap();
-    journal.write(&[segment(2, &[body(5)])]).unwrap();
+    journal.write(&[segment(2, &[body(5)])]).unwrap().sync().unwrap();
     assert_eq!(read(&above, 0).unwrap(), [1, 2, 3, 5]);
 }
 
@@ -92,10 +92,10 @@ fn a_change_of_files_that_was_cut_off_is_begun_again() {
     let above = tempfile::tempdir().unwrap();
     let folder = above.path().join("journal");
     Journal::create(&folder).unwrap();
-    Journal::open(&folder, 0, |_| {}).unwrap().write(&[segment(1, &[body(1)])]).unwrap();
+    Journal::open(&folder, 0, |_| {}).unwrap().write(&[segment(1, &[body(1)])]).unwrap().sync().unwrap();
     File::create(file(&above, 2)).unwrap();
     assert_eq!(read(&above, 0).unwrap(), [1]);
     let mut journal = Journal::open(&folder, 0, |_| {}).unwrap();
-    journal.write(&[segment(1, &[record::encode_goes_on()]), segment(2, &[body(2)])]).unwrap();
+    journal.write(&[segment(1, &[record::encode_goes_on()]), segment(2, &[body(2)])]).unwrap().sync().unwrap();
     assert_eq!(read(&above, 0).unwrap(), [1, 2]);
 }

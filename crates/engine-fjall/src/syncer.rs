@@ -1,12 +1,13 @@
 //! Group commit: all records that wait go to the journal in one write and one sync, then they are answered.
 //!
-//! Whoever waits for an answer makes the sync itself if nobody is at it and there is little to write: that spares two
-//! changes of threads, which take as long as the sync. What comes meanwhile, and whatever is large, is the thread's. Both
-//! hold the disk from before they take the queue until it is synced: so records are written in the order in which they were
-//! added, and a sync covers every batch whose answer it gives, and every batch before those.
+//! Whoever waits for an answer writes and syncs itself if there is little to write: that spares two changes of threads,
+//! which take as long as the sync. Whatever is large, and what finds too many at it, is the thread's. All hold the journal
+//! from before they take the queue until it is written: so records are written in the order in which they were added. The
+//! syncs then overlap. Each begins after its write, so it covers every batch whose answer it gives, and every batch before
+//! those.
 
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 use wayleave_engine::{Commit, Error};
 
-use crate::journal::Segment;
+use crate::journal::{SYNCS_MAX, Segment};
 use crate::record;
 
 /// How long a sync waits for company where there was much: less than it takes itself, about 0.2 ms on a good disk.
@@ -28,7 +29,13 @@ const COMPANY: usize = 6;
 const LEAD_BYTES: usize = 64 << 10;
 
 type Answer = oneshot::Sender<Result<(), Error>>;
-type Sync = Box<dyn FnMut(&[Segment]) -> Result<(), String> + Send>;
+/// Writes to the journal; what is returned makes it durable.
+type Write = Box<dyn FnMut(&[Segment]) -> Result<Sync, String> + Send>;
+/// Makes durable what was written, or says why it could not.
+pub(crate) type Sync = Box<dyn FnOnce() -> Result<(), String> + Send>;
+
+/// Syncs of those who wait that may be under way at once; the thread's comes on top.
+const LEADS_MAX: usize = SYNCS_MAX - 1;
 
 /// The sync thread and its queue. Dropping it syncs what is left and ends the thread.
 pub(crate) struct Syncer {
@@ -38,7 +45,7 @@ pub(crate) struct Syncer {
 
 struct Shared {
     /// Taken before the queue.
-    disk: Mutex<Sync>,
+    journal: Mutex<Write>,
     queue: Mutex<Queue>,
     /// Told when the thread is called.
     called: Condvar,
@@ -53,6 +60,8 @@ struct Queue {
     spare: Vec<u8>,
     /// Whether the thread is to take what waits.
     called: bool,
+    /// Those who sync by themselves.
+    leads: usize,
     closing: bool,
     /// Why nothing can be made durable any more. After a failed sync nobody knows what reached the disk, so neither
     /// a second sync nor another batch may pretend otherwise: the store must be opened again.
@@ -60,17 +69,17 @@ struct Queue {
 }
 
 impl Syncer {
-    /// Starts the thread; records go to the file of this number, and `sync` makes them durable, or says why it could not.
+    /// Starts the thread; records go to the file of this number by `write`.
     ///
     /// # Errors
     /// If the machine gives no thread.
     pub(crate) fn start(
         file: u64,
-        sync: impl FnMut(&[Segment]) -> Result<(), String> + Send + 'static,
+        write: impl FnMut(&[Segment]) -> Result<Sync, String> + Send + 'static,
     ) -> std::io::Result<Self> {
         let segments = vec![Segment { file, bytes: Vec::new() }];
         let queue = Mutex::new(Queue { segments, ..Queue::default() });
-        let shared = Arc::new(Shared { disk: Mutex::new(Box::new(sync)), queue, called: Condvar::new() });
+        let shared = Arc::new(Shared { journal: Mutex::new(Box::new(write)), queue, called: Condvar::new() });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("wayleave-sync".into()).spawn(move || theirs.run())?;
         Ok(Self { shared, thread: Some(thread) })
@@ -182,47 +191,51 @@ impl Shared {
         }
     }
 
-    /// Makes what waits durable, unless somebody is at it: whoever is looks at the queue once more afterwards.
+    /// Makes what waits durable, unless it is much or many are at it: then that is left to the thread.
     fn lead(&self) {
-        let mut disk = match self.disk.try_lock() {
-            Ok(disk) => disk,
-            Err(TryLockError::WouldBlock) => return,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        };
-        let queue = self.lock();
-        if queue.called || queue.bytes() > LEAD_BYTES {
+        let mut queue = self.lock();
+        if queue.waiting.is_empty() {
+            // Whoever has taken it answers.
+            return;
+        }
+        if queue.called || queue.leads >= LEADS_MAX || queue.bytes() > LEAD_BYTES {
             return self.call(queue);
         }
-        self.sync(&mut disk, queue);
-        drop(disk);
-        let queue = self.lock();
-        if !queue.waiting.is_empty() {
-            self.call(queue);
-        }
+        queue.leads += 1;
+        drop(queue);
+        self.sync();
+        self.lock().leads -= 1;
     }
 
     /// The thread's life: wait until it is called, then sync until nothing waits.
     fn run(&self) {
         let mut company = 0;
         while self.wait(company >= COMPANY) {
-            let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
-            company = self.sync(&mut disk, self.lock());
+            company = self.sync();
         }
     }
 
-    /// Takes all that waits, syncs once, answers all; says how many.
-    fn sync(&self, disk: &mut Sync, mut queue: MutexGuard<'_, Queue>) -> usize {
+    /// Takes all that waits, writes it, syncs once, answers all; says how many.
+    fn sync(&self) -> usize {
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
         let batches = std::mem::take(&mut queue.waiting);
         if batches.is_empty() {
             return 0;
         }
         let mut segments = queue.take_segments();
         drop(queue);
-        let result = disk(&segments);
+        let written = journal(&segments);
+        if let Err(why) = &written {
+            // Before anybody else writes: what comes after would stand where this is missing.
+            self.lock().fail(why.clone());
+        }
+        drop(journal);
         if let Some(mut bytes) = segments.pop().map(|segment| segment.bytes) {
             bytes.clear();
             self.lock().spare = bytes;
         }
+        let result = written.and_then(|sync| sync());
         if let Err(why) = &result {
             tracing::error!(error = %why, "sync failed; the store must be opened again");
             self.lock().fail(why.clone());
@@ -308,30 +321,52 @@ mod tests {
         syncer.append(b"body").unwrap()
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn batches_that_wait_share_one_sync() {
-        let syncs = Arc::new(AtomicUsize::new(0));
-        let (begun, first_sync) = mpsc::channel();
+    /// What was written is durable at once.
+    fn at_once() -> Result<Sync, String> {
+        Ok(Box::new(|| Ok(())))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn batches_that_wait_share_one_sync_and_syncs_overlap() {
+        let (begun, syncs) = mpsc::channel();
         let (go, gate) = mpsc::channel::<()>();
-        let counted = Arc::clone(&syncs);
-        let sync = move |segments: &[Segment]| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            begun.send(segments.iter().map(|segment| segment.bytes.len()).sum::<usize>()).unwrap();
-            gate.recv().unwrap();
-            Ok(())
+        let gate = Arc::new(Mutex::new(gate));
+        let write = move |segments: &[Segment]| -> Result<Sync, String> {
+            let bytes: usize = segments.iter().map(|segment| segment.bytes.len()).sum();
+            let (begun, gate) = (begun.clone(), Arc::clone(&gate));
+            Ok(Box::new(move || {
+                begun.send(bytes).unwrap();
+                gate.lock().unwrap().recv().unwrap();
+                Ok(())
+            }))
         };
-        let syncer = Syncer::start(1, sync).unwrap();
+        let syncer = Syncer::start(1, write).unwrap();
         let first = tokio::spawn(append(&syncer));
-        let one = first_sync.recv().unwrap();
-        let mut rest: Vec<_> = (0..100).map(|_| append(&syncer)).collect();
-        assert!(rest[99].as_mut().now_or_never().is_none(), "not durable before a sync that began after it");
+        let one = syncs.recv().unwrap();
+        let rest = tokio::spawn(futures::future::join_all((0..100).map(|_| append(&syncer)).collect::<Vec<_>>()));
+        assert_eq!(syncs.recv().unwrap(), 100 * one, "in one sync, and while the first is under way");
+        assert!(!first.is_finished() && !rest.is_finished(), "nothing is durable before its sync has ended");
+        go.send(()).unwrap();
         go.send(()).unwrap();
         first.await.unwrap().unwrap();
-        go.send(()).unwrap();
-        for answer in rest {
-            answer.await.unwrap();
-        }
-        assert_eq!((syncs.load(Ordering::SeqCst), first_sync.recv().unwrap()), (2, 100 * one));
+        assert!(rest.await.unwrap().iter().all(Result::is_ok));
+        assert!(syncs.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_after_a_write_that_failed() {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let write = move |_: &[Segment]| -> Result<Sync, String> {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Err("no room".into())
+        };
+        let syncer = Syncer::start(1, write).unwrap();
+        let (first, second) = (append(&syncer), append(&syncer));
+        assert_eq!(first.await, Err(Error::OutcomeUnknown("no room".into())));
+        assert_eq!(second.await, Err(Error::OutcomeUnknown("no room".into())));
+        assert_eq!(syncer.append(b"more").err(), Some(Error::Unavailable("no room".into())));
+        assert_eq!(writes.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]
@@ -339,7 +374,7 @@ mod tests {
         let (synced, seen) = mpsc::channel();
         let sync = move |_: &[Segment]| {
             synced.send(std::thread::current().name().map(str::to_owned)).unwrap();
-            Ok(())
+            at_once()
         };
         let syncer = Syncer::start(1, sync).unwrap();
         append(&syncer).await.unwrap();
@@ -355,7 +390,7 @@ mod tests {
         let (written, files) = mpsc::channel();
         let sync = move |segments: &[Segment]| {
             segments.iter().for_each(|segment| written.send((segment.file, segment.bytes.len())).unwrap());
-            Ok(())
+            at_once()
         };
         let syncer = Syncer::start(4, sync).unwrap();
         assert_eq!(syncer.rotate(), 4);
@@ -366,7 +401,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_sync_leaves_outcomes_unknown_and_the_store_closed() {
-        let syncer = Syncer::start(1, |_| Err("the disk is gone".into())).unwrap();
+        let syncer = Syncer::start(1, |_| Ok(Box::new(|| Err("the disk is gone".into())))).unwrap();
         assert_eq!(syncer.check(), Ok(()));
         assert_eq!(append(&syncer).await, Err(Error::OutcomeUnknown("the disk is gone".into())));
         assert_eq!(syncer.check(), Err(Error::Unavailable("the disk is gone".into())));
@@ -375,7 +410,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_failure_is_the_one_that_is_told() {
-        let syncer = Syncer::start(1, |_| Ok(())).unwrap();
+        let syncer = Syncer::start(1, |_| at_once()).unwrap();
         syncer.fail("first".into());
         syncer.fail("second".into());
         assert_eq!(syncer.check(), Err(Error::Unavailable("first".into())));
@@ -383,7 +418,7 @@ mod tests {
 
     #[tokio::test]
     async fn closing_syncs_what_is_left() {
-        let syncer = Syncer::start(1, |_| Ok(())).unwrap();
+        let syncer = Syncer::start(1, |_| at_once()).unwrap();
         let answers: Vec<_> = (0..10).map(|_| append(&syncer)).collect();
         drop(syncer);
         for answer in answers {
