@@ -16,8 +16,9 @@ use crate::scenario;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = scenario::HELP)]
 pub struct BenchArgs {
-    /// The server to measure, on this machine; several nodes of one store with commas between: clients spread over them
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7071", value_delimiter = ',')]
+    /// The server to measure, on this machine; several nodes of one store with commas between: clients spread over them.
+    /// Without it, the one that --server names
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub address: Vec<String>,
 
     /// A second server of the URLFrontier protocol to measure in turns with the first
@@ -39,7 +40,7 @@ pub struct BenchArgs {
     pub ordinary: bool,
 
     /// Scenarios to run, by name or by the beginning of a name; all of them if none is named
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = scenario::named)]
     pub scenario: Vec<String>,
 
     /// Hosts that the URLs are spread over

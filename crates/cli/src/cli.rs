@@ -91,7 +91,7 @@ pub fn main() -> ExitCode {
 fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => serve::run(*args),
-        Command::Bench(args) => bench(*args),
+        Command::Bench(args) => bench(remote, *args),
         Command::Elect(args) => elect::run(&Remote::new(remote)?, *args),
         Command::ElectGuard(args) => elect::guard(&args),
         Command::ElectExec(args) => elect::exec(&args),
@@ -102,7 +102,10 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
     }
 }
 
-fn bench(args: wayleave_bench::BenchArgs) -> anyhow::Result<()> {
+fn bench(remote: &RemoteArgs, mut args: wayleave_bench::BenchArgs) -> anyhow::Result<()> {
+    if args.address.is_empty() {
+        args.address = remote.server.split(',').map(str::to_owned).collect();
+    }
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(wayleave_bench::run(args))
 }
 

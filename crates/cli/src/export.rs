@@ -1,6 +1,6 @@
 //! `export`: everything that a store holds, as lines of JSON.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use wayleave_api::urlfrontier::Local;
 use wayleave_api::urls::ListUrlsQuery;
 use wayleave_client::Client;
 
+use crate::exit::Usage;
 use crate::input::progress_of;
 use crate::output::now;
 use crate::record::{Header, Record, RoleSettings, ServerSettings, Totals, format_of};
@@ -138,7 +139,7 @@ async fn write_urls(client: &Client, crawl: Option<String>, expected: u64, write
 /// Where the lines go. A file lies under another name until it is whole.
 struct Writer {
     out: Out,
-    names: Option<(PathBuf, PathBuf)>,
+    names: Option<Names>,
     totals: Totals,
 }
 
@@ -153,15 +154,12 @@ impl Writer {
             let out = Out::Plain(Box::new(BufWriter::new(std::io::stdout())));
             return Ok(Self { out, names: None, totals: Totals::default() });
         }
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let file = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
+        let (file, names) = create(path)?;
         let file: Box<dyn Write> = Box::new(BufWriter::new(file));
         let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         let out =
             if packed { Out::Packed(Box::new(GzEncoder::new(file, Compression::default()))) } else { Out::Plain(file) };
-        Ok(Self { out, names: Some((part, path.to_owned())), totals: Totals::default() })
+        Ok(Self { out, names, totals: Totals::default() })
     }
 
     fn write(&mut self, record: &Record) -> anyhow::Result<()> {
@@ -185,5 +183,66 @@ impl Writer {
             std::fs::rename(&part, &name).with_context(|| format!("cannot rename {}", part.display()))?;
         }
         Ok(totals)
+    }
+}
+
+/// A file's name while it is written, and the one it gets then.
+type Names = (PathBuf, PathBuf);
+
+/// Makes the file to write to. Whatever is no regular file, such as a pipe or a device, is written to as it is: another one
+/// must not take its place. A link stays a link, and a file keeps the rights that it has.
+fn create(path: &Path) -> anyhow::Result<(File, Option<Names>)> {
+    let found = path.metadata().ok();
+    if found.as_ref().is_some_and(Metadata::is_dir) {
+        return Err(Usage(format!("{} is a folder: name a file in it", path.display())).into());
+    }
+    if found.as_ref().is_some_and(|found| !found.is_file()) {
+        let file =
+            File::options().write(true).open(path).with_context(|| format!("cannot write {}", path.display()))?;
+        return Ok((file, None));
+    }
+    let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut part = name.clone().into_os_string();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let cannot = || format!("cannot write {}", part.display());
+    let file = File::create(&part).with_context(cannot)?;
+    if let Some(found) = found {
+        file.set_permissions(found.permissions()).with_context(cannot)?;
+    }
+    Ok((file, Some((part, name))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn write(path: &Path) {
+        Writer::open(path).unwrap().finish().unwrap();
+    }
+
+    #[test]
+    fn a_file_keeps_its_rights_and_a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("secret.jsonl"), folder.path().join("link.jsonl"));
+        std::fs::write(&file, "before").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link);
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(std::fs::read_to_string(&file).unwrap().contains("end"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside them");
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to_and_not_replaced() {
+        write(Path::new("/dev/null"));
+        assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
+        let folder = tempfile::tempdir().unwrap();
+        let refused = Writer::open(folder.path()).err().unwrap().to_string();
+        assert!(refused.contains("is a folder: name a file in it"), "{refused}");
     }
 }

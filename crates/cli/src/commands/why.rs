@@ -59,6 +59,9 @@ fn standing(name: &str, state: State, reason: &str, ready_at: Option<Timestamp>,
         (State::Ready, _) => String::new(),
         (_, Some(at)) if at > now => format!("\nIt may be visited {} (at {at}).", relative(at, now)),
         (_, Some(_)) => String::new(),
+        (State::Paused, None) => {
+            "\nTime alone will not change that: `wayleave hosts|groups|crawls set NAME --resume` does.".to_owned()
+        }
         (_, None) => "\nTime alone will not change that.".to_owned(),
     };
     format!("{name} {verb}: {reason}.{change}")

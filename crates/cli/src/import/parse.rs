@@ -57,8 +57,10 @@ pub fn read(
 
 fn parse(text: &str, crawl: Option<&str>) -> Line {
     if !text.starts_with('{') {
-        if !text.contains("://") {
-            return Line::Bad("neither JSON nor a URL".to_owned());
+        if !is_url(text) {
+            let what =
+                "neither JSON nor a URL alone on its line; for lists of URLs and sitemaps there is `wayleave seed`";
+            return Line::Bad(what.to_owned());
         }
         return Line::Item(Box::new(bare(text, crawl)));
     }
@@ -73,6 +75,15 @@ fn parse(text: &str, crawl: Option<&str>) -> Line {
         |error| Line::Bad(format!("neither a line of an export nor of a URLFrontier dump: {}", wrong(&error))),
         Line::Record,
     )
+}
+
+/// Whether a line looks like one URL and nothing else. What is wrong with it otherwise is the server's to tell.
+fn is_url(text: &str) -> bool {
+    let scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    text.split_once("://").is_some_and(|(before, _)| scheme(before)) && !text.contains(char::is_whitespace)
 }
 
 fn wrong(error: &serde_json::Error) -> String {
@@ -92,7 +103,9 @@ mod tests {
 
     #[test]
     fn each_form_of_a_line_is_told_apart() {
-        assert!(matches!(parse("not json", None), Line::Bad(_)));
+        for text in ["not json", "see http://a/", "<loc>http://a/</loc>", "http://a/ 7", "://a/"] {
+            assert!(matches!(parse(text, None), Line::Bad(_)), "{text}");
+        }
         assert_eq!(parse("http://a/", Some("c")), Line::Item(Box::new(bare("http://a/", Some("c")))));
         assert_eq!(parse(r#"{"end":{"crawls":0,"groups":0,"hosts":0,"urls":2}}"#, None), {
             Line::Record(Record::End(Totals { urls: 2, ..Totals::default() }))

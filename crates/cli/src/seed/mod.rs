@@ -78,8 +78,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             return Err(error.into());
         }
     }
+    summary.unread = reading.await??;
     summary.tell(remote)?;
-    tell_unread(&reading.await??);
     summary.end()
 }
 
@@ -87,18 +87,4 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 pub fn stream<T: 'static>(receiver: mpsc::Receiver<T>) -> impl futures::Stream<Item = T> + Unpin {
     let next = |mut receiver: mpsc::Receiver<T>| async { receiver.recv().await.map(|item| (item, receiver)) };
     futures::stream::unfold(receiver, next).boxed_local()
-}
-
-fn tell_unread(sitemaps: &[String]) {
-    if sitemaps.is_empty() {
-        return;
-    }
-    let count = sitemaps.len();
-    eprintln!(
-        "{count} sitemaps of an index were not read: they do not lie next to it, and this command fetches nothing"
-    );
-    eprintln!("download these and seed them:");
-    for sitemap in sitemaps {
-        eprintln!("  {sitemap}");
-    }
 }

@@ -4,7 +4,7 @@ use indicatif::ProgressBar;
 use wayleave_api::urls::{AddCounts, AddResult, AddStatus};
 
 use super::source::Origin;
-use crate::exit::{Ended, UNAVAILABLE};
+use crate::exit::{Ended, PARTLY, UNAVAILABLE};
 use crate::output;
 use crate::remote::Remote;
 
@@ -16,6 +16,8 @@ pub struct Summary {
     counts: AddCounts,
     /// Lines that were sent more than once.
     pub resent: u64,
+    /// Sitemaps that an index names and that do not lie next to it.
+    pub unread: Vec<String>,
     reasons_max: usize,
     reasons: Vec<(Origin, AddResult)>,
 }
@@ -23,7 +25,7 @@ pub struct Summary {
 impl Summary {
     /// An empty summary that keeps so many reasons.
     pub fn new(reasons_max: usize) -> Self {
-        Self { counts: AddCounts::default(), resent: 0, reasons_max, reasons: Vec::new() }
+        Self { counts: AddCounts::default(), resent: 0, unread: Vec::new(), reasons_max, reasons: Vec::new() }
     }
 
     /// One more result.
@@ -45,7 +47,8 @@ impl Summary {
     pub fn tell(&self, remote: &Remote) -> anyhow::Result<()> {
         let AddCounts { added, known, rejected, failed } = self.counts;
         if remote.json {
-            output::json(&serde_json::json!({ "counts": self.counts, "resent": self.resent }))?;
+            let Self { counts, resent, unread, .. } = self;
+            output::json(&serde_json::json!({ "counts": counts, "resent": resent, "unread": unread }))?;
         } else {
             output::line(format_args!("{added} added, {known} known, {rejected} rejected, {failed} failed"))?;
         }
@@ -61,13 +64,19 @@ impl Summary {
             let resent = self.resent;
             eprintln!("{resent} lines were sent again after a broken connection; added ones among them count as known");
         }
+        for (no, sitemap) in self.unread.iter().enumerate() {
+            if no == 0 {
+                eprintln!("these sitemaps do not lie next to the index that names them; download and seed them:");
+            }
+            eprintln!("  {sitemap}");
+        }
         Ok(())
     }
 
     /// How the command ends.
     ///
     /// # Errors
-    /// If some URLs could not be stored, or were rejected.
+    /// If some URLs could not be stored, or were rejected, or sitemaps were not read.
     pub fn end(&self) -> anyhow::Result<()> {
         let AddCounts { added, known, rejected, failed } = self.counts;
         if failed > 0 {
@@ -78,7 +87,14 @@ impl Summary {
             shown if shown == rejected => "their lines and reasons are above".to_owned(),
             _ => format!("run it again with --reasons {rejected} to see the line and the reason of each"),
         };
-        Ended::after("URLs", added + known, rejected, &look)
+        Ended::after("URLs", added + known, rejected, &look)?;
+        match self.unread.len() {
+            0 => Ok(()),
+            count => {
+                let message = format!("{count} sitemaps of an index were not read, all the rest is stored");
+                Err(Ended { code: PARTLY, message }.into())
+            }
+        }
     }
 }
 

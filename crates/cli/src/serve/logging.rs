@@ -12,9 +12,14 @@ use crate::exit::Usage;
 /// # Errors
 /// If the level cannot be read.
 pub fn start(form: LogForm, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(directives(level)).map_err(|error| {
-        Usage(format!("log level '{level}': {error}; use error, warn, info, debug, trace, or module=level pairs"))
-    })?;
+    let wrong = |why: String| {
+        Usage(format!("log level '{level}': {why}; use error, warn, info, debug, trace, off, or module=level pairs"))
+    };
+    // A bare word that is no level would be taken for a module's name, and all the others would be silent.
+    if let Some(word) = level.split(',').map(str::trim).find(|part| !part.contains('=') && !is_level(part)) {
+        return Err(wrong(format!("'{word}' is no level")).into());
+    }
+    let filter = EnvFilter::try_new(directives(level)).map_err(|error| wrong(error.to_string()))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match form {
         LogForm::Text => lines.with_target(false).with_ansi(std::io::stderr().is_terminal()).try_init(),
@@ -23,10 +28,28 @@ pub fn start(form: LogForm, level: &str) -> anyhow::Result<()> {
     started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
 }
 
+fn is_level(word: &str) -> bool {
+    ["error", "warn", "info", "debug", "trace", "off"].iter().any(|level| level.eq_ignore_ascii_case(word))
+}
+
 /// A bare level speaks of us: the database's own steps are noise at the levels that people use.
 fn directives(level: &str) -> String {
     match level {
         "info" | "debug" => format!("{level},fjall=warn,lsm_tree=warn,h2=info,hyper=info,hyper_util=info,tower=info"),
         other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for level in ["foo", "info,foo", ""] {
+            let refused = start(LogForm::Text, level).unwrap_err().to_string();
+            assert!(refused.contains("is no level") && refused.contains("debug"), "{refused}");
+        }
+        assert!(is_level("WARN"));
     }
 }
