@@ -89,6 +89,8 @@ fn hosts_groups_and_crawls_can_be_set_and_shown() {
     let taken = server.run(&["groups", "set", "other", "--host", "a.example"]);
     assert_eq!(taken.code, 4, "{}", taken.err);
     assert_eq!(server.run(&["groups", "list", "--json"]).json().len(), 2);
+    let smaller = server.run(&["groups", "set", "pair", "--host", "a.example"]);
+    assert!(smaller.err.contains("no longer in pair: b.example"), "{}", smaller.err);
     server.run(&["groups", "delete", "pair"]).ok();
     assert_eq!(server.run(&["hosts", "list", "--json"]).json().len(), 3);
     for things in ["hosts", "groups", "crawls", "urls", "roles"] {

@@ -75,13 +75,26 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, &args).await,
         Command::Show { group } => show(remote, &client.group(&group).await?),
-        Command::Set(args) => show(remote, &client.patch_group(&args.alias, &request(&args)).await?),
+        Command::Set(args) => set(remote, &args).await,
         Command::Delete { alias } => {
             client.delete_group(&alias).await?;
             eprintln!("group {alias} is gone; its hosts are groups of their own again");
             Ok(())
         }
     }
+}
+
+/// Changes a group, and says which hosts have left it by that: who meant to add one may not have meant so.
+async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
+    let before = if args.hosts.is_empty() { None } else { remote.client.group(&args.alias).await.ok() };
+    let group = remote.client.patch_group(&args.alias, &request(args)).await?;
+    show(remote, &group)?;
+    let before = before.map(|before| before.hosts).unwrap_or_default();
+    let left: Vec<String> = before.into_iter().filter(|host| !group.hosts.contains(host)).collect();
+    if !left.is_empty() {
+        eprintln!("no longer in {}: {}; --host names all hosts of a group", args.alias, left.join(" "));
+    }
+    Ok(())
 }
 
 fn request(args: &SetArgs) -> SetGroupRequest {

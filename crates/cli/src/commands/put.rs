@@ -27,7 +27,7 @@ pub struct Args {
     /// Crawl that they belong to
     #[arg(long, value_name = "CRAWL")]
     crawl: Option<String>,
-    /// 0 to 9, 9 first
+    /// 0 to 9, 9 first among the URLs of its host
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: Option<u8>,
     /// Links from the seed

@@ -40,7 +40,7 @@ pub struct Args {
     /// Crawl that the URLs belong to
     #[arg(long, value_name = "CRAWL")]
     crawl: Option<String>,
-    /// 0 to 9, 9 first
+    /// 0 to 9, 9 first among the URLs of a host
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: Option<u8>,
     /// Links from the seed
