@@ -240,7 +240,8 @@ impl Shared {
             tracing::error!(error = %why, "sync failed; the store must be opened again");
             self.lock().fail(why.clone());
         }
-        let result = result.map_err(Error::OutcomeUnknown);
+        // Whatever failed before this ended is missing below what it has made durable.
+        let result = self.lock().failed.clone().map_or(Ok(()), |why| Err(Error::OutcomeUnknown(why)));
         let count = batches.len();
         for batch in batches {
             // Nobody may be listening any more; that is theirs to decide.
@@ -353,20 +354,57 @@ mod tests {
         assert!(syncs.try_recv().is_err());
     }
 
-    #[tokio::test]
+    /// Waits until so many write or sync by themselves.
+    async fn until_leads(syncer: &Syncer, count: usize) {
+        while syncer.shared.lock().leads < count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn nothing_is_written_after_a_write_that_failed() {
         let writes = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&writes);
+        let (go, gate) = mpsc::channel::<()>();
         let write = move |_: &[Segment]| -> Result<Sync, String> {
             counted.fetch_add(1, Ordering::SeqCst);
+            // The first waits to be let go; another would not wait.
+            let _ = gate.recv();
             Err("no room".into())
         };
         let syncer = Syncer::start(1, write).unwrap();
-        let (first, second) = (append(&syncer), append(&syncer));
-        assert_eq!(first.await, Err(Error::OutcomeUnknown("no room".into())));
-        assert_eq!(second.await, Err(Error::OutcomeUnknown("no room".into())));
+        let first = tokio::spawn(append(&syncer));
+        while writes.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let second = tokio::spawn(append(&syncer));
+        until_leads(&syncer, 2).await;
+        drop(go);
+        assert_eq!(first.await.unwrap(), Err(Error::OutcomeUnknown("no room".into())));
+        assert_eq!(second.await.unwrap(), Err(Error::OutcomeUnknown("no room".into())));
         assert_eq!(syncer.append(b"more").err(), Some(Error::Unavailable("no room".into())));
         assert_eq!(writes.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn a_sync_that_ends_after_another_failed_answers_nobody_that_it_is_done() {
+        let (to_first, first_gate) = mpsc::channel::<Result<(), String>>();
+        let (to_second, second_gate) = mpsc::channel();
+        let mut gates = vec![second_gate, first_gate];
+        let write = move |_: &[Segment]| -> Result<Sync, String> {
+            let gate = gates.pop().unwrap();
+            Ok(Box::new(move || gate.recv().unwrap()))
+        };
+        let syncer = Syncer::start(1, write).unwrap();
+        let first = tokio::spawn(append(&syncer));
+        until_leads(&syncer, 1).await;
+        let second = tokio::spawn(append(&syncer));
+        until_leads(&syncer, 2).await;
+        to_first.send(Err("the disk is gone".into())).unwrap();
+        let failed = Err(Error::OutcomeUnknown("the disk is gone".into()));
+        assert_eq!(first.await.unwrap(), failed);
+        to_second.send(Ok(())).unwrap();
+        assert_eq!(second.await.unwrap(), failed, "its record stands behind one that may be missing");
     }
 
     #[tokio::test]
