@@ -144,6 +144,8 @@ mod tests {
         assert_eq!((args.hosts, args.known, args.rounds), (50_000, 23, 3));
         assert!((args.round_secs() - 3.0).abs() < 1e-9);
         assert!(Cli::try_parse_from(["bench", "--known", "100"]).is_err());
+        let wrong = Cli::try_parse_from(["bench", "--scenario", "put,nope"]).err().unwrap().to_string();
+        assert!(wrong.contains("'nope'") && wrong.contains("put-1"), "{wrong}");
     }
 
     #[tokio::test]

@@ -190,16 +190,14 @@ impl Writer {
 type Names = (PathBuf, PathBuf);
 
 /// Makes the file to write to. Whatever is no regular file, such as a pipe or a device, is written to as it is: another one
-/// must not take its place. A link stays a link, and a file keeps the rights that it has.
+/// must not take its place. A link stays a link, also to what is not there yet, and a file keeps the rights that it has.
 fn create(path: &Path) -> anyhow::Result<(File, Option<Names>)> {
     let found = path.metadata().ok();
     if found.as_ref().is_some_and(Metadata::is_dir) {
         return Err(Usage(format!("{} is a folder: name a file in it", path.display())).into());
     }
-    if found.as_ref().is_some_and(|found| !found.is_file()) {
-        let file =
-            File::options().write(true).open(path).with_context(|| format!("cannot write {}", path.display()))?;
-        return Ok((file, None));
+    if found.as_ref().map_or(path.is_symlink(), |found| !found.is_file()) {
+        return Ok((File::create(path).with_context(|| format!("cannot write {}", path.display()))?, None));
     }
     let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut part = name.clone().into_os_string();
@@ -235,6 +233,9 @@ mod tests {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(std::fs::read_to_string(&file).unwrap().contains("end"));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside them");
+        std::fs::remove_file(&file).unwrap();
+        write(&link);
+        assert!(link.symlink_metadata().unwrap().is_symlink() && file.is_file(), "also where nothing lies behind it");
     }
 
     #[test]

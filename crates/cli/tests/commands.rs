@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::Write as _;
+
 use support::{Server, folder, run, wayleave};
 
 #[test]
@@ -145,6 +147,22 @@ fn seeds_are_counted_and_the_reasons_of_rejected_ones_are_shown_with_their_lines
     let put = server.run(&["put", "http://d.example/", "nonsense"]);
     assert_eq!(put.code, 6, "{}", put.err);
     assert!(put.err.contains("1 of 2 URLs was rejected, all the rest is stored; the table"), "{}", put.err);
+}
+
+#[test]
+fn a_file_that_breaks_off_is_named_and_what_stood_before_is_counted() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let mut whole = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    (0..9000).for_each(|no| writeln!(whole, "https://a.example/{no}").unwrap());
+    let whole = whole.finish().unwrap();
+    let file = keep.path().join("half.txt.gz");
+    std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let half = server.run(&["seed", file.to_str().unwrap()]);
+    assert_ne!(half.code, 0);
+    assert!(half.err.contains("half.txt.gz"), "{}", half.err);
+    let added: u64 = half.out.split(' ').next().unwrap().parse().unwrap();
+    assert!(added > 1000 && added == server.stats()["urls"]["queued"].as_u64().unwrap(), "{}", half.out);
 }
 
 #[test]

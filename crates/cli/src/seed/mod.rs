@@ -78,9 +78,11 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             return Err(error.into());
         }
     }
-    summary.unread = reading.await??;
+    let read = reading.await?;
+    summary.unread = read.as_ref().map_or_else(|_| Vec::new(), Clone::clone);
+    // What became of the others is told even if a file could not be read to its end.
     summary.tell(remote)?;
-    summary.end()
+    read.and_then(|_| summary.end())
 }
 
 /// A channel as a stream.
