@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use wayleave_engine::{Entropy, entropy};
 
+use crate::heads::Heads;
+
 /// How the frontier is run.
 #[derive(Clone)]
 pub struct Config {
@@ -36,7 +38,7 @@ impl Config {
         Self {
             shards,
             log_bytes_max: 2 * 1024 * 1024,
-            head_bytes_max: 32 * 1024 * 1024,
+            head_bytes_max: 64 * 1024 * 1024,
             head_bytes_per_host: 128,
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
@@ -49,6 +51,11 @@ impl Config {
     /// The memory for the heads of one shard with so many hosts.
     pub(crate) fn head_bytes(&self, hosts: usize) -> usize {
         self.share(self.head_bytes_max).max(self.head_bytes_per_host * hosts)
+    }
+
+    /// No heads yet, with the memory for them.
+    pub(crate) fn heads(&self, hosts: usize) -> Heads {
+        Heads::new(self.head_bytes(hosts), hosts)
     }
 
     /// The part of a memory budget that is one shard's.

@@ -12,8 +12,12 @@ use wayleave_engine::{Row, Write as Encoded};
 
 /// A head holds at most this many rows.
 const ROWS_MAX: u32 = 64;
-/// A head that grew by puts alone holds at most this many.
-const ROWS_GROWN_MAX: u32 = 4;
+/// A head that grew by puts alone holds at least this many, if there are so many.
+const ROWS_GROWN_MIN: u32 = 4;
+/// And at most this many, where memory has room for them at every host: enough for a visit that takes ten.
+const ROWS_GROWN_MAX: u32 = 12;
+/// About what a row takes.
+const ROW_BYTES: usize = 64;
 /// A head holds at most this many bytes of rows.
 const BYTES_MAX: usize = 8 * 1024;
 /// What a head costs beside its rows.
@@ -49,6 +53,7 @@ pub(crate) struct Heads {
     heads: HashMap<(QueueId, u8), Head>,
     bytes: usize,
     bytes_max: usize,
+    rows_grown_max: u32,
     /// Changes whenever there was no room.
     thinned: u64,
 }
@@ -147,13 +152,18 @@ impl Head {
 }
 
 impl Heads {
-    pub fn new(bytes_max: usize) -> Self {
-        Self { heads: HashMap::new(), bytes: 0, bytes_max, thinned: 0 }
+    /// Heads of so many bytes at most, for the queues of so many hosts.
+    pub fn new(bytes_max: usize, hosts: usize) -> Self {
+        let mut heads = Self { heads: HashMap::new(), bytes: 0, bytes_max, rows_grown_max: ROWS_GROWN_MIN, thinned: 0 };
+        heads.set_room(bytes_max, hosts);
+        heads
     }
 
-    /// How many bytes there may be from now on.
-    pub fn set_room(&mut self, bytes_max: usize) {
+    /// How many bytes there may be from now on, and for how many hosts.
+    pub fn set_room(&mut self, bytes_max: usize, hosts: usize) {
         self.bytes_max = bytes_max;
+        let rows = (bytes_max / hosts.max(1)).saturating_sub(OVERHEAD) / ROW_BYTES;
+        self.rows_grown_max = u32::try_from(rows).unwrap_or(u32::MAX).clamp(ROWS_GROWN_MIN, ROWS_GROWN_MAX);
     }
 
     /// The rows of a scan, if they are all here.
@@ -239,7 +249,7 @@ impl Heads {
         let before = head.size();
         head.used = true;
         match value {
-            Some(value) => head.put(within, value, head.rows.max(ROWS_GROWN_MAX)),
+            Some(value) => head.put(within, value, head.rows.max(self.rows_grown_max)),
             None => head.remove(within),
         }
         self.bytes = self.bytes + head.size() - before;

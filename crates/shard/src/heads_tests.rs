@@ -55,7 +55,7 @@ fn dues(heads: &mut Heads, limit: usize) -> Option<Vec<u64>> {
 
 #[test]
 fn a_head_stays_the_first_rows_of_its_lane() {
-    let mut heads = Heads::new(ROOM);
+    let mut heads = Heads::new(ROOM, 1);
     heads.fill(&scan(3), &stored(&[10, 20, 30]), 3);
     assert_eq!(dues(&mut heads, 4), None, "there may be more in the store");
     follow(&mut heads, &[put(15), put(40), remove(10)]);
@@ -67,7 +67,7 @@ fn a_head_stays_the_first_rows_of_its_lane() {
 
 #[test]
 fn a_whole_lane_answers_every_scan() {
-    let mut heads = Heads::new(ROOM);
+    let mut heads = Heads::new(ROOM, 1);
     heads.fill(&scan(9), &stored(&[10]), 9);
     follow(&mut heads, &[put(50)]);
     assert_eq!(dues(&mut heads, 9), Some(vec![10, 50]));
@@ -75,7 +75,7 @@ fn a_whole_lane_answers_every_scan() {
 
 #[test]
 fn a_lane_that_was_empty_has_a_head_from_its_first_row_on() {
-    let mut heads = Heads::new(ROOM);
+    let mut heads = Heads::new(ROOM, 1);
     heads.begin(&[(QUEUE, 4)]);
     let rows: Vec<Write> = (1..=ROWS_GROWN_MAX as u64).map(put).collect();
     follow(&mut heads, &rows);
@@ -86,8 +86,18 @@ fn a_lane_that_was_empty_has_a_head_from_its_first_row_on() {
 }
 
 #[test]
+fn with_many_hosts_heads_that_grow_by_puts_stay_short() {
+    let mut heads = Heads::new(ROOM, ROOM / 128);
+    heads.begin(&[(QUEUE, 4)]);
+    let rows: Vec<Write> = (1..=u64::from(ROWS_GROWN_MIN) + 1).map(put).collect();
+    follow(&mut heads, &rows);
+    assert_eq!(dues(&mut heads, ROWS_GROWN_MIN as usize + 1), None);
+    assert_eq!(dues(&mut heads, ROWS_GROWN_MIN as usize).map(|dues| dues.len()), Some(ROWS_GROWN_MIN as usize));
+}
+
+#[test]
 fn a_lane_that_became_empty_on_the_way_is_not_taken_for_whole() {
-    let mut heads = Heads::new(ROOM);
+    let mut heads = Heads::new(ROOM, 1);
     // There was a row 5 that nobody remembered; it went, and another came, in one commit.
     heads.begin(&[(QUEUE, 4)]);
     follow(&mut heads, &[remove(5), put(9)]);
@@ -96,7 +106,7 @@ fn a_lane_that_became_empty_on_the_way_is_not_taken_for_whole() {
 
 #[test]
 fn a_full_memory_lets_some_go_for_those_who_come() {
-    let mut heads = Heads::new(10 * (OVERHEAD + STEP));
+    let mut heads = Heads::new(10 * (OVERHEAD + STEP), 1);
     let lane = |no: u32| (QueueId { no, ..QUEUE }, 4);
     for no in 0..20 {
         heads.begin(&[lane(no)]);
@@ -110,14 +120,14 @@ fn a_full_memory_lets_some_go_for_those_who_come() {
     let bytes: usize = heads.heads.values().map(Head::size).sum();
     assert_eq!(heads.bytes, bytes);
     assert!(bytes <= 10 * (OVERHEAD + STEP) && heads.heads.len() >= 5, "{} heads", heads.heads.len());
-    heads.set_room(2 * (OVERHEAD + STEP));
+    heads.set_room(2 * (OVERHEAD + STEP), 1);
     heads.fill(&LaneScan { queue: lane(40).0, ..scan(3) }, &stored(&[1, 2, 3]), 3);
     assert!(heads.bytes <= 2 * (OVERHEAD + STEP) && heads.heads.contains_key(&lane(40)), "less room, fewer heads");
 }
 
 #[test]
 fn those_that_are_of_use_stay_longest() {
-    let mut heads = Heads::new(20 * (OVERHEAD + STEP));
+    let mut heads = Heads::new(20 * (OVERHEAD + STEP), 1);
     let scan = |no: u32| LaneScan { queue: QueueId { no, ..QUEUE }, ..scan(2) };
     for no in 0..100 {
         heads.fill(&scan(no), &stored(&[1, 2]), 2);
@@ -137,7 +147,7 @@ proptest! {
     fn a_head_tells_what_the_store_would(
         steps in prop::collection::vec((0u8..4, 0u64..40, prop::sample::select(vec![0, 3, 900, 70_000]), 1usize..20), 1..120),
     ) {
-        let (mut heads, mut lane) = (Heads::new(ROOM), BTreeMap::<u64, DueRow>::new());
+        let (mut heads, mut lane) = (Heads::new(ROOM, 1), BTreeMap::<u64, DueRow>::new());
         for (step, due, long, limit) in steps {
             match step {
                 0 | 1 => {

@@ -97,7 +97,7 @@ impl Owner {
             self.state.adopt(host, alias, now, writes);
         }
         // A host that has been here before was served elsewhere since: what is remembered of its queues is out of date.
-        self.heads = crate::heads::Heads::new(self.config.head_bytes(self.state.host_count()));
+        self.heads = self.config.heads(self.state.host_count());
         self.recent = crate::recent::Recent::new(self.config.recent_rows_max);
         // And URLs may have been removed there.
         self.seen = crate::seen::Seen::new(self.config.share(self.config.seen_bytes_max));

@@ -218,7 +218,7 @@ impl Owner {
             config: post.config.clone(),
             pulse: post.pulse.clone(),
             router: post.router.clone(),
-            heads: Heads::new(post.config.head_bytes(state.host_count())),
+            heads: post.config.heads(state.host_count()),
             recent: Recent::new(post.config.recent_rows_max),
             filter: Filter::new(post.config.share(post.config.filter_bytes_max)),
             seen: Seen::new(post.config.share(post.config.seen_bytes_max)),
@@ -266,7 +266,8 @@ impl Owner {
         stop: &mut Option<oneshot::Sender<()>>,
     ) -> Result<(), Error> {
         self.sweep().await?;
-        self.heads.set_room(self.config.head_bytes(self.state.host_count()));
+        let hosts = self.state.host_count();
+        self.heads.set_room(self.config.head_bytes(hosts), hosts);
         self.share_totals();
         let mut puts = crate::put::Puts::default();
         let mut next = first;
