@@ -47,37 +47,41 @@ impl Owner {
         }
         let mut outcomes: Vec<Outcomes> = Vec::with_capacity(puts.callers.len());
         let mut sinks = Vec::with_capacity(puts.callers.len());
-        let mut items = Vec::new();
-        let mut under_way: HashSet<u64> = HashSet::new();
-        // Callers hear why it failed, so their answers are made in any case.
-        let mut failed: Option<Error> = None;
+        let mut all = Vec::with_capacity(puts.callers.iter().map(|(_, puts)| puts.len()).sum());
         for (caller, (sink, puts)) in puts.callers.into_iter().enumerate() {
             sinks.push(sink);
             outcomes.push(Vec::with_capacity(puts.len()));
-            for (tag, put) in puts {
-                if !self.belongs(&put.host) {
-                    // Whoever sent it here did so by a hint that is out of date.
-                    self.doubt_hints();
-                    outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Failed(MOVING.into())));
-                    continue;
-                }
-                let mut item = self.item(caller, tag, put);
-                if matches!(item.put.kind, PutKind::Discovered { .. })
-                    && item.mark.is_some_and(|mark| self.seen.has(mark))
-                {
-                    outcomes_of(&mut outcomes, caller).push((tag, PutOutcome::Known));
-                    continue;
-                }
-                if !under_way.insert(self.mark_in_turn(&item)) {
-                    let part = self.put_some(std::mem::take(&mut items), &mut outcomes).await;
-                    failed = failed.or(part.err());
-                    under_way.clear();
-                    // The first put may have made the queue that the second one speaks of.
-                    item = self.item(caller, tag, item.put);
-                    under_way.insert(self.mark_in_turn(&item));
-                }
-                items.push(item);
+            all.extend(puts.into_iter().map(|(tag, put)| (caller, tag, put)));
+        }
+        let mut items = Vec::with_capacity(all.len());
+        let mut under_way: HashSet<u64> = HashSet::with_capacity(all.len());
+        // Callers hear why it failed, so their answers are made in any case.
+        let mut failed: Option<Error> = None;
+        let mut parts = 0;
+        for (mut item, seen) in self.items(all) {
+            if !self.belongs(&item.put.host) {
+                // Whoever sent it here did so by a hint that is out of date.
+                self.doubt_hints();
+                outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Failed(MOVING.into())));
+                continue;
             }
+            if seen && matches!(item.put.kind, PutKind::Discovered { .. }) {
+                outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Known));
+                continue;
+            }
+            if parts > 0 && item.mark.is_none() {
+                // What was decided since may have made its queue.
+                item = self.item(item);
+            }
+            if !under_way.insert(self.mark_in_turn(&item)) {
+                let part = self.put_some(std::mem::take(&mut items), &mut outcomes).await;
+                failed = failed.or(part.err());
+                under_way.clear();
+                parts += 1;
+                item = self.item(item);
+                under_way.insert(self.mark_in_turn(&item));
+            }
+            items.push(item);
         }
         failed = failed.or(self.put_some(items, &mut outcomes).await.err());
         for (sink, outcomes) in sinks.into_iter().zip(outcomes) {
@@ -86,10 +90,26 @@ impl Owner {
         failed.map_or(Ok(()), Err)
     }
 
-    fn item(&self, caller: usize, tag: u64, put: Put) -> Item {
+    /// Puts with what they speak of, and whether their URLs were seen: each step for all of them, so that what lies far away
+    /// in memory is fetched side by side.
+    fn items(&self, puts: Vec<(usize, u64, Put)>) -> impl Iterator<Item = (Item, bool)> + use<> {
+        let targets = self.state.put_targets(puts.iter().map(|(.., put)| put));
+        let marks: Vec<Option<u64>> = targets.iter().map(|target| self.mark(target)).collect();
+        let seen: Vec<bool> = marks.iter().map(|mark| mark.is_some_and(|mark| self.seen.has(mark))).collect();
+        let items = puts.into_iter().zip(targets).zip(marks);
+        let items = items.map(|(((caller, tag, put), target), mark)| Item { caller, tag, put, target, mark });
+        items.zip(seen)
+    }
+
+    /// The same put, looked up again.
+    fn item(&self, Item { caller, tag, put, .. }: Item) -> Item {
         let target = self.state.put_target(&put);
-        let mark = target.queue.map(|queue| self.marker.mark(queue, &target.key));
+        let mark = self.mark(&target);
         Item { caller, tag, put, target, mark }
+    }
+
+    fn mark(&self, target: &Target) -> Option<u64> {
+        target.queue.map(|queue| self.marker.mark(queue, &target.key))
     }
 
     /// What tells the URLs of a turn apart: a queue that does not exist yet has only names.

@@ -20,6 +20,8 @@ pub struct Target {
     pub queue: Option<QueueId>,
     /// Where the queue is, so that it is looked up once.
     place: Option<(Ix, usize)>,
+    /// No URL of it was due before this; puts since then can only have made it earlier.
+    head: Time,
     /// The URL within it.
     pub key: UrlKey,
 }
@@ -28,15 +30,30 @@ impl State {
     /// Which row a put needs.
     #[must_use]
     pub fn put_target(&self, put: &Put) -> Target {
-        let place = self.queue_place(&put.host, &put.crawl);
+        self.target_of(put, self.queue_place(&put.host, &put.crawl))
+    }
+
+    /// The same for many. What tells it lies in five places of memory, each named by the one before; step by step for all of
+    /// them, those of different puts are fetched side by side.
+    pub fn put_targets<'a>(&self, puts: impl Iterator<Item = &'a Put> + Clone) -> Vec<Target> {
+        let hosts: Vec<Option<Ix>> = puts.clone().map(|put| self.host_ix(&put.host)).collect();
+        let places: Vec<_> = puts.clone().zip(hosts).map(|(put, host)| self.queue_at(host?, &put.crawl)).collect();
+        puts.zip(places).map(|(put, place)| self.target_of(put, place)).collect()
+    }
+
+    fn target_of(&self, put: &Put, place: Option<(Ix, usize)>) -> Target {
         let queue = place.map(|(host, at)| QueueId { host: self.hosts[host].id, no: self.queue(host, at).no });
-        Target { queue, place, key: UrlKey::new(&put.host, &put.url) }
+        let head = place.map_or(Time::NEVER, |(host, at)| self.queue(host, at).head());
+        Target { queue, place, head, key: UrlKey::new(&put.host, &put.url) }
     }
 
     fn queue_place(&self, host: &str, crawl: &str) -> Option<(Ix, usize)> {
+        self.queue_at(self.host_ix(host)?, crawl)
+    }
+
+    fn queue_at(&self, host: Ix, crawl: &str) -> Option<(Ix, usize)> {
         let no = *self.crawl_by_name.get(crawl)?;
-        let ix = self.host_ix(host)?;
-        self.hosts[ix].queues.iter().position(|q| q.crawl == no).map(|at| (ix, at))
+        self.hosts[host].queues.iter().position(|q| q.crawl == no).map(|at| (host, at))
     }
 
     /// Decides a put. `target` is what [`State::put_target`] said, nothing but puts having been decided since, and `found`
@@ -49,7 +66,7 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
-        let Target { key, place, .. } = target;
+        let Target { key, place, head, .. } = target;
         match put.kind {
             PutKind::Discovered { .. } if found.is_some() => PutOutcome::Known,
             PutKind::Discovered { at, priority, depth } => {
@@ -60,7 +77,7 @@ impl State {
                 let turn = Turn { lane, due: at.unwrap_or(now).max(now) };
                 let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
                 let (host, at) = self.place_of(&put, place);
-                if self.queue(host, at).head() <= turn.due {
+                if head <= turn.due || self.queue(host, at).head() <= turn.due {
                     // Behind one that is due no later: nothing changes for the group, whose slot is where it belongs.
                     let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
                     self.enqueue(host, at, key, turn, row, writes);

@@ -20,6 +20,28 @@ async fn a_url_is_added_once_also_within_one_batch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_queue_that_a_batch_has_made_is_known_to_the_rest_of_it() {
+    let world = World::new(1).await;
+    let (one, two) = ("http://a.example/1", "http://a.example/2");
+    // The second look at `two` decides what came before it; `one` was looked up when its queue did not exist.
+    let outcomes = world.put([one, two, two, one, one].map(disc).into()).await;
+    use PutOutcome::{Added, Known};
+    assert_eq!(outcomes, [Added, Added, Known, Known, Known]);
+    assert_eq!(world.host("a.example").await.counts.queued, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_that_is_due_before_the_others_of_its_batch_is_served_first() {
+    let world = World::new(1).await;
+    let late = Time(world.now().0 + 9_000);
+    let soon = Time(world.now().0 + 1_000);
+    world.put(vec![disc_at("http://a.example/1", late)]).await;
+    world.put(vec![disc_at("http://a.example/2", soon), disc_at("http://a.example/3", late)]).await;
+    pass(1_000).await;
+    assert_eq!(texts(&world.next().await.unwrap().urls), ["http://a.example/2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn crawls_keep_the_same_url_apart() {
     let world = World::new(4).await;
     let url = "http://a.example/1";
