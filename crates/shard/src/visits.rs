@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Reservation, Reserve, UrlToFetch};
@@ -17,6 +18,10 @@ use crate::router::{Answer, Place, stopping};
 
 /// Between two tries to find what nobody could be asked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Queues that each of several shards is asked for at least.
+const PART_QUEUES: usize = 16;
+/// Shards that one hand-out asks at once.
+const PARTS_MAX: usize = 4;
 
 impl Frontier {
     /// Reserves groups, longest ready first, over all shards; waits up to `wait` if none is ready.
@@ -139,27 +144,59 @@ impl Frontier {
         }
     }
 
-    /// Hands out URLs of these sources, in their order.
+    /// Hands out URLs of these sources, in their order. Whoever wants many queues asks several shards at once: they read and
+    /// decide side by side.
     async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
-        let mut urls: Vec<UrlToFetch> = Vec::new();
-        let mut queues = request.queues;
-        let mut trouble = None;
-        for source in sources {
-            if queues == 0 || urls.len() >= limits::HAND_OUT_TOTAL_MAX {
+        let mut got = HandedOut { queues: request.queues, urls: Vec::new(), trouble: None };
+        let parts = parts(&request).min(sources.len());
+        let (together, one_by_one) = sources.split_at(if parts > 1 { parts } else { 0 });
+        let share = |part: usize| request.queues / parts + usize::from(part < request.queues % parts);
+        let asked = together.iter().enumerate().map(|(part, source)| self.hand_out_of(*source, &request, share(part)));
+        for answer in join_all(asked).await {
+            got.add(answer);
+        }
+        // Who gave less than its share has no more; who gave all of it may have.
+        for source in one_by_one.iter().chain(together) {
+            if got.queues == 0 || got.urls.len() >= limits::HAND_OUT_TOTAL_MAX {
                 break;
             }
-            let request = HandOut { queues, ..request.clone() };
-            match self.ask_source::<Vec<UrlToFetch>>(*source, Ask::HandOut(request)).await {
-                Ok(more) => {
-                    let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();
-                    served.dedup();
-                    queues = queues.saturating_sub(served.len());
-                    urls.extend(more);
-                }
-                Err(refusal) => trouble = Some(refusal),
-            }
+            got.add(self.hand_out_of(*source, &request, got.queues).await);
         }
-        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
-        if urls.is_empty() { trouble.map_or(Ok(urls), Err) } else { Ok(urls) }
+        let trouble = got.trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
+        if got.urls.is_empty() { trouble.map_or(Ok(got.urls), Err) } else { Ok(got.urls) }
     }
+
+    async fn hand_out_of(&self, source: Source, request: &HandOut, queues: usize) -> Answer<Vec<UrlToFetch>> {
+        self.ask_source(source, Ask::HandOut(HandOut { queues, ..request.clone() })).await
+    }
+}
+
+/// What several sources have handed out.
+struct HandedOut {
+    /// Queues that are still wanted.
+    queues: usize,
+    urls: Vec<UrlToFetch>,
+    trouble: Option<Refusal>,
+}
+
+impl HandedOut {
+    fn add(&mut self, answer: Answer<Vec<UrlToFetch>>) {
+        match answer {
+            Ok(more) => {
+                let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();
+                served.dedup();
+                self.queues = self.queues.saturating_sub(served.len());
+                self.urls.extend(more);
+            }
+            Err(refusal) => self.trouble = Some(refusal),
+        }
+    }
+}
+
+/// How many sources a hand-out asks at once, so that each has enough to do and all together keep within the limit.
+fn parts(request: &HandOut) -> usize {
+    if request.queues.saturating_mul(request.urls) > limits::HAND_OUT_TOTAL_MAX {
+        return 1;
+    }
+    (request.queues / PART_QUEUES).clamp(1, PARTS_MAX)
 }

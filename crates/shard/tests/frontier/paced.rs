@@ -41,6 +41,22 @@ async fn a_queue_with_as_many_on_hold_as_were_asked_for_is_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_queues_come_from_several_shards_and_each_of_them_once() {
+    // One shard has most of the hosts: what the others lack of their shares comes from it.
+    let mut hosts: Vec<String> = (0..60).map(|n| host_in(0, 4, n)).collect();
+    hosts.extend((1..4).flat_map(|shard| (0..4).map(move |n| host_in(shard, 4, n))));
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let world = with_urls(&hosts, 2).await;
+    let out = world.hand_out(70, 1).await;
+    let mut served: Vec<&str> = out.iter().map(|url| &*url.host).collect();
+    served.sort_unstable();
+    served.dedup();
+    assert_eq!((out.len(), served.len()), (70, 70));
+    assert_eq!(world.hand_out(70, 1).await.len(), 2, "the others were visited just now");
+    assert!(world.hand_out(70, 1).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hold_that_runs_out_returns_the_url_with_one_attempt_more() {
     let world = with_urls(&["a.example"], 1).await;
     let out = world.frontier.hand_out(HandOut { hold: Millis(2_000), ..paced(1, 1) }).await.unwrap();
