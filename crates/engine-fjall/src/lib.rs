@@ -4,6 +4,7 @@
 //! are enough of them for a table; then they go to fjall in one sorted stream. This crate knows the folder, the files in
 //! it and the machine's clocks; it must not know what the rows mean, nor any other engine.
 
+mod arena;
 mod background;
 mod clock;
 mod db_journal;

@@ -1,134 +1,171 @@
 //! Rows in memory, in the order of their keys, until they go to the database's tables. A newer value takes the place of an
 //! older one, and a removed row stays as a mark that hides what the tables say. It knows nothing of locks, files or shards.
+//!
+//! Keys are compared step by step, each of [`STEP`] bytes: the first one tells the shard, the kind, the host, the queue and
+//! what follows far enough to tell most rows of one queue apart. Only where two keys share a step does a level of its own
+//! compare the next one. So a search reads nothing but steps, which lie together, and the rest of a key and its value lie
+//! in an arena that is forgotten as a whole.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::{Entry as Slot, Range};
 use std::ops::Bound;
 
 use wayleave_engine::{Key, Value};
 
-/// So many words of a key lie in the tree itself: the shard, the kind, the host, the queue, and what follows far enough to
-/// tell most rows of one queue apart. Where that is not enough the rest is looked at, which lies elsewhere and is cold.
-const HEAD_WORDS: usize = 4;
-const HEAD_BYTES: usize = 8 * HEAD_WORDS;
+use crate::arena::{Arena, Span};
 
-/// What a row costs beside its bytes outside the tree: its place in a tree that is three quarters full, and what the
-/// allocator rounds up.
-const ROW_COST: usize = 88;
+const WORDS: usize = 4;
+/// Bytes of a key that one level compares.
+const STEP: usize = 8 * WORDS;
 
-/// Set in the length of a row's key if the row was removed.
-const GONE: u32 = 1 << 31;
+/// What a row costs beside its bytes in the arena: its place in a tree that is three quarters full.
+const ROW_COST: usize = 90;
+/// What a level costs beside its rows: most have few, and the smallest tree has room for eleven.
+const LEVEL_COST: usize = 640;
+
+/// A part of a key as numbers, which are compared faster than bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Step {
+    words: [u64; WORDS],
+    /// How many bytes of the key are left here; one more than a step has if it goes on. Compared last: it tells a key that
+    /// ends from one that goes on with zeros.
+    left: u8,
+}
 
 /// A row, or the mark of a removed one.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Row {
-    head: [u64; HEAD_WORDS],
-    /// The length of the whole key, and [`GONE`].
-    key_len: u32,
-    /// What of the key is not in the head, then the value: one allocation for both.
-    body: Box<[u8]>,
+    /// What of the key is not in steps, then the value.
+    span: Span,
+    /// How much of it is the key's.
+    tail: u32,
+    gone: bool,
 }
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Row(Row),
+    /// The number of the level where the rows that share this step are.
+    Level(u32),
+}
+
+type Level = BTreeMap<Step, Entry>;
 
 /// A row as it is read: its key and its value, none if it was removed.
 pub(crate) type Found = (Key, Option<Value>);
 
-impl Row {
-    fn new(key: &[u8], value: Option<&[u8]>) -> Self {
-        let (start, tail) = key.split_at(key.len().min(HEAD_BYTES));
-        let mut head = [0; HEAD_WORDS];
-        for (word, bytes) in head.iter_mut().zip(start.chunks(8)) {
-            let mut padded = [0; 8];
-            padded.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-            *word = u64::from_be_bytes(padded);
+impl Step {
+    /// The first step of a key, and what comes after it.
+    fn first(key: &[u8]) -> (Self, &[u8]) {
+        let (start, tail) = key.split_at(key.len().min(STEP));
+        let mut padded = [0; STEP];
+        padded.iter_mut().zip(start).for_each(|(to, from)| *to = *from);
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(padded.as_chunks::<8>().0) {
+            *word = u64::from_be_bytes(*bytes);
         }
-        let mark = if value.is_some() { 0 } else { GONE };
-        let value = value.unwrap_or_default();
-        let mut body = Vec::with_capacity(tail.len() + value.len());
-        body.extend_from_slice(tail);
-        body.extend_from_slice(value);
-        Self { head, key_len: key.len() as u32 | mark, body: body.into() }
+        (Self { words, left: key.len().min(STEP + 1) as u8 }, tail)
     }
 
-    fn key_len(&self) -> usize {
-        (self.key_len & !GONE) as usize
-    }
-
-    fn parts(&self) -> (&[u8], &[u8]) {
-        self.body.split_at(self.key_len().saturating_sub(HEAD_BYTES).min(self.body.len()))
-    }
-
-    fn value(&self) -> Option<&[u8]> {
-        (self.key_len & GONE == 0).then(|| self.parts().1)
-    }
-
-    fn write_key(&self, key: &mut Vec<u8>) {
-        key.clear();
-        self.head.iter().for_each(|word| key.extend_from_slice(&word.to_be_bytes()));
-        key.truncate(self.key_len());
-        key.extend_from_slice(self.parts().0);
-    }
-
-    fn read(&self) -> Found {
-        let mut key = Vec::with_capacity(self.key_len().max(HEAD_BYTES));
-        self.write_key(&mut key);
-        (key, self.value().map(<[u8]>::to_vec))
-    }
-
-    fn cost(&self) -> usize {
-        ROW_COST + self.body.len()
+    fn write(&self, key: &mut Vec<u8>) {
+        let end = key.len() + usize::from(self.left).min(STEP);
+        self.words.iter().for_each(|word| key.extend_from_slice(&word.to_be_bytes()));
+        key.truncate(end);
     }
 }
 
-impl Ord for Row {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // The length last: it tells a short key from one that goes on with zeros.
-        let by_head = self.head.cmp(&other.head);
-        by_head.then_with(|| self.parts().0.cmp(other.parts().0)).then_with(|| self.key_len().cmp(&other.key_len()))
+impl Row {
+    /// The same row one level down, with the step that it has there.
+    fn deeper(self, arena: &Arena) -> (Step, Self) {
+        let (step, tail) = Step::first(arena.get(self.span.first(self.tail as usize)));
+        let span = self.span.without_first(self.tail as usize - tail.len());
+        (step, Self { span, tail: tail.len() as u32, ..self })
+    }
+
+    fn parts<'a>(&self, arena: &'a Arena) -> (&'a [u8], Option<&'a [u8]>) {
+        let bytes = arena.get(self.span);
+        let (tail, value) = bytes.split_at(bytes.len().min(self.tail as usize));
+        (tail, (!self.gone).then_some(value))
     }
 }
-
-impl PartialOrd for Row {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Row {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Row {}
 
 /// Rows in order.
 #[derive(Debug, Default)]
 pub(crate) struct Memtable {
-    rows: BTreeSet<Row>,
+    /// The first one is the top.
+    levels: Vec<Level>,
+    arena: Arena,
     bytes: usize,
 }
 
 impl Memtable {
     /// Sets a row, or marks it as removed.
     pub(crate) fn put(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let row = Row::new(key, value);
-        self.bytes += row.cost();
-        if let Some(before) = self.rows.replace(row) {
-            self.bytes -= before.cost();
+        if self.levels.is_empty() {
+            self.levels.push(Level::new());
+        }
+        let (mut level, mut rest) = (0, key);
+        loop {
+            let fresh = self.levels.len();
+            let Some(rows) = self.levels.get_mut(level) else { return };
+            let (step, tail) = Step::first(rest);
+            let entry = match rows.entry(step) {
+                Slot::Vacant(place) => {
+                    let span = self.arena.add(tail, value.unwrap_or_default());
+                    place.insert(Entry::Row(Row { span, tail: tail.len() as u32, gone: value.is_none() }));
+                    self.bytes += ROW_COST + span.len();
+                    return;
+                }
+                Slot::Occupied(place) => place.into_mut(),
+            };
+            rest = tail;
+            level = match entry {
+                Entry::Level(next) => *next as usize,
+                Entry::Row(row) if row.parts(&self.arena).0 == tail => {
+                    self.bytes += replace(&mut self.arena, row, tail, value);
+                    return;
+                }
+                Entry::Row(row) => {
+                    let (step, row) = row.deeper(&self.arena);
+                    *entry = Entry::Level(fresh as u32);
+                    self.levels.push(Level::from([(step, Entry::Row(row))]));
+                    self.bytes += LEVEL_COST;
+                    fresh
+                }
+            };
         }
     }
 
     /// What is known of a row: nothing, that it was removed, or its value.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
-        self.rows.get(&Row::new(key, None)).map(Row::value)
+        let (mut rows, mut rest) = (self.levels.first()?, key);
+        loop {
+            let (step, tail) = Step::first(rest);
+            match rows.get(&step)? {
+                Entry::Row(row) => {
+                    let (of_row, value) = row.parts(&self.arena);
+                    return (of_row == tail).then_some(value);
+                }
+                Entry::Level(next) => (rows, rest) = (self.levels.get(*next as usize)?, tail),
+            }
+        }
     }
 
     /// The rows from one key on, up to another one.
     pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Found> {
-        let (from, to) = (Row::new(from, None), Row::new(to, None));
-        let empty = from >= to;
-        let range = (!empty).then(|| self.rows.range((Bound::Included(&from), Bound::Excluded(&to))));
-        range.into_iter().flatten().map(Row::read)
+        let mut cursor = Cursor::at(self, from);
+        std::iter::from_fn(move || {
+            loop {
+                let (key, value) = cursor.next()?;
+                if key >= to {
+                    return None;
+                }
+                // The first may share all its steps with `from` and yet come before it.
+                if key >= from {
+                    return Some((key.to_vec(), value.map(<[u8]>::to_vec)));
+                }
+            }
+        })
     }
 
     /// Gives every row to `take`, its value or none if it was removed.
@@ -136,10 +173,9 @@ impl Memtable {
     /// # Errors
     /// The first one of `take`.
     pub(crate) fn each<E>(&self, mut take: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>) -> Result<(), E> {
-        let mut key = Vec::new();
-        for row in &self.rows {
-            row.write_key(&mut key);
-            take(&key, row.value())?;
+        let mut cursor = Cursor::at(self, &[]);
+        while let Some((key, value)) = cursor.next() {
+            take(key, value)?;
         }
         Ok(())
     }
@@ -147,6 +183,68 @@ impl Memtable {
     /// About how much memory the rows take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+/// Gives a row another value, in the room of the old one if that suffices; says how many bytes it took.
+fn replace(arena: &mut Arena, row: &mut Row, tail: &[u8], value: Option<&[u8]>) -> usize {
+    row.gone = value.is_none();
+    let Some(value) = value else { return 0 };
+    let len = tail.len() + value.len();
+    if len <= row.span.len() {
+        row.span = row.span.first(len);
+        arena.overwrite_end(row.span, value);
+        return 0;
+    }
+    row.span = arena.add(tail, value);
+    len
+}
+
+/// A way through the rows in their order.
+struct Cursor<'a> {
+    table: &'a Memtable,
+    /// What is left of each level on the way down.
+    stack: Vec<Range<'a, Step, Entry>>,
+    /// The key of the row that was read last; its first steps are those of the levels.
+    key: Vec<u8>,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the first row that does not come before a key, or the one before it.
+    fn at(table: &'a Memtable, key: &[u8]) -> Self {
+        let mut cursor = Self { table, stack: Vec::new(), key: Vec::new() };
+        let (mut level, mut rest) = (0, key);
+        while let Some(rows) = table.levels.get(level) {
+            let (step, tail) = Step::first(rest);
+            let Some(Entry::Level(next)) = rows.get(&step) else {
+                cursor.stack.push(rows.range(step..));
+                break;
+            };
+            cursor.stack.push(rows.range((Bound::Excluded(step), Bound::Unbounded)));
+            step.write(&mut cursor.key);
+            (level, rest) = (*next as usize, tail);
+        }
+        cursor
+    }
+
+    fn next(&mut self) -> Option<(&[u8], Option<&'a [u8]>)> {
+        loop {
+            let rows = self.stack.last_mut()?;
+            let Some((step, entry)) = rows.next() else {
+                self.stack.pop();
+                continue;
+            };
+            self.key.truncate((self.stack.len() - 1) * STEP);
+            step.write(&mut self.key);
+            match entry {
+                Entry::Row(row) => {
+                    let (tail, value) = row.parts(&self.table.arena);
+                    self.key.extend_from_slice(tail);
+                    return Some((&self.key, value));
+                }
+                Entry::Level(next) => self.stack.push(self.table.levels.get(*next as usize)?.range(..)),
+            }
+        }
     }
 }
 
@@ -177,12 +275,29 @@ mod tests {
         }
     }
 
-    /// Short keys and keys around the length of a head, with zeros at the edges.
+    /// Short keys and keys around the length of one and of two steps, with zeros at the edges.
     fn key() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
         use proptest::strategy::Strategy;
-        let zeros = proptest::sample::select(vec![0, HEAD_BYTES - 12]);
+        let zeros = proptest::sample::select(vec![0, STEP - 12, 2 * STEP - 12]);
         let rest = proptest::collection::vec(proptest::sample::select(vec![0u8, 0, 0, 1, 255]), 0..20);
         (zeros, rest).prop_map(|(zeros, rest)| [vec![0; zeros], rest].concat())
+    }
+
+    #[test]
+    fn an_entry_takes_as_little_room_as_its_cost_says() {
+        assert_eq!((size_of::<Step>(), size_of::<Entry>()), (40, 20));
+    }
+
+    #[test]
+    fn rows_that_share_all_but_the_end_of_long_keys_are_told_apart_and_counted() {
+        let mut table = Memtable::default();
+        let key = |end: u8| [vec![b'x'; 10 * STEP], vec![end]].concat();
+        (0..100).rev().for_each(|end| table.put(&key(end), Some(&[end])));
+        assert!((0..100).all(|end| table.get(&key(end)) == Some(Some(&[end]))));
+        assert_eq!((table.get(&key(100)), table.get(&key(0)[..10 * STEP])), (None, None));
+        let found: Vec<Found> = table.range(&key(98), &key(200)).collect();
+        assert_eq!(found, [(key(98), Some(vec![98])), (key(99), Some(vec![99]))]);
+        assert!(table.bytes() >= 100 * ROW_COST + 10 * LEVEL_COST);
     }
 
     #[test]
@@ -193,6 +308,6 @@ mod tests {
         table.put(b"key", Some(&[8; 1_000]));
         assert_eq!(table.bytes(), full);
         table.put(b"key", None);
-        assert_eq!((table.bytes(), table.get(b"key")), (ROW_COST, Some(None)));
+        assert_eq!((table.bytes(), table.get(b"key")), (full, Some(None)));
     }
 }
