@@ -24,3 +24,4 @@ pub use args::BenchArgs;
 pub use null::{NullServer, serve_null};
 pub use report::{Line, Measured};
 pub use rounds::{measure, run};
+pub use target::Unreachable;

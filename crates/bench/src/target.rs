@@ -36,6 +36,14 @@ pub struct Target {
     _child: Option<Child>,
 }
 
+/// Nothing answers where a server was to be measured.
+#[derive(Debug, thiserror::Error)]
+#[error("no gRPC server answers at {address}; start one with 'wayleave serve'")]
+pub struct Unreachable {
+    address: SocketAddr,
+    source: tonic::transport::Error,
+}
+
 impl Target {
     /// The servers that the arguments name.
     pub async fn all(args: &BenchArgs) -> Result<Vec<Self>> {
@@ -74,8 +82,7 @@ impl Target {
         let address = self.address(client)?;
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
         let endpoint = endpoint.tcp_nodelay(true).connect_timeout(Duration::from_secs(5));
-        let help = || format!("no gRPC server answers at {address}; start one with 'wayleave serve'");
-        endpoint.connect().await.with_context(help)
+        Ok(endpoint.connect().await.map_err(|source| Unreachable { address, source })?)
     }
 
     /// URLs that a crawl has scheduled.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use wayleave_bench::Unreachable;
 use wayleave_client::Error;
 use wayleave_engine_fjall::OpenError;
 use wayleave_server::server::BindError;
@@ -89,6 +90,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(error) = cause.downcast_ref::<Error>() {
         return Some(code_of_call(error));
+    }
+    if cause.is::<Unreachable>() {
+        return Some(UNAVAILABLE);
     }
     if let Some(open) = cause.downcast_ref::<OpenError>() {
         return match open {

@@ -54,8 +54,13 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
         assert_eq!(ended.code, code, "{args:?}: {}{}", ended.out, ended.err);
         assert!(!ended.err.is_empty(), "{args:?}");
     }
+    let mistyped = server.run(&["get", "--crawl", "nosuch"]);
+    assert!(mistyped.code == 3 && mistyped.err.contains("crawl 'nosuch' is not known"), "{}", mistyped.err);
     let url = server.url.clone();
     server.kill();
+    let bench = run(wayleave(&["bench", "--no-null", "--scenario", "put-1", "--server", &url]), "");
+    assert_eq!(bench.code, 5, "{}", bench.err);
+    assert!(bench.err.contains("no gRPC server answers at 127.0.0.1:"), "{}", bench.err);
     let away = run(wayleave(&["stats", "--server", &url]), "");
     assert_eq!(away.code, 5, "{}", away.err);
     assert!(away.err.contains("cannot reach") && away.err.contains("is a server running there?"), "{}", away.err);

@@ -76,6 +76,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let Args { holder, groups, urls, crawl, lease, wait, release } = args;
     let request = ReserveGroupsRequest { holder, groups, urls, crawl, lease_ms: lease, wait_ms: wait };
     let reservations = remote.client.reserve(&request).await?.reservations;
+    if let (true, Some(crawl)) = (reservations.is_empty(), &request.crawl) {
+        // A crawl that nobody has added to is no error of the server's, but it may well be a mistyped one.
+        remote.client.crawl(crawl).await?;
+    }
     for reservation in &reservations {
         if remote.json { output::json(reservation)? } else { print(reservation, output::now())? }
     }

@@ -9,13 +9,13 @@ pub enum Refusal {
     #[error("the reservation token is not current: it was released, has expired, or was never granted; reserve again")]
     NotCurrent,
     /// No such host.
-    #[error("host '{0}' is not known; add a URL of it or PUT it first")]
+    #[error("host '{0}' is not known; add a URL of it, or set it up first")]
     UnknownHost(String),
     /// No such group.
-    #[error("group '{0}' is not known; PUT it with its hosts first")]
+    #[error("group '{0}' is not known; set it up with its hosts first")]
     UnknownGroup(String),
     /// No such crawl.
-    #[error("crawl '{0}' is not known; add a URL to it or PUT it first")]
+    #[error("crawl '{0}' is not known; add a URL to it, or set it up first")]
     UnknownCrawl(String),
     /// No such queue.
     #[error("host '{host}' has no queue of crawl '{crawl}'")]

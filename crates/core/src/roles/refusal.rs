@@ -81,7 +81,7 @@ pub enum Refusal {
         interval_ms: u64,
     },
     /// No such role.
-    #[error("role '{0}' is not known; send a heartbeat for it or PUT it first")]
+    #[error("role '{0}' is not known; send a heartbeat for it, or set it up first")]
     UnknownRole(String),
     /// Nobody has the role.
     #[error("role '{0}' has no primary that could step down")]
