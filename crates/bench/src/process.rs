@@ -7,7 +7,7 @@ const TICKS: f64 = 100.0;
 
 /// How long processes are looked at to tell whether they are quiet, and how long they are given to become so.
 const LOOK: Duration = Duration::from_millis(250);
-const LOOKS_MAX: usize = 80;
+const LOOKS_MAX: usize = 240;
 /// Less than this of one core is quiet.
 const QUIET_SHARE: f64 = 0.1;
 

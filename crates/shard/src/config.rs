@@ -14,10 +14,11 @@ pub struct Config {
     pub shards: u16,
     /// Hot rows are written out one by one when this many bytes of them lie packed in the log.
     pub log_bytes_max: usize,
-    /// Bytes of memory, over all shards, for the first rows of queues, so that a visit seldom reads the store.
-    pub head_bytes_max: usize,
-    /// The same for each host, where that is more: with many hosts most visits are to queues that were not visited lately.
+    /// Bytes of memory for each host for the first rows of its queues, so that a visit seldom reads the store: with many
+    /// hosts most visits are to queues that were not visited lately.
     pub head_bytes_per_host: usize,
+    /// The least and the most of that over all shards.
+    pub head_bytes: (usize, usize),
     /// Rows of URLs on hold that each shard keeps in memory for their completion.
     pub recent_rows_max: usize,
     /// Bytes of memory, over all shards, for the filters that spare a read for URLs never seen.
@@ -38,8 +39,8 @@ impl Config {
         Self {
             shards,
             log_bytes_max: 2 * 1024 * 1024,
-            head_bytes_max: 64 * 1024 * 1024,
-            head_bytes_per_host: 128,
+            head_bytes_per_host: 320,
+            head_bytes: (64 * 1024 * 1024, 512 * 1024 * 1024),
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
             seen_bytes_max: 16 * 1024 * 1024,
@@ -50,7 +51,8 @@ impl Config {
 
     /// The memory for the heads of one shard with so many hosts.
     pub(crate) fn head_bytes(&self, hosts: usize) -> usize {
-        self.share(self.head_bytes_max).max(self.head_bytes_per_host * hosts)
+        let (least, most) = self.head_bytes;
+        (self.head_bytes_per_host * hosts).max(self.share(least)).min(self.share(most))
     }
 
     /// No heads yet, with the memory for them.

@@ -65,7 +65,8 @@ impl World {
         let drawn = AtomicU64::new(seed.wrapping_mul(1_000_003));
         let mut config = Config::new(if nodes { SHARDS_OF_NODES } else { SHARDS });
         config.log_bytes_max = 4_000;
-        config.head_bytes_max = 4_000 * usize::from(config.shards);
+        let head_bytes = 4_000 * usize::from(config.shards);
+        config.head_bytes = (head_bytes, head_bytes);
         config.recent_rows_max = 8;
         config.entropy = Arc::new(move || {
             let chance = Chance::new(drawn.fetch_add(1, Ordering::Relaxed), 7);
