@@ -152,11 +152,14 @@ impl Frontier {
         let (together, one_by_one) = sources.split_at(if parts > 1 { parts } else { 0 });
         let share = |part: usize| request.queues / parts + usize::from(part < request.queues % parts);
         let asked = together.iter().enumerate().map(|(part, source)| self.hand_out_of(*source, &request, share(part)));
-        for answer in join_all(asked).await {
-            got.add(answer);
+        let mut left = one_by_one.to_vec();
+        for ((part, source), answer) in together.iter().enumerate().zip(join_all(asked).await) {
+            // Who gave less than its share has no more; who gave all of it may have.
+            if got.add(answer) >= share(part) {
+                left.push(*source);
+            }
         }
-        // Who gave less than its share has no more; who gave all of it may have.
-        for source in one_by_one.iter().chain(together) {
+        for source in &left {
             if got.queues == 0 || got.urls.len() >= limits::HAND_OUT_TOTAL_MAX {
                 break;
             }
@@ -180,15 +183,21 @@ struct HandedOut {
 }
 
 impl HandedOut {
-    fn add(&mut self, answer: Answer<Vec<UrlToFetch>>) {
+    /// Adds what a source answered, and says of how many queues it was.
+    fn add(&mut self, answer: Answer<Vec<UrlToFetch>>) -> usize {
         match answer {
             Ok(more) => {
                 let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();
                 served.dedup();
-                self.queues = self.queues.saturating_sub(served.len());
+                let count = served.len();
+                self.queues = self.queues.saturating_sub(count);
                 self.urls.extend(more);
+                count
             }
-            Err(refusal) => self.trouble = Some(refusal),
+            Err(refusal) => {
+                self.trouble = Some(refusal);
+                0
+            }
         }
     }
 }
