@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use wayleave_core::frontier::row::{HostPart, HostRow, HotRow};
 use wayleave_core::frontier::{Changes, State};
 use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits::SLICE_ROWS;
@@ -33,14 +34,28 @@ struct WritingOut {
 }
 
 impl HotLog {
-    /// The log as it was found at open: commits `span` lie in it, and speak of these hosts and rows.
-    pub fn new(
-        shard: ShardId,
-        bytes_max: usize,
-        span: Option<(u64, u64)>,
-        (hosts, others): (Vec<HostId>, BTreeMap<Key, Option<Value>>),
-    ) -> Self {
-        Self { shard, bytes_max, bytes: 0, span, hosts, others, writing: None }
+    /// An empty log.
+    pub fn new(shard: ShardId, bytes_max: usize) -> Self {
+        Self { shard, bytes_max, bytes: 0, span: None, hosts: Vec::new(), others: BTreeMap::new(), writing: None }
+    }
+
+    /// Takes note that a commit lies in the log, after those before it.
+    pub fn reach(&mut self, seq: u64) {
+        self.span = Some((self.span.map_or(seq, |(first, _)| first), seq));
+    }
+
+    /// Takes note of what a commit says that was found in the log at open.
+    pub fn found_change(&mut self, change: &log::Change) {
+        match change {
+            log::Change::Part(HostPart { id, .. }) | log::Change::Row(HotRow::Host(HostRow { id, .. })) => {
+                self.hosts.push(*id);
+            }
+            log::Change::Row(row) => self.note(hot::encode(self.shard, row)),
+        }
+    }
+
+    fn note(&mut self, write: Write) {
+        self.others.insert(write.key, write.value);
     }
 
     /// The log row of a commit.
@@ -52,15 +67,15 @@ impl HotLog {
         for row in &changes.rows {
             let write = hot::encode(self.shard, row);
             pack.add(&write);
-            self.others.insert(write.key, write.value);
+            self.note(write);
         }
         for host in state.changed_hosts(changes) {
             pack.add_host(self.shard, host);
-            self.hosts.push(host.id);
+            self.hosts.push(host.id());
         }
         let value = pack.into_value();
         self.bytes += value.len();
-        self.span = Some((self.span.map_or(seq, |(first, _)| first), seq));
+        self.reach(seq);
         Some(Write { key: log::key(self.shard, seq), value: Some(value) })
     }
 
@@ -121,7 +136,7 @@ mod tests {
     fn rows_are_written_before_their_log_is_cut() {
         let shard = ShardId(2);
         let mut state = State::new(shard);
-        let mut log = HotLog::new(shard, 1, None, Default::default());
+        let mut log = HotLog::new(shard, 1);
         for (seq, host) in [(7, "a"), (8, "b"), (9, "b")] {
             let changes = change(&mut state, host);
             assert!(log.add(seq, &changes, &state).is_some());

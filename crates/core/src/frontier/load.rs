@@ -1,6 +1,6 @@
 //! Load: the hot state from its rows, when a shard is opened.
 
-use super::row::{AliasRow, CrawlRow, HostRow, HotRow, LeaseRow, ShardRow};
+use super::row::{AliasRow, CrawlRow, HostPart, HostRow, HotRow, LeaseRow, ShardRow};
 use super::state::{State, boxed};
 use crate::ids::{CrawlNo, GroupId, HostId, ShardId};
 use crate::names::{Alias, HostName};
@@ -30,6 +30,13 @@ impl Loader {
             HotRow::Member { host, alias: Some(alias) } => _ = self.members.insert(host, alias),
             HotRow::Member { host, alias: None } => _ = self.members.remove(&host),
         }
+    }
+
+    /// Takes what changed of a host's row since. False if there is no such host.
+    pub fn take_part(&mut self, part: HostPart) -> bool {
+        let Some(row) = self.hosts.get_mut(&part.id) else { return false };
+        row.take_part(part);
+        true
     }
 
     /// The state of the shard at `now`. Holds of the paced form are in the engine; the first sweep finds the next one.

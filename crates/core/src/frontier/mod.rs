@@ -4,6 +4,7 @@
 //! In: a request, the rows it needs and *now*. Out: writes for the engine and a reply, both plain values.
 
 mod audit;
+pub mod changes;
 mod delete;
 mod expire;
 mod explain;
@@ -28,4 +29,5 @@ mod url_view;
 pub mod view;
 pub mod visit;
 
-pub use state::{Changes, State};
+pub use changes::Changes;
+pub use state::State;

@@ -240,12 +240,42 @@ impl HostRow {
 }
 
 impl HostRef<'_> {
+    /// Its pace and its queues.
+    #[must_use]
+    pub fn to_part(self) -> HostPart {
+        HostPart { id: self.id, pace: self.pace, queues: self.queues.to_vec() }
+    }
+
     /// The row itself.
     #[must_use]
     pub fn to_row(self) -> HostRow {
         let Self { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues } = self;
         let (name, queues) = (name.clone(), queues.to_vec());
         HostRow { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues }
+    }
+}
+
+/// What changes most of a host's row: its pace, and some of its queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPart {
+    /// The host's id.
+    pub id: HostId,
+    /// Its pace.
+    pub pace: Pace,
+    /// Queues as they are now; others are as they were.
+    pub queues: Vec<QueueRow>,
+}
+
+impl HostRow {
+    /// Brings the row up to date.
+    pub fn take_part(&mut self, part: HostPart) {
+        self.pace = part.pace;
+        for queue in part.queues {
+            match self.queues.iter_mut().find(|known| known.no == queue.no) {
+                Some(known) => *known = queue,
+                None => self.queues.push(queue),
+            }
+        }
     }
 }
 
@@ -296,7 +326,7 @@ impl Default for ShardRow {
     }
 }
 
-/// A small row that the shard keeps in memory; each is written whole whenever it changes.
+/// A small row that the shard keeps in memory; each is written whenever it changes, whole or, of a host, in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HotRow {
     /// The shard itself.

@@ -113,7 +113,7 @@ impl State {
         let unknown = || Refusal::UnknownQueue { host: host.to_string(), crawl: crawl.to_string() };
         let (ix, at) = self.queue_id(host, crawl).and_then(|id| self.find_queue(id)).ok_or_else(unknown)?;
         self.queue_mut(ix, at).limit = limit;
-        self.touch_host(ix);
+        self.touch_queue(ix, at);
         self.reschedule(self.hosts[ix].group, now);
         Ok(())
     }

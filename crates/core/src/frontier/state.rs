@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
-use super::row::{AliasRow, CrawlRow, HostRef, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
+use super::changes::{Changed, Touched};
+use super::row::{CrawlRow, HostRef, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
 use super::schedule::Schedule;
 use super::slab::{Ix, Slab};
 use super::view::{Counts, UrlState};
@@ -24,7 +25,7 @@ pub(super) struct Host {
     pub queued_at: Time,
     pub next_queue: u32,
     pub queues: Vec<QueueRow>,
-    pub dirty: bool,
+    pub touched: Touched,
 }
 
 pub(super) enum Members {
@@ -78,35 +79,6 @@ pub struct State {
     pub(super) holds: u64,
     pub(super) totals: Counts,
     pub(super) changed: Changed,
-}
-
-/// Which hot rows have changed since they were last asked for.
-#[derive(Default)]
-pub(super) struct Changed {
-    pub shard: bool,
-    pub hosts: Vec<Ix>,
-    pub aliases: Vec<Ix>,
-    pub others: Vec<HotRow>,
-    pub begun: Vec<(QueueId, u8)>,
-}
-
-/// What changed of the hot rows, to be kept by the store.
-#[derive(Debug, Default)]
-pub struct Changes {
-    /// All but hosts, each whole.
-    pub rows: Vec<HotRow>,
-    /// Hosts that changed.
-    hosts: Vec<Ix>,
-    /// Lanes of queues that were empty and got a first row.
-    pub begun: Vec<(QueueId, u8)>,
-}
-
-impl Changes {
-    /// Whether nothing changed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.hosts.is_empty()
-    }
 }
 
 impl Group {
@@ -236,7 +208,7 @@ impl State {
             queued_at: row.queued_at.unwrap_or(Time::NEVER),
             next_queue: row.next_queue,
             queues: Vec::new(),
-            dirty: false,
+            touched: Touched::Nothing,
         };
         let ix = self.hosts.insert(host);
         self.host_by_name.insert(row.name, ix);
@@ -323,30 +295,6 @@ impl State {
         self.hosts[host].queues.len() - 1
     }
 
-    pub(super) fn touch_host(&mut self, host: Ix) {
-        let place = &mut self.hosts[host];
-        if !place.dirty {
-            place.dirty = true;
-            self.changed.hosts.push(host);
-        }
-    }
-
-    /// Notes that a group's pace or settings changed: they lie in the alias's row, or in the host's own.
-    pub(super) fn touch_group(&mut self, group: Ix) {
-        match &mut self.groups[group].members {
-            Members::One(host) => {
-                let host = *host;
-                self.touch_host(host);
-            }
-            Members::Many { dirty, .. } => {
-                if !*dirty {
-                    *dirty = true;
-                    self.changed.aliases.push(group);
-                }
-            }
-        }
-    }
-
     /// Moves one URL of a queue from one state to another in every count but the lanes', which count themselves.
     pub(super) fn shift(&mut self, host: Ix, at: usize, from: Option<UrlState>, to: Option<UrlState>) {
         let queue = self.queue_mut(host, at);
@@ -362,7 +310,7 @@ impl State {
         if let Some(crawl) = self.crawls.get_mut(&crawl) {
             shift_counts(&mut crawl.counts, from, to);
         }
-        self.touch_host(host);
+        self.touch_queue(host, at);
     }
 
     /// Keeps the count of active queues right around a change to one queue.
@@ -378,44 +326,10 @@ impl State {
         }
     }
 
-    /// What changed of the hot rows since this was last asked.
-    pub fn take_changes(&mut self) -> Changes {
-        let changed = std::mem::take(&mut self.changed);
-        let mut rows = Vec::with_capacity(changed.others.len() + changed.aliases.len() + 1);
-        if changed.shard {
-            rows.push(HotRow::Shard(self.shard_row));
-        }
-        rows.extend(changed.others);
-        for group in changed.aliases {
-            if let Some(row) = self.alias_row(group) {
-                rows.push(HotRow::Alias(row));
-            }
-        }
-        let mut hosts = changed.hosts;
-        hosts.retain(|ix| self.hosts.find(*ix).is_some() && std::mem::take(&mut self.hosts[*ix].dirty));
-        Changes { rows, hosts, begun: changed.begun }
-    }
-
-    /// The rows of the hosts that changed, as they are now.
-    pub fn changed_hosts(&self, changes: &Changes) -> impl Iterator<Item = HostRef<'_>> {
-        changes.hosts.iter().filter(|ix| self.hosts.find(**ix).is_some()).map(|ix| self.host_ref(*ix))
-    }
-
     /// The row of a host, if it is here.
     #[must_use]
     pub fn host_by_id(&self, id: HostId) -> Option<HostRef<'_>> {
         self.host_by_id.get(&id).map(|ix| self.host_ref(*ix))
-    }
-
-    fn alias_row(&mut self, ix: Ix) -> Option<AliasRow> {
-        self.groups.find(ix)?;
-        let group = &mut self.groups[ix];
-        let Members::Many { id, alias, dirty, .. } = &mut group.members else { return None };
-        if !std::mem::take(dirty) {
-            return None;
-        }
-        let settings = group.settings.as_deref().copied().unwrap_or_default();
-        Some(AliasRow { id: *id, name: alias.clone(), settings, pace: group.pace })
     }
 
     /// A host as its row.
@@ -423,7 +337,7 @@ impl State {
         self.host_ref(ix).to_row()
     }
 
-    fn host_ref(&self, ix: Ix) -> HostRef<'_> {
+    pub(super) fn host_ref(&self, ix: Ix) -> HostRef<'_> {
         let host = &self.hosts[ix];
         let group = &self.groups[host.group];
         let (id, pace) = match &group.members {

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use wayleave_core::frontier::State;
+use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::load::Loader;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released, Reservation, UrlToFetch};
@@ -41,6 +42,20 @@ impl Store {
             Write::Lease(token, None) => _ = self.leases.remove(&token),
             Write::Job(queue, true) => _ = self.jobs.insert(queue),
             Write::Job(queue, false) => _ = self.jobs.remove(&queue),
+        }
+    }
+
+    /// The row of a host that changed, as whoever keeps only what is told of it has it then.
+    fn host_row(&self, host: ChangedHost<'_>) -> HotRow {
+        match host {
+            ChangedHost::Whole(row) => HotRow::Host(row.to_row()),
+            ChangedHost::Part(part) => {
+                let Some(HotRow::Host(mut row)) = self.hot.get(&format!("3 {:?}", part.id)).cloned() else {
+                    panic!("a part of a host that was never told: {part:?}");
+                };
+                row.take_part(part.to_part());
+                HotRow::Host(row)
+            }
         }
     }
 
@@ -88,10 +103,10 @@ impl Shard {
         writes.iter().for_each(|write| self.store.apply(write));
         self.written.extend(writes);
         let rows = self.state.take_changes();
-        let hosts: Vec<HotRow> = self.state.changed_hosts(&rows).map(|host| HotRow::Host(host.to_row())).collect();
-        let rows: Vec<HotRow> = rows.rows.into_iter().chain(hosts).collect();
-        rows.iter().for_each(|row| self.store.apply_hot(row.clone()));
-        self.changed.extend(rows);
+        rows.rows.iter().for_each(|row| self.store.apply_hot(row.clone()));
+        let hosts: Vec<HotRow> = self.state.changed_hosts(&rows).map(|host| self.store.host_row(host)).collect();
+        hosts.iter().for_each(|row| self.store.apply_hot(row.clone()));
+        self.changed.extend(rows.rows.into_iter().chain(hosts));
     }
 
     /// Drops the memory and reads the rows again.

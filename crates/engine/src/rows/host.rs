@@ -1,8 +1,9 @@
 //! A host with its queues and, while it is a group of its own, its pace.
 //! Lifetime: from its first URL or setting until its last queue is deleted.
 //! Key: owning shard · 4 · host id. Value: version, name, flags, what is set, pace, queues with lanes.
+//! A part of it, which lies in log rows only: pace and some of the queues.
 
-use wayleave_core::frontier::row::{HostRef, HostRow, Lane, Pace, QueueRow};
+use wayleave_core::frontier::row::{HostPart, HostRef, HostRow, Lane, Pace, QueueRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId};
 use wayleave_core::settings::PaceSettings;
 use wayleave_core::time::{Millis, Time};
@@ -27,6 +28,11 @@ pub fn encode_into(out: &mut Writer, row: HostRef<'_>) {
     out.number(row.robots_delay.0);
     out.maybe(row.queued_at.map(|at| at.0));
     out.number(row.next_queue.into());
+    encode_part_into(out, row);
+}
+
+/// Writes the pace and the queues of a row.
+pub fn encode_part_into(out: &mut Writer, row: HostRef<'_>) {
     encode_pace(out, &row.pace);
     out.number(row.queues.len() as u64);
     for queue in row.queues {
@@ -43,23 +49,24 @@ pub fn decode(id: HostId, bytes: &[u8]) -> Result<HostRow, Damaged> {
     if input.byte()? != VERSION {
         return Err(Damaged("a host row has a version that is not known"));
     }
-    let mut row = HostRow {
-        id,
-        name: input.text()?.into(),
-        group: input.maybe()?.map(GroupId),
-        settings: decode_settings(&mut input)?,
-        robots_delay: Millis(input.number()?),
-        queued_at: input.maybe()?.map(Time),
-        next_queue: input.small()?,
-        pace: decode_pace(&mut input)?,
-        queues: Vec::new(),
-    };
-    let queues: usize = input.small()?;
-    row.queues.reserve_exact(queues.min(64));
-    for _ in 0..queues {
-        row.queues.push(decode_queue(&mut input)?);
+    let (name, group) = (input.text()?.into(), input.maybe()?.map(GroupId));
+    let (settings, robots_delay) = (decode_settings(&mut input)?, Millis(input.number()?));
+    let (queued_at, next_queue) = (input.maybe()?.map(Time), input.small()?);
+    let HostPart { id, pace, queues } = decode_part(id, &mut input)?;
+    Ok(HostRow { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues })
+}
+
+/// The pace and the queues of a host.
+///
+/// # Errors
+/// If the bytes are not those of such a part.
+pub fn decode_part(id: HostId, input: &mut Reader<'_>) -> Result<HostPart, Damaged> {
+    let (pace, count) = (decode_pace(input)?, input.small::<usize>()?);
+    let mut queues = Vec::with_capacity(count.min(64));
+    for _ in 0..count {
+        queues.push(decode_queue(input)?);
     }
-    Ok(row)
+    Ok(HostPart { id, pace, queues })
 }
 
 pub(super) fn encode_pace(out: &mut Writer, pace: &Pace) {

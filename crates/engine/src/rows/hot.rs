@@ -1,4 +1,4 @@
-//! Hot rows: shard, crawl, alias, host, member. The shard keeps them in memory and writes each whole when it changes.
+//! Hot rows: shard, crawl, alias, host, member. The shard keeps them in memory and writes each when it changes.
 //! Lifetimes and keys are in the table of this module's parent; values begin with their version.
 
 use wayleave_core::frontier::row::{AliasRow, CrawlRow, HostRef, HotRow, ShardRow};
@@ -47,10 +47,16 @@ pub fn host_key(shard: ShardId, host: HostId) -> Key {
     number_key(shard, Kind::Host, host.0)
 }
 
-/// Whether a key is that of a host's row.
-#[must_use]
-pub fn is_host_key(key: &[u8]) -> bool {
-    matches!(key, [_, _, kind, ..] if *kind == Kind::Host as u8)
+/// The host that a key names.
+///
+/// # Errors
+/// If it is not such a key.
+pub fn parse_host_key(key: &[u8]) -> Result<HostId, Damaged> {
+    let mut parts = keys::Parts(key);
+    match parts.prefix()? {
+        (_, kind) if kind == Kind::Host as u8 => Ok(HostId(parts.number::<8>()?)),
+        _ => Err(Damaged("a part of a host lies under another row's key")),
+    }
 }
 
 /// A hot row from its key and its value.

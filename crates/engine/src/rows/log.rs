@@ -1,15 +1,22 @@
 //! The hot rows of one commit, packed: one row in the store instead of one for each host that a batch touched.
 //! Lifetime: until the hot rows in it have been written out one by one.
-//! Key: owning shard · 10 · commit number. Value: version, then key and value (or its absence) of each row.
+//! Key: owning shard · 10 · commit number. Value: version, then the key of each row and what became of it: that it is gone,
+//! its value, or, of a host since version 2, what changed of it since.
 
-use wayleave_core::frontier::row::HostRef;
+use wayleave_core::frontier::changes::ChangedHost;
+use wayleave_core::frontier::row::{HostPart, HotRow};
 use wayleave_core::ids::ShardId;
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, host, hot, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_WHOLE_ROWS: u8 = 1;
+
+const GONE: u8 = 0;
+const WHOLE: u8 = 1;
+const PART: u8 = 2;
 
 /// The key of a commit's log row.
 #[must_use]
@@ -48,20 +55,29 @@ impl Pack {
     pub fn add(&mut self, write: &Write) {
         self.out.bytes(&write.key);
         match &write.value {
-            None => self.out.byte(0),
+            None => self.out.byte(GONE),
             Some(value) => {
-                self.out.byte(1);
+                self.out.byte(WHOLE);
                 self.out.bytes(value);
             }
         }
     }
 
-    /// Adds a host's row.
-    pub fn add_host(&mut self, shard: ShardId, row: HostRef<'_>) {
+    /// Adds what changed of a host.
+    pub fn add_host(&mut self, shard: ShardId, host: ChangedHost<'_>) {
         self.value.clear();
-        host::encode_into(&mut self.value, row);
-        self.out.bytes(&hot::host_key(shard, row.id));
-        self.out.byte(1);
+        let (id, said) = match host {
+            ChangedHost::Whole(row) => {
+                host::encode_into(&mut self.value, row);
+                (row.id, WHOLE)
+            }
+            ChangedHost::Part(row) => {
+                host::encode_part_into(&mut self.value, row);
+                (row.id, PART)
+            }
+        };
+        self.out.bytes(&hot::host_key(shard, id));
+        self.out.byte(said);
         self.out.bytes(self.value.as_bytes());
     }
 
@@ -72,23 +88,34 @@ impl Pack {
     }
 }
 
-/// A row's key, and its value or none if the row is gone.
-pub type Change<'a> = (&'a [u8], Option<&'a [u8]>);
+/// A change to hot rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A row is gone or new or as a whole different.
+    Row(HotRow),
+    /// Part of a host's row is different.
+    Part(HostPart),
+}
 
 /// Unpacks changes.
 ///
 /// # Errors
 /// If the bytes are not those of such a row.
-pub fn decode(bytes: &[u8]) -> Result<Vec<Change<'_>>, Damaged> {
+pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    if ![VERSION, VERSION_WHOLE_ROWS].contains(&input.byte()?) {
         return Err(Damaged("a log row has a version that is not known"));
     }
     let mut changes = Vec::new();
     while !input.is_empty() {
         let key = input.bytes()?;
-        let value = if input.byte()? == 0 { None } else { Some(input.bytes()?) };
-        changes.push((key, value));
+        let change = match input.byte()? {
+            GONE => Change::Row(hot::decode(key, None)?),
+            WHOLE => Change::Row(hot::decode(key, Some(input.bytes()?))?),
+            PART => Change::Part(host::decode_part(hot::parse_host_key(key)?, &mut Reader::new(input.bytes()?))?),
+            _ => return Err(Damaged("a log row speaks of a change that is not known")),
+        };
+        changes.push(change);
     }
     Ok(changes)
 }

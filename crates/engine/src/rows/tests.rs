@@ -1,6 +1,7 @@
 //! Every row reads back as it was written, and keys sort as what they name.
 
 use proptest::prelude::*;
+use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::row::{
     AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Pace, Place, QueueRow, ShardRow, Turn,
     UrlRow,
@@ -221,13 +222,19 @@ proptest! {
         let mut pack = log::Pack::default();
         for (row, write) in rows.iter().zip(&writes) {
             match row {
-                HotRow::Host(host) => pack.add_host(ShardId(3), host.by_ref()),
+                HotRow::Host(host) => {
+                    pack.add_host(ShardId(3), ChangedHost::Whole(host.by_ref()));
+                    pack.add_host(ShardId(3), ChangedHost::Part(host.by_ref()));
+                }
                 _ => pack.add(write),
             }
         }
-        let packed = pack.into_value();
-        let unpacked = log::decode(&packed).unwrap();
-        let read: Result<Vec<HotRow>, _> = unpacked.into_iter().map(|(key, value)| hot::decode(key, value)).collect();
+        let said = rows.iter().flat_map(|row| {
+            let part = if let HotRow::Host(host) = row { Some(host.by_ref().to_part()) } else { None };
+            std::iter::once(log::Change::Row(row.clone())).chain(part.map(log::Change::Part))
+        });
+        prop_assert_eq!(log::decode(&pack.into_value()), Ok(said.collect()));
+        let read: Result<Vec<HotRow>, _> = writes.iter().map(|w| hot::decode(&w.key, w.value.as_deref())).collect();
         prop_assert_eq!(read, Ok(rows));
     }
 

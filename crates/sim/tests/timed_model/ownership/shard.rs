@@ -81,7 +81,8 @@ fn seal(shard: ShardId, state: &mut State, writes: &[wayleave_core::frontier::ro
     let mut sealed: Vec<Write> = writes.iter().map(|write| rows::encode(shard, write)).collect();
     let changes = state.take_changes();
     sealed.extend(changes.rows.iter().map(|row| hot::encode(shard, row)));
-    sealed.extend(state.changed_hosts(&changes).map(|host| hot::encode_host(shard, host)));
+    let hosts = state.changed_hosts(&changes).filter_map(|host| state.host_by_id(host.id()));
+    sealed.extend(hosts.map(|host| hot::encode_host(shard, host)));
     sealed
 }
 

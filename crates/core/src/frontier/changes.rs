@@ -1,0 +1,156 @@
+//! Changes: which hot rows differ from what the store has. Of a host that is known, a change mostly touches its pace and one
+//! of its queues; then only these are told, for a host may have a queue of every crawl.
+
+use super::row::{AliasRow, HostRef, HotRow};
+use super::slab::Ix;
+use super::state::{Members, State};
+use crate::ids::{HostId, QueueId};
+
+/// What changed of a host since it was last asked for. Later ones include earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Touched {
+    #[default]
+    Nothing,
+    Pace,
+    /// The pace, and the queue at this place. Whoever moves queues to other places touches the whole.
+    Queue(u16),
+    Whole,
+}
+
+/// Which hot rows have changed since they were last asked for.
+#[derive(Default)]
+pub(super) struct Changed {
+    pub shard: bool,
+    pub hosts: Vec<Ix>,
+    pub aliases: Vec<Ix>,
+    pub others: Vec<HotRow>,
+    pub begun: Vec<(QueueId, u8)>,
+}
+
+/// What changed of the hot rows, to be kept by the store.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// All but hosts, each whole.
+    pub rows: Vec<HotRow>,
+    /// Hosts that changed.
+    hosts: Vec<(Ix, Touched)>,
+    /// Lanes of queues that were empty and got a first row.
+    pub begun: Vec<(QueueId, u8)>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.hosts.is_empty()
+    }
+}
+
+/// A host that changed.
+#[derive(Clone, Copy, Debug)]
+pub enum ChangedHost<'a> {
+    /// Its row.
+    Whole(HostRef<'a>),
+    /// A row of which only the pace and these queues differ from what was told before; it has no others here.
+    Part(HostRef<'a>),
+}
+
+impl ChangedHost<'_> {
+    /// The host's id.
+    #[must_use]
+    pub const fn id(&self) -> HostId {
+        match self {
+            Self::Whole(row) | Self::Part(row) => row.id,
+        }
+    }
+}
+
+impl State {
+    /// Notes that anything may have changed of a host.
+    pub(super) fn touch_host(&mut self, host: Ix) {
+        self.touch(host, |_| Touched::Whole);
+    }
+
+    /// Notes that a queue changed. One that is new changes its host too.
+    pub(super) fn touch_queue(&mut self, host: Ix, at: usize) {
+        let place = u16::try_from(at).map_or(Touched::Whole, Touched::Queue);
+        self.touch(host, |before| match before {
+            Touched::Nothing | Touched::Pace => place,
+            same if same == place => same,
+            _ => Touched::Whole,
+        });
+    }
+
+    /// Notes that a group's pace or settings changed: they lie in the alias's row; the pace of a host alone in its own.
+    pub(super) fn touch_group(&mut self, group: Ix) {
+        match &mut self.groups[group].members {
+            Members::One(host) => {
+                let host = *host;
+                self.touch(host, |before| if before == Touched::Nothing { Touched::Pace } else { before });
+            }
+            Members::Many { dirty, .. } => {
+                if !*dirty {
+                    *dirty = true;
+                    self.changed.aliases.push(group);
+                }
+            }
+        }
+    }
+
+    fn touch(&mut self, host: Ix, more: impl FnOnce(Touched) -> Touched) {
+        let touched = &mut self.hosts[host].touched;
+        if *touched == Touched::Nothing {
+            self.changed.hosts.push(host);
+        }
+        *touched = more(*touched);
+    }
+
+    /// What changed of the hot rows since this was last asked.
+    pub fn take_changes(&mut self) -> Changes {
+        let changed = std::mem::take(&mut self.changed);
+        let mut rows = Vec::with_capacity(changed.others.len() + changed.aliases.len() + 1);
+        if changed.shard {
+            rows.push(HotRow::Shard(self.shard_row));
+        }
+        rows.extend(changed.others);
+        for group in changed.aliases {
+            if let Some(row) = self.alias_row(group) {
+                rows.push(HotRow::Alias(row));
+            }
+        }
+        let mut hosts = Vec::with_capacity(changed.hosts.len());
+        for ix in changed.hosts {
+            // The place of one that is gone may be another's by now, which is told once.
+            if self.hosts.find(ix).is_some() {
+                let touched = std::mem::take(&mut self.hosts[ix].touched);
+                hosts.extend((touched != Touched::Nothing).then_some((ix, touched)));
+            }
+        }
+        Changes { rows, hosts, begun: changed.begun }
+    }
+
+    /// The hosts that changed. To be asked before anything else changes.
+    pub fn changed_hosts(&self, changes: &Changes) -> impl Iterator<Item = ChangedHost<'_>> {
+        let here = changes.hosts.iter().filter(|(ix, _)| self.hosts.find(*ix).is_some());
+        here.map(|(ix, touched)| {
+            let row = self.host_ref(*ix);
+            let part = match touched {
+                Touched::Nothing | Touched::Whole => None,
+                Touched::Pace => Some(&[][..]),
+                Touched::Queue(at) => row.queues.get(usize::from(*at)..=usize::from(*at)),
+            };
+            part.map_or(ChangedHost::Whole(row), |queues| ChangedHost::Part(HostRef { queues, ..row }))
+        })
+    }
+
+    fn alias_row(&mut self, ix: Ix) -> Option<AliasRow> {
+        self.groups.find(ix)?;
+        let group = &mut self.groups[ix];
+        let Members::Many { id, alias, dirty, .. } = &mut group.members else { return None };
+        if !std::mem::take(dirty) {
+            return None;
+        }
+        let settings = group.settings.as_deref().copied().unwrap_or_default();
+        Some(AliasRow { id: *id, name: alias.clone(), settings, pace: group.pace })
+    }
+}
