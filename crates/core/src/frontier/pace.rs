@@ -59,15 +59,24 @@ impl State {
 
     /// The next chance of a crawl at a group; none while it is busy, paused or has no URL that will be due.
     pub(super) fn chance(&self, group: Ix, crawl: CrawlNo) -> Option<Chance> {
-        let paused = |s: &Option<Box<PaceSettings>>| s.as_ref().is_some_and(|s| s.paused == Some(true));
-        let held_by_operator = self.crawl_of(crawl).is_some_and(|c| c.settings.paused || self.is_spent(crawl));
-        if self.is_busy(group) || held_by_operator || paused(&self.groups[group].settings) {
+        self.chance_from(self.open_from(group)?, group, crawl)
+    }
+
+    /// From this time on the group as a whole may be visited; none while it is busy or paused.
+    fn open_from(&self, group: Ix) -> Option<Time> {
+        let open = !self.is_busy(group) && !is_paused(self.groups[group].settings.as_deref());
+        open.then(|| self.gate(group))
+    }
+
+    /// The next chance of a crawl at a group that is open from `gate` on.
+    fn chance_from(&self, gate: Time, group: Ix, crawl: CrawlNo) -> Option<Chance> {
+        if self.crawl_of(crawl).is_some_and(|c| c.settings.paused || self.is_spent(crawl)) {
             return None;
         }
         let mut best: Option<Chance> = None;
         for host in self.groups[group].hosts() {
             let host = &self.hosts[*host];
-            if paused(&host.settings) {
+            if is_paused(host.settings.as_deref()) {
                 continue;
             }
             if let Some((due, held)) = self.host_chance(host, crawl) {
@@ -75,7 +84,7 @@ impl State {
                 best = Some(best.map_or(Chance { at, held }, |b| Chance { at: b.at.min(at), held: b.held.min(held) }));
             }
         }
-        best.map(|chance| Chance { at: chance.at.max(self.gate(group)), ..chance })
+        best.map(|chance| Chance { at: chance.at.max(gate), ..chance })
     }
 
     /// When the host's next URL of a crawl is due (or the host itself), and how many it has on hold.
@@ -108,13 +117,21 @@ impl State {
 
     /// Puts every slot of a group where it belongs now.
     pub(super) fn reschedule(&mut self, group: Ix, now: Time) {
-        for slot in self.groups[group].slots.clone() {
-            self.reschedule_slot(group, slot, now);
+        let gate = self.open_from(group);
+        let mut at = 0;
+        while let Some(slot) = self.groups[group].slots.get(at).copied() {
+            self.place_slot(gate, group, slot, now);
+            at += 1;
         }
     }
 
     pub(super) fn reschedule_slot(&mut self, group: Ix, slot: Ix, now: Time) {
-        match self.chance(group, self.schedule.slots[slot].crawl) {
+        self.place_slot(self.open_from(group), group, slot, now);
+    }
+
+    fn place_slot(&mut self, gate: Option<Time>, group: Ix, slot: Ix, now: Time) {
+        let chance = gate.and_then(|gate| self.chance_from(gate, group, self.schedule.slots[slot].crawl));
+        match chance {
             Some(chance) if chance.at != Time::NEVER => self.schedule.place(slot, chance.at, chance.held, now),
             _ => self.schedule.park(slot),
         }
@@ -143,6 +160,10 @@ impl State {
         self.groups[group].pace.back_off(retry_after, now, jitter);
         self.touch_group(group);
     }
+}
+
+fn is_paused(settings: Option<&PaceSettings>) -> bool {
+    settings.is_some_and(|settings| settings.paused == Some(true))
 }
 
 impl Pace {

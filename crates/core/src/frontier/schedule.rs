@@ -105,14 +105,26 @@ impl Schedule {
         }
     }
 
+    /// The most that the queues of a ready slot have on hold.
+    pub fn held_most(&self, ix: Ix) -> u32 {
+        match self.slots[ix].place {
+            SlotPlace::Ready(_, bucket) => 1u32.checked_shl(bucket.into()).map_or(u32::MAX, |above| above - 1),
+            SlotPlace::Nowhere | SlotPlace::Waiting(_) => u32::MAX,
+        }
+    }
+
     pub fn is_ready(&self, ix: Ix) -> bool {
         matches!(self.slots[ix].place, SlotPlace::Ready(..))
     }
 
-    /// The groups whose waiting is over.
+    /// Slots whose waiting is over.
     pub fn due(&self, now: Time, most: usize) -> Vec<Ix> {
-        let range = self.waiting.range(..=(now, Ix::MAX));
-        range.take(most).map(|(_, slot)| self.slots[*slot].group).collect()
+        self.waiting.range(..=(now, Ix::MAX)).take(most).map(|(_, slot)| *slot).collect()
+    }
+
+    /// Whether a slot still waits, and for a time that has come.
+    pub fn is_due(&self, ix: Ix, now: Time) -> bool {
+        matches!(self.slots[ix].place, SlotPlace::Waiting(at) if at <= now)
     }
 
     /// When the next waiting is over.

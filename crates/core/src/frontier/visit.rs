@@ -78,8 +78,11 @@ impl State {
     pub fn wake(&mut self, now: Time) {
         while let Some(at) = self.schedule.next_due().filter(|at| *at <= now) {
             debug_assert!(at <= now);
-            for group in self.schedule.due(now, crate::limits::SLICE_ROWS) {
-                self.reschedule(group, now);
+            for slot in self.schedule.due(now, crate::limits::SLICE_ROWS) {
+                // The slots of a group are put in their places together, so most are no longer there.
+                if self.schedule.is_due(slot, now) {
+                    self.reschedule(self.schedule.slots[slot].group, now);
+                }
             }
         }
     }
@@ -93,9 +96,7 @@ impl State {
             let Some(slot) = self.next_slot(want, &mut looks) else { break };
             let group = self.schedule.slots[slot].group;
             let visit = self.plan_visit(group, want, now);
-            for slot in self.groups[group].slots.clone() {
-                self.schedule.park(slot);
-            }
+            self.park(group);
             match visit {
                 Some(visit) => visits.push(visit),
                 None => {
@@ -123,21 +124,23 @@ impl State {
             return None;
         }
         let visit = self.visit(group, host, crawl, want, now);
-        for slot in self.groups[group].slots.clone() {
-            self.schedule.park(slot);
-        }
+        self.park(group);
         Some(visit)
+    }
+
+    fn park(&mut self, group: Ix) {
+        self.groups[group].slots.iter().for_each(|slot| self.schedule.park(*slot));
     }
 
     fn next_slot(&self, want: &Want, looks: &mut usize) -> Option<Ix> {
         let bucket_max = want.held_below.map_or(u8::MAX, |most| bucket(most.saturating_sub(1)));
-        self.schedule.first(want.crawl, bucket_max, looks, |slot| {
-            let slot = &self.schedule.slots[slot];
+        self.schedule.first(want.crawl, bucket_max, looks, |ix| {
+            let slot = &self.schedule.slots[ix];
             if slot.crawl == CrawlNo::NONE {
                 return !want.bare_hosts;
             }
             let held = || self.chance(slot.group, slot.crawl).map_or(u32::MAX, |c| c.held);
-            want.held_below.is_some_and(|most| held() >= most)
+            want.held_below.is_some_and(|most| self.schedule.held_most(ix) >= most && held() >= most)
         })
     }
 
@@ -151,12 +154,10 @@ impl State {
                 want.crawl.is_none_or(|w| w == crawl)
             };
             let may = wanted && self.schedule.is_ready(*slot) && !self.is_spent(crawl);
-            may && self.choose_host(group, crawl, want, now).is_some()
+            let host = may.then(|| self.choose_host(group, crawl, want, now)).flatten()?;
+            Some((self.schedule.slots[*slot].pass, crawl, *slot, host))
         };
-        let slots = self.groups[group].slots.iter().copied().filter(fits);
-        let slot = slots.min_by_key(|slot| (self.schedule.slots[*slot].pass, self.schedule.slots[*slot].crawl))?;
-        let crawl = self.schedule.slots[slot].crawl;
-        let host = self.choose_host(group, crawl, want, now)?;
+        let (_, crawl, slot, host) = self.groups[group].slots.iter().filter_map(fits).min()?;
         self.charge(group, slot);
         Some(self.visit(group, host, crawl, want, now))
     }
