@@ -1,8 +1,14 @@
-//! Old data must still open. A store of format 1 is kept as its rows in text (an embedded store's own files begin at
-//! 64 MiB, far too much for a fixture) with the reading that every later version must give of it, from any engine.
+//! Old data must still open. A store of every format is kept as its rows in text (an embedded store's own files begin at
+//! 64 MiB, far too much for a fixture) with the reading that every later version must give of it, from any engine. All tell
+//! the same story, so there is one reading.
 //!
-//! `format_1.rows` is written once and never again: `WRITE_FIXTURE=1` makes it where it is missing. A new format gets a
-//! file of its own beside it. `UPDATE=1` writes the expected reading anew, for changes of its wording alone.
+//! | rows | what is new |
+//! |---|---|
+//! | `format_1.rows` | |
+//! | `format_2.rows` | the log holds parts of hosts |
+//!
+//! Rows are written once and never again: `WRITE_FIXTURE=1` makes those of the newest format where they are missing.
+//! `UPDATE=1` writes the expected reading anew, for changes of its wording alone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -22,6 +28,10 @@ use wayleave_engine_fjall::{Fjall, Options};
 const NOW: Time = Time(4_000_000_000_000);
 const SHARDS: u16 = 2;
 
+const FORMATS: [&str; 2] = ["format_1.rows", "format_2.rows"];
+const NEWEST: &str = FORMATS[FORMATS.len() - 1];
+const READING: &str = "reading.txt";
+
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata").join(name)
 }
@@ -34,8 +44,8 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
-fn read_rows() -> Vec<Row> {
-    let text = std::fs::read_to_string(path("format_1.rows")).expect("the fixture; see WRITE_FIXTURE in this file");
+fn read_rows(format: &str) -> Vec<Row> {
+    let text = std::fs::read_to_string(path(format)).expect("the fixture; see WRITE_FIXTURE in this file");
     let row = |line: &str| {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         Row { key: unhex(key), value: unhex(value) }
@@ -59,32 +69,37 @@ async fn load(engine: &dyn Engine, rows: Vec<Row>) {
     }
 }
 
-fn check(reading: &str) {
-    let path = path("format_1.txt");
+fn check(format: &str, reading: &str) {
+    let path = path(READING);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, reading).unwrap();
     }
-    assert_eq!(reading, std::fs::read_to_string(&path).unwrap(), "format 1 reads differently");
+    assert_eq!(reading, std::fs::read_to_string(&path).unwrap(), "{format} reads differently");
 }
 
 #[tokio::test(start_paused = true)]
-async fn format_1_reads_as_ever_from_memory() {
-    if std::env::var_os("WRITE_FIXTURE").is_some() && !path("format_1.rows").exists() {
+async fn every_format_reads_as_ever_from_memory() {
+    if std::env::var_os("WRITE_FIXTURE").is_some() && !path(NEWEST).exists() {
         let lines = story::rows().await.into_iter().map(|r| format!("{} {}\n", hex(&r.key), hex(&r.value)));
-        std::fs::write(path("format_1.rows"), lines.collect::<String>()).unwrap();
+        std::fs::write(path(NEWEST), lines.collect::<String>()).unwrap();
     }
-    let engine = Arc::new(Memory::new(ManualClock::new(NOW)));
-    load(&*engine, read_rows()).await;
-    check(&reading::read(engine.clone()).await);
-    let job = Scan { from: vec![0, 0, 11], to: vec![0, 0, 12], limit: 9 };
-    assert!(engine.scan_many(&[job]).await.unwrap()[0].is_empty(), "the deletion that was under way is finished");
+    for format in FORMATS {
+        let engine = Arc::new(Memory::new(ManualClock::new(NOW)));
+        load(&*engine, read_rows(format)).await;
+        check(format, &reading::read(engine.clone()).await);
+        let job = Scan { from: vec![0, 0, 11], to: vec![0, 0, 12], limit: 9 };
+        let jobs = engine.scan_many(&[job]).await.unwrap();
+        assert!(jobs[0].is_empty(), "{format}: the deletion that was under way is finished");
+    }
 }
 
 #[tokio::test]
-async fn format_1_reads_as_ever_from_the_embedded_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = Options { shards: SHARDS, ..Options::default() };
-    let engine = Fjall::open(folder.path().join("data"), options).unwrap();
-    load(&engine, read_rows()).await;
-    check(&reading::read(Arc::new(engine)).await);
+async fn every_format_reads_as_ever_from_the_embedded_store() {
+    for format in FORMATS {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { shards: SHARDS, ..Options::default() };
+        let engine = Fjall::open(folder.path().join("data"), options).unwrap();
+        load(&engine, read_rows(format)).await;
+        check(format, &reading::read(Arc::new(engine)).await);
+    }
 }
