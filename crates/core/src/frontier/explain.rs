@@ -1,12 +1,15 @@
 //! Explain: for any host or group its state, the reason, and when that will change.
 
-use super::row::LeaseRow;
+use super::row::{LeaseRow, QueueRow};
 use super::slab::Ix;
 use super::state::{Host, State};
 use super::view::State as Is;
 use super::view::{Counts, CrawlView, GroupView, HostView, LiveVisit, QueueView, ReservationView, Standing, Stats};
 use crate::ids::CrawlNo;
 use crate::time::Time;
+
+/// So many reasons are told of a group whose crawls and hosts are held back for different ones.
+const REASONS_MAX: usize = 3;
 
 impl State {
     /// How a group stands, as seen by one of its hosts or by the group as a whole.
@@ -125,18 +128,48 @@ impl State {
     }
 
     fn idle(&self, hosts: &[&Host]) -> Standing {
-        let limited = hosts.iter().find_map(|host| {
-            let queue = host.queues.iter().find(|q| q.head() != Time::NEVER)?;
-            Some((self.page_limit(host, queue)?, host))
-        });
-        let out: u64 = hosts.iter().flat_map(|h| &h.queues).map(|q| u64::from(q.reserved)).sum();
-        let reason = match limited {
-            Some((limit, host)) => format!("host '{}' has reached its limit of {limit} pages", host.name),
-            None if out > 0 => format!("all its remaining URLs ({out}) are handed out"),
-            None if hosts.iter().all(|h| h.queues.is_empty()) => "it has no URLs".to_owned(),
-            None => "all its URLs are finished".to_owned(),
+        let queues = || hosts.iter().flat_map(|host| host.queues.iter().map(move |queue| (*host, queue)));
+        let full = queues().filter(|(_, queue)| queue.head() != Time::NEVER);
+        let mut held_back: Vec<String> = Vec::new();
+        for reason in full.filter_map(|(host, queue)| self.held_back(host, queue)) {
+            if held_back.len() < REASONS_MAX && !held_back.contains(&reason) {
+                held_back.push(reason);
+            }
+        }
+        let out: u64 = queues().map(|(_, queue)| u64::from(queue.reserved)).sum();
+        let reason = if !held_back.is_empty() {
+            held_back.join("; ")
+        } else if out > 0 {
+            format!("all its remaining URLs ({out}) are handed out")
+        } else if queues().next().is_none() {
+            "it has no URLs".to_owned()
+        } else {
+            "all its URLs are finished".to_owned()
         };
         Standing { state: Is::Idle, reason, ready_at: None }
+    }
+
+    /// Why the URLs that wait in a queue will not be handed out, whatever time it is.
+    fn held_back(&self, host: &Host, queue: &QueueRow) -> Option<String> {
+        let crawl = self.crawl_of(queue.crawl)?;
+        let (name, limits) = (&crawl.name, &crawl.settings.limits);
+        if host.settings.as_ref().is_some_and(|s| s.paused == Some(true)) {
+            return Some(format!("an operator has paused host '{}'", host.name));
+        }
+        if crawl.settings.paused {
+            return Some(format!("an operator has paused crawl '{name}'"));
+        }
+        if let Some(limit) = limits.pages.filter(|_| self.is_spent(queue.crawl)) {
+            return Some(format!("crawl '{name}' has reached its limit of {limit} pages"));
+        }
+        let limit = self.page_limit(host, queue)?;
+        Some(if host.settings.as_ref().and_then(|s| s.limit) == Some(limit) {
+            format!("host '{}' has reached its limit of {limit} pages", host.name)
+        } else if limits.pages_per_host == Some(limit) {
+            format!("crawl '{name}' has reached its limit of {limit} pages at host '{}'", host.name)
+        } else {
+            format!("the queue of crawl '{name}' at host '{}' has reached its limit of {limit} pages", host.name)
+        })
     }
 
     fn only_host(&self, group: Ix) -> Option<&Host> {

@@ -64,6 +64,9 @@ impl Loader {
         leases.into_iter().for_each(|lease| state.insert_lease(lease));
         let leased: u64 = state.leases.values().map(|l| l.urls.len() as u64).sum();
         state.holds = state.totals.reserved.saturating_sub(leased);
+        for group in state.groups.numbers() {
+            state.resume_turns(group);
+        }
         state.reschedule_all(now);
         state
     }

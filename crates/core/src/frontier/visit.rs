@@ -173,6 +173,22 @@ impl State {
         place.pass += STRIDE / u64::from(weight);
     }
 
+    /// Lets the crawls that come after the one served last go first: after a restart only that one is known, and without it
+    /// the same crawl would begin every time.
+    pub(super) fn resume_turns(&mut self, group: Ix) {
+        let pace = self.groups[group].pace;
+        if pace.last_end == Time::ZERO {
+            return;
+        }
+        for slot in self.groups[group].slots.clone() {
+            let crawl = self.schedule.slots[slot].crawl;
+            if crawl <= pace.last_crawl {
+                let weight = self.crawl_of(crawl).map_or(1, |c| c.settings.weight).max(1);
+                self.schedule.slots[slot].pass = STRIDE / u64::from(weight);
+            }
+        }
+    }
+
     fn is_open(&self, host: Ix) -> bool {
         self.hosts[host].settings.as_ref().is_none_or(|s| s.paused != Some(true))
     }

@@ -182,6 +182,7 @@ impl Story {
             blocked_until: given("blocked").map_or(Change::Keep, |at| Change::Set(Time(at))),
             paused: given("paused").map_or(Change::Keep, |on| Change::Set(on == 1)),
             parallel: given("parallel").map_or(Change::Keep, |count| Change::Set(count as u32)),
+            limit: given("limit").map_or(Change::Keep, Change::Set),
             ..PaceChanges::default()
         };
         let now = self.shard.now;
@@ -201,6 +202,8 @@ impl Story {
             delay: given("delay").map_or(Change::Keep, |ms| Change::Set(Millis(ms))),
             attempts: given("attempts").map_or(Change::Keep, |count| Change::Set(count as u32)),
             urls_per_host: given("urls-per-host").map_or(Change::Keep, Change::Set),
+            pages: given("pages").map_or(Change::Keep, Change::Set),
+            pages_per_host: given("pages-per-host").map_or(Change::Keep, Change::Set),
             depth: given("depth").map_or(Change::Keep, |depth| Change::Set(depth as u32)),
             paused: given("paused").map_or(Change::Keep, |on| Change::Set(on == 1)),
             ..CrawlChanges::default()
