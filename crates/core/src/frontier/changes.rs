@@ -81,7 +81,7 @@ impl State {
         });
     }
 
-    /// Notes that a group's pace or settings changed: they lie in the alias's row; the pace of a host alone in its own.
+    /// Notes that an alias's pace or settings changed, or the pace of a host that is a group of its own.
     pub(super) fn touch_group(&mut self, group: Ix) {
         match &mut self.groups[group].members {
             Members::One(host) => {

@@ -46,11 +46,11 @@ impl State {
     fn paused(&self, ix: Ix, host: Option<&Host>) -> Option<Standing> {
         let group = &self.groups[ix];
         let paused = |reason: String| Some(Standing { state: Is::Paused, reason, ready_at: None });
-        if group.settings.as_ref().is_some_and(|s| s.paused == Some(true)) {
+        if group.is_paused() {
             return paused(format!("an operator has paused group '{}'", self.group_name(ix)));
         }
         if let Some(host) = host.or_else(|| self.only_host(ix))
-            && host.settings.as_ref().is_some_and(|s| s.paused == Some(true))
+            && host.is_paused()
         {
             return paused(format!("an operator has paused host '{}'", host.name));
         }
@@ -100,7 +100,7 @@ impl State {
     fn waiting(&self, ix: Ix, host: Option<&Host>, now: Time) -> Standing {
         let hosts: Vec<&Host> =
             host.map_or_else(|| self.groups[ix].hosts().iter().map(|h| &self.hosts[*h]).collect(), |h| vec![h]);
-        let open = hosts.iter().filter(|h| h.settings.as_ref().is_none_or(|s| s.paused != Some(true)));
+        let open = hosts.iter().filter(|h| !h.is_paused());
         let due = open
             .flat_map(|h| {
                 let crawls = h.queues.iter().map(|q| q.crawl).chain([CrawlNo::NONE]);
@@ -132,7 +132,10 @@ impl State {
         let full = queues().filter(|(_, queue)| queue.head() != Time::NEVER);
         let mut held_back: Vec<String> = Vec::new();
         for reason in full.filter_map(|(host, queue)| self.held_back(host, queue)) {
-            if held_back.len() < REASONS_MAX && !held_back.contains(&reason) {
+            if held_back.len() == REASONS_MAX {
+                break;
+            }
+            if !held_back.contains(&reason) {
                 held_back.push(reason);
             }
         }
@@ -153,7 +156,7 @@ impl State {
     fn held_back(&self, host: &Host, queue: &QueueRow) -> Option<String> {
         let crawl = self.crawl_of(queue.crawl)?;
         let (name, limits) = (&crawl.name, &crawl.settings.limits);
-        if host.settings.as_ref().is_some_and(|s| s.paused == Some(true)) {
+        if host.is_paused() {
             return Some(format!("an operator has paused host '{}'", host.name));
         }
         if crawl.settings.paused {

@@ -64,7 +64,7 @@ impl State {
 
     /// From this time on the group as a whole may be visited; none while it is busy or paused.
     fn open_from(&self, group: Ix) -> Option<Time> {
-        let open = !self.is_busy(group) && !is_paused(self.groups[group].settings.as_deref());
+        let open = !self.is_busy(group) && !self.groups[group].is_paused();
         open.then(|| self.gate(group))
     }
 
@@ -76,7 +76,7 @@ impl State {
         let mut best: Option<Chance> = None;
         for host in self.groups[group].hosts() {
             let host = &self.hosts[*host];
-            if is_paused(host.settings.as_deref()) {
+            if host.is_paused() {
                 continue;
             }
             if let Some((due, held)) = self.host_chance(host, crawl) {
@@ -162,10 +162,6 @@ impl State {
     }
 }
 
-fn is_paused(settings: Option<&PaceSettings>) -> bool {
-    settings.is_some_and(|settings| settings.paused == Some(true))
-}
-
 impl Pace {
     fn back_off(&mut self, retry_after: Option<Millis>, now: Time, jitter: u64) {
         if now > self.backoff_until.after(limits::BACKOFF_QUIET) {
@@ -189,12 +185,24 @@ impl Group {
     pub(super) fn parallel(&self) -> usize {
         self.settings.as_ref().and_then(|s| s.parallel).unwrap_or(1).max(1) as usize
     }
+
+    pub(super) fn is_paused(&self) -> bool {
+        is_paused(self.settings.as_deref())
+    }
 }
 
 impl Host {
     pub(super) fn blocked_until(&self) -> Time {
         self.settings.as_ref().and_then(|s| s.blocked_until).unwrap_or_default()
     }
+
+    pub(super) fn is_paused(&self) -> bool {
+        is_paused(self.settings.as_deref())
+    }
+}
+
+fn is_paused(settings: Option<&PaceSettings>) -> bool {
+    settings.is_some_and(|settings| settings.paused == Some(true))
 }
 
 /// `factor × duration` between its bounds; where several settings apply the more careful one counts.

@@ -120,7 +120,7 @@ impl State {
         let chance = self.chance(group, crawl)?;
         let (due, held) = self.host_chance(&self.hosts[host], crawl)?;
         let open = chance.at.max(due).max(self.hosts[host].blocked_until()) <= now;
-        if !open || !self.is_open(host) || want.held_below.is_some_and(|most| held >= most) {
+        if !open || self.hosts[host].is_paused() || want.held_below.is_some_and(|most| held >= most) {
             return None;
         }
         let visit = self.visit(group, host, crawl, want, now);
@@ -165,12 +165,17 @@ impl State {
     /// Moves the virtual time of the crawl that is served. A crawl that was away does not catch up for more than one round.
     fn charge(&mut self, group: Ix, slot: Ix) {
         let crawl = self.schedule.slots[slot].crawl;
-        let weight = self.crawl_of(crawl).map_or(1, |c| c.settings.weight).max(1);
+        let stride = self.stride(crawl);
         let floor = self.groups[group].pass.saturating_sub(STRIDE);
         let place = &mut self.schedule.slots[slot];
         place.pass = place.pass.max(floor);
         self.groups[group].pass = place.pass;
-        place.pass += STRIDE / u64::from(weight);
+        place.pass += stride;
+    }
+
+    /// The virtual time that a visit of a crawl takes.
+    fn stride(&self, crawl: CrawlNo) -> u64 {
+        STRIDE / u64::from(self.crawl_of(crawl).map_or(1, |c| c.settings.weight).max(1))
     }
 
     /// Lets the crawls that come after the one served last go first: after a restart only that one is known, and without it
@@ -183,21 +188,16 @@ impl State {
         for slot in self.groups[group].slots.clone() {
             let crawl = self.schedule.slots[slot].crawl;
             if crawl <= pace.last_crawl {
-                let weight = self.crawl_of(crawl).map_or(1, |c| c.settings.weight).max(1);
-                self.schedule.slots[slot].pass = STRIDE / u64::from(weight);
+                self.schedule.slots[slot].pass = self.stride(crawl);
             }
         }
-    }
-
-    fn is_open(&self, host: Ix) -> bool {
-        self.hosts[host].settings.as_ref().is_none_or(|s| s.paused != Some(true))
     }
 
     fn choose_host(&self, group: Ix, crawl: CrawlNo, want: &Want, now: Time) -> Option<Ix> {
         let due = |host: &Ix| {
             let place = &self.hosts[*host];
             let (due, held) = self.host_chance(place, crawl)?;
-            let open = due <= now && place.blocked_until() <= now && self.is_open(*host);
+            let open = due <= now && place.blocked_until() <= now && !place.is_paused();
             (open && want.held_below.is_none_or(|most| held < most)).then_some((due, *host))
         };
         self.groups[group].hosts().iter().filter_map(due).min().map(|(_, host)| host)
