@@ -64,7 +64,7 @@ impl TryFrom<Revisit> for settings::Revisit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CrawlLimitsPatch {
-    /// URLs of the whole crawl. What comes in at once may pass it: shards tell each other of theirs later.
+    /// URLs of the whole crawl. What comes in at the same time may pass it.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub urls: Patch<u64>,
@@ -154,7 +154,7 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
 /// The bounds of a crawl; null where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrawlLimits {
-    /// URLs of the whole crawl. What comes in at once may pass it: shards tell each other of theirs later.
+    /// URLs of the whole crawl. What comes in at the same time may pass it.
     pub urls: Option<u64>,
     /// Pages fetched in the whole crawl. Visits under way may pass it.
     pub pages: Option<u64>,

@@ -184,6 +184,7 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
             failure.set();
         }
         owner.confirm();
+        owner.share_totals();
         owner.tell_pulse();
         let cycle = std::mem::take(&mut owner.cycle);
         if !cycle.is_empty() && cycles.send(cycle).await.is_err() {
@@ -311,7 +312,8 @@ impl Owner {
         self.pulse.wake(self.state.take_newly_ready());
     }
 
-    /// Exchanges the counts of crawls that are bounded as a whole.
+    /// Exchanges the counts of crawls that are bounded as a whole: before a turn to hear of the others, and after it, before
+    /// its answers, so that whoever is answered finds them counted everywhere.
     fn share_totals(&mut self) {
         if !self.pulse.bounded.load(Ordering::Relaxed) {
             return;

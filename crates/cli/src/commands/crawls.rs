@@ -113,7 +113,7 @@ struct SetArgs {
     /// Visit pages again between these times, by how they change
     #[arg(long, value_name = "MIN,MAX", value_parser = spans)]
     revisit_adaptive: Option<(u64, u64)>,
-    /// URLs of the whole crawl; what comes in at once may pass it, for shards tell each other of theirs later
+    /// URLs of the whole crawl; what comes in at the same time may pass it
     #[arg(long, value_name = "NUMBER")]
     max_urls: Option<u64>,
     /// Pages fetched in the whole crawl; visits under way may pass it

@@ -209,3 +209,22 @@ async fn a_page_limit_ends_the_hand_out_of_groups_that_were_ready_before_it_was_
     world.set_crawl("DEFAULT", CrawlChanges { pages: Change::Clear, ..CrawlChanges::default() }).await;
     assert_eq!(world.reserve(9, 1).await.len(), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_a_whole_crawl_are_exact_for_calls_one_after_the_other() {
+    let hosts: Vec<String> = (0..12).map(|n| format!("h{n}.example")).collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let world = with_urls(&hosts, 1).await;
+    let bounds = CrawlChanges { pages: Change::Set(3), urls: Change::Set(15), ..CrawlChanges::default() };
+    world.set_crawl("DEFAULT", bounds).await;
+    let mut fetched = 0;
+    while let Some(visit) = world.next().await {
+        world.fetched(&visit).await;
+        fetched += 1;
+    }
+    assert_eq!(fetched, 3, "in twelve hosts of several shards");
+    for n in 0..9 {
+        world.put(vec![disc(&format!("http://new{n}.example/"))]).await;
+    }
+    assert_eq!(world.frontier.stats().await.unwrap().urls.total(), 15);
+}
