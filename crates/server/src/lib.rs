@@ -4,6 +4,7 @@
 //! frontier and tells the answer. In: bytes of many connections. Out: answers, problems with stable codes, logs, numbers.
 
 pub mod config;
+mod gathered;
 pub mod grpc;
 pub mod http;
 pub mod metrics;

@@ -20,6 +20,7 @@ use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
 use crate::config::{BadConfig, Config};
+use crate::gathered::Gathered;
 use crate::http::{self, App};
 use crate::{Metrics, Peers};
 
@@ -241,8 +242,9 @@ impl Connection {
             let router = router.clone();
             async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
         });
-        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
-        if let Err(cause) = watcher.watch(connection).await {
+        let stream = Gathered::new(stream);
+        let connection = self.builder.serve_connection(TokioIo::new(stream.clone()), service);
+        if let Err(cause) = stream.run(watcher.watch(connection)).await {
             tracing::debug!(error = %cause, "connection ended early");
         }
     }
