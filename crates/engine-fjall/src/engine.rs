@@ -19,7 +19,7 @@ use crate::journal::{Journal, Segment};
 use crate::open_error::OpenError;
 use crate::partitions::{self, Partitions, shard_of};
 use crate::store::{self, Store};
-use crate::syncer::{Sync, Syncer};
+use crate::syncer::{Syncer, Writing};
 use crate::trouble;
 
 const KEYSPACE: &str = "rows";
@@ -72,11 +72,11 @@ impl Fjall {
             .map_err(|error| OpenError::journal(path, error))?;
         let number = journal.number();
         let describe = |error: std::io::Error| trouble::describe(&error.into());
-        let write = move |segments: &[Segment]| -> Result<Sync, String> {
-            let written = journal.write(segments).map_err(describe)?;
-            Ok(Box::new(move || written.sync().map_err(describe)))
+        let place = move |segments: &[Segment]| -> Result<Writing, String> {
+            let placed = journal.place(segments).map_err(describe)?;
+            Ok(Box::new(move || placed.write().map_err(describe)))
         };
-        let syncer = Syncer::start(number, write).map_err(|error| OpenError::io(path, error))?;
+        let syncer = Syncer::start(number, place).map_err(|error| OpenError::io(path, error))?;
         let store = Arc::new(Store::new(syncer, partitions, (database, rows), options.memtable_bytes));
         let flusher = Flusher::start(store.clone(), folder.journal()).map_err(|error| OpenError::io(path, error))?;
         let clock = Clock::start(store.last_committed());

@@ -87,7 +87,8 @@ async fn a_batch_cut_off_in_the_journal_is_left_out_as_a_whole() {
     let journal = &journals(after.path())[0];
     let end = written(journal);
     assert!(end > before);
-    fs::OpenOptions::new().write(true).open(journal).unwrap().set_len(end - 3).unwrap();
+    let end_of_batch = end - crate::record::PADDING_BYTES_MIN as u64;
+    fs::OpenOptions::new().write(true).open(journal).unwrap().set_len(end_of_batch - 3).unwrap();
     let engine = open(after.path());
     check(&engine, 1, [("a", Some("1")), ("b", None)]).await;
     assert_eq!(engine.own(ShardId(1), &[]).await, Ok((Epoch(epoch.0 + 1), 1)));

@@ -3,13 +3,19 @@
 //! Files are numbered without gaps. Each but the newest ends with the mark that the next one goes on, so the loss of any
 //! of them is noticed. The next one is made before the mark is written: one that is still empty may follow a file without
 //! the mark. Behind the last record of the newest there is nothing, or zeros that were set aside.
+//!
+//! Every write begins and ends with a block, and goes past the system's cache where that can be done: several writes then
+//! reach the disk side by side, none waits for a page that another is writing, and what is never read again takes no memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+
+use crate::blocks::{Blocks, Spare, padding_after};
 use crate::record::{self, Record};
 
 const SUFFIX: &str = "journal";
@@ -20,8 +26,8 @@ const AHEAD_BYTES: usize = 256 << 10;
 /// Writes from this size on need no such room; they would write everything twice.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Syncs that may be under way at once.
-pub(crate) const SYNCS_MAX: usize = 8;
+/// Writes that may be under way at once.
+pub(crate) const WRITES_MAX: usize = 8;
 
 /// Bytes for one file.
 #[derive(Debug, Default)]
@@ -34,15 +40,17 @@ pub(crate) struct Segment {
 pub(crate) struct Journal {
     folder: PathBuf,
     number: u64,
-    file: File,
-    /// The same file, opened once for each sync that may be under way. The system tells of a write that failed once to each
-    /// time that a file was opened, since that time: so every sync hears of every write before it.
-    syncs: Vec<Arc<File>>,
-    /// Where the next record begins.
+    /// The file, opened once for each write that may be under way. The system tells of a write that failed once to each time
+    /// that a file was opened, since that time: so every sync hears of every write before it.
+    files: Vec<Arc<File>>,
+    /// Whether it is written past the system's cache.
+    direct: bool,
+    /// Where the next write begins: with a block.
     end: u64,
     /// Up to here the file has been written, with zeros behind the last record.
     filled: u64,
-    zeros: Vec<u8>,
+    zeros: Blocks,
+    spare: Arc<Spare>,
 }
 
 impl Journal {
@@ -75,12 +83,27 @@ impl Journal {
                 remove_unbegun(folder, number)?;
                 drop_torn_end(&file, number, &bytes, end)?;
                 remove_until(folder, done)?;
-                let (end, filled) = (end as u64, end as u64);
-                let (folder, syncs, zeros) = (folder.into(), open_syncs(folder, number)?, vec![0; AHEAD_BYTES]);
-                return Ok(Self { folder, number, file, syncs, end, filled, zeros });
+                return Self::go_on(folder, number, pad_end(&file, number, end)?);
             }
             number += 1;
         }
+    }
+
+    /// The journal at the end of its newest file. Whether the cache can be passed by is tried with the first zeros.
+    fn go_on(folder: &Path, number: u64, end: u64) -> Result<Self> {
+        let zeros = Blocks::zeros(AHEAD_BYTES);
+        let open = |direct| {
+            let files = open_files(folder, number, direct)?;
+            let filled = files.first().map_or(Ok(()), |file| file.write_all_at(zeros.bytes(), end));
+            Ok((files, filled))
+        };
+        let (direct, (files, filled)) = match open(true) {
+            Err(error) | Ok((_, Err(error))) if error.kind() == ErrorKind::InvalidInput => (false, open(false)?),
+            opened => (true, opened?),
+        };
+        // A disk that is full is told to whoever writes: until then there is all to read.
+        let filled = if filled.is_ok() { end + zeros.bytes().len() as u64 } else { end };
+        Ok(Self { folder: folder.into(), number, files, direct, end, filled, zeros, spare: Arc::default() })
     }
 
     /// The number of the newest file.
@@ -88,71 +111,81 @@ impl Journal {
         self.number
     }
 
-    /// Adds bytes to their files. They are durable, and all that was added before, once what is returned has been synced.
+    /// Gives bytes their place in their files, after all that had theirs before.
     ///
     /// # Errors
     /// If the disk fails: then nobody knows what of it is there.
-    pub(crate) fn write(&mut self, segments: &[Segment]) -> Result<Written> {
-        let mut written = self.written()?;
+    pub(crate) fn place(&mut self, segments: &[Segment]) -> Result<Placed> {
         let mut segments = segments.iter().peekable();
-        while let Some(segment) = segments.next() {
+        loop {
+            let bytes = segments.next().map_or(&[][..], |segment| &segment.bytes);
             let next = segments.peek().map(|next| self.make(next.file)).transpose()?;
-            self.add(&segment.bytes)?;
-            if let Some((number, file, syncs)) = next {
-                written.sync()?;
-                (self.number, self.file, self.syncs, self.end, self.filled) = (number, file, syncs, 0, 0);
-                written = self.written()?;
-            }
+            let placed = self.add(bytes)?;
+            let Some((number, files)) = next else { return Ok(placed) };
+            placed.write()?;
+            (self.number, self.files, self.end, self.filled) = (number, files, 0, 0);
         }
-        Ok(written)
     }
 
-    /// What will sync the next write, taken before it: so it hears if that fails.
-    fn written(&self) -> Result<Written> {
-        let free = self.syncs.iter().find(|file| Arc::strong_count(file) == 1);
-        free.cloned().map(Written).ok_or_else(|| Error::other("too many syncs at once"))
+    fn add(&mut self, bytes: &[u8]) -> Result<Placed> {
+        let free = self.files.iter().find(|file| Arc::strong_count(file) == 1).cloned();
+        let file = free.ok_or_else(|| Error::other("too many writes at once"))?;
+        let blocks = self.spare.fill(self.number, bytes);
+        let at = self.end;
+        self.end += blocks.bytes().len() as u64;
+        if self.end > self.filled && bytes.len() < LARGE_BYTES {
+            // Before anybody else is given a place there.
+            file.write_all_at(self.zeros.bytes(), self.filled)?;
+            self.filled += self.zeros.bytes().len() as u64;
+        }
+        self.filled = self.filled.max(self.end);
+        Ok(Placed { file, blocks, at, spare: self.spare.clone() })
     }
 
-    fn add(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.file.write_all_at(bytes, self.end)?;
-        self.end += bytes.len() as u64;
-        if self.end > self.filled {
-            self.filled = self.end;
-            if bytes.len() < LARGE_BYTES {
-                self.file.write_all_at(&self.zeros, self.filled)?;
-                self.filled += self.zeros.len() as u64;
-            }
-        }
-        Ok(())
-    }
-
-    fn make(&self, number: u64) -> Result<(u64, File, Vec<Arc<File>>)> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path(&self.folder, number))?;
+    fn make(&self, number: u64) -> Result<(u64, Vec<Arc<File>>)> {
+        OpenOptions::new().write(true).create_new(true).open(path(&self.folder, number))?;
         sync_folder(&self.folder)?;
-        Ok((number, file, open_syncs(&self.folder, number)?))
+        Ok((number, open_files(&self.folder, number, self.direct)?))
     }
 }
 
-/// What was written and is not yet durable.
+/// What has its place in the journal and is yet to be written there.
 #[must_use]
-pub(crate) struct Written(Arc<File>);
+pub(crate) struct Placed {
+    file: Arc<File>,
+    blocks: Blocks,
+    at: u64,
+    spare: Arc<Spare>,
+}
 
-impl Written {
-    /// Makes it durable. Several may do so at once.
+impl Placed {
+    /// Makes it durable. Several may do so at once; whoever is told of one waits for those before it.
     ///
     /// # Errors
     /// If the disk fails: then nobody knows what of it is there.
-    pub(crate) fn sync(self) -> Result<()> {
-        self.0.sync_data()
+    pub(crate) fn write(self) -> Result<()> {
+        let Self { file, blocks, at, spare } = self;
+        file.write_all_at(blocks.bytes(), at)?;
+        spare.put_back(blocks);
+        file.sync_data()
     }
 }
 
-fn open_syncs(folder: &Path, number: u64) -> Result<Vec<Arc<File>>> {
-    let open = |_| OpenOptions::new().write(true).open(path(folder, number)).map(Arc::new);
-    (0..SYNCS_MAX).map(open).collect()
+fn open_files(folder: &Path, number: u64, direct: bool) -> Result<Vec<Arc<File>>> {
+    let flags = if direct { OFlags::DIRECT.bits() as i32 } else { 0 };
+    let open = |_| OpenOptions::new().write(true).custom_flags(flags).open(path(folder, number)).map(Arc::new);
+    (0..WRITES_MAX).map(open).collect()
+}
+
+/// Fills the last block of a file, whose records end here; says where the next begins.
+fn pad_end(file: &File, number: u64, end: usize) -> Result<u64> {
+    let mut padding = vec![0; padding_after(end)];
+    record::pad(number, &mut padding);
+    if !padding.is_empty() {
+        file.write_all_at(&padding, end as u64)?;
+        file.sync_all()?;
+    }
+    Ok((end + padding.len()) as u64)
 }
 
 /// Removes the file after this one, which has no mark: a change of files that was cut off leaves it empty.
@@ -198,6 +231,7 @@ fn replay(number: u64, bytes: &[u8], apply: &mut impl FnMut(Record)) -> Result<(
         end += length;
         match record::decode(body) {
             Ok(Record::GoesOn) => return Ok((end, true)),
+            Ok(Record::Padding) => {}
             Ok(record) => apply(record),
             Err(error) => return Err(damaged(format!("journal {number}: {error}"))),
         }

@@ -6,6 +6,7 @@
 
 mod arena;
 mod background;
+mod blocks;
 mod clock;
 mod db_journal;
 mod engine;

@@ -1,8 +1,8 @@
-//! A record of the journal: one batch with its fences, or the mark that the journal goes on in the next file.
+//! A record of the journal: one batch with its fences, the mark that the journal goes on in the next file, or padding.
 //!
 //! Layout: length of the body (4 bytes, little endian) · check (8 bytes) · body. The check covers the body and is seeded
 //! with the number of the file, so that nothing from elsewhere passes for a record. A length of zero ends the file.
-//! Body: 1 · time · fences (shard, epoch, number) · writes (key, value), or 2 alone for the mark.
+//! Body: 1 · time · fences (shard, epoch, number) · writes (key, value), 2 alone for the mark, or 3 · zeros for padding.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use wayleave_core::ids::{Epoch, ShardId};
@@ -15,6 +15,7 @@ use wayleave_engine::fences::Turn;
 pub(crate) const FRAME_BYTES: usize = 12;
 const BATCH: u8 = 1;
 const GOES_ON: u8 = 2;
+const PADDING: u8 = 3;
 
 /// What a record says.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) enum Record {
     },
     /// The next file goes on.
     GoesOn,
+    /// Nothing: the next record begins with a block of the disk.
+    Padding,
 }
 
 /// The body of a batch.
@@ -63,6 +66,20 @@ pub(crate) fn encode_goes_on() -> Vec<u8> {
     vec![GOES_ON]
 }
 
+/// The least room that padding takes.
+pub(crate) const PADDING_BYTES_MIN: usize = FRAME_BYTES + 1;
+
+/// Fills room with padding, in the file of this number. There is none, or the least at least.
+pub(crate) fn pad(file: u64, room: &mut [u8]) {
+    room.fill(0);
+    if let Some((head, body)) = room.split_at_mut_checked(FRAME_BYTES)
+        && let Some(kind) = body.first_mut()
+    {
+        *kind = PADDING;
+        head.copy_from_slice(&frame(file, body));
+    }
+}
+
 /// What stands before a body in the file of this number.
 pub(crate) fn frame(file: u64, body: &[u8]) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
@@ -93,6 +110,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
     let mut input = Reader::new(body);
     match input.byte()? {
         GOES_ON => return Ok(Record::GoesOn),
+        PADDING => return Ok(Record::Padding),
         BATCH => {}
         _ => return Err(Damaged("a record of the journal is of a kind that is not known")),
     }

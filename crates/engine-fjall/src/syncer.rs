@@ -2,10 +2,11 @@
 //!
 //! Whoever waits for an answer writes and syncs itself if there is little to write: that spares two changes of threads,
 //! which take as long as the sync. Whatever is large, and what finds too many at it, is the thread's. All hold the journal
-//! from before they take the queue until it is written: so records are written in the order in which they were added. The
-//! syncs then overlap. Each begins after its write, so it covers every batch whose answer it gives, and every batch before
-//! those.
+//! from before they take the queue until what they took has its place there: so records stand in the order in which they
+//! were added. They are then written and synced side by side, and answered in their order: each when all before it are
+//! durable as well, for whoever reads the journal stops at the first that is missing.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -16,7 +17,7 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 use wayleave_engine::{Commit, Error};
 
-use crate::journal::{SYNCS_MAX, Segment};
+use crate::journal::{Segment, WRITES_MAX};
 use crate::record;
 
 /// How long a sync waits for company where there was much: less than it takes itself, about 0.2 ms on a good disk.
@@ -29,13 +30,13 @@ const COMPANY: usize = 6;
 const LEAD_BYTES: usize = 64 << 10;
 
 type Answer = oneshot::Sender<Result<(), Error>>;
-/// Writes to the journal; what is returned makes it durable.
-type Write = Box<dyn FnMut(&[Segment]) -> Result<Sync, String> + Send>;
-/// Makes durable what was written, or says why it could not.
-pub(crate) type Sync = Box<dyn FnOnce() -> Result<(), String> + Send>;
+/// Gives records their place in the journal; what is returned writes them there.
+type Place = Box<dyn FnMut(&[Segment]) -> Result<Writing, String> + Send>;
+/// Writes what has its place and makes it durable, or says why it could not.
+pub(crate) type Writing = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
-/// Syncs of those who wait that may be under way at once; the thread's comes on top.
-const LEADS_MAX: usize = SYNCS_MAX - 1;
+/// Writes of those who wait that may be under way at once; the thread's comes on top.
+const LEADS_MAX: usize = WRITES_MAX - 1;
 
 /// The sync thread and its queue. Dropping it syncs what is left and ends the thread.
 pub(crate) struct Syncer {
@@ -45,15 +46,29 @@ pub(crate) struct Syncer {
 
 struct Shared {
     /// Taken before the queue.
-    journal: Mutex<Write>,
+    journal: Mutex<Place>,
     queue: Mutex<Queue>,
     /// Told when the thread is called.
     called: Condvar,
+    /// Told when nothing is under way.
+    settled: Condvar,
+}
+
+/// Batches that are being written.
+struct UnderWay {
+    number: u64,
+    /// Whether that has ended.
+    ended: bool,
+    batches: Vec<Answer>,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Answer>,
+    /// What was taken and is not yet answered, in its order.
+    under_way: VecDeque<UnderWay>,
+    /// The number of what was taken last.
+    taken: u64,
     /// What is to be written; the last one is the file that records go to now.
     segments: Vec<Segment>,
     /// A buffer that was written, to be used again.
@@ -69,17 +84,18 @@ struct Queue {
 }
 
 impl Syncer {
-    /// Starts the thread; records go to the file of this number by `write`.
+    /// Starts the thread; records go to the file of this number, each to where `place` says.
     ///
     /// # Errors
     /// If the machine gives no thread.
     pub(crate) fn start(
         file: u64,
-        write: impl FnMut(&[Segment]) -> Result<Sync, String> + Send + 'static,
+        place: impl FnMut(&[Segment]) -> Result<Writing, String> + Send + 'static,
     ) -> std::io::Result<Self> {
         let segments = vec![Segment { file, bytes: Vec::new() }];
         let queue = Mutex::new(Queue { segments, ..Queue::default() });
-        let shared = Arc::new(Shared { journal: Mutex::new(Box::new(write)), queue, called: Condvar::new() });
+        let journal = Mutex::new(Box::new(place) as Place);
+        let shared = Arc::new(Shared { journal, queue, called: Condvar::new(), settled: Condvar::new() });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("wayleave-sync".into()).spawn(move || theirs.run())?;
         Ok(Self { shared, thread: Some(thread) })
@@ -215,19 +231,24 @@ impl Shared {
         }
     }
 
-    /// Takes all that waits, writes it, syncs once, answers all; says how many.
+    /// Takes all that waits, writes it, syncs once, answers all of which everything before is durable; says how many it took.
     fn sync(&self) -> usize {
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = self.lock();
-        let batches = std::mem::take(&mut queue.waiting);
-        if batches.is_empty() {
+        if queue.waiting.is_empty() {
             return 0;
         }
         let mut segments = queue.take_segments();
+        if segments.len() > 1 {
+            // The mark that the next file goes on says that this one is whole.
+            let busy = |queue: &mut Queue| !queue.under_way.is_empty();
+            queue = self.settled.wait_while(queue, busy).unwrap_or_else(PoisonError::into_inner);
+        }
+        let (number, count) = queue.take_waiting();
         drop(queue);
-        let written = journal(&segments);
-        if let Err(why) = &written {
-            // Before anybody else writes: what comes after would stand where this is missing.
+        let placed = journal(&segments);
+        if let Err(why) = &placed {
+            // Before anybody else has a place: what comes after would stand where this is missing.
             self.lock().fail(why.clone());
         }
         drop(journal);
@@ -235,15 +256,20 @@ impl Shared {
             bytes.clear();
             self.lock().spare = bytes;
         }
-        let result = written.and_then(|sync| sync());
-        if let Err(why) = &result {
+        let result = placed.and_then(|write| write());
+        let mut queue = self.lock();
+        if let Err(why) = result {
             tracing::error!(error = %why, "sync failed; the store must be opened again");
-            self.lock().fail(why.clone());
+            queue.fail(why);
         }
-        // Whatever failed before this ended is missing below what it has made durable.
-        let result = self.lock().failed.clone().map_or(Ok(()), |why| Err(Error::OutcomeUnknown(why)));
-        let count = batches.len();
-        for batch in batches {
+        let done = queue.end(number);
+        if queue.under_way.is_empty() {
+            self.settled.notify_all();
+        }
+        // Whatever failed before these ended is missing below them.
+        let result = queue.failed.clone().map_or(Ok(()), |why| Err(Error::OutcomeUnknown(why)));
+        drop(queue);
+        for batch in done {
             // Nobody may be listening any more; that is theirs to decide.
             let _ = batch.send(result.clone());
         }
@@ -292,6 +318,27 @@ impl Queue {
         std::mem::replace(&mut self.segments, vec![next])
     }
 
+    /// Takes what waits; says its number and how many batches it is.
+    fn take_waiting(&mut self) -> (u64, usize) {
+        self.taken += 1;
+        let batches = std::mem::take(&mut self.waiting);
+        let (number, count) = (self.taken, batches.len());
+        self.under_way.push_back(UnderWay { number, ended: false, batches });
+        (number, count)
+    }
+
+    /// The writing of this number has ended; returns the batches that can be answered now.
+    fn end(&mut self, number: u64) -> Vec<Answer> {
+        if let Some(mine) = self.under_way.iter_mut().find(|other| other.number == number) {
+            mine.ended = true;
+        }
+        let mut done = Vec::new();
+        while self.under_way.front().is_some_and(|first| first.ended) {
+            done.extend(self.under_way.pop_front().into_iter().flat_map(|first| first.batches));
+        }
+        done
+    }
+
     fn fail(&mut self, why: String) {
         let why = self.failed.get_or_insert(why).clone();
         for batch in self.waiting.drain(..) {
@@ -312,155 +359,5 @@ impl Drop for Syncer {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc;
-
-    use super::*;
-
-    fn append(syncer: &Syncer) -> Commit {
-        syncer.append(b"body").unwrap()
-    }
-
-    /// What was written is durable at once.
-    fn at_once() -> Result<Sync, String> {
-        Ok(Box::new(|| Ok(())))
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-    async fn batches_that_wait_share_one_sync_and_syncs_overlap() {
-        let (begun, syncs) = mpsc::channel();
-        let (go, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        let write = move |segments: &[Segment]| -> Result<Sync, String> {
-            let bytes: usize = segments.iter().map(|segment| segment.bytes.len()).sum();
-            let (begun, gate) = (begun.clone(), Arc::clone(&gate));
-            Ok(Box::new(move || {
-                begun.send(bytes).unwrap();
-                gate.lock().unwrap().recv().unwrap();
-                Ok(())
-            }))
-        };
-        let syncer = Syncer::start(1, write).unwrap();
-        let first = tokio::spawn(append(&syncer));
-        let one = syncs.recv().unwrap();
-        let rest = tokio::spawn(futures::future::join_all((0..100).map(|_| append(&syncer)).collect::<Vec<_>>()));
-        assert_eq!(syncs.recv().unwrap(), 100 * one, "in one sync, and while the first is under way");
-        assert!(!first.is_finished() && !rest.is_finished(), "nothing is durable before its sync has ended");
-        go.send(()).unwrap();
-        go.send(()).unwrap();
-        first.await.unwrap().unwrap();
-        assert!(rest.await.unwrap().iter().all(Result::is_ok));
-        assert!(syncs.try_recv().is_err());
-    }
-
-    /// Waits until so many write or sync by themselves.
-    async fn until_leads(syncer: &Syncer, count: usize) {
-        while syncer.shared.lock().leads < count {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-    async fn nothing_is_written_after_a_write_that_failed() {
-        let writes = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&writes);
-        let (go, gate) = mpsc::channel::<()>();
-        let write = move |_: &[Segment]| -> Result<Sync, String> {
-            counted.fetch_add(1, Ordering::SeqCst);
-            // The first waits to be let go; another would not wait.
-            let _ = gate.recv();
-            Err("no room".into())
-        };
-        let syncer = Syncer::start(1, write).unwrap();
-        let first = tokio::spawn(append(&syncer));
-        while writes.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
-        }
-        let second = tokio::spawn(append(&syncer));
-        until_leads(&syncer, 2).await;
-        drop(go);
-        assert_eq!(first.await.unwrap(), Err(Error::OutcomeUnknown("no room".into())));
-        assert_eq!(second.await.unwrap(), Err(Error::OutcomeUnknown("no room".into())));
-        assert_eq!(syncer.append(b"more").err(), Some(Error::Unavailable("no room".into())));
-        assert_eq!(writes.load(Ordering::SeqCst), 1);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-    async fn a_sync_that_ends_after_another_failed_answers_nobody_that_it_is_done() {
-        let (to_first, first_gate) = mpsc::channel::<Result<(), String>>();
-        let (to_second, second_gate) = mpsc::channel();
-        let mut gates = vec![second_gate, first_gate];
-        let write = move |_: &[Segment]| -> Result<Sync, String> {
-            let gate = gates.pop().unwrap();
-            Ok(Box::new(move || gate.recv().unwrap()))
-        };
-        let syncer = Syncer::start(1, write).unwrap();
-        let first = tokio::spawn(append(&syncer));
-        until_leads(&syncer, 1).await;
-        let second = tokio::spawn(append(&syncer));
-        until_leads(&syncer, 2).await;
-        to_first.send(Err("the disk is gone".into())).unwrap();
-        let failed = Err(Error::OutcomeUnknown("the disk is gone".into()));
-        assert_eq!(first.await.unwrap(), failed);
-        to_second.send(Ok(())).unwrap();
-        assert_eq!(second.await.unwrap(), failed, "its record stands behind one that may be missing");
-    }
-
-    #[tokio::test]
-    async fn a_batch_is_synced_though_nobody_waits_for_it() {
-        let (synced, seen) = mpsc::channel();
-        let sync = move |_: &[Segment]| {
-            synced.send(std::thread::current().name().map(str::to_owned)).unwrap();
-            at_once()
-        };
-        let syncer = Syncer::start(1, sync).unwrap();
-        append(&syncer).await.unwrap();
-        assert_ne!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"), "whoever waits syncs what is small");
-        syncer.append(&vec![0; LEAD_BYTES]).unwrap().await.unwrap();
-        assert_eq!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"), "what is large is left to the thread");
-        drop(append(&syncer));
-        assert_eq!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"));
-    }
-
-    #[tokio::test]
-    async fn a_record_after_a_rotation_goes_to_the_next_file() {
-        let (written, files) = mpsc::channel();
-        let sync = move |segments: &[Segment]| {
-            segments.iter().for_each(|segment| written.send((segment.file, segment.bytes.len())).unwrap());
-            at_once()
-        };
-        let syncer = Syncer::start(4, sync).unwrap();
-        assert_eq!(syncer.rotate(), 4);
-        append(&syncer).await.unwrap();
-        let mark = record::FRAME_BYTES + record::encode_goes_on().len();
-        assert_eq!(files.try_iter().collect::<Vec<_>>(), [(4, mark), (5, record::FRAME_BYTES + 4)]);
-    }
-
-    #[tokio::test]
-    async fn a_failed_sync_leaves_outcomes_unknown_and_the_store_closed() {
-        let syncer = Syncer::start(1, |_| Ok(Box::new(|| Err("the disk is gone".into())))).unwrap();
-        assert_eq!(syncer.check(), Ok(()));
-        assert_eq!(append(&syncer).await, Err(Error::OutcomeUnknown("the disk is gone".into())));
-        assert_eq!(syncer.check(), Err(Error::Unavailable("the disk is gone".into())));
-        assert_eq!(syncer.append(b"more").err(), Some(Error::Unavailable("the disk is gone".into())));
-    }
-
-    #[tokio::test]
-    async fn the_first_failure_is_the_one_that_is_told() {
-        let syncer = Syncer::start(1, |_| at_once()).unwrap();
-        syncer.fail("first".into());
-        syncer.fail("second".into());
-        assert_eq!(syncer.check(), Err(Error::Unavailable("first".into())));
-    }
-
-    #[tokio::test]
-    async fn closing_syncs_what_is_left() {
-        let syncer = Syncer::start(1, |_| at_once()).unwrap();
-        let answers: Vec<_> = (0..10).map(|_| append(&syncer)).collect();
-        drop(syncer);
-        for answer in answers {
-            assert_eq!(answer.await, Ok(()));
-        }
-    }
-}
+#[path = "syncer_tests.rs"]
+mod tests;
