@@ -70,14 +70,14 @@ impl Fjall {
         let done = load_done(&rows, &folder)?;
         let mut journal = Journal::open(&folder.journal(), done, |record| store::replay(&partitions, record))
             .map_err(|error| OpenError::journal(path, error))?;
-        let number = journal.number();
+        let (number, journal_bytes) = (journal.number(), journal.bytes());
         let describe = |error: std::io::Error| trouble::describe(&error.into());
         let place = move |segments: &[Segment]| -> Result<Writing, String> {
             let placed = journal.place(segments).map_err(describe)?;
             Ok(Box::new(move || placed.write().map_err(describe)))
         };
         let syncer = Syncer::start(number, place).map_err(|error| OpenError::io(path, error))?;
-        let store = Arc::new(Store::new(syncer, partitions, (database, rows), options.memtable_bytes));
+        let store = Arc::new(Store::new(syncer, partitions, (database, rows), (options.memtable_bytes, journal_bytes)));
         let flusher = Flusher::start(store.clone(), folder.journal()).map_err(|error| OpenError::io(path, error))?;
         let clock = Clock::start(store.last_committed());
         Ok(Self { _flusher: flusher, store, clock, folder })

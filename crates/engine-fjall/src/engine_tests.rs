@@ -101,6 +101,24 @@ fn written(journal: &Path) -> u64 {
 }
 
 #[tokio::test]
+async fn batches_that_change_next_to_nothing_do_not_let_the_journal_grow() {
+    // In one go, and where the process always ends before it has much in memory.
+    for (opens, batches) in [(1, 400), (20, 20)] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { memtable_bytes: 128 << 10, ..Options::default() };
+        for _ in 0..opens {
+            let engine = Fjall::open(folder.path(), options.clone()).unwrap();
+            for n in 0..batches {
+                engine.commit(batch([put(1, "row", &n.to_string())])).await.unwrap();
+            }
+        }
+        let written = |journal| fs::read(journal).unwrap().iter().rposition(|byte| *byte != 0).unwrap_or(0);
+        let bytes: usize = journals(folder.path()).into_iter().map(written).sum();
+        assert!(bytes < 5 * options.memtable_bytes, "{bytes} bytes for one row");
+    }
+}
+
+#[tokio::test]
 async fn rows_outlive_many_tables_and_reopens() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { memtable_bytes: 1 << 20, ..Options::default() };

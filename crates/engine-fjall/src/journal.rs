@@ -111,6 +111,11 @@ impl Journal {
         self.number
     }
 
+    /// How much of the newest file is written.
+    pub(crate) fn bytes(&self) -> usize {
+        usize::try_from(self.end).unwrap_or(usize::MAX)
+    }
+
     /// Gives bytes their place in their files, after all that had theirs before.
     ///
     /// # Errors

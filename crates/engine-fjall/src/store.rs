@@ -11,12 +11,16 @@ use wayleave_core::time::Time;
 use wayleave_engine::fences::{Fences, Turn};
 use wayleave_engine::{Commit, Error, Expect, Fence, Key, Row, Scan, Value, Write};
 
+use crate::blocks::BLOCK_BYTES;
 use crate::fence_row;
 use crate::memtable::Found;
 use crate::partitions::{Partition, Partitions, Place, lock, shard_of};
 use crate::record::{self, Record};
 use crate::syncer::Syncer;
 use crate::trouble;
+
+/// What a batch counts for at least, whatever it holds: alone it fills a block of the journal, which is read again at open.
+const BATCH_BYTES_MIN: usize = BLOCK_BYTES / 2;
 
 /// All rows: those in memory and those in tables.
 pub(crate) struct Store {
@@ -25,7 +29,7 @@ pub(crate) struct Store {
     pub(crate) partitions: Partitions,
     pub(crate) rows: Keyspace,
     pub(crate) database: Database,
-    /// Memory that the active rows of all shards take.
+    /// Memory that the active rows of all shards take, or half of what they take of the journal, whichever is more.
     pub(crate) active_bytes: AtomicUsize,
     /// From so much on they are frozen and go to a table.
     pub(crate) freeze_bytes: usize,
@@ -47,9 +51,10 @@ impl Store {
         syncer: Syncer,
         partitions: Partitions,
         (database, rows): (Database, Keyspace),
-        freeze_bytes: usize,
+        (freeze_bytes, journal_bytes): (usize, usize),
     ) -> Self {
-        let active = partitions.with_all(|all| all.iter().map(|(_, partition)| partition.active.bytes()).sum());
+        let active: usize = partitions.with_all(|all| all.iter().map(|(_, partition)| partition.active.bytes()).sum());
+        let active = active.max(journal_bytes / 2);
         let (active_bytes, flush, flush_changed) = (AtomicUsize::new(active), Mutex::default(), Condvar::new());
         Self { syncer, partitions, rows, database, active_bytes, freeze_bytes, flush, flush_changed }
     }
@@ -102,7 +107,7 @@ impl Store {
     }
 
     fn apply(&self, guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], at: Time) {
-        let grown = apply(guards, turns, writes, at);
+        let grown = apply(guards, turns, writes, at).max(BATCH_BYTES_MIN);
         let held = self.active_bytes.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
         if held >= self.freeze_bytes && held.wrapping_sub(grown) < self.freeze_bytes {
             self.tell_flush();
