@@ -26,4 +26,4 @@ macro_rules! stories {
     ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
 }
 
-stories! { add, reserve_and_release, politeness, back_off, expire, hand_out, alias_move, delete, held_back, turns }
+stories! { add, reserve_and_release, politeness, clock_step, back_off, expire, hand_out, alias_move, delete, held_back, turns }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use wayleave_core::time::Millis;
 use wayleave_engine::{Entropy, entropy};
 
 use crate::heads::Heads;
@@ -28,6 +29,8 @@ pub struct Config {
     /// For how long at a time new URLs stand while somebody waits for a visit; zero for never. It pays where puts keep
     /// the cores busy, not where they wait for a database.
     pub stand_max: Duration,
+    /// What the engine's clock cuts off of the true time, at most; nothing where time is made.
+    pub clock_step: Millis,
     /// Random bits.
     pub entropy: Entropy,
 }
@@ -45,6 +48,7 @@ impl Config {
             filter_bytes_max: 64 * 1024 * 1024,
             seen_bytes_max: 16 * 1024 * 1024,
             stand_max: Duration::from_millis(20),
+            clock_step: Millis(1),
             entropy: Arc::new(entropy::system),
         }
     }

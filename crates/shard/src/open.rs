@@ -33,7 +33,7 @@ pub(crate) async fn open(
     config: &Config,
 ) -> Result<Opened, Error> {
     let (epoch, seq) = engine.own(shard, expects).await?;
-    let mut loader = Loader::default();
+    let mut loader = Loader::new(config.clock_step);
     for row in scan_all(engine, shard, Kind::Shard, Kind::Member).await? {
         loader.take(hot::decode(&row.key, Some(&row.value)).map_err(damaged)?);
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::time::Time;
+use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Engine, Memory};
 use wayleave_shard::{Config, Frontier};
 
@@ -64,6 +64,7 @@ impl World {
         let engine = Arc::new(Memory::stepped(clock.clone()));
         let drawn = AtomicU64::new(seed.wrapping_mul(1_000_003));
         let mut config = Config::new(if nodes { SHARDS_OF_NODES } else { SHARDS });
+        config.clock_step = Millis(0);
         config.log_bytes_max = 4_000;
         let head_bytes = 4_000 * usize::from(config.shards);
         config.head_bytes = (head_bytes, head_bytes);

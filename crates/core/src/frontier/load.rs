@@ -4,7 +4,7 @@ use super::row::{AliasRow, CrawlRow, HostPart, HostRow, HotRow, LeaseRow, ShardR
 use super::state::{State, boxed};
 use crate::ids::{CrawlNo, GroupId, HostId, ShardId};
 use crate::names::{Alias, HostName};
-use crate::time::Time;
+use crate::time::{Millis, Time};
 
 /// Collects hot rows; a later row replaces an earlier one of the same thing.
 #[derive(Default)]
@@ -14,9 +14,16 @@ pub struct Loader {
     aliases: hashbrown::HashMap<GroupId, AliasRow>,
     hosts: hashbrown::HashMap<HostId, HostRow>,
     members: hashbrown::HashMap<HostName, Alias>,
+    clock_step: Millis,
 }
 
 impl Loader {
+    /// For a state whose times come from a clock that cuts off what is less than this; nothing for one that is exact.
+    #[must_use]
+    pub fn new(clock_step: Millis) -> Self {
+        Self { clock_step, ..Self::default() }
+    }
+
     /// Takes one row.
     pub fn take(&mut self, row: HotRow) {
         match row {
@@ -42,7 +49,8 @@ impl Loader {
     /// The state of the shard at `now`. Holds of the paced form are in the engine; the first sweep finds the next one.
     #[must_use]
     pub fn finish(self, shard: ShardId, leases: Vec<LeaseRow>, now: Time) -> State {
-        let mut state = State { shard_row: self.shard, next_hold: Time::ZERO, ..State::new(shard) };
+        let (shard_row, clock_step) = (self.shard, self.clock_step);
+        let mut state = State { shard_row, clock_step, next_hold: Time::ZERO, ..State::new(shard) };
         let mut crawls: Vec<CrawlRow> = self.crawls.into_values().collect();
         crawls.sort_unstable_by_key(|row| row.no);
         crawls.into_iter().for_each(|row| state.insert_crawl(row));

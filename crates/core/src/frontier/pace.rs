@@ -47,9 +47,14 @@ impl State {
     pub(super) fn gate(&self, ix: Ix) -> Time {
         let group = &self.groups[ix];
         let pace = &group.pace;
-        let rested = if pace.last_end == Time::ZERO { Time::ZERO } else { pace.last_end.after(self.delay(ix)) };
+        let rested = if pace.last_end == Time::ZERO { Time::ZERO } else { self.surely(pace.last_end, self.delay(ix)) };
         let blocked = group.settings.as_ref().and_then(|s| s.blocked_until).unwrap_or_default();
         rested.max(pace.backoff_until).max(blocked)
+    }
+
+    /// When a span has passed since something, whatever the clock cut off of either time.
+    fn surely(&self, since: Time, span: Millis) -> Time {
+        if span == Millis(0) { since } else { since.after(span).after(self.clock_step) }
     }
 
     pub(super) fn is_busy(&self, group: Ix) -> bool {
@@ -157,7 +162,7 @@ impl State {
 
     /// Bars a group because the site asked for it. `jitter` is random: up to a tenth is added.
     pub(super) fn back_off(&mut self, group: Ix, retry_after: Option<Millis>, now: Time, jitter: u64) {
-        self.groups[group].pace.back_off(retry_after, now, jitter);
+        self.groups[group].pace.back_off(retry_after, now.after(self.clock_step), jitter);
         self.touch_group(group);
     }
 }

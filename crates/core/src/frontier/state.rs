@@ -72,6 +72,8 @@ pub struct State {
     /// Hosts whose home is this shard but that live with their alias elsewhere.
     pub(super) moved: std::collections::BTreeMap<HostName, Alias>,
     pub(super) schedule: Schedule,
+    /// What the clock cuts off, at most: two times are up to that much closer to each other than they seem.
+    pub(super) clock_step: Millis,
     /// No hold ends before this.
     pub(super) next_hold: Time,
     /// All holds that end before this are gone.

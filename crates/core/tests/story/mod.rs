@@ -82,7 +82,10 @@ impl Story {
                 self.answer(&format!("{count} URLs"));
             }
             "look" => self.look(rest[0]),
-            "reload" => self.shard.reload(),
+            "reload" => {
+                self.shard.clock_step = Millis(option(rest, "clock-step").unwrap_or_default());
+                self.shard.reload();
+            }
             other => panic!("no such command: {other}"),
         }
         self.rows();

@@ -88,6 +88,8 @@ pub struct Shard {
     pub store: Store,
     pub now: Time,
     pub draws: u128,
+    /// What the clock cuts off; heeded from the next reload on.
+    pub clock_step: Millis,
     /// What the last commands wrote.
     pub written: Vec<Write>,
     pub changed: Vec<HotRow>,
@@ -96,7 +98,15 @@ pub struct Shard {
 impl Shard {
     pub fn new(now: u64) -> Self {
         let state = State::new(ShardId(0));
-        Self { state, store: Store::default(), now: Time(now), draws: 0, written: Vec::new(), changed: Vec::new() }
+        Self {
+            state,
+            store: Store::default(),
+            now: Time(now),
+            draws: 0,
+            clock_step: Millis(0),
+            written: Vec::new(),
+            changed: Vec::new(),
+        }
     }
 
     pub fn commit(&mut self, writes: Vec<Write>) {
@@ -111,7 +121,7 @@ impl Shard {
 
     /// Drops the memory and reads the rows again.
     pub fn reload(&mut self) {
-        let mut loader = Loader::default();
+        let mut loader = Loader::new(self.clock_step);
         self.store.hot.values().for_each(|row| loader.take(row.clone()));
         self.state = loader.finish(ShardId(0), self.store.leases.values().cloned().collect(), self.now);
         self.sweep();

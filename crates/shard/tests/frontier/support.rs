@@ -49,7 +49,7 @@ impl World {
     }
 
     pub async fn over(engine: Memory, shards: u16) -> Self {
-        let mut config = Config::new(shards);
+        let mut config = Config { clock_step: Millis(0), ..Config::new(shards) };
         let drawn = AtomicU64::new(1);
         config.entropy = Arc::new(move || scatter(drawn.fetch_add(1, Ordering::Relaxed)));
         let engine = Arc::new(engine);
@@ -206,6 +206,7 @@ fn scatter(n: u64) -> u128 {
     u128::from(mix(n)) << 64 | u128::from(mix(n ^ 0x5555))
 }
 
+/// Lets time pass, that of the test's own clock: nobody waits for it.
 pub async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
