@@ -11,7 +11,7 @@ use wayleave_core::settings::PaceChanges;
 use wayleave_engine::{Batch, Commit, Engine, Memory};
 use wayleave_shard::home;
 
-use crate::support::{Node, SHARDS, World, put};
+use crate::support::{Node, SHARDS, World, pass, put};
 
 /// A node's own way to the store. While it is shut, what the owners of shards commit waits in line; all else goes through.
 struct Gate {
@@ -65,7 +65,7 @@ fn home_at(node: &Node, mut name: impl FnMut(usize) -> String) -> String {
 async fn put_on_its_way(node: &Node, url: &str) -> tokio::task::JoinHandle<Vec<PutOutcome>> {
     let (frontier, item) = (node.frontier.clone(), put(url));
     let putting = tokio::spawn(async move { frontier.put(vec![item]).await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     assert!(!putting.is_finished(), "the gate is shut");
     putting
 }
@@ -80,7 +80,7 @@ async fn a_shard_is_handed_over_only_when_nothing_of_it_is_under_way() {
     let putting = put_on_its_way(&b, &url).await;
     let member = b.member.clone().unwrap();
     let leaving = tokio::spawn(async move { member.leave(Duration::from_secs(60)).await });
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(Duration::from_secs(1)).await;
     assert!(a.owned() > usize::from(SHARDS) / 2, "what has nothing under way goes at once");
     assert!(!a.frontier.owns(shard), "a commit is still under way, and the next owner would fence it out");
     gate.shut(false);
@@ -104,11 +104,11 @@ async fn a_host_moves_to_another_node_only_when_nothing_of_its_shard_is_under_wa
         let (frontier, hosts) = (a.frontier.clone(), vec![host.as_str().into()]);
         async move { frontier.set_group(alias.as_str().into(), Some(hosts), PaceChanges::default(), false).await }
     });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     b_gate.shut(true);
     let putting = put_on_its_way(&b, &url).await;
     a_gate.shut(false);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     assert!(!moving.is_finished(), "the taker's commit would come before what the giver has under way");
     b_gate.shut(false);
     assert_eq!(putting.await.unwrap(), [PutOutcome::Added]);

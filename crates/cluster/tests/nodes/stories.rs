@@ -11,7 +11,7 @@ use wayleave_core::time::Millis;
 use wayleave_engine::Engine;
 use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
 
-use crate::support::{TTL, World, ask, refs, urls};
+use crate::support::{TTL, World, ask, pass, refs, urls};
 
 #[tokio::test(start_paused = true)]
 async fn any_node_takes_any_call_and_answers_for_all() {
@@ -53,7 +53,7 @@ async fn a_reservation_comes_from_all_nodes_and_may_be_released_at_any() {
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
     a.put(&refs(&urls(40))).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     let granted = a.reserve(40).await;
     let groups: BTreeSet<_> = granted.iter().map(|one| one.group.clone()).collect();
     assert_eq!(groups.len(), 40, "every group once, from both nodes");
@@ -70,7 +70,7 @@ async fn a_long_poll_is_woken_by_a_group_of_another_node() {
     let world = World::new();
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     let foreign = (0..).map(|n| format!("http://h{n}.example/")).find(|url| {
         let host = url.split('/').nth(2).unwrap();
         b.frontier.owns(wayleave_shard::home(host, b.frontier.shards()))
@@ -80,7 +80,7 @@ async fn a_long_poll_is_woken_by_a_group_of_another_node() {
         let frontier = a.frontier.clone();
         async move { (frontier.reserve(ask(1, 30_000)).await.unwrap(), tokio::time::Instant::now()) }
     });
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(Duration::from_secs(1)).await;
     let added = tokio::time::Instant::now();
     b.put(&[foreign.as_str()]).await;
     let (granted, woken) = polling.await.unwrap();
@@ -94,7 +94,7 @@ async fn the_paced_form_serves_all_nodes_and_obeys_one_switch() {
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
     a.put(&refs(&urls(30))).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     let ask = HandOut { host: None, crawl: None, queues: 100, urls: 1, cap_held: false, hold: Millis(30_000) };
     a.frontier.set_active(false).await.unwrap();
     assert!(b.frontier.hand_out(ask.clone()).await.unwrap().is_empty());
@@ -109,7 +109,7 @@ async fn a_killed_node_is_replaced_at_its_deadline_and_its_leases_live_on() {
     let (a, mut b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
     a.put(&refs(&urls(60))).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     let granted = a.reserve(30).await;
     assert_eq!(granted.len(), 30);
     let killed = tokio::time::Instant::now();
@@ -136,12 +136,12 @@ async fn a_leaving_node_hands_over_at_once_and_nothing_fails_meanwhile() {
                 let url = format!("http://w{n}.example/");
                 let outcome = frontier.put(vec![crate::support::put(&url)]).await;
                 failed += usize::from(outcome != [PutOutcome::Added]);
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                pass(Duration::from_millis(2)).await;
             }
             failed
         }
     });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    pass(Duration::from_millis(50)).await;
     let before = tokio::time::Instant::now();
     b.leave(&world).await;
     world.settle(&[&a]).await;
@@ -160,7 +160,7 @@ async fn a_joining_node_gets_its_share_while_work_goes_on() {
     world.settle(&[&a, &b]).await;
     let c = world.start().await;
     world.settle(&[&a, &b, &c]).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     assert_eq!(c.reserve(100).await.len(), 50, "the other fifty");
     for one in granted {
         c.release(one.token).await.unwrap();
@@ -230,9 +230,9 @@ async fn a_node_that_cannot_renew_its_lease_gives_its_shards_up_by_itself() {
     let a = world.start().await;
     world.settle(&[&a]).await;
     world.engine.begin_outage("the store is away");
-    tokio::time::sleep(Duration::from_millis(TTL.0 - 500)).await;
+    pass(Duration::from_millis(TTL.0 - 500)).await;
     assert!(a.member.as_ref().unwrap().is_alive());
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    pass(Duration::from_millis(600)).await;
     assert!(!a.member.as_ref().unwrap().is_alive() && a.owned() == 0, "before others may take them");
     world.engine.end_outage();
     world.settle(&[&a]).await;
@@ -248,10 +248,10 @@ async fn trouble_with_a_shard_is_forgotten_when_the_shard_goes_to_another_node()
     world.engine.begin_outage("the store is away");
     b.frontier.close_shard(lost).await;
     b.frontier.open_shard(lost, vec![(vec![0], Some(b"what never was there".to_vec()))]);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     assert!(b.frontier.readiness().unwrap_err().contains("cannot be opened"));
     world.engine.end_outage();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(Duration::from_secs(1)).await;
     assert!(!b.frontier.owns(lost));
     assert_eq!(b.frontier.readiness(), Ok(()));
 }
@@ -262,7 +262,7 @@ async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
     let (a, b, c) = (world.start().await, world.start().await, world.start().await);
     world.settle(&[&a, &b, &c]).await;
     a.put(&refs(&urls(12))).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     let granted = c.reserve(3).await;
     assert_eq!(granted.len(), 3);
     let members: Vec<std::sync::Arc<str>> = (0..12).map(|n| format!("h{n}.example").as_str().into()).collect();
@@ -275,10 +275,10 @@ async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
     let late = c.frontier.host("h3.example".into()).await.unwrap();
     assert_eq!(&*late.group, "big", "every node finds the host where it lives now");
     assert_eq!(a.put(&["http://h3.example/new"]).await, [PutOutcome::Added]);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    pass(Duration::from_secs(2)).await;
     assert_eq!(b.reserve(12).await.len(), 1, "one visit at a time");
     a.frontier.delete_group("big".into()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    pass(Duration::from_secs(2)).await;
     assert_eq!(c.reserve(12).await.len(), 11, "all but the one that is visited");
 }
 
@@ -308,9 +308,9 @@ async fn nodes_that_cannot_hear_each_other_serve_what_they_own() {
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
     a.put(&refs(&urls(40))).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pass(Duration::from_millis(100)).await;
     world.board.cut(a.id, b.id, true);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    pass(Duration::from_secs(2)).await;
     let (mine, yours) = (a.reserve(40).await.len(), b.reserve(40).await.len());
     assert_eq!(mine + yours, 40, "together all, none twice");
     assert!(mine > 0 && yours > 0);

@@ -82,7 +82,7 @@ impl World {
             if even && open && counts.iter().sum::<usize>() == usize::from(SHARDS) {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            pass(Duration::from_millis(10)).await;
         }
         panic!("never even: {:?}", nodes.iter().map(|node| node.owned()).collect::<Vec<_>>());
     }
@@ -143,4 +143,9 @@ pub fn urls(hosts: usize) -> Vec<String> {
 
 pub fn refs(urls: &[String]) -> Vec<&str> {
     urls.iter().map(String::as_str).collect()
+}
+
+/// Lets time pass, that of the test's own clock: nobody waits for it.
+pub async fn pass(span: Duration) {
+    tokio::time::sleep(span).await;
 }

@@ -1,9 +1,10 @@
 //! The database restarts, crashes, sleeps, fails over: nothing acknowledged is lost, nothing is done twice, time goes on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
 use wayleave_engine::suite::harness::{batch, check, fenced, put};
@@ -17,7 +18,7 @@ use crate::stream::{Told, check_told, commit_until, wait_for};
 struct Running {
     engine: Arc<Postgres>,
     stop: Arc<AtomicBool>,
-    progress: Arc<AtomicU64>,
+    progress: watch::Receiver<u64>,
     owner: tokio::task::JoinHandle<Told>,
     /// The latest time told; it panics if time goes back.
     watch: tokio::task::JoinHandle<Time>,
@@ -26,10 +27,10 @@ struct Running {
 impl Running {
     async fn start(url: &str) -> Self {
         let engine = Arc::new(open(url).await);
-        let (stop, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let owner = tokio::spawn(commit_until(Arc::clone(&engine), Arc::clone(&stop), Arc::clone(&progress)));
+        let (stop, (counting, mut progress)) = (Arc::new(AtomicBool::new(false)), watch::channel(0));
+        let owner = tokio::spawn(commit_until(Arc::clone(&engine), Arc::clone(&stop), counting));
         let watch = tokio::spawn(watch_time(Arc::clone(&engine), Arc::clone(&stop)));
-        wait_for(&progress, 20).await;
+        wait_for(&mut progress, 20).await;
         Self { engine, stop, progress, owner, watch }
     }
 
@@ -74,7 +75,7 @@ async fn while_the_database_is_gone_callers_hear_so_soon_and_later_ones_at_once(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_outlive_restarts_and_crashes_of_the_database() {
     let cluster = Cluster::start().await;
-    let running = Running::start(&cluster.url()).await;
+    let mut running = Running::start(&cluster.url()).await;
     for round in 0..4 {
         if round % 2 == 0 {
             cluster.stop_immediate().await;
@@ -82,7 +83,7 @@ async fn commits_outlive_restarts_and_crashes_of_the_database() {
         } else {
             cluster.restart().await;
         }
-        wait_for(&running.progress, 50).await;
+        wait_for(&mut running.progress, 50).await;
     }
     let (_, told) = running.end().await;
     assert!(told.done.len() > 200, "{}", told.done.len());
@@ -93,12 +94,12 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_and_is_told() {
     let primary = Cluster::start().await;
     let standby = primary.standby().await;
     let url = format!("postgres://postgres@{},{}/postgres", primary.address(), standby.address());
-    let running = Running::start(&url).await;
+    let mut running = Running::start(&url).await;
     let before = running.engine.look(&[]).await.unwrap();
     assert_eq!(running.engine.durability().synchronous_standbys, "standby");
     primary.stop_immediate().await;
     standby.promote().await;
-    wait_for(&running.progress, 50).await;
+    wait_for(&mut running.progress, 50).await;
     let after = running.engine.look(&[]).await.unwrap();
     assert!(after.now > before.now);
     assert_ne!(after.incarnation, before.incarnation, "another store has stepped in");

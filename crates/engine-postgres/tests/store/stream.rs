@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use wayleave_core::ids::ShardId;
 use wayleave_engine::suite::harness::{all, fenced, put};
 use wayleave_engine::{Engine, Error};
@@ -22,7 +23,7 @@ pub struct Told {
 
 /// Commits one row after the other, each under its number, a few in flight; takes the shard again after every failure, as a
 /// real owner does, and checks then that nothing acknowledged is gone and nothing refused is there.
-pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress: Arc<AtomicU64>) -> Told {
+pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress: watch::Sender<u64>) -> Told {
     let mut told = Told::default();
     let mut attempt = 0_u64;
     while !stop.load(Ordering::SeqCst) {
@@ -47,7 +48,7 @@ pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress
             match commit.await {
                 Ok(()) => {
                     assert!(told.done.insert(number, value).is_none(), "number {number} was acknowledged twice");
-                    progress.fetch_add(1, Ordering::SeqCst);
+                    progress.send_modify(|count| *count += 1);
                 }
                 Err(Error::OutcomeUnknown(_)) => {
                     told.unknown += 1;
@@ -81,12 +82,8 @@ pub async fn check_told(engine: &Postgres, told: &Told) {
 }
 
 /// Waits until so many more commits have been acknowledged.
-pub async fn wait_for(progress: &AtomicU64, more: u64) {
-    let goal = progress.load(Ordering::SeqCst) + more;
-    let waited = tokio::time::timeout(Duration::from_secs(60), async {
-        while progress.load(Ordering::SeqCst) < goal {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    waited.await.expect("commits must go on");
+pub async fn wait_for(progress: &mut watch::Receiver<u64>, more: u64) {
+    let goal = *progress.borrow() + more;
+    let waited = tokio::time::timeout(Duration::from_secs(60), progress.wait_for(|count| *count >= goal));
+    _ = waited.await.expect("commits must go on").unwrap();
 }

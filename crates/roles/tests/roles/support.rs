@@ -1,6 +1,7 @@
 //! Candidates with little to say, and a store whose clock stands still until told.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
@@ -72,4 +73,9 @@ pub fn two_nodes() -> (Arc<Memory>, ManualClock, Roles, Roles) {
     let engine = Arc::new(Memory::new(clock.clone()));
     let (a, b) = (Roles::new(engine.clone()), Roles::new(engine.clone()));
     (engine, clock, a, b)
+}
+
+/// Lets time pass, that of the test's own clock: nobody waits for it.
+pub async fn pass(span: Duration) {
+    tokio::time::sleep(span).await;
 }

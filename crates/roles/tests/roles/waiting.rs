@@ -12,7 +12,7 @@ use wayleave_engine::clock::Clock;
 use wayleave_engine::memory::{LostAnswer, Memory};
 use wayleave_roles::{Config, Roles, Wait, WaitFor};
 
-use crate::support::{acquire, beat, primary, role, ttl, two_nodes, vacancy};
+use crate::support::{acquire, beat, pass, primary, role, ttl, two_nodes, vacancy};
 
 const SOON: Duration = Duration::from_millis(251);
 
@@ -50,7 +50,7 @@ async fn a_hint_from_another_node_wakes_at_once() {
     let (_, _, here, there) = two_nodes();
     let other = waiting(&there, primary(60_000)).await;
     // Past the first look of the watch.
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    pass(Duration::from_millis(5)).await;
     let start = Instant::now();
     acquire(&here, "a").await;
     there.nudge("indexer");
@@ -72,7 +72,7 @@ async fn a_release_whose_outcome_was_in_doubt_wakes_everybody_at_once_all_the_sa
         standbys.push(waiting(node, vacancy(60_000)).await);
     }
     // Past the first look of each watch.
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    pass(Duration::from_millis(5)).await;
     engine.lose_next_answer(LostAnswer::Applied);
     let start = Instant::now();
     here.release(role(), "a".into(), Some(token)).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_term_that_runs_out_wakes_them_too_and_a_renewal_does_not() {
     clock.advance(Millis(14_000));
     beat(&here, "a", Some(token)).await.unwrap();
     clock.advance(Millis(14_999));
-    tokio::time::sleep(SOON).await;
+    pass(SOON).await;
     assert!(!standby.is_finished(), "woken while the term lives");
     clock.advance(Millis(1));
     assert_eq!(uuid(&standby.await.unwrap().unwrap()), None);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use wayleave_core::invariants::{self, Span, Visit};
 use wayleave_core::time::{Millis, Time};
@@ -28,10 +29,15 @@ struct Told {
     handed_out: usize,
 }
 
+/// How long nothing may happen while the server runs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Shared by all clients.
 #[derive(Default)]
 pub struct History {
     told: Mutex<Told>,
+    /// How many answers came.
+    answers: tokio::sync::watch::Sender<u64>,
     over: AtomicBool,
 }
 
@@ -44,16 +50,31 @@ impl History {
         self.over.store(true, Ordering::Relaxed);
     }
 
+    /// Waits until so many more answers have come.
+    pub async fn answers(&self, more: u64) {
+        let mut answers = self.answers.subscribe();
+        let goal = *answers.borrow() + more;
+        let came = tokio::time::timeout(PATIENCE, answers.wait_for(|count| *count >= goal)).await;
+        _ = came.expect("the clients' work must go on").unwrap();
+    }
+
+    fn answered(&self) {
+        self.answers.send_modify(|count| *count += 1);
+    }
+
     pub fn added(&self, ids: impl IntoIterator<Item = Id>) {
         self.told.lock().unwrap().added.extend(ids);
+        self.answered();
     }
 
     pub fn finished(&self, ids: impl IntoIterator<Item = Id>) {
         self.told.lock().unwrap().finished.extend(ids);
+        self.answered();
     }
 
     /// URLs were given to a client: none of them may have been acknowledged as finished before.
     pub fn served(&self, urls: &[Id]) {
+        self.answered();
         let mut told = self.told.lock().unwrap();
         told.handed_out += urls.len();
         for url in urls {

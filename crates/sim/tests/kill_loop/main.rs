@@ -51,8 +51,8 @@ async fn nothing_acknowledged_is_lost_or_done_twice_whenever_the_server_is_kille
     let working = clients::start(&base, &history);
     let mut slowest = Duration::ZERO;
     for round in 0..kills {
-        // Any moment will do; the pauses differ so that kills hit all kinds of work.
-        tokio::time::sleep(Duration::from_millis(150 + round * 137 % 500)).await;
+        // Any moment will do: others are in the middle of theirs when an answer comes.
+        history.answers(150 + round * 137 % 500).await;
         server.kill();
         let start = Instant::now();
         server = Server::start(&binary, folder.path(), &address);
@@ -63,7 +63,7 @@ async fn nothing_acknowledged_is_lost_or_done_twice_whenever_the_server_is_kille
         slowest = slowest.max(took);
         check_controls(&patient, &leased).await;
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    history.answers(200).await;
     history.stop();
     for client in working {
         client.await.unwrap();
