@@ -33,10 +33,12 @@ impl Owner {
         match ask {
             Ask::HandOut(request) => {
                 let urls = self.hand_out(&request).await;
+                self.tell_crawl(request.crawl.as_ref());
                 self.answer(reply, urls)
             }
             Ask::Reserve(request) => {
                 let reservations = self.reserve(&request).await;
+                self.tell_crawl(request.crawl.as_ref());
                 self.answer(reply, reservations)
             }
             Ask::Release(release) => {

@@ -8,6 +8,7 @@
 mod ask;
 mod bell;
 pub mod config;
+mod crawl_beats;
 mod cursor;
 mod cycle;
 mod decide;

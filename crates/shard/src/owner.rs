@@ -16,6 +16,7 @@ use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::ids::{Epoch, QueueId, ShardId};
 use wayleave_core::limits;
+use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Engine, Error, Expect, Fence, rows};
 
@@ -213,6 +214,8 @@ async fn sleep(nap: Option<Duration>) {
 impl Owner {
     fn new(post: &Post, opened: Opened) -> Self {
         let Opened { state, epoch, seq, log, jobs } = opened;
+        // What was said before was said of a memory that is gone.
+        post.pulse.crawls.forget(post.shard);
         let owner = Self {
             shard: post.shard,
             engine: post.engine.clone(),
@@ -308,8 +311,17 @@ impl Owner {
     }
 
     fn tell_pulse(&mut self) {
+        // Of crawls first: whoever looks meanwhile finds what has become ready there, or that something is due.
+        self.state.take_crawls_ready(|crawl, ready| self.pulse.crawls.tell(crawl, self.shard, ready));
         self.pulse.tell(self.shard.0.into(), self.state.readiness());
         self.pulse.wake(self.state.take_newly_ready());
+    }
+
+    /// Whoever asked for a crawl alone, and found nothing, is to know it the next time.
+    pub fn tell_crawl(&self, crawl: Option<&CrawlName>) {
+        if let Some(crawl) = crawl {
+            self.pulse.crawls.tell(crawl, self.shard, self.state.crawl_ready(crawl));
+        }
     }
 
     /// Exchanges the counts of crawls that are bounded as a whole: before a turn to hear of the others, and after it, before

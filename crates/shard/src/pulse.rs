@@ -2,7 +2,7 @@
 //! so that a router asks the right one first and a long poll waits in one place.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
@@ -15,18 +15,40 @@ use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 
 use crate::bell::{Bell, Listener};
+use crate::crawl_beats::{CrawlBeats, NEVER};
 
 /// What each shard says of itself.
 #[derive(Default)]
 pub(crate) struct Beat {
     oldest_ready: AtomicU64,
     next_due: AtomicU64,
+    /// Callers who wait for visits of it.
+    callers: AtomicUsize,
     pub open: AtomicBool,
+}
+
+/// For the paced form, times at which shards became ready that lie in the same step of so many milliseconds count as the
+/// same: callers then follow each other to one shard, which serves them in one turn and one commit, instead of waking many.
+/// Each takes several queues of it anyway.
+const STEP_MS: u64 = 250;
+/// So many go to one shard before the next one is as good.
+const CALLERS_TOGETHER: usize = 4;
+
+/// What somebody looks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    /// Groups of one crawl, or of any.
+    pub crawl: Option<&'a CrawlName>,
+    /// In the paced form.
+    pub paced: bool,
+    pub now: Time,
 }
 
 /// What all shards say.
 pub(crate) struct Pulse {
     pub beats: Vec<Beat>,
+    /// What they say of the crawls that are asked for by name.
+    pub crawls: CrawlBeats,
     waiters: Mutex<VecDeque<oneshot::Sender<()>>>,
     /// Those who wait for one crawl only: they are told of every group, for it may not be theirs.
     picky: Mutex<Vec<oneshot::Sender<()>>>,
@@ -88,8 +110,6 @@ pub(crate) enum Source {
     Node(NodeId),
 }
 
-const NEVER: u64 = u64::MAX;
-
 impl Pulse {
     pub fn new(shards: u16) -> Self {
         let beats: Vec<Beat> = (0..shards).map(|_| Beat::default()).collect();
@@ -99,6 +119,7 @@ impl Pulse {
         }
         Self {
             beats,
+            crawls: CrawlBeats::new(shards),
             waiters: Mutex::default(),
             picky: Mutex::default(),
             totals: Mutex::default(),
@@ -156,6 +177,7 @@ impl Pulse {
     /// A shard has no owner here any more.
     pub fn forget(&self, shard: ShardId) {
         self.tell(shard.0.into(), (None, None));
+        self.crawls.forget(shard);
         if let Some(beat) = self.beats.get(usize::from(shard.0)) {
             beat.open.store(false, Ordering::Release);
         }
@@ -170,26 +192,38 @@ impl Pulse {
         self.beats.get(usize::from(shard.0)).is_some_and(|beat| beat.open.load(Ordering::Acquire))
     }
 
-    /// Who has something to visit at `now`, longest ready first.
-    pub fn ready(&self, now: Time) -> Vec<Source> {
-        let mut ready = self.ready_shards(now);
+    /// Who has something to visit, longest ready first.
+    pub fn ready(&self, look: Look<'_>) -> Vec<Source> {
+        let mut ready = self.ready_shards(look);
         for (node, beat) in lock(&self.peers).iter() {
-            let first = beat.oldest_ready.or(beat.next_due.filter(|due| *due <= now));
-            ready.extend(first.map(|first| (first.0, Source::Node(*node))));
+            let first = beat.oldest_ready.or(beat.next_due.filter(|due| *due <= look.now));
+            ready.extend(first.map(|first| (look.turn(first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
     }
 
-    /// The shards of this process that have something to visit at `now`, longest ready first.
-    pub fn ready_here(&self, now: Time) -> Vec<Source> {
-        sorted(self.ready_shards(now))
+    /// Somebody asks a shard for visits.
+    pub fn call(&self, shard: ShardId) -> Caller<'_> {
+        let beat = self.beats.get(usize::from(shard.0));
+        beat.inspect(|beat| _ = beat.callers.fetch_add(1, Ordering::Relaxed));
+        Caller(beat)
     }
 
-    fn ready_shards(&self, now: Time) -> Vec<(u64, Source)> {
+    /// The shards of this process that have something to visit, longest ready first.
+    pub fn ready_here(&self, look: Look<'_>) -> Vec<Source> {
+        sorted(self.ready_shards(look))
+    }
+
+    fn ready_shards(&self, look: Look<'_>) -> Vec<(Turn, Source)> {
+        let crawl = look.crawl.and_then(|crawl| self.crawls.of(crawl));
         let ready = self.beats.iter().enumerate().filter_map(|(shard, beat)| {
-            let (ready, due) = (beat.oldest_ready.load(Ordering::Acquire), beat.next_due.load(Ordering::Acquire));
+            // The first before the others: a shard says of crawls what has become ready before it forgets when it will.
+            let due = beat.next_due.load(Ordering::Acquire);
+            let any = beat.oldest_ready.load(Ordering::Acquire);
+            let ready = crawl.as_ref().map_or(any, |crawl| crawl.ready(shard, any));
             let first = ready.min(due);
-            (ready != NEVER || due <= now.0).then_some((first, Source::Shard(ShardId(shard as u16))))
+            let turn = look.turn(first, beat.callers.load(Ordering::Relaxed));
+            (ready != NEVER || due <= look.now.0).then_some((turn, Source::Shard(ShardId(shard as u16))))
         });
         ready.collect()
     }
@@ -295,7 +329,27 @@ impl Pulse {
     }
 }
 
-fn sorted(mut ready: Vec<(u64, Source)>) -> Vec<Source> {
+/// Whose turn it is to be asked: since when it is ready and who is there already; the lowest goes first.
+type Turn = (u64, usize);
+
+impl Look<'_> {
+    const fn turn(&self, ready: u64, callers: usize) -> Turn {
+        if self.paced { (ready / STEP_MS, callers / CALLERS_TOGETHER) } else { (ready, 0) }
+    }
+}
+
+/// One who waits for visits of a shard, as long as this lives.
+pub(crate) struct Caller<'a>(Option<&'a Beat>);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        if let Some(beat) = self.0 {
+            beat.callers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn sorted(mut ready: Vec<(Turn, Source)>) -> Vec<Source> {
     ready.sort_unstable();
     ready.into_iter().map(|(_, source)| source).collect()
 }
@@ -304,3 +358,7 @@ fn sorted(mut ready: Vec<(u64, Source)>) -> Vec<Source> {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "pulse_tests.rs"]
+mod tests;

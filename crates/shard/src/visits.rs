@@ -1,5 +1,5 @@
-//! The handle, continued: groups to visit, in both forms, longest ready first over all shards and nodes. While some of them
-//! cannot be asked, nobody is told that nothing is ready.
+//! The handle, continued: groups to visit, in both forms, longest ready first over all shards and nodes, in the paced
+//! form to a quarter of a second. While some of them cannot be asked, nobody is told that nothing is ready.
 
 use std::time::Duration;
 
@@ -9,11 +9,12 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Reservation, Reserve, UrlToFetch};
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits;
+use wayleave_core::names::CrawlName;
 
 use crate::ask::{Ask, Told};
 use crate::frontier::Frontier;
 use crate::links::Call;
-use crate::pulse::Source;
+use crate::pulse::{Look, Source};
 use crate::router::{Answer, Place, stopping};
 
 /// Between two tries to find what nobody could be asked for.
@@ -34,8 +35,10 @@ impl Frontier {
         loop {
             // In line before looking, so that nothing that becomes ready meanwhile is missed.
             let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
-            let granted = self.reserve_from(&request, &self.pulse.ready(self.now())).await?;
+            let sources = self.pulse.ready(self.look(request.crawl.as_ref(), false));
+            let granted = self.reserve_from(&request, &sources).await?;
             if !granted.is_empty() {
+                self.listen(request.crawl.as_ref());
                 return Ok(granted);
             }
             let unasked = self.unasked();
@@ -47,6 +50,17 @@ impl Frontier {
                 Some(turn) if unasked == 0 => _ = tokio::time::timeout_at(until, turn).await,
                 _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
             }
+        }
+    }
+
+    fn look<'a>(&self, crawl: Option<&'a CrawlName>, paced: bool) -> Look<'a> {
+        Look { crawl, paced, now: self.now() }
+    }
+
+    /// Somebody has been given something of a crawl, and will ask for more.
+    fn listen(&self, crawl: Option<&CrawlName>) {
+        if let Some(crawl) = crawl {
+            self.pulse.crawls.listen(crawl);
         }
     }
 
@@ -93,6 +107,7 @@ impl Frontier {
 
     /// Asks a shard of this process, or another node for its own; nobody waits for an owner.
     async fn ask_source<T: TryFrom<Told, Error = Refusal>>(&self, source: Source, ask: Ask) -> Answer<T> {
+        let _called = if let Source::Shard(shard) = source { Some(self.pulse.call(shard)) } else { None };
         let answer = match (source, &self.router.links) {
             (Source::Shard(shard), Some(_)) => {
                 self.router.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere))
@@ -106,10 +121,15 @@ impl Frontier {
 
     /// Answers another node that asks for something to visit.
     pub(crate) async fn visit_here(&self, ask: Ask) -> Answer<Told> {
-        let sources = self.pulse.ready_here(self.now());
         match ask {
-            Ask::Reserve(request) => self.reserve_from(&request, &sources).await.map(Told::from),
-            Ask::HandOut(request) => self.hand_out_from(request, &sources).await.map(Told::from),
+            Ask::Reserve(request) => {
+                let sources = self.pulse.ready_here(self.look(request.crawl.as_ref(), false));
+                self.reserve_from(&request, &sources).await.map(Told::from)
+            }
+            Ask::HandOut(request) => {
+                let sources = self.pulse.ready_here(self.look(request.crawl.as_ref(), true));
+                self.hand_out_from(request, &sources).await.map(Told::from)
+            }
             _ => Err(Refusal::Corrupt("only visits may be asked for at any shard".to_owned())),
         }
     }
@@ -132,9 +152,11 @@ impl Frontier {
         }
         let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
-            let urls = self.hand_out_from(request.clone(), &self.pulse.ready(self.now())).await?;
+            let sources = self.pulse.ready(self.look(request.crawl.as_ref(), true));
+            let urls = self.hand_out_from(request.clone(), &sources).await?;
             let unasked = if urls.is_empty() { self.unasked() } else { 0 };
             if unasked == 0 {
+                self.listen(request.crawl.as_ref().filter(|_| !urls.is_empty()));
                 return Ok(urls);
             }
             if Instant::now() >= patience {

@@ -8,7 +8,6 @@ mod support;
 mod outage;
 mod stage;
 
-
 use rustix::process::{Signal, kill_process};
 use stage::{Candidate, Stage, elect, lives, now_ns, read};
 

@@ -365,6 +365,26 @@ impl State {
         (self.schedule.oldest_ready(), self.next_wake())
     }
 
+    /// Since when a group is ready for a crawl.
+    #[must_use]
+    pub fn crawl_ready(&self, crawl: &str) -> Option<Time> {
+        self.schedule.oldest_ready_of(self.crawl_no(crawl)?)
+    }
+
+    /// The crawls of which groups became ready or ceased to be so since this was last asked, and since when one is.
+    pub fn take_crawls_ready(&mut self, mut tell: impl FnMut(&crate::names::CrawlName, Option<Time>)) {
+        let mut touched = std::mem::take(&mut self.schedule.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for no in touched.drain(..) {
+            if let Some(crawl) = self.crawl_of(no) {
+                tell(&crawl.name, self.schedule.oldest_ready_of(no));
+            }
+        }
+        // Its room is used again.
+        self.schedule.touched = touched;
+    }
+
     /// How many slots have become ready since this was last asked.
     pub const fn take_newly_ready(&mut self) -> usize {
         std::mem::replace(&mut self.schedule.newly_ready, 0)

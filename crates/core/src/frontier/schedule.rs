@@ -36,11 +36,23 @@ pub(super) struct Schedule {
     ready_len: usize,
     /// Slots that became ready since somebody last asked.
     pub newly_ready: usize,
+    /// Crawls of which slots became ready or ceased to be so since then; one may be there twice.
+    pub touched: Vec<CrawlNo>,
 }
+
+/// So many touched crawls are looked through for one that is there already.
+const TOUCHED_MAX: usize = 16;
 
 /// The bucket of a number on hold: 0, 1, 2–3, 4–7 and so on.
 pub(super) fn bucket(held: u32) -> u8 {
     (u32::BITS - held.leading_zeros()) as u8
+}
+
+/// Notes a crawl, where that is new: mostly a few follow each other.
+fn touch(touched: &mut Vec<CrawlNo>, crawl: CrawlNo) {
+    if touched.last() != Some(&crawl) && (touched.len() >= TOUCHED_MAX || !touched.contains(&crawl)) {
+        touched.push(crawl);
+    }
 }
 
 impl Schedule {
@@ -63,6 +75,7 @@ impl Schedule {
             }
             SlotPlace::Ready(since, bucket) => {
                 let crawl = slot.crawl;
+                touch(&mut self.touched, crawl);
                 if let Some(set) = self.ready.get_mut(&(crawl, bucket)) {
                     set.remove(&(since, ix));
                     self.ready_len -= 1;
@@ -86,6 +99,7 @@ impl Schedule {
         let slot = &mut self.slots[ix];
         slot.place = want;
         if ready {
+            touch(&mut self.touched, slot.crawl);
             self.ready.entry((slot.crawl, bucket(held))).or_default().insert((at, ix));
             self.ready_len += 1;
             if !matches!(before, SlotPlace::Ready(..)) {
@@ -135,6 +149,12 @@ impl Schedule {
     /// When the slot that has been ready longest became so.
     pub fn oldest_ready(&self) -> Option<Time> {
         self.ready.values().filter_map(|set| set.first()).map(|(since, _)| *since).min()
+    }
+
+    /// When the slot of a crawl that has been ready longest became so.
+    pub fn oldest_ready_of(&self, crawl: CrawlNo) -> Option<Time> {
+        let sets = self.ready.range((crawl, 0)..=(crawl, u8::MAX));
+        sets.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
     /// The slot that has been ready longest, of one crawl or of any, with at most `bucket_max` as its bucket, that is

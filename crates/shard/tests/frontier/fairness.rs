@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use wayleave_core::frontier::request::HandOut;
 use wayleave_core::settings::{Change, CrawlChanges};
 use wayleave_core::time::Time;
 
@@ -132,4 +133,32 @@ async fn a_visit_is_filled_from_lower_priorities_where_the_higher_ones_are_not_d
     world.put(puts).await;
     let visit = world.reserve(1, 2).await.remove(0);
     assert_eq!(texts(&visit.urls), ["http://a.example/now", "http://a.example/low"]);
+}
+
+/// What somebody who asks for one crawl alone is told of other shards must never hide what they have.
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_one_crawl_finds_it_in_every_shard_whatever_was_found_there_before() {
+    let world = World::new(4).await;
+    let hosts: Vec<String> = (0..4).map(|shard| host_in(shard, 4, 0)).collect();
+    let put = |crawl: &str, n: u32| -> Vec<_> {
+        hosts.iter().map(|host| of_crawl(crawl, disc(&format!("http://{host}/{n}")))).collect()
+    };
+    for host in &hosts {
+        world.set_delay(host, 1_000).await;
+    }
+    // Another crawl, which nobody serves, has something ready in all shards all the time.
+    world.put((0..4).map(|shard| of_crawl("idle", disc(&format!("http://{}/", host_in(shard, 4, 1))))).collect()).await;
+    let mine = |queues| HandOut { crawl: Some("mine".into()), cap_held: false, ..paced(queues, 1) };
+    for round in 0..3 {
+        world.put(put("mine", round)).await;
+        for _ in &hosts {
+            assert_eq!(world.frontier.hand_out(mine(1)).await.unwrap().len(), 1, "round {round}");
+        }
+        assert!(world.frontier.hand_out(mine(4)).await.unwrap().is_empty(), "all have been visited");
+        world.put(put("mine", round + 10)).await;
+        assert!(world.frontier.hand_out(mine(4)).await.unwrap().is_empty(), "all rest");
+        pass(1_000).await;
+        assert_eq!(world.frontier.hand_out(mine(4)).await.unwrap().len(), 4, "all have rested, round {round}");
+        pass(1_000).await;
+    }
 }
