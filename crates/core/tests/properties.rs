@@ -29,8 +29,8 @@ const START: u64 = 1_000_000;
 enum Command {
     Discover { host: usize, crawl: usize, path: u8, priority: u8, later: u64 },
     Update { host: usize, crawl: usize, path: u8, due: Option<u64> },
-    Reserve { groups: usize, urls: usize, lease: u64 },
-    HandOut { queues: usize, urls: usize, hold: u64 },
+    Reserve { groups: usize, urls: usize, crawl: Option<usize>, lease: u64 },
+    HandOut { queues: usize, urls: usize, crawl: Option<usize>, hold: u64 },
     Renew { which: usize, lease: u64 },
     Release { which: usize, outcomes: Vec<u8>, retry_after: Option<u64> },
     Stale { which: usize },
@@ -47,6 +47,7 @@ enum Command {
 fn command() -> impl Strategy<Value = Command> {
     use Command::*;
     let (host, crawl, path) = (0..HOSTS, 0..2usize, 0..6u8);
+    let wanted = prop_oneof![2 => Just(None), 1 => (0..2usize).prop_map(Some)];
     let later = prop_oneof![3 => Just(0u64), 1 => 0..5_000u64];
     let delay = prop_oneof![Just(None), Just(Some(0)), (0..4_000u64).prop_map(Some)];
     prop_oneof![
@@ -54,8 +55,10 @@ fn command() -> impl Strategy<Value = Command> {
             .prop_map(|(host, crawl, path, priority, later)| Discover { host, crawl, path, priority, later }),
         2 => (host.clone(), crawl.clone(), path, prop_oneof![Just(None), (0..3_000u64).prop_map(Some)])
             .prop_map(|(host, crawl, path, due)| Update { host, crawl, path, due }),
-        6 => (1..4usize, 1..4usize, 100..5_000u64).prop_map(|(groups, urls, lease)| Reserve { groups, urls, lease }),
-        3 => (1..4usize, 1..4usize, 100..5_000u64).prop_map(|(queues, urls, hold)| HandOut { queues, urls, hold }),
+        6 => (1..4usize, 1..4usize, wanted.clone(), 100..5_000u64)
+            .prop_map(|(groups, urls, crawl, lease)| Reserve { groups, urls, crawl, lease }),
+        3 => (1..4usize, 1..4usize, wanted, 100..5_000u64)
+            .prop_map(|(queues, urls, crawl, hold)| HandOut { queues, urls, crawl, hold }),
         2 => (0..4usize, 100..5_000u64).prop_map(|(which, lease)| Renew { which, lease }),
         5 => (0..4usize, prop::collection::vec(0..5u8, 3), prop_oneof![4 => Just(None), 1 => (0..3_000u64).prop_map(Some)])
             .prop_map(|(which, outcomes, retry_after)| Release { which, outcomes, retry_after }),
@@ -123,8 +126,8 @@ impl Pair {
                 self.discover(host, crawl, path, priority, later)
             }
             Command::Update { host, crawl, path, due } => self.update(host, crawl, path, due),
-            Command::Reserve { groups, urls, lease } => self.reserve(groups, urls, lease),
-            Command::HandOut { queues, urls, hold } => self.hand_out(queues, urls, hold),
+            Command::Reserve { groups, urls, crawl, lease } => self.reserve(groups, urls, crawl, lease),
+            Command::HandOut { queues, urls, crawl, hold } => self.hand_out(queues, urls, crawl, hold),
             Command::Renew { which, lease } => self.renew(which, lease),
             Command::Release { which, outcomes, retry_after } => self.release(which, &outcomes, retry_after),
             Command::Stale { which } => self.stale(which),
@@ -167,25 +170,26 @@ impl Pair {
         }
     }
 
-    fn reserve(&mut self, groups: usize, urls: usize, lease: u64) {
-        let granted = self.shard.reserve(groups, urls, None, lease);
+    fn reserve(&mut self, groups: usize, urls: usize, crawl: Option<usize>, lease: u64) {
+        let granted = self.shard.reserve(groups, urls, crawl.map(|crawl| CRAWLS[crawl]), lease);
         invariants::bounded(&granted, groups, urls, Millis(lease)).unwrap();
         for reservation in &granted {
-            self.model.granted(reservation, host_no(&reservation.host), crawl_no, urls);
+            self.model.granted(reservation, (host_no(&reservation.host), crawl), crawl_no, urls);
         }
-        let ready = (0..HOSTS).find(|host| self.model.ready_since(*host).is_some());
+        let ready = (0..HOSTS).find(|host| self.model.ready_since(*host, crawl).is_some());
         assert!(granted.len() == groups || ready.is_none(), "host {ready:?} is ready and was passed over");
         self.live.extend(granted);
     }
 
-    fn hand_out(&mut self, queues: usize, urls: usize, hold: u64) {
-        let out = self.shard.hand_out(queues, urls, None, hold);
+    fn hand_out(&mut self, queues: usize, urls: usize, crawl: Option<usize>, hold: u64) {
+        let out = self.shard.hand_out(queues, urls, crawl.map(|crawl| CRAWLS[crawl]), hold);
         let same = |a: &wayleave_core::frontier::request::UrlToFetch,
                     b: &wayleave_core::frontier::request::UrlToFetch| {
             (&a.host, &a.crawl) == (&b.host, &b.crawl)
         };
         for part in out.chunk_by(same) {
             assert!(part.len() <= urls);
+            assert!(crawl.is_none_or(|crawl| crawl == crawl_no(&part[0].crawl)));
             self.model.handed_out(part, host_no(&part[0].host), crawl_no, hold);
         }
     }

@@ -29,10 +29,12 @@ impl State {
                 Some(url)
             })
             .collect();
-        if !urls.is_empty() {
+        if urls.is_empty() {
+            self.reschedule(visit.group, now);
+        } else {
             self.end_visit(visit.group, visit.crawl, now, Millis(0));
+            self.defer(visit.group, now);
         }
-        self.reschedule(visit.group, now);
         urls
     }
 

@@ -130,6 +130,19 @@ impl State {
         }
     }
 
+    /// Puts every slot of a group where it belongs after a visit that is over at once. Of those that were not parked for it
+    /// only the group's gate has changed, to a later time: what their queues say need not be asked.
+    pub(super) fn defer(&mut self, group: Ix, now: Time) {
+        let gate = self.open_from(group);
+        let mut at = 0;
+        while let Some(slot) = self.groups[group].slots.get(at).copied() {
+            if !gate.is_some_and(|gate| self.schedule.defer(slot, gate, now)) {
+                self.place_slot(gate, group, slot, now);
+            }
+            at += 1;
+        }
+    }
+
     pub(super) fn reschedule_slot(&mut self, group: Ix, slot: Ix, now: Time) {
         self.place_slot(self.open_from(group), group, slot, now);
     }

@@ -89,8 +89,12 @@ impl Schedule {
 
     /// Puts a slot where it belongs: ready since `at` if that has come, else waiting for it.
     pub fn place(&mut self, ix: Ix, at: Time, held: u32, now: Time) {
+        self.move_to(ix, at, bucket(held), now);
+    }
+
+    fn move_to(&mut self, ix: Ix, at: Time, bucket: u8, now: Time) {
         let ready = at <= now;
-        let want = if ready { SlotPlace::Ready(at, bucket(held)) } else { SlotPlace::Waiting(at) };
+        let want = if ready { SlotPlace::Ready(at, bucket) } else { SlotPlace::Waiting(at) };
         let before = self.slots[ix].place;
         if before == want {
             return;
@@ -100,13 +104,28 @@ impl Schedule {
         slot.place = want;
         if ready {
             touch(&mut self.touched, slot.crawl);
-            self.ready.entry((slot.crawl, bucket(held))).or_default().insert((at, ix));
+            self.ready.entry((slot.crawl, bucket)).or_default().insert((at, ix));
             self.ready_len += 1;
             if !matches!(before, SlotPlace::Ready(..)) {
                 self.newly_ready += 1;
             }
         } else {
             self.waiting.insert((at, ix));
+        }
+    }
+
+    /// Lets a slot that is ready or waits be so at `gate` at the earliest; false if that takes more to know.
+    pub fn defer(&mut self, ix: Ix, gate: Time, now: Time) -> bool {
+        match self.slots[ix].place {
+            SlotPlace::Ready(since, bucket) => {
+                self.move_to(ix, since.max(gate), bucket, now);
+                true
+            }
+            SlotPlace::Waiting(at) if at.max(gate) > now => {
+                self.move_to(ix, at.max(gate), 0, now);
+                true
+            }
+            SlotPlace::Waiting(_) | SlotPlace::Nowhere => false,
         }
     }
 

@@ -96,7 +96,7 @@ impl State {
             let Some(slot) = self.next_slot(want, &mut looks) else { break };
             let group = self.schedule.slots[slot].group;
             let visit = self.plan_visit(group, want, now);
-            self.park(group);
+            self.park_for(group, want);
             match visit {
                 Some(visit) => visits.push(visit),
                 None => {
@@ -124,12 +124,17 @@ impl State {
             return None;
         }
         let visit = self.visit(group, host, crawl, want, now);
-        self.park(group);
+        self.park_for(group, want);
         Some(visit)
     }
 
-    fn park(&mut self, group: Ix) {
-        self.groups[group].slots.iter().for_each(|slot| self.schedule.park(*slot));
+    /// Parks what a caller could find once more.
+    fn park_for(&mut self, group: Ix, want: &Want) {
+        for slot in &self.groups[group].slots {
+            if want.crawl.is_none_or(|crawl| self.schedule.slots[*slot].crawl == crawl) {
+                self.schedule.park(*slot);
+            }
+        }
     }
 
     fn next_slot(&self, want: &Want, looks: &mut usize) -> Option<Ix> {

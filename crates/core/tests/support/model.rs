@@ -97,14 +97,15 @@ impl Model {
         rested.max(pace.backoff)
     }
 
-    /// Since when the group of a host is ready, if it is.
-    pub fn ready_since(&self, host: usize) -> Option<u64> {
+    /// Since when the group of a host is ready, for a crawl or for any, if it is.
+    pub fn ready_since(&self, host: usize, crawl: Option<usize>) -> Option<u64> {
         if self.is_busy(host) {
             return None;
         }
         let open = |h: &usize| !self.hosts[*h].paused;
         let group: Vec<usize> = self.group(host).into_iter().filter(open).collect();
-        let due = self.urls.iter().filter(|url| url.at == At::Queued && group.contains(&url.host));
+        let wanted = |url: &&Url| crawl.is_none_or(|crawl| url.crawl == crawl);
+        let due = self.urls.iter().filter(|url| url.at == At::Queued && group.contains(&url.host)).filter(wanted);
         let due = due.map(|url| url.due.max(self.hosts[url.host].blocked)).min()?;
         Some(due.max(self.gate(host))).filter(|at| *at <= self.now)
     }
@@ -123,10 +124,17 @@ impl Model {
         counts
     }
 
-    /// Follows a reservation; it must be one that may be granted.
-    pub fn granted(&mut self, granted: &Reservation, host: usize, crawl_of: impl Fn(&str) -> usize, most: usize) {
-        let since = self.ready_since(host).unwrap_or_else(|| panic!("group of host {host} is not ready: {granted:?}"));
-        let first = (0..self.hosts.len()).filter_map(|h| self.ready_since(h)).min();
+    /// Follows a reservation for a crawl or for any; it must be one that may be granted.
+    pub fn granted(
+        &mut self,
+        granted: &Reservation,
+        (host, crawl): (usize, Option<usize>),
+        crawl_of: impl Fn(&str) -> usize,
+        most: usize,
+    ) {
+        let since = self.ready_since(host, crawl);
+        let since = since.unwrap_or_else(|| panic!("group of host {host} is not ready: {granted:?}"));
+        let first = (0..self.hosts.len()).filter_map(|h| self.ready_since(h, crawl)).min();
         assert!(self.rough || Some(since) == first, "the group that was ready first is served first");
         assert!(!self.hosts[host].paused && self.hosts[host].blocked <= self.now, "host {host} is barred");
         self.take(&granted.urls, host, &crawl_of, most, &At::Reserved(granted.token));
@@ -135,7 +143,7 @@ impl Model {
 
     /// Follows a hand-out in the paced form.
     pub fn handed_out(&mut self, urls: &[UrlToFetch], host: usize, crawl_of: impl Fn(&str) -> usize, hold: u64) {
-        assert!(self.ready_since(host).is_some(), "group of host {host} is not ready");
+        assert!(self.ready_since(host, None).is_some(), "group of host {host} is not ready");
         self.take(urls, host, &crawl_of, usize::MAX, &At::Held(self.now + hold));
         let now = self.now;
         let pace = self.pace(host);
