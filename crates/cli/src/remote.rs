@@ -47,6 +47,17 @@ impl Remote {
         Ok(Self { client: Client::new(&args.server)?.with_retry(Self::SHORT), json: args.json })
     }
 
+    /// Makes sure of a crawl that somebody names: one that is misspelt has no URLs, which says something else.
+    ///
+    /// # Errors
+    /// If it is not known, or the server does not answer.
+    pub async fn check_crawl(&self, crawl: Option<&str>) -> Result<(), Error> {
+        match crawl {
+            Some(crawl) => self.client.crawl(crawl).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// The same server for a person at a terminal, who is told on stderr what is waited for. Who asked for JSON is a program:
     /// it reads the exit code, and the error at the end.
     #[must_use]

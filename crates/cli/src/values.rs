@@ -21,6 +21,14 @@ pub fn span(text: &str) -> Result<u64, String> {
     u64::try_from(parsed.as_millis()).map_err(|_| wrong())
 }
 
+/// The name of a host, group or crawl.
+///
+/// # Errors
+/// If nothing was written.
+pub fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("a name is needed".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// A point in time: `now`, RFC 3339, or a span from now.
 ///
 /// # Errors

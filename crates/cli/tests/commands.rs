@@ -127,6 +127,34 @@ fn hosts_groups_and_crawls_can_be_set_and_shown() {
 }
 
 #[test]
+fn a_name_that_is_misspelt_is_told_and_not_taken_for_something_empty() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    server.run(&["put", "http://a.example/"]).ok();
+    for command in [
+        &["crawls", "delete", "nosuch", "--yes"][..],
+        &["crawls", "purge", "nosuch", "--older-than", "1d"],
+        &["hosts", "delete-queue", "a.example", "--crawl", "nosuch"],
+        &["hosts", "--crawl", "nosuch"],
+        &["groups", "--crawl", "nosuch"],
+        &["urls", "--crawl", "nosuch"],
+    ] {
+        let told = server.run(command);
+        assert_eq!(told.code, 3, "{command:?}: {}", told.out);
+        assert!(told.err.contains("crawl 'nosuch' is not known"), "{command:?}: {}", told.err);
+    }
+    let host = server.run(&["hosts", "delete-queue", "nosuch.example"]);
+    assert_eq!((host.code, host.err.contains("host 'nosuch.example' is not known")), (3, true), "{}", host.err);
+    for command in [&["why", ""][..], &["hosts", "show", ""], &["groups", "show", " "], &["crawls", "show", ""]] {
+        let told = server.run(command);
+        assert_eq!((told.code, told.err.contains("a name is needed")), (2, true), "{command:?}: {}", told.err);
+    }
+    let span = server.run(&["hosts", "set", "a.example", "--delay", "-5s"]);
+    assert_eq!((span.code, span.err.contains("'-5s' is not a span of time")), (2, true), "{}", span.err);
+    assert_eq!(server.run(&["urls", "--json"]).json().len(), 1, "nothing was lost");
+}
+
+#[test]
 fn seeds_are_counted_and_the_reasons_of_rejected_ones_are_shown_with_their_lines() {
     let (keep, data) = folder();
     let server = Server::start(&data);

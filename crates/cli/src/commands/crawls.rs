@@ -31,6 +31,7 @@ enum Command {
     /// Show one crawl
     Show {
         /// Its name
+        #[arg(value_parser = values::name)]
         crawl: String,
     },
     /// Make a crawl or change its settings
@@ -40,6 +41,7 @@ enum Command {
     /// last visit
     Delete {
         /// Its name
+        #[arg(value_parser = values::name)]
         crawl: String,
         /// Really do it
         #[arg(long)]
@@ -48,9 +50,10 @@ enum Command {
     /// Remove URLs of a crawl that were stored long ago
     Purge {
         /// Its name
+        #[arg(value_parser = values::name)]
         crawl: String,
         /// Those stored longer ago than this
-        #[arg(long, value_name = "SPAN", value_parser = values::span)]
+        #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
         older_than: u64,
         /// Only those of this host
         #[arg(long, value_name = "HOST")]
@@ -94,12 +97,13 @@ enum Clear {
 #[derive(Clone, Debug, clap::Args)]
 struct SetArgs {
     /// Its name
+    #[arg(value_parser = values::name)]
     crawl: String,
     /// Share against other crawls of a group
     #[arg(long, value_name = "NUMBER")]
     weight: Option<u32>,
     /// Delay where neither group nor host sets one
-    #[arg(long, value_name = "SPAN", value_parser = values::span)]
+    #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     delay: Option<u64>,
     /// Hand out nothing of it
     #[arg(long, conflicts_with = "resume")]
@@ -108,7 +112,13 @@ struct SetArgs {
     #[arg(long)]
     resume: bool,
     /// Visit pages again after this time
-    #[arg(long, value_name = "SPAN", value_parser = values::span, conflicts_with = "revisit_adaptive")]
+    #[arg(
+        long,
+        value_name = "SPAN",
+        value_parser = values::span,
+        allow_hyphen_values = true,
+        conflicts_with = "revisit_adaptive"
+    )]
     revisit: Option<u64>,
     /// Visit pages again between these times, by how they change
     #[arg(long, value_name = "MIN,MAX", value_parser = spans)]
@@ -156,8 +166,12 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             let text = format!("crawl {crawl} has {}; say --yes to delete all of it", output::counts(&found.counts));
             Err(Usage(text).into())
         }
-        Command::Delete { crawl, yes: true } => deleted(remote, client.delete_crawl(&crawl).await?),
+        Command::Delete { crawl, yes: true } => {
+            remote.check_crawl(Some(&crawl)).await?;
+            deleted(remote, client.delete_crawl(&crawl).await?)
+        }
         Command::Purge { crawl, older_than, host } => {
+            remote.check_crawl(Some(&crawl)).await?;
             let query = PurgeCrawlQuery { older_than_ms: older_than, host };
             deleted(remote, client.purge_crawl(&crawl, &query).await?)
         }

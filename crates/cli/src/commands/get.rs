@@ -58,10 +58,10 @@ pub struct Args {
     #[arg(long, value_name = "CRAWL")]
     crawl: Option<String>,
     /// How long the reservations hold
-    #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
+    #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     lease: u64,
     /// How long to wait for something to become ready, at most 60s
-    #[arg(long, default_value = "0", value_name = "SPAN", value_parser = values::span)]
+    #[arg(long, default_value = "0", value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     wait: u64,
     /// Release at once, with this outcome for every URL
     #[arg(long, value_enum, value_name = "OUTCOME")]

@@ -7,6 +7,7 @@ use super::or_list;
 use super::pace::{Clear, PaceArgs, patch};
 use crate::output::{self, Table, or_dash, span, when};
 use crate::remote::Remote;
+use crate::values;
 
 /// Arguments of `groups`.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,6 +33,7 @@ enum Command {
     /// Show one group
     Show {
         /// Alias or host name
+        #[arg(value_parser = values::name)]
         group: String,
     },
     /// Make an alias, or change its hosts and settings
@@ -40,6 +42,7 @@ enum Command {
     /// Take an alias away; its hosts become groups of their own
     Delete {
         /// The alias
+        #[arg(value_parser = values::name)]
         alias: String,
     },
 }
@@ -55,6 +58,7 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 struct SetArgs {
     /// Alias: letters, digits, _ and -
+    #[arg(value_parser = values::name)]
     alias: String,
     /// A host of the group; repeat for all of them
     #[arg(long = "host", value_name = "HOST")]
@@ -113,6 +117,7 @@ fn request(args: &SetArgs) -> SetGroupRequest {
 }
 
 async fn list(remote: &Remote, args: &ListHostsArgs) -> anyhow::Result<()> {
+    remote.check_crawl(args.crawl.as_deref()).await?;
     let groups = args.page.collect(remote.client.all_groups(args.query())).await?;
     let now = output::now();
     let mut table = Table::new(["group", "hosts", "state", "ready", "queued", "reserved", "fetched", "reason"]);

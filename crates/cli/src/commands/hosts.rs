@@ -33,6 +33,7 @@ enum Command {
     /// Show one host
     Show {
         /// Host name, IP address or queue key
+        #[arg(value_parser = values::name)]
         host: String,
     },
     /// Set how a host is visited; it need not be known yet
@@ -41,6 +42,7 @@ enum Command {
     /// Remove one crawl's URLs of a host; with its last queue the host is forgotten, its settings and last visit too
     DeleteQueue {
         /// Host name, IP address or queue key
+        #[arg(value_parser = values::name)]
         host: String,
         /// The crawl
         #[arg(long, default_value = "DEFAULT")]
@@ -99,7 +101,7 @@ pub struct ListHostsArgs {
     state: Option<StateArg>,
     /// Only those with URLs of this crawl
     #[arg(long, value_name = "CRAWL")]
-    crawl: Option<String>,
+    pub(super) crawl: Option<String>,
     #[command(flatten)]
     pub(super) page: ListArgs,
 }
@@ -114,11 +116,12 @@ impl ListHostsArgs {
 #[derive(Clone, Debug, clap::Args)]
 struct SetArgs {
     /// Host name, IP address or queue key
+    #[arg(value_parser = values::name)]
     host: String,
     #[command(flatten)]
     pace: PaceArgs,
     /// Queue the host itself at this time, or after this span
-    #[arg(long, value_name = "WHEN", value_parser = values::when)]
+    #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     ready_at: Option<Timestamp>,
 }
 
@@ -133,6 +136,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Show { host } => show(remote, &client.host(&host).await?),
         Command::Set(args) => show(remote, &client.patch_host(&args.host, &request(&args)).await?),
         Command::DeleteQueue { host, crawl } => {
+            client.host(&host).await?;
+            remote.check_crawl(Some(&crawl)).await?;
             let deleted = client.delete_queue(&host, &crawl).await?;
             if remote.json {
                 output::json(&deleted)
@@ -164,6 +169,7 @@ pub(super) fn live(visit: &LiveVisit, now: Timestamp) -> [String; 2] {
 }
 
 async fn list(remote: &Remote, args: &ListHostsArgs) -> anyhow::Result<()> {
+    remote.check_crawl(args.crawl.as_deref()).await?;
     let hosts = args.page.collect(remote.client.all_hosts(args.query())).await?;
     let now = output::now();
     let mut table = Table::new(["host", "state", "ready", "queued", "reserved", "fetched", "group", "reason"]);

@@ -25,19 +25,19 @@ pub enum Clear {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct PaceArgs {
     /// Time between two visits
-    #[arg(long, value_name = "SPAN", value_parser = values::span)]
+    #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     pub delay: Option<u64>,
     /// Delay as a multiple of the last visit's duration
     #[arg(long, value_name = "NUMBER")]
     pub delay_factor: Option<f64>,
     /// Least delay that the factor gives
-    #[arg(long, value_name = "SPAN", value_parser = values::span)]
+    #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     pub delay_min: Option<u64>,
     /// Largest delay that the factor gives
-    #[arg(long, value_name = "SPAN", value_parser = values::span)]
+    #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     pub delay_max: Option<u64>,
     /// No visits until this time, or for this span
-    #[arg(long, value_name = "WHEN", value_parser = values::when)]
+    #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     pub block: Option<Timestamp>,
     /// No visits until it is resumed
     #[arg(long, conflicts_with = "resume")]

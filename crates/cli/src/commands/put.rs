@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER")]
     depth: Option<u32>,
     /// When they are due: a time, or a span from now
-    #[arg(long, value_name = "WHEN", value_parser = values::when)]
+    #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     at: Option<Timestamp>,
     /// Queue that they go to instead of their hosts'
     #[arg(long, value_name = "KEY")]

@@ -41,7 +41,7 @@ pub struct ReleaseArgs {
     #[arg(long, value_name = "URL")]
     failed: Vec<String>,
     /// Put the host itself back into the queue at this time, or after this span
-    #[arg(long, value_name = "WHEN", value_parser = values::when)]
+    #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     ready_at: Option<Timestamp>,
     /// File with the whole request as JSON, - for stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fetched", "retry", "gone", "failed", "ready_at"])]
@@ -96,7 +96,7 @@ pub struct RenewArgs {
     /// The reservation's token
     token: String,
     /// How long from now
-    #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
+    #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     lease: u64,
 }
 

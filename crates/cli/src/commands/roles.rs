@@ -70,7 +70,7 @@ struct ShowArgs {
     /// The role
     role: String,
     /// Wait up to this long for a primary; exit code 3 if there is none then
-    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
     wait: Option<u64>,
     /// A primary of a lower epoch does not count
     #[arg(long, value_name = "EPOCH")]
@@ -85,13 +85,13 @@ struct SetArgs {
     /// The role
     role: String,
     /// How long a primary may be silent before another takes over: 500ms to 1h, 15s by default
-    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
     ttl: Option<u64>,
     /// What a primary does that cannot reach the server
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
     /// With mode continue: how long at most a primary goes on after its term: 1s to 24h, 10m by default
-    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
     continue_for: Option<u64>,
 }
 

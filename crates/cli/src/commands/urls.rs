@@ -111,6 +111,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 
 async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {
     let ListUrlsArgs { crawl, host, state, contains, page } = args;
+    remote.check_crawl(crawl.as_deref()).await?;
     let query = ListUrlsQuery { crawl, host, state: state.map(UrlState::from), contains, after: None, limit: None };
     if remote.json && page.all {
         // Any number: line by line, without keeping them.

@@ -6,6 +6,7 @@ use wayleave_api::{Code, Timestamp};
 
 use crate::output::{self, counts, relative, span};
 use crate::remote::Remote;
+use crate::values;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -19,6 +20,7 @@ Ends with 3 if neither a host nor an alias of that name is known.";
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Host name, queue key or alias
+    #[arg(value_parser = values::name)]
     host: String,
 }
 

@@ -85,15 +85,22 @@ pub fn item(value: serde_json::Value) -> Result<UrlItem, serde_json::Error> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> UrlItem {
-        item(serde_json::from_str(text).unwrap()).unwrap()
+    fn read(text: &str) -> url_item::Item {
+        item(serde_json::from_str(text).unwrap()).unwrap().item.unwrap()
+    }
+
+    fn read_known(text: &str) -> KnownUrlItem {
+        match read(text) {
+            url_item::Item::Known(known) => known,
+            other => panic!("{text} was read as {other:?}"),
+        }
     }
 
     #[test]
     fn a_scheduled_url_keeps_its_date_key_crawl_and_metadata() {
         let line = r#"{"known":{"info":{"url":"http://a/x","key":"a","metadata":{"m":{"values":["1","2"]}},
             "crawlID":"news"},"refetchableFromDate":"1700000000"},"ID":"","creationDate":"1690000000"}"#;
-        let Some(url_item::Item::Known(known)) = read(line).item else { panic!("not known") };
+        let known = read_known(line);
         let info = known.info.unwrap();
         assert_eq!((info.url.as_str(), info.key.as_str(), info.crawl_id.as_str()), ("http://a/x", "a", "news"));
         assert_eq!(info.metadata["m"].values, ["1", "2"]);
@@ -102,17 +109,14 @@ mod tests {
 
     #[test]
     fn a_url_without_a_date_is_completed() {
-        let Some(url_item::Item::Known(known)) = read(r#"{"known":{"info":{"url":"http://a/"}}}"#).item else {
-            panic!("not known")
-        };
-        assert_eq!(known.refetchable_from_date, 0);
+        assert_eq!(read_known(r#"{"known":{"info":{"url":"http://a/"}}}"#).refetchable_from_date, 0);
     }
 
     #[test]
     fn numbers_and_names_of_the_schema_itself_are_read_too() {
         let line = r#"{"known":{"info":{"url":"u","crawl_id":"c"},"refetchable_from_date":7}}"#;
-        let Some(url_item::Item::Known(known)) = read(line).item else { panic!("not known") };
+        let known = read_known(line);
         assert_eq!((known.refetchable_from_date, known.info.unwrap().crawl_id.as_str()), (7, "c"));
-        assert!(matches!(read(r#"{"discovered":{"info":{"url":"u"}}}"#).item, Some(url_item::Item::Discovered(_))));
+        assert!(matches!(read(r#"{"discovered":{"info":{"url":"u"}}}"#), url_item::Item::Discovered(_)));
     }
 }

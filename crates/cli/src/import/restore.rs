@@ -157,7 +157,7 @@ mod tests {
             ("mailto:a@b", "mailto", UrlState::Queued, 5),
         ] {
             let Way::Put(item) = url(stored(text, host, state)) else { panic!("{text} {state:?}") };
-            let Some(url_item::Item::Known(known)) = item.item else { panic!("not known") };
+            let Some(url_item::Item::Known(known)) = item.item else { panic!("{text} is put as {item:?}") };
             let info = known.info.unwrap();
             assert_eq!((info.url.as_str(), info.key.as_str(), known.refetchable_from_date), (text, host, date));
         }

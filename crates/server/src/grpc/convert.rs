@@ -201,7 +201,7 @@ mod tests {
 
     fn shown(view: UrlView) -> (u64, u64, usize, String) {
         let item = stored(view);
-        let Some(url_item::Item::Known(known)) = item.item else { panic!("not known") };
+        let Some(url_item::Item::Known(known)) = item.item else { panic!("shown as {item:?}") };
         let info = known.info.unwrap();
         assert_eq!((info.url.as_str(), info.key.as_str(), info.crawl_id.as_str()), ("http://a/", "a", "c"));
         (known.refetchable_from_date, item.creation_date, info.metadata.len(), item.id)
