@@ -19,6 +19,7 @@ use crate::input::progress_of;
 use crate::output::now;
 use crate::record::{Header, Record, RoleSettings, ServerSettings, Totals, format_of};
 use crate::remote::Remote;
+use crate::values;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
     /// Only this crawl, and nothing of groups, hosts and roles
-    #[arg(long, value_name = "CRAWL")]
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
 }
 
@@ -51,6 +52,7 @@ pub struct Args {
 /// If the server does not answer or the file cannot be written.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
+    remote.check_crawl(args.crawl.as_deref()).await?;
     let mut writer = Writer::open(&args.file)?;
     let roles = if args.crawl.is_none() { roles(&client).await? } else { Vec::new() };
     let header = Header { format: format_of(roles.len()), version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };

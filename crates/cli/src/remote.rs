@@ -58,6 +58,17 @@ impl Remote {
         }
     }
 
+    /// The same of a host.
+    ///
+    /// # Errors
+    /// If it is not known, or the server does not answer.
+    pub async fn check_host(&self, host: Option<&str>) -> Result<(), Error> {
+        match host {
+            Some(host) => self.client.host(host).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// The same server for a person at a terminal, who is told on stderr what is waited for. Who asked for JSON is a program:
     /// it reads the exit code, and the error at the end.
     #[must_use]

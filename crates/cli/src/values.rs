@@ -21,6 +21,15 @@ pub fn span(text: &str) -> Result<u64, String> {
     u64::try_from(parsed.as_millis()).map_err(|_| wrong())
 }
 
+/// How many times something is taken.
+///
+/// # Errors
+/// If it is no number, or none that anything can be taken times.
+pub fn factor(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| format!("'{text}' is not a factor; write a number such as 2 or 0.5"))
+}
+
 /// The name of a host, group or crawl.
 ///
 /// # Errors
@@ -54,6 +63,14 @@ mod tests {
         }
         for text in ["5", "", "soon", "-2s", "99999999999999999999d"] {
             assert!(span(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn factors_are_numbers_that_something_can_be_taken_times() {
+        assert_eq!((factor("0"), factor("0.5"), factor("2")), (Ok(0.0), Ok(0.5), Ok(2.0)));
+        for text in ["nan", "inf", "-inf", "-1", "1e999", "", "twice"] {
+            assert!(factor(text).is_err(), "{text}");
         }
     }
 

@@ -128,9 +128,10 @@ fn hosts_groups_and_crawls_can_be_set_and_shown() {
 
 #[test]
 fn a_name_that_is_misspelt_is_told_and_not_taken_for_something_empty() {
-    let (_keep, data) = folder();
+    let (keep, data) = folder();
     let server = Server::start(&data);
     server.run(&["put", "http://a.example/"]).ok();
+    let file = keep.path().join("all.jsonl").display().to_string();
     for command in [
         &["crawls", "delete", "nosuch", "--yes"][..],
         &["crawls", "purge", "nosuch", "--older-than", "1d"],
@@ -138,19 +139,48 @@ fn a_name_that_is_misspelt_is_told_and_not_taken_for_something_empty() {
         &["hosts", "--crawl", "nosuch"],
         &["groups", "--crawl", "nosuch"],
         &["urls", "--crawl", "nosuch"],
+        &["export", &file, "--crawl", "nosuch"],
     ] {
         let told = server.run(command);
         assert_eq!(told.code, 3, "{command:?}: {}", told.out);
         assert!(told.err.contains("crawl 'nosuch' is not known"), "{command:?}: {}", told.err);
     }
-    let host = server.run(&["hosts", "delete-queue", "nosuch.example"]);
-    assert_eq!((host.code, host.err.contains("host 'nosuch.example' is not known")), (3, true), "{}", host.err);
-    for command in [&["why", ""][..], &["hosts", "show", ""], &["groups", "show", " "], &["crawls", "show", ""]] {
+    assert_eq!(std::fs::read_dir(keep.path()).unwrap().count(), 1, "no half of an export beside the data");
+    for command in [
+        &["hosts", "delete-queue", "nosuch.example"][..],
+        &["crawls", "purge", "DEFAULT", "--older-than", "1d", "--host", "nosuch.example"],
+        &["urls", "--host", "nosuch.example"],
+    ] {
         let told = server.run(command);
-        assert_eq!((told.code, told.err.contains("a name is needed")), (2, true), "{command:?}: {}", told.err);
+        let named = told.err.contains("host 'nosuch.example' is not known");
+        assert_eq!((told.code, named), (3, true), "{command:?}: {}", told.err);
     }
-    let span = server.run(&["hosts", "set", "a.example", "--delay", "-5s"]);
-    assert_eq!((span.code, span.err.contains("'-5s' is not a span of time")), (2, true), "{}", span.err);
+    assert_eq!(server.run(&["urls", "--json"]).json().len(), 1, "nothing was lost");
+}
+
+#[test]
+fn values_that_mean_nothing_are_refused_in_words() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    server.run(&["put", "http://a.example/"]).ok();
+    server.run(&["hosts", "set", "a.example", "--delay-factor", "2"]).ok();
+    for (command, words) in [
+        (&["why", ""][..], "a name is needed"),
+        (&["hosts", "show", ""], "a name is needed"),
+        (&["groups", "show", " "], "a name is needed"),
+        (&["crawls", "show", ""], "a name is needed"),
+        (&["put", "--crawl", "", "http://b.example/"], "a name is needed"),
+        (&["get", "--crawl", ""], "a name is needed"),
+        (&["hosts", "set", "a.example", "--delay", "-5s"], "'-5s' is not a span of time"),
+        (&["hosts", "set", "a.example", "--delay-factor", "nan"], "'nan' is not a factor"),
+        (&["groups", "set", "g", "--delay-factor", "-1"], "'-1' is not a factor"),
+        (&["hosts", "set", "a.example", "--limit", "-1"], "invalid value '-1' for '--limit"),
+        (&["put", "--priority", "-1", "http://b.example/"], "invalid value '-1' for '--priority"),
+    ] {
+        let told = server.run(command);
+        assert_eq!((told.code, told.err.contains(words)), (2, true), "{command:?}: {}", told.err);
+    }
+    assert_eq!(server.run(&["hosts", "--json"]).json()[0]["delay_factor"], 2.0, "what was set stays");
     assert_eq!(server.run(&["urls", "--json"]).json().len(), 1, "nothing was lost");
 }
 

@@ -74,7 +74,7 @@ pub struct Token(pub [u8; 16]);
 
 /// The token's text is not one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token has 22 characters of A-Z, a-z, 0-9, _ and -")]
+#[error("this is no token: send it as it was given out, 22 characters of A-Z, a-z, 0-9, _ and -")]
 pub struct BadToken;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -35,7 +35,7 @@ enum Command {
         crawl: String,
     },
     /// Make a crawl or change its settings
-    #[command(after_help = SET_HELP)]
+    #[command(after_help = SET_HELP, allow_negative_numbers = true)]
     Set(Box<SetArgs>),
     /// Remove a crawl: its URLs, queues and settings; a host that has no other queue is forgotten, with its settings and its
     /// last visit
@@ -56,7 +56,7 @@ enum Command {
         #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
         older_than: u64,
         /// Only those of this host
-        #[arg(long, value_name = "HOST")]
+        #[arg(long, value_name = "HOST", value_parser = values::name)]
         host: Option<String>,
     },
 }
@@ -172,6 +172,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         }
         Command::Purge { crawl, older_than, host } => {
             remote.check_crawl(Some(&crawl)).await?;
+            remote.check_host(host.as_deref()).await?;
             let query = PurgeCrawlQuery { older_than_ms: older_than, host };
             deleted(remote, client.purge_crawl(&crawl, &query).await?)
         }

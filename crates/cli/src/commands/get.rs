@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     urls: u64,
     /// Only URLs of this crawl
-    #[arg(long, value_name = "CRAWL")]
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
     /// How long the reservations hold
     #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]

@@ -37,7 +37,7 @@ enum Command {
         group: String,
     },
     /// Make an alias, or change its hosts and settings
-    #[command(after_help = SET_HELP)]
+    #[command(after_help = SET_HELP, allow_negative_numbers = true)]
     Set(Box<SetArgs>),
     /// Take an alias away; its hosts become groups of their own
     Delete {

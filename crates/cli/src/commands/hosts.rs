@@ -37,7 +37,7 @@ enum Command {
         host: String,
     },
     /// Set how a host is visited; it need not be known yet
-    #[command(after_help = SET_HELP)]
+    #[command(after_help = SET_HELP, allow_negative_numbers = true)]
     Set(Box<SetArgs>),
     /// Remove one crawl's URLs of a host; with its last queue the host is forgotten, its settings and last visit too
     DeleteQueue {
@@ -45,7 +45,7 @@ enum Command {
         #[arg(value_parser = values::name)]
         host: String,
         /// The crawl
-        #[arg(long, default_value = "DEFAULT")]
+        #[arg(long, default_value = "DEFAULT", value_parser = values::name)]
         crawl: String,
     },
 }
@@ -100,7 +100,7 @@ pub struct ListHostsArgs {
     #[arg(long, value_enum)]
     state: Option<StateArg>,
     /// Only those with URLs of this crawl
-    #[arg(long, value_name = "CRAWL")]
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     pub(super) crawl: Option<String>,
     #[command(flatten)]
     pub(super) page: ListArgs,
@@ -136,13 +136,13 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Show { host } => show(remote, &client.host(&host).await?),
         Command::Set(args) => show(remote, &client.patch_host(&args.host, &request(&args)).await?),
         Command::DeleteQueue { host, crawl } => {
-            client.host(&host).await?;
+            remote.check_host(Some(&host)).await?;
             remote.check_crawl(Some(&crawl)).await?;
             let deleted = client.delete_queue(&host, &crawl).await?;
             if remote.json {
                 output::json(&deleted)
             } else {
-                output::line(format_args!("{} URLs deleted", deleted.deleted))
+                output::line(format_args!("{} URLs of crawl {crawl} deleted", deleted.deleted))
             }
         }
     }

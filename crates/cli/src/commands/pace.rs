@@ -28,7 +28,7 @@ pub struct PaceArgs {
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     pub delay: Option<u64>,
     /// Delay as a multiple of the last visit's duration
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = values::factor)]
     pub delay_factor: Option<f64>,
     /// Least delay that the factor gives
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]

@@ -19,13 +19,13 @@ For whole files use `wayleave seed`. Ends with 6 if some URLs are rejected and t
 
 /// Arguments of `put`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, allow_negative_numbers = true)]
 pub struct Args {
     /// The URLs
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
     /// Crawl that they belong to
-    #[arg(long, value_name = "CRAWL")]
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
     /// 0 to 9, 9 first among the URLs of its host
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     at: Option<Timestamp>,
     /// Queue that they go to instead of their hosts'
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = values::name)]
     key: Option<String>,
     /// Kept with them and handed out again; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]

@@ -5,6 +5,7 @@ use wayleave_api::urls::{ListUrlsQuery, LookupUrlQuery, Url, UrlState};
 use super::{ListArgs, or_list};
 use crate::output::{self, Table, or_dash, when};
 use crate::remote::Remote;
+use crate::values;
 
 /// Arguments of `urls`.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,10 +33,10 @@ enum Command {
         /// The URL
         url: String,
         /// Its crawl
-        #[arg(long, value_name = "CRAWL")]
+        #[arg(long, value_name = "CRAWL", value_parser = values::name)]
         crawl: Option<String>,
         /// The queue that it was put into, if not its host's
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "KEY", value_parser = values::name)]
         key: Option<String>,
     },
 }
@@ -80,10 +81,10 @@ impl From<UrlStateArg> for UrlState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct ListUrlsArgs {
     /// Only those of this crawl
-    #[arg(long, value_name = "CRAWL")]
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
     /// Only those of this host or queue key
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = values::name)]
     host: Option<String>,
     /// Only those in this state
     #[arg(long, value_enum)]
@@ -112,6 +113,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {
     let ListUrlsArgs { crawl, host, state, contains, page } = args;
     remote.check_crawl(crawl.as_deref()).await?;
+    remote.check_host(host.as_deref()).await?;
     let query = ListUrlsQuery { crawl, host, state: state.map(UrlState::from), contains, after: None, limit: None };
     if remote.json && page.all {
         // Any number: line by line, without keeping them.

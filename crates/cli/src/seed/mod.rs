@@ -12,6 +12,7 @@ use wayleave_api::urls::UrlToAdd;
 
 use crate::input::{Input, progress};
 use crate::remote::Remote;
+use crate::values;
 use source::Source;
 use summary::Summary;
 
@@ -38,7 +39,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Crawl that the URLs belong to
-    #[arg(long, value_name = "CRAWL")]
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
     /// 0 to 9, 9 first among the URLs of a host
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
