@@ -169,6 +169,8 @@ fn values_that_mean_nothing_are_refused_in_words() {
         (&["hosts", "show", ""], "a name is needed"),
         (&["groups", "show", " "], "a name is needed"),
         (&["crawls", "show", ""], "a name is needed"),
+        (&["roles", "show", ""], "a name is needed"),
+        (&["crawls", "set", "c", "--revisit-adaptive", "-1h,30d"], "'-1h' is not a span of time"),
         (&["put", "--crawl", "", "http://b.example/"], "a name is needed"),
         (&["get", "--crawl", ""], "a name is needed"),
         (&["hosts", "set", "a.example", "--delay", "-5s"], "'-5s' is not a span of time"),

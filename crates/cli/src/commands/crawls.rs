@@ -121,7 +121,7 @@ struct SetArgs {
     )]
     revisit: Option<u64>,
     /// Visit pages again between these times, by how they change
-    #[arg(long, value_name = "MIN,MAX", value_parser = spans)]
+    #[arg(long, value_name = "MIN,MAX", value_parser = spans, allow_hyphen_values = true)]
     revisit_adaptive: Option<(u64, u64)>,
     /// URLs of the whole crawl; what comes in at the same time may pass it
     #[arg(long, value_name = "NUMBER")]

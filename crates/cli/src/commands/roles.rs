@@ -46,6 +46,7 @@ enum Command {
     /// Ask the primary to let go; it is told with its next heartbeat
     StepDown {
         /// The role
+        #[arg(value_parser = values::name)]
         role: String,
     },
     /// Give a term back in the primary's stead, or take a standby out of the line
@@ -53,6 +54,7 @@ enum Command {
     /// Delete a role that is not in use; should it come again, its epochs go on
     Delete {
         /// The role
+        #[arg(value_parser = values::name)]
         role: String,
     },
 }
@@ -68,6 +70,7 @@ nobody else knows of it, others have to wait for that long.";
 #[derive(Clone, Debug, clap::Args)]
 struct ShowArgs {
     /// The role
+    #[arg(value_parser = values::name)]
     role: String,
     /// Wait up to this long for a primary; exit code 3 if there is none then
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
@@ -83,6 +86,7 @@ struct ShowArgs {
 #[derive(Clone, Debug, clap::Args)]
 struct SetArgs {
     /// The role
+    #[arg(value_parser = values::name)]
     role: String,
     /// How long a primary may be silent before another takes over: 500ms to 1h, 15s by default
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
@@ -106,6 +110,7 @@ enum ModeArg {
 #[derive(Clone, Debug, clap::Args)]
 struct ReleaseArgs {
     /// The role
+    #[arg(value_parser = values::name)]
     role: String,
     /// The candidate's uuid
     uuid: String,
