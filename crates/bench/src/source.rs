@@ -71,7 +71,8 @@ impl Source {
             self.base + self.sent - 1
         };
         let host = match self.spread {
-            Spread::Random(hosts) => mix(number ^ self.seed) % hosts,
+            // Well mixed, or seeds that are near each other would lie over the same hosts.
+            Spread::Random(hosts) => mix(number ^ mix(self.seed)) % hosts,
             // Streams start far from each other.
             Spread::Sequential(hosts) => (number + mix(self.base) % hosts) % hosts,
         };
@@ -175,6 +176,16 @@ mod tests {
         };
         assert_eq!(hosts(Spread::Sequential(5_000)), 1_000);
         assert_eq!(hosts(Spread::Random(10)), 10);
+    }
+
+    #[test]
+    fn each_seed_lies_over_hosts_in_its_own_way() {
+        let hosts = |seed| {
+            let made = texts(&mut Source::new(seed, "c", Spread::Random(1_000), 0, 0), 1_000);
+            made.iter().map(|url| url.split('/').nth(2).unwrap().to_owned()).collect::<HashSet<_>>()
+        };
+        let both = hosts(1).union(&hosts(2)).count();
+        assert!((800..930).contains(&both), "of 1000 hosts, 2000 URLs at random should be on about 865: {both}");
     }
 
     #[test]
