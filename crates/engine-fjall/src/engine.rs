@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use fjall::config::PartitioningPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
@@ -137,8 +138,16 @@ fn make_database(path: &Path) -> Result<(), fjall::Error> {
     // Twice as many young tables as usual before they are merged: each merge rewrites most of the next level, and a read
     // looks at the filter of a young table for a tenth of a microsecond.
     let merging = fjall::compaction::Leveled::default().with_l0_threshold(8);
-    let settings =
-        || KeyspaceCreateOptions::default().manual_journal_persist(true).compaction_strategy(Arc::new(merging.clone()));
+    // Young tables are ingested, and of those the database keeps nothing in memory but what its cache holds: their filters
+    // and indexes go there page by page, or each read that misses would bring a quarter of a megabyte.
+    let pages = PartitioningPolicy::all(true);
+    let settings = || {
+        KeyspaceCreateOptions::default()
+            .manual_journal_persist(true)
+            .compaction_strategy(Arc::new(merging.clone()))
+            .filter_block_partitioning_policy(pages.clone())
+            .index_block_partitioning_policy(pages.clone())
+    };
     Database::builder(path).open()?.keyspace(KEYSPACE, settings).map(drop)
 }
 
