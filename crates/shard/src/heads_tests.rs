@@ -13,6 +13,8 @@ use super::*;
 
 const QUEUE: QueueId = QueueId { host: HostId(1), no: 0 };
 const ROOM: usize = 64 * 1024;
+/// What a head of a few rows takes at most.
+const HEAD_BYTES: usize = OVERHEAD + 192;
 
 fn write(due: u64, row: Option<DueRow>) -> Write {
     Write::Due(QUEUE, Turn { lane: 4, due: Time(due) }, UrlKey((*b"k").into()), row)
@@ -106,7 +108,7 @@ fn a_lane_that_became_empty_on_the_way_is_not_taken_for_whole() {
 
 #[test]
 fn a_full_memory_lets_some_go_for_those_who_come() {
-    let mut heads = Heads::new(10 * (OVERHEAD + STEP), 1);
+    let mut heads = Heads::new(10 * HEAD_BYTES, 1);
     let lane = |no: u32| (QueueId { no, ..QUEUE }, 4);
     for no in 0..20 {
         heads.begin(&[lane(no)]);
@@ -119,15 +121,15 @@ fn a_full_memory_lets_some_go_for_those_who_come() {
     }
     let bytes: usize = heads.heads.values().map(Head::size).sum();
     assert_eq!(heads.bytes, bytes);
-    assert!(bytes <= 10 * (OVERHEAD + STEP) && heads.heads.len() >= 5, "{} heads", heads.heads.len());
-    heads.set_room(2 * (OVERHEAD + STEP), 1);
+    assert!(bytes <= 10 * HEAD_BYTES && heads.heads.len() >= 5, "{} heads", heads.heads.len());
+    heads.set_room(2 * HEAD_BYTES, 1);
     heads.fill(&LaneScan { queue: lane(40).0, ..scan(3) }, &stored(&[1, 2, 3]), 3);
-    assert!(heads.bytes <= 2 * (OVERHEAD + STEP) && heads.heads.contains_key(&lane(40)), "less room, fewer heads");
+    assert!(heads.bytes <= 2 * HEAD_BYTES && heads.heads.contains_key(&lane(40)), "less room, fewer heads");
 }
 
 #[test]
 fn those_that_are_of_use_stay_longest() {
-    let mut heads = Heads::new(20 * (OVERHEAD + STEP), 1);
+    let mut heads = Heads::new(20 * HEAD_BYTES, 1);
     let scan = |no: u32| LaneScan { queue: QueueId { no, ..QUEUE }, ..scan(2) };
     for no in 0..100 {
         heads.fill(&scan(no), &stored(&[1, 2]), 2);
@@ -146,21 +148,25 @@ proptest! {
     #[test]
     fn a_head_tells_what_the_store_would(
         steps in prop::collection::vec((0u8..4, 0u64..40, prop::sample::select(vec![0, 3, 900, 70_000]), 1usize..20), 1..120),
+        hosts in prop::sample::select(vec![1, 300, 100_000]),
     ) {
-        let (mut heads, mut lane) = (Heads::new(ROOM, 1), BTreeMap::<u64, DueRow>::new());
-        for (step, due, long, limit) in steps {
+        let (mut heads, mut lane) = (Heads::new(ROOM, hosts), BTreeMap::<(u64, UrlKey), DueRow>::new());
+        let name = |no: u64| (no / 3, UrlKey(format!("{}/{}", "shop/item".repeat(no as usize % 5), no % 3).into_bytes().into()));
+        let write = |(due, url): &(u64, UrlKey), row| Write::Due(QUEUE, Turn { lane: 4, due: Time(*due) }, url.clone(), row);
+        for (step, no, long, limit) in steps {
+            let name = name(no);
             match step {
                 0 | 1 => {
-                    lane.insert(due, row(long));
+                    lane.insert(name.clone(), row(long));
                     if lane.len() == 1 {
                         heads.begin(&[(QUEUE, 4)]);
                     }
-                    follow(&mut heads, &[write(due, Some(row(long)))]);
+                    follow(&mut heads, &[write(&name, Some(row(long)))]);
                 }
-                2 if lane.remove(&due).is_some() => follow(&mut heads, &[remove(due)]),
+                2 if lane.remove(&name).is_some() => follow(&mut heads, &[write(&name, None)]),
                 2 => {}
                 _ => {
-                    let writes: Vec<Write> = lane.iter().take(limit).map(|(due, row)| write(*due, Some(row.clone()))).collect();
+                    let writes: Vec<Write> = lane.iter().take(limit).map(|(name, row)| write(name, Some(row.clone()))).collect();
                     let told: Vec<Row> =
                         encode(&writes).into_iter().map(|w| Row { key: w.key, value: w.value.unwrap() }).collect();
                     heads.fill(&scan(limit), &told, limit);
@@ -168,11 +174,13 @@ proptest! {
             }
             for limit in [1, 5, 30] {
                 if let Some(found) = heads.get(&scan(limit)) {
-                    let found: Vec<(u64, DueRow)> = found.into_iter().map(|f| (f.turn.due.0, f.row)).collect();
-                    let wanted: Vec<_> = lane.iter().take(limit).map(|(due, row)| (*due, row.clone())).collect();
+                    let found: Vec<_> = found.into_iter().map(|f| ((f.turn.due.0, f.key), f.row)).collect();
+                    let wanted: Vec<_> = lane.iter().take(limit).map(|(name, row)| (name.clone(), row.clone())).collect();
                     prop_assert_eq!(found, wanted);
                 }
             }
+            let bytes: usize = heads.heads.values().map(Head::size).sum();
+            prop_assert_eq!(heads.bytes, bytes);
         }
     }
 }
