@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fjall::config::PartitioningPolicy;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use fjall::config::{CompressionPolicy, PartitioningPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
@@ -141,12 +141,17 @@ fn make_database(path: &Path) -> Result<(), fjall::Error> {
     // Young tables are ingested, and of those the database keeps nothing in memory but what its cache holds: their filters
     // and indexes go there page by page, or each read that misses would bring a quarter of a megabyte.
     let pages = PartitioningPolicy::all(true);
+    // Sorted keys are written without what they share, so there is little left to compress: that starts with the third level,
+    // which a store has from about five gigabytes on.
+    let plain = CompressionType::None;
+    let compression = CompressionPolicy::new([plain, plain, plain, CompressionType::Lz4]);
     let settings = || {
         KeyspaceCreateOptions::default()
             .manual_journal_persist(true)
             .compaction_strategy(Arc::new(merging.clone()))
             .filter_block_partitioning_policy(pages.clone())
             .index_block_partitioning_policy(pages.clone())
+            .data_block_compression_policy(compression.clone())
     };
     Database::builder(path).open()?.keyspace(KEYSPACE, settings).map(drop)
 }
