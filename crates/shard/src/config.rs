@@ -42,7 +42,7 @@ impl Config {
         Self {
             shards,
             log_bytes_max: 2 * 1024 * 1024,
-            head_bytes_per_host: 320,
+            head_bytes_per_host: 448,
             head_bytes: (64 * 1024 * 1024, 512 * 1024 * 1024),
             recent_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,

@@ -8,7 +8,7 @@ use crate::pieces::Pieces;
 /// A head holds at most this many bytes of rows.
 pub(crate) const BYTES_MAX: usize = 8 * 1024;
 /// What a head costs beside its rows.
-pub(crate) const OVERHEAD: usize = 96;
+pub(crate) const OVERHEAD: usize = 72;
 /// The first row takes room in steps of so many bytes: most queues of a crawl of many hosts are short.
 pub(crate) const FIRST_STEP: usize = 64;
 /// Then heads grow in steps of so many bytes.
@@ -23,9 +23,9 @@ type Texts<'a> = [&'a [u8]; 3];
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     /// So many rows in any case.
-    pub rows_min: u32,
+    pub rows_min: u16,
     /// And at most so many.
-    pub rows_max: u32,
+    pub rows_max: u16,
     /// What is beyond the least ends with so many bytes.
     pub bytes: usize,
 }
@@ -35,9 +35,9 @@ pub(crate) struct Room {
 pub(crate) struct Head {
     /// The lengths of the model's texts, its texts, then the rows.
     bytes: Vec<u8>,
-    rows: u32,
+    rows: u16,
     /// Where the last row begins.
-    last: u32,
+    last: u16,
     /// Whether these are all the rows of the lane.
     pub whole: bool,
     /// Whether it was of use, or changed, since memory was last short.
@@ -79,7 +79,7 @@ impl Head {
         Self { whole: true, used: true, ..Self::default() }
     }
 
-    pub fn rows(&self) -> u32 {
+    pub fn rows(&self) -> u16 {
         self.rows
     }
 
@@ -132,7 +132,7 @@ impl Head {
         let at = if past { self.bytes.len() } else { self.open_at(row) };
         let Some(size) = self.insert(row, at) else { return self.end_at(at) };
         if past {
-            (self.rows, self.last) = (self.rows + 1, at as u32);
+            (self.rows, self.last) = (self.rows + 1, at as u16);
         } else {
             self.recount();
         }
@@ -141,12 +141,12 @@ impl Head {
             self.end_at(at);
         }
         while self.rows > 0 && !self.fits(room) {
-            self.end_at(self.last as usize);
+            self.end_at(usize::from(self.last));
         }
     }
 
     fn is_past_the_last(&self, row: Texts<'_>) -> bool {
-        let last = self.model().and_then(|(model, _)| self.iter_from(model, self.last as usize).next());
+        let last = self.model().and_then(|(model, _)| self.iter_from(model, usize::from(self.last)).next());
         self.rows == 0 || last.is_none_or(|last| last.cmp(row).is_lt())
     }
 
@@ -220,7 +220,7 @@ impl Head {
     }
 
     fn recount(&mut self) {
-        let (rows, last) = self.iter().fold((0, 0), |(rows, _), kept| (rows + 1, kept.start as u32));
+        let (rows, last) = self.iter().fold((0, 0), |(rows, _), kept| (rows + 1, kept.start as u16));
         (self.rows, self.last) = (rows, last);
     }
 }

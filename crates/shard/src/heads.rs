@@ -12,15 +12,28 @@ use wayleave_engine::{Row, Write as Encoded};
 use crate::head::{BYTES_MAX, FIRST_STEP, Head, Kept, OVERHEAD, Room};
 
 /// A head holds at most this many rows.
-const ROWS_MAX: u32 = 64;
+const ROWS_MAX: u16 = 64;
 /// A head that grew by puts alone holds at least this many, if there are so many.
-const ROWS_GROWN_MIN: u32 = 4;
+const ROWS_GROWN_MIN: u16 = 4;
 /// And at most this many: enough for a visit that takes ten.
-const ROWS_GROWN_MAX: u32 = 12;
+const ROWS_GROWN_MAX: u16 = 12;
+
+/// The lane of a queue in little room: its host, its number within the host and the lane.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Lane {
+    host: u64,
+    no_and_lane: u64,
+}
+
+impl Lane {
+    fn new(queue: QueueId, lane: u8) -> Self {
+        Self { host: queue.host.0, no_and_lane: u64::from(queue.no) << 8 | u64::from(lane) }
+    }
+}
 
 /// The heads of a shard's lanes.
 pub(crate) struct Heads {
-    heads: HashMap<(QueueId, u8), Head>,
+    heads: HashMap<Lane, Head>,
     bytes: usize,
     bytes_max: usize,
     /// What the rows of a head that grew by puts may take, once it has a few of them.
@@ -45,9 +58,9 @@ impl Heads {
 
     /// The rows of a scan, if they are all here.
     pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<Found>> {
-        let head = self.heads.get_mut(&(scan.queue, scan.lane))?;
+        let head = self.heads.get_mut(&Lane::new(scan.queue, scan.lane))?;
         head.used = true;
-        if (head.rows() as usize) < scan.limit && !head.whole {
+        if usize::from(head.rows()) < scan.limit && !head.whole {
             return None;
         }
         let (mut within, mut value) = (Vec::new(), Vec::new());
@@ -61,7 +74,7 @@ impl Heads {
 
     /// Keeps what the store answered to a scan for `limit` rows.
     pub fn fill(&mut self, scan: &LaneScan, rows: &[Row], limit: usize) {
-        if rows.len() > ROWS_MAX as usize {
+        if rows.len() > usize::from(ROWS_MAX) {
             return;
         }
         let mut head = Head::of_empty();
@@ -77,7 +90,7 @@ impl Heads {
             self.thin();
         }
         self.bytes += head.size();
-        if let Some(before) = self.heads.insert((scan.queue, scan.lane), head) {
+        if let Some(before) = self.heads.insert(Lane::new(scan.queue, scan.lane), head) {
             self.bytes -= before.size();
         }
     }
@@ -88,8 +101,8 @@ impl Heads {
         let idle = self.heads.values().any(|head| !head.used);
         self.thinned = self.thinned.wrapping_add(0x1234_5678_9ABC_DEF1);
         let (round, mut bytes) = (self.thinned, 0);
-        self.heads.retain(|(queue, lane), head| {
-            let name = queue.host.counter() ^ u64::from(queue.no).rotate_left(40) ^ u64::from(*lane).rotate_left(32);
+        self.heads.retain(|lane, head| {
+            let name = lane.host ^ lane.no_and_lane.rotate_left(32);
             let lot = name.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62;
             let used = std::mem::take(&mut head.used);
             let stays = if idle { used || lot > 1 } else { lot > 0 };
@@ -101,11 +114,11 @@ impl Heads {
 
     /// Begins the heads of lanes that were empty: their rows follow.
     pub fn begin(&mut self, lanes: &[(QueueId, u8)]) {
-        for lane in lanes {
+        for (queue, lane) in lanes {
             if self.bytes + OVERHEAD + FIRST_STEP > self.bytes_max {
                 self.thin();
             }
-            self.heads.entry(*lane).or_insert_with(|| {
+            self.heads.entry(Lane::new(*queue, *lane)).or_insert_with(|| {
                 self.bytes += OVERHEAD;
                 Head::of_empty()
             });
@@ -116,7 +129,7 @@ impl Heads {
     pub fn follow(&mut self, writes: &[Write], encoded: &[Encoded]) {
         for (write, encoded) in writes.iter().zip(encoded) {
             if let Write::Due(queue, turn, ..) = write {
-                self.change((*queue, turn.lane), due::within_lane(&encoded.key), encoded.value.as_deref());
+                self.change(Lane::new(*queue, turn.lane), due::within_lane(&encoded.key), encoded.value.as_deref());
             }
         }
         while self.bytes > self.bytes_max && !self.heads.is_empty() {
@@ -124,7 +137,7 @@ impl Heads {
         }
     }
 
-    fn change(&mut self, lane: (QueueId, u8), within: &[u8], value: Option<&[u8]>) {
+    fn change(&mut self, lane: Lane, within: &[u8], value: Option<&[u8]>) {
         let Some(head) = self.heads.get_mut(&lane) else { return };
         let before = head.size();
         head.used = true;

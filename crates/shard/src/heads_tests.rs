@@ -79,9 +79,9 @@ fn a_whole_lane_answers_every_scan() {
 fn a_lane_that_was_empty_has_a_head_from_its_first_row_on() {
     let mut heads = Heads::new(ROOM, 1);
     heads.begin(&[(QUEUE, 4)]);
-    let rows: Vec<Write> = (1..=ROWS_GROWN_MAX as u64).map(put).collect();
+    let rows: Vec<Write> = (1..=u64::from(ROWS_GROWN_MAX)).map(put).collect();
     follow(&mut heads, &rows);
-    assert_eq!(dues(&mut heads, 99).map(|dues| dues.len()), Some(ROWS_GROWN_MAX as usize), "these are all");
+    assert_eq!(dues(&mut heads, 99).map(|dues| dues.len()), Some(usize::from(ROWS_GROWN_MAX)), "these are all");
     follow(&mut heads, &[put(100)]);
     assert_eq!(dues(&mut heads, 99), None, "one is in the store alone");
     assert_eq!(dues(&mut heads, 2), Some(vec![1, 2]));
@@ -93,8 +93,8 @@ fn with_many_hosts_heads_that_grow_by_puts_stay_short() {
     heads.begin(&[(QUEUE, 4)]);
     let rows: Vec<Write> = (1..=u64::from(ROWS_GROWN_MIN) + 1).map(put).collect();
     follow(&mut heads, &rows);
-    assert_eq!(dues(&mut heads, ROWS_GROWN_MIN as usize + 1), None);
-    assert_eq!(dues(&mut heads, ROWS_GROWN_MIN as usize).map(|dues| dues.len()), Some(ROWS_GROWN_MIN as usize));
+    assert_eq!(dues(&mut heads, usize::from(ROWS_GROWN_MIN) + 1), None);
+    assert_eq!(dues(&mut heads, usize::from(ROWS_GROWN_MIN)).map(|dues| dues.len()), Some(usize::from(ROWS_GROWN_MIN)));
 }
 
 #[test]
@@ -117,14 +117,17 @@ fn a_full_memory_lets_some_go_for_those_who_come() {
     }
     for no in 20..40 {
         heads.fill(&LaneScan { queue: lane(no).0, ..scan(3) }, &stored(&[1, 2, 3]), 3);
-        assert!(heads.heads.contains_key(&lane(no)), "who was visited last is remembered");
+        assert!(heads.heads.contains_key(&Lane::new(lane(no).0, 4)), "who was visited last is remembered");
     }
     let bytes: usize = heads.heads.values().map(Head::size).sum();
     assert_eq!(heads.bytes, bytes);
     assert!(bytes <= 10 * HEAD_BYTES && heads.heads.len() >= 5, "{} heads", heads.heads.len());
     heads.set_room(2 * HEAD_BYTES, 1);
     heads.fill(&LaneScan { queue: lane(40).0, ..scan(3) }, &stored(&[1, 2, 3]), 3);
-    assert!(heads.bytes <= 2 * HEAD_BYTES && heads.heads.contains_key(&lane(40)), "less room, fewer heads");
+    assert!(
+        heads.bytes <= 2 * HEAD_BYTES && heads.heads.contains_key(&Lane::new(lane(40).0, 4)),
+        "less room, fewer heads"
+    );
 }
 
 #[test]
@@ -141,6 +144,13 @@ fn those_that_are_of_use_stay_longest() {
     assert!(kept >= 2, "{kept} of 4 that were asked for all the time");
     let idle = (4..40).filter(|no| heads.get(&scan(*no)).is_some()).count();
     assert_eq!(idle, 0, "of those that nobody asked for");
+}
+
+#[test]
+fn an_entry_takes_as_little_room_as_its_cost_says() {
+    // A map is half full to seven eighths full.
+    let entry = size_of::<(Lane, Head)>() + 1;
+    assert!((entry * 8 / 7..entry * 16 / 7).contains(&OVERHEAD), "{entry}");
 }
 
 proptest! {
