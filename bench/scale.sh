@@ -28,7 +28,7 @@ alive() {
 }
 
 bench() {
-    target/release/wayleave bench --no-null --address "$address" --pid "$server" --rounds 1 "$@" 2>/dev/null
+    target/release/wayleave bench --no-null --address "$address" --pid "$server" "$@" 2>/dev/null
 }
 
 queued() {
@@ -49,7 +49,7 @@ measure() { # hosts urls
         sleep 0.1
     done
     while [ "$(queued)" -lt "$2" ]; do
-        bench --scenario put-batches-4 --hosts "$1" --known 0 --seed "$seed" --seconds 4 >/dev/null
+        bench --scenario put-batches-4 --hosts "$1" --known 0 --seed "$seed" --seconds 4 --rounds 1 >/dev/null
         seed=$((seed + 1))
         alive
     done
@@ -65,11 +65,12 @@ measure() { # hosts urls
     ready="$(((($(date +%s%N)) - start) / 1000000))"
     after="$(awk '/VmRSS/ { print int($2 / 1024) }' "/proc/$server/status")"
     # What was loaded last is still being merged; the rates below are those of a server at rest, for which each round waits.
-    # One URL a host waits to go out, or four of each; in two seconds a tenth runs out of neither.
+    # One URL a host waits to go out, or four of each; in two seconds a tenth runs out of neither. Whether tables are merged in
+    # such a moment is a matter of chance, so there are three of them.
     rates="$({
-        bench --scenario put-batches-4 --hosts "$1" --seconds 8
-        bench --scenario get-10x1-4 --hosts "$1" --urls "$1" --seconds 2
-        bench --scenario get-100x10 --hosts "$1" --urls "$((4 * $1))" --seconds 2
+        bench --scenario put-batches-4 --hosts "$1" --seconds 8 --rounds 1
+        bench --scenario get-10x1-4 --hosts "$1" --urls "$1" --seconds 6 --rounds 3
+        bench --scenario get-100x10 --hosts "$1" --urls "$((4 * $1))" --seconds 6 --rounds 3
     } | awk '$1 != "scenario" { printf "%s ", $2 }')"
     stop -TERM
     echo "$1 $loaded $memory $ready $after $rates" | tee -a "$folder/rows" |
