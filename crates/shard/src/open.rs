@@ -8,7 +8,7 @@ use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::ids::{Epoch, QueueId, ShardId};
 use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{Kind, hot, job, key, lease, log};
-use wayleave_engine::{Engine, Error, Expect, Row, Scan};
+use wayleave_engine::{Engine, Error, Expect, Key, Row, Scan};
 
 use crate::config::Config;
 use crate::hot_log::HotLog;
@@ -34,8 +34,11 @@ pub(crate) async fn open(
 ) -> Result<Opened, Error> {
     let (epoch, seq) = engine.own(shard, expects).await?;
     let mut loader = Loader::new(config.clock_step);
-    for row in scan_all(engine, shard, Kind::Shard, Kind::Member).await? {
-        loader.take(hot::decode(&row.key, Some(&row.value)).map_err(damaged)?);
+    let mut pages = Pages::new(shard, Kind::Shard, Kind::Member);
+    while let Some(page) = pages.next(engine).await? {
+        for row in page {
+            loader.take(hot::decode(&row.key, Some(&row.value)).map_err(damaged)?);
+        }
     }
     let logged = scan_all(engine, shard, Kind::Log, Kind::Log).await?;
     let log = replay(&mut loader, &logged, HotLog::new(shard, config.log_bytes_max)).map_err(damaged)?;
@@ -75,23 +78,36 @@ fn replay(loader: &mut Loader, rows: &[Row], mut log: HotLog) -> Result<HotLog, 
     if unknown.is_empty() { Ok(log) } else { Err(Damaged("the log speaks of a host that is not there")) }
 }
 
-async fn scan_all(engine: &dyn Engine, shard: ShardId, first: Kind, last: Kind) -> Result<Vec<Row>, Error> {
-    let (mut from, to) = key::range(shard, first, last);
-    let mut all = Vec::new();
-    loop {
-        let scan = Scan { from, to: to.clone(), limit: PAGE_ROWS };
-        let mut pages = engine.scan_many(std::slice::from_ref(&scan)).await?;
-        let page = pages.pop().unwrap_or_default();
-        let full = page.len() == PAGE_ROWS;
-        all.extend(page);
-        match all.last() {
-            Some(row) if full => {
-                from = row.key.clone();
-                from.push(0);
-            }
-            _ => return Ok(all),
-        }
+/// The rows of some kinds, page by page.
+struct Pages {
+    /// From where on; none after the last page.
+    from: Option<Key>,
+    to: Key,
+}
+
+impl Pages {
+    fn new(shard: ShardId, first: Kind, last: Kind) -> Self {
+        let (from, to) = key::range(shard, first, last);
+        Self { from: Some(from), to }
     }
+
+    async fn next(&mut self, engine: &dyn Engine) -> Result<Option<Vec<Row>>, Error> {
+        let Some(from) = self.from.take() else { return Ok(None) };
+        let scan = Scan { from, to: self.to.clone(), limit: PAGE_ROWS };
+        let page = engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+        if let Some(last) = page.last().filter(|_| page.len() == PAGE_ROWS) {
+            self.from = Some([last.key.as_slice(), &[0]].concat());
+        }
+        Ok(Some(page))
+    }
+}
+
+async fn scan_all(engine: &dyn Engine, shard: ShardId, first: Kind, last: Kind) -> Result<Vec<Row>, Error> {
+    let (mut pages, mut all) = (Pages::new(shard, first, last), Vec::new());
+    while let Some(page) = pages.next(engine).await? {
+        all.extend(page);
+    }
+    Ok(all)
 }
 
 /// A row that cannot be read.

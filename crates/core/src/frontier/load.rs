@@ -12,7 +12,9 @@ pub struct Loader {
     shard: ShardRow,
     crawls: hashbrown::HashMap<CrawlNo, CrawlRow>,
     aliases: hashbrown::HashMap<GroupId, AliasRow>,
-    hosts: hashbrown::HashMap<HostId, HostRow>,
+    /// In the order in which they came, which is mostly that of their ids; none in place of one that is gone.
+    hosts: Vec<Option<HostRow>>,
+    host_at: hashbrown::HashMap<HostId, usize>,
     members: hashbrown::HashMap<HostName, Alias>,
     clock_step: Millis,
 }
@@ -32,16 +34,31 @@ impl Loader {
             HotRow::CrawlGone(no) => _ = self.crawls.remove(&no),
             HotRow::Alias(row) => _ = self.aliases.insert(row.id, row),
             HotRow::AliasGone(id) => _ = self.aliases.remove(&id),
-            HotRow::Host(row) => _ = self.hosts.insert(row.id, row),
-            HotRow::HostGone(id) => _ = self.hosts.remove(&id),
+            HotRow::Host(row) => self.take_host(row),
+            HotRow::HostGone(id) => self.host_at.remove(&id).into_iter().for_each(|at| self.set_host(at, None)),
             HotRow::Member { host, alias: Some(alias) } => _ = self.members.insert(host, alias),
             HotRow::Member { host, alias: None } => _ = self.members.remove(&host),
         }
     }
 
+    fn take_host(&mut self, row: HostRow) {
+        let next = self.hosts.len();
+        match *self.host_at.entry(row.id).or_insert(next) {
+            at if at == next => self.hosts.push(Some(row)),
+            at => self.set_host(at, Some(row)),
+        }
+    }
+
+    fn set_host(&mut self, at: usize, row: Option<HostRow>) {
+        if let Some(place) = self.hosts.get_mut(at) {
+            *place = row;
+        }
+    }
+
     /// Takes what changed of a host's row since. False if there is no such host.
     pub fn take_part(&mut self, part: HostPart) -> bool {
-        let Some(row) = self.hosts.get_mut(&part.id) else { return false };
+        let at = self.host_at.get(&part.id);
+        let Some(Some(row)) = at.and_then(|at| self.hosts.get_mut(*at)) else { return false };
         row.take_part(part);
         true
     }
@@ -62,9 +79,11 @@ impl Loader {
             state.groups[ix].settings = boxed(row.settings);
             groups.insert(row.id, ix);
         }
-        let mut hosts: Vec<HostRow> = self.hosts.into_values().collect();
-        hosts.sort_unstable_by_key(|row| row.id);
-        for row in hosts {
+        drop(self.host_at);
+        let mut hosts = self.hosts;
+        hosts.sort_by_key(|row| row.as_ref().map(|row| row.id));
+        state.reserve_hosts(hosts.len());
+        for row in hosts.into_iter().flatten() {
             let group = row.group.and_then(|id| groups.get(&id).copied());
             state.insert_host(row, group);
         }

@@ -18,6 +18,11 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    /// Makes room for so many more things, and no more than that.
+    pub fn reserve(&mut self, more: usize) {
+        self.items.reserve_exact(more);
+    }
+
     /// Keeps a thing and says its number.
     pub fn insert(&mut self, item: T) -> Ix {
         if let Some(ix) = self.free.pop() {

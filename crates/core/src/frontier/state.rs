@@ -176,6 +176,14 @@ impl State {
         self.crawls.get(&no)
     }
 
+    /// Makes room for so many hosts, each in a group of its own.
+    pub(super) fn reserve_hosts(&mut self, more: usize) {
+        self.hosts.reserve(more);
+        self.groups.reserve(more);
+        self.host_by_name.reserve(more);
+        self.host_by_id.reserve(more);
+    }
+
     pub(super) fn ensure_host(&mut self, name: &HostName) -> Ix {
         if let Some(ix) = self.host_ix(name) {
             return ix;
