@@ -64,13 +64,12 @@ measure() { # hosts urls
     done
     ready="$(((($(date +%s%N)) - start) / 1000000))"
     after="$(awk '/VmRSS/ { print int($2 / 1024) }' "/proc/$server/status")"
-    # What was loaded last is still being merged; the rates below are those of a server at rest, for which each round waits.
-    # One URL a host waits to go out, or four of each; in two seconds a tenth runs out of neither. Whether tables are merged in
-    # such a moment is a matter of chance, so there are three of them.
+    # What was loaded last is still being merged; each round waits until the server rests. Then it lasts long enough for what
+    # it brings itself to be merged meanwhile, and no longer than the URLs of a tenth: three a host, or ten.
     rates="$({
         bench --scenario put-batches-4 --hosts "$1" --seconds 8 --rounds 1
-        bench --scenario get-10x1-4 --hosts "$1" --urls "$1" --seconds 6 --rounds 3
-        bench --scenario get-100x10 --hosts "$1" --urls "$((4 * $1))" --seconds 6 --rounds 3
+        bench --scenario get-10x1-4 --hosts "$1" --urls "$((3 * $1))" --seconds 8 --rounds 1
+        bench --scenario get-100x10 --hosts "$1" --urls "$((10 * $1))" --seconds 7 --rounds 1
     } | awk '$1 != "scenario" { printf "%s ", $2 }')"
     stop -TERM
     echo "$1 $loaded $memory $ready $after $rates" | tee -a "$folder/rows" |
