@@ -40,8 +40,8 @@ pub(crate) struct Head {
     last: u16,
     /// Whether these are all the rows of the lane.
     pub whole: bool,
-    /// Whether it was of use, or changed, since memory was last short.
-    pub used: bool,
+    /// When it was last of use, or changed; counted by whoever keeps it.
+    pub used_at: u16,
 }
 
 /// A row of a head and where it lies.
@@ -75,8 +75,8 @@ fn texts<'a>(within: &'a [u8], value: &'a [u8]) -> Texts<'a> {
 
 impl Head {
     /// One of a lane that is known to be empty.
-    pub fn of_empty() -> Self {
-        Self { whole: true, used: true, ..Self::default() }
+    pub fn of_empty(used_at: u16) -> Self {
+        Self { whole: true, used_at, ..Self::default() }
     }
 
     pub fn rows(&self) -> u16 {

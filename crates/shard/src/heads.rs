@@ -17,6 +17,10 @@ const ROWS_MAX: u16 = 64;
 const ROWS_GROWN_MIN: u16 = 4;
 /// And at most this many: enough for a visit that takes ten.
 const ROWS_GROWN_MAX: u16 = 12;
+/// So many ages are told apart.
+const AGES: usize = 64;
+/// And so many of them pass while there are as many uses as heads.
+const AGES_OF_ALL: usize = 8;
 
 /// The lane of a queue in little room: its host, its number within the host and the lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,6 +42,10 @@ pub(crate) struct Heads {
     bytes_max: usize,
     /// What the rows of a head that grew by puts may take, once it has a few of them.
     bytes_grown_max: usize,
+    /// The time by which heads are told apart that were not of use lately; it wraps.
+    now: u16,
+    /// Uses until that goes on.
+    uses_left: usize,
     /// Changes whenever there was no room.
     thinned: u64,
 }
@@ -45,7 +53,8 @@ pub(crate) struct Heads {
 impl Heads {
     /// Heads of so many bytes at most, for the queues of so many hosts.
     pub fn new(bytes_max: usize, hosts: usize) -> Self {
-        let mut heads = Self { heads: HashMap::new(), bytes: 0, bytes_max, bytes_grown_max: 0, thinned: 0 };
+        let mut heads =
+            Self { heads: HashMap::new(), bytes: 0, bytes_max, bytes_grown_max: 0, now: 0, uses_left: 0, thinned: 0 };
         heads.set_room(bytes_max, hosts);
         heads
     }
@@ -58,8 +67,9 @@ impl Heads {
 
     /// The rows of a scan, if they are all here.
     pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<Found>> {
+        let now = self.tick();
         let head = self.heads.get_mut(&Lane::new(scan.queue, scan.lane))?;
-        head.used = true;
+        head.used_at = now;
         if usize::from(head.rows()) < scan.limit && !head.whole {
             return None;
         }
@@ -77,7 +87,7 @@ impl Heads {
         if rows.len() > usize::from(ROWS_MAX) {
             return;
         }
-        let mut head = Head::of_empty();
+        let mut head = Head::of_empty(self.tick());
         let room = Room { rows_min: ROWS_MAX, rows_max: ROWS_MAX, bytes: BYTES_MAX };
         for row in rows {
             head.put(due::within_lane(&row.key), &row.value, room);
@@ -95,21 +105,45 @@ impl Heads {
         }
     }
 
-    /// Lets half of the heads go that were of no use since memory was last short; if all were, one in four. Which ones is a
-    /// matter of chance; each comes back with the next visit to its queue.
+    /// Counts a use of a head; says the time of it.
+    fn tick(&mut self) -> u16 {
+        if self.uses_left == 0 {
+            self.now = self.now.wrapping_add(1);
+            self.uses_left = (self.heads.len() / AGES_OF_ALL).max(1);
+        }
+        self.uses_left -= 1;
+        self.now
+    }
+
+    /// Lets a quarter of the memory go: the heads that were not of use for longest. Among those that are as old as the
+    /// youngest of them it is a matter of chance; each comes back with the next visit to its queue.
     fn thin(&mut self) {
-        let idle = self.heads.values().any(|head| !head.used);
+        let mut by_age = [0; AGES];
+        let age = |head: &Head, now: u16| usize::from(now.wrapping_sub(head.used_at)).min(AGES - 1);
+        for head in self.heads.values() {
+            if let Some(bytes) = by_age.get_mut(age(head, self.now)) {
+                *bytes += head.size();
+            }
+        }
+        let (mut wanted, mut oldest, mut part) = (self.bytes / 4, 0, usize::MAX);
+        for (age, bytes) in by_age.iter().enumerate().rev() {
+            if *bytes >= wanted {
+                (oldest, part) = (age, wanted.saturating_mul(256) / (*bytes).max(1));
+                break;
+            }
+            wanted -= bytes;
+        }
         self.thinned = self.thinned.wrapping_add(0x1234_5678_9ABC_DEF1);
-        let (round, mut bytes) = (self.thinned, 0);
+        let (round, now, mut left) = (self.thinned, self.now, 0);
         self.heads.retain(|lane, head| {
             let name = lane.host ^ lane.no_and_lane.rotate_left(32);
-            let lot = name.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62;
-            let used = std::mem::take(&mut head.used);
-            let stays = if idle { used || lot > 1 } else { lot > 0 };
-            bytes += if stays { head.size() } else { 0 };
+            let lot = name.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+            let age = age(head, now);
+            let stays = age < oldest || (age == oldest && lot as usize > part);
+            left += if stays { head.size() } else { 0 };
             stays
         });
-        self.bytes = bytes;
+        self.bytes = left;
     }
 
     /// Begins the heads of lanes that were empty: their rows follow.
@@ -118,9 +152,10 @@ impl Heads {
             if self.bytes + OVERHEAD + FIRST_STEP > self.bytes_max {
                 self.thin();
             }
+            let now = self.tick();
             self.heads.entry(Lane::new(*queue, *lane)).or_insert_with(|| {
                 self.bytes += OVERHEAD;
-                Head::of_empty()
+                Head::of_empty(now)
             });
         }
     }
@@ -138,9 +173,10 @@ impl Heads {
     }
 
     fn change(&mut self, lane: Lane, within: &[u8], value: Option<&[u8]>) {
+        let now = self.tick();
         let Some(head) = self.heads.get_mut(&lane) else { return };
         let before = head.size();
-        head.used = true;
+        head.used_at = now;
         match value {
             Some(value) => {
                 // One that was read from the store keeps what it has.

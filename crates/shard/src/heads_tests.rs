@@ -141,7 +141,7 @@ fn those_that_are_of_use_stay_longest() {
         }
     }
     let kept = (0..4).filter(|no| heads.get(&scan(*no)).is_some()).count();
-    assert!(kept >= 2, "{kept} of 4 that were asked for all the time");
+    assert_eq!(kept, 4, "those that were asked for all the time");
     let idle = (4..40).filter(|no| heads.get(&scan(*no)).is_some()).count();
     assert_eq!(idle, 0, "of those that nobody asked for");
 }
