@@ -73,6 +73,10 @@ fn texts<'a>(within: &'a [u8], value: &'a [u8]) -> Texts<'a> {
     [time, url, value]
 }
 
+fn pieces<'a>([time, url, value]: Texts<'a>, model: Texts<'_>) -> Option<[Pieces<'a>; 3]> {
+    Some([Pieces::of(time, model[0])?, Pieces::of(url, model[1])?, Pieces::of(value, model[2])?])
+}
+
 impl Head {
     /// One of a lane that is known to be empty.
     pub fn of_empty(used_at: u16) -> Self {
@@ -130,15 +134,13 @@ impl Head {
             return self.end_at(0);
         }
         let at = if past { self.bytes.len() } else { self.open_at(row) };
-        let Some(size) = self.insert(row, at) else { return self.end_at(at) };
+        if !self.insert(row, at) {
+            return self.end_at(at);
+        }
         if past {
             (self.rows, self.last) = (self.rows + 1, at as u16);
         } else {
             self.recount();
-        }
-        // There is no room for all: the head ends before the last one, or before this one if it is too long.
-        if at + size > BYTES_MAX {
-            self.end_at(at);
         }
         while self.rows > 0 && !self.fits(room) {
             self.end_at(usize::from(self.last));
@@ -172,26 +174,33 @@ impl Head {
         true
     }
 
-    /// Writes a row at a place; says how long it is there, if it can be told at all.
-    fn insert(&mut self, [time, url, value]: Texts<'_>, at: usize) -> Option<usize> {
-        let ([model_time, model_url, model_value], _) = self.model()?;
-        let pieces = [Pieces::of(time, model_time)?, Pieces::of(url, model_url)?, Pieces::of(value, model_value)?];
-        let size = pieces.iter().map(Pieces::written_len).sum::<usize>();
-        let before = self.bytes.len();
-        if self.bytes.capacity() - before < size {
+    /// Writes a row at a place; says whether it can be told and ends within what a head may hold.
+    fn insert(&mut self, row: Texts<'_>, at: usize) -> bool {
+        let pieces = self.model().and_then(|(model, _)| pieces(row, model));
+        let size = |pieces: &[Pieces<'_>; 3]| pieces.iter().map(Pieces::written_len).sum::<usize>();
+        let Some((pieces, size)) =
+            pieces.map(|pieces| (pieces, size(&pieces))).filter(|(_, size)| at + size <= BYTES_MAX)
+        else {
+            return false;
+        };
+        if self.bytes.capacity() - self.bytes.len() < size {
             self.bytes.reserve_exact(size.next_multiple_of(STEP));
         }
         pieces.iter().for_each(|text| text.write(&mut self.bytes));
         if let Some(moved) = self.bytes.get_mut(at..) {
             moved.rotate_right(size);
         }
-        Some(size)
+        true
+    }
+
+    /// The first row that does not come before another one: where it begins and ends, and how it compares.
+    fn find(&self, row: Texts<'_>) -> Option<(usize, usize, Ordering)> {
+        self.iter().map(|kept| (kept.start, kept.end, kept.cmp(row))).find(|(.., order)| order.is_ge())
     }
 
     /// Where a row goes that is not past the last; one of the same key makes room.
     fn open_at(&mut self, row: Texts<'_>) -> usize {
-        let next = self.iter().map(|kept| (kept.start, kept.end, kept.cmp(row))).find(|(.., order)| order.is_ge());
-        match next {
+        match self.find(row) {
             None => self.bytes.len(),
             Some((start, end, order)) => {
                 if order.is_eq() {
@@ -211,9 +220,7 @@ impl Head {
 
     /// Takes a row out.
     pub fn remove(&mut self, within: &[u8]) {
-        let row = texts(within, &[]);
-        let next = self.iter().map(|kept| (kept.start, kept.end, kept.cmp(row))).find(|(.., order)| order.is_ge());
-        if let Some((start, end, Ordering::Equal)) = next {
+        if let Some((start, end, Ordering::Equal)) = self.find(texts(within, &[])) {
             self.bytes.drain(start..end);
             self.recount();
         }

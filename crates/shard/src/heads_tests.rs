@@ -147,6 +147,15 @@ fn those_that_are_of_use_stay_longest() {
 }
 
 #[test]
+fn a_row_that_is_too_long_takes_no_room() {
+    let mut heads = Heads::new(ROOM, 1);
+    heads.begin(&[(QUEUE, 4)]);
+    follow(&mut heads, &[put(10), put(20), write(15, Some(row(60_000)))]);
+    assert_eq!(dues(&mut heads, 1), Some(vec![10]), "the head ends before it");
+    assert!(heads.bytes <= HEAD_BYTES, "{} bytes", heads.bytes);
+}
+
+#[test]
 fn an_entry_takes_as_little_room_as_its_cost_says() {
     // A map is half full to seven eighths full.
     let entry = size_of::<(Lane, Head)>() + 1;
