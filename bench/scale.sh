@@ -28,7 +28,7 @@ alive() {
 }
 
 bench() {
-    target/release/wayleave bench --no-null --address "$address" --pid "$server" "$@" 2>/dev/null
+    target/release/wayleave bench --no-null --address "$address" --pid "$server" --rounds 1 "$@" 2>/dev/null
 }
 
 queued() {
@@ -49,7 +49,7 @@ measure() { # hosts urls
         sleep 0.1
     done
     while [ "$(queued)" -lt "$2" ]; do
-        bench --scenario put-batches-4 --hosts "$1" --known 0 --seed "$seed" --seconds 4 --rounds 1 >/dev/null
+        bench --scenario put-batches-4 --hosts "$1" --known 0 --seed "$seed" --seconds 4 >/dev/null
         seed=$((seed + 1))
         alive
     done
@@ -67,9 +67,9 @@ measure() { # hosts urls
     # What was loaded last is still being merged; each round waits until the server rests. Then it lasts long enough for what
     # it brings itself to be merged meanwhile, and no longer than the URLs of a tenth: three a host, or ten.
     rates="$({
-        bench --scenario put-batches-4 --hosts "$1" --seconds 8 --rounds 1
-        bench --scenario get-10x1-4 --hosts "$1" --urls "$((3 * $1))" --seconds 8 --rounds 1
-        bench --scenario get-100x10 --hosts "$1" --urls "$((10 * $1))" --seconds 7 --rounds 1
+        bench --scenario put-batches-4 --hosts "$1" --seconds 8
+        bench --scenario get-10x1-4 --hosts "$1" --urls "$((3 * $1))" --seconds 8
+        bench --scenario get-100x10 --hosts "$1" --urls "$((10 * $1))" --seconds 7
     } | awk '$1 != "scenario" { printf "%s ", $2 }')"
     stop -TERM
     echo "$1 $loaded $memory $ready $after $rates" | tee -a "$folder/rows" |
