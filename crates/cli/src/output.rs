@@ -93,6 +93,17 @@ pub fn when(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
 }
 
+/// A text of others as a terminal can take it: no control characters, and not all of it if it is long.
+pub fn shown(text: &str) -> String {
+    const MOST: usize = 200;
+    let harmless = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let mut out: String = text.chars().take(MOST).map(harmless).collect();
+    if text.chars().nth(MOST).is_some() {
+        out.push('…');
+    }
+    out
+}
+
 /// A value that may be absent.
 pub fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
@@ -135,5 +146,11 @@ mod tests {
         ] {
             assert_eq!(span(ms), want);
         }
+    }
+
+    #[test]
+    fn a_refused_text_cannot_paint_the_terminal_or_fill_it() {
+        assert_eq!(shown("a\u{1b}[31mred"), "a\\u{1b}[31mred");
+        assert_eq!(shown(&"x".repeat(70_000)).chars().count(), 201);
     }
 }

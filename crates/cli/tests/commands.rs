@@ -159,6 +159,16 @@ fn a_name_that_is_misspelt_is_told_and_not_taken_for_something_empty() {
 }
 
 #[test]
+fn a_url_that_is_refused_for_its_length_does_not_hide_the_reason() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let told = server.run(&["put", &format!("http://a.example/{}", "x".repeat(40_000))]);
+    let row = told.out.lines().last().unwrap();
+    assert!(told.code != 0 && row.starts_with("rejected") && row.contains("…  "), "{row}");
+    assert!(row.chars().count() < 500 && row.contains("8192"), "the reason names the limit: {row}");
+}
+
+#[test]
 fn values_that_mean_nothing_are_refused_in_words() {
     let (_keep, data) = folder();
     let server = Server::start(&data);

@@ -83,7 +83,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             output::json(result)?;
         }
         let status = format!("{:?}", result.status).to_lowercase();
-        table.row([status, output::or_dash(result.url.as_ref()), result.reason.clone().unwrap_or_default()]);
+        let url = output::or_dash(result.url.as_deref().map(output::shown));
+        table.row([status, url, result.reason.clone().unwrap_or_default()]);
     }
     if !remote.json {
         table.print()?;

@@ -53,7 +53,7 @@ impl Summary {
             output::line(format_args!("{added} added, {known} known, {rejected} rejected, {failed} failed"))?;
         }
         for (origin, result) in &self.reasons {
-            let url = shown(result.url.as_deref().unwrap_or_default());
+            let url = output::shown(result.url.as_deref().unwrap_or_default());
             eprintln!("{origin}: {url}: {}", result.reason.as_deref().unwrap_or("no reason given"));
         }
         let more = (rejected + failed).saturating_sub(self.reasons.len() as u64);
@@ -95,27 +95,5 @@ impl Summary {
                 Err(Ended { code: PARTLY, message }.into())
             }
         }
-    }
-}
-
-/// A refused text as a terminal can take it: no control characters, and not all of it if it is long.
-fn shown(text: &str) -> String {
-    const MOST: usize = 200;
-    let harmless = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    let mut out: String = text.chars().take(MOST).map(harmless).collect();
-    if text.chars().nth(MOST).is_some() {
-        out.push('…');
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refused_text_cannot_paint_the_terminal_or_fill_it() {
-        assert_eq!(shown("a\u{1b}[31mred"), "a\\u{1b}[31mred");
-        assert_eq!(shown(&"x".repeat(70_000)).chars().count(), 201);
     }
 }
