@@ -34,12 +34,15 @@ impl Blocks {
         self.room.get(self.start..self.start + self.len).unwrap_or_default()
     }
 
-    /// Takes in records of the file of this number, and padding.
-    fn fill(&mut self, file: u64, records: &[u8]) {
-        let room = self.resize(records.len() + padding_after(records.len()));
-        let (head, rest) = room.split_at_mut(records.len());
-        head.copy_from_slice(records);
-        record::pad(file, rest);
+    /// Takes in a mark, records of the file of this number, and padding.
+    fn fill(&mut self, file: u64, mark: &[u8], records: &[u8]) {
+        let len = mark.len() + records.len();
+        let room = self.resize(len + padding_after(len));
+        let (head, rest) = room.split_at_mut(mark.len());
+        let (middle, padding) = rest.split_at_mut(records.len());
+        head.copy_from_slice(mark);
+        middle.copy_from_slice(records);
+        record::pad(file, padding);
     }
 
     fn resize(&mut self, len: usize) -> &mut [u8] {
@@ -57,11 +60,12 @@ impl Blocks {
 pub(crate) struct Spare(Mutex<Vec<Blocks>>);
 
 impl Spare {
-    /// Records of the file of this number as blocks: in the least room that will do, so that what is large stays for what is
-    /// large.
-    pub(crate) fn fill(&self, file: u64, records: &[u8]) -> Blocks {
-        let mut blocks = self.take(records.len() + padding_after(records.len()) + BLOCK_BYTES);
-        blocks.fill(file, records);
+    /// A mark and records of the file of this number as blocks: in the least room that will do, so that what is large stays
+    /// for what is large.
+    pub(crate) fn fill(&self, file: u64, mark: &[u8], records: &[u8]) -> Blocks {
+        let len = mark.len() + records.len();
+        let mut blocks = self.take(len + padding_after(len) + BLOCK_BYTES);
+        blocks.fill(file, mark, records);
         blocks
     }
 
@@ -91,7 +95,7 @@ mod tests {
         for len in gaps.map(|gap| 3 * BLOCK_BYTES - gap) {
             let body = vec![7; len - record::FRAME_BYTES];
             let records = [&record::frame(5, &body)[..], &body].concat();
-            let blocks = spare.fill(5, &records);
+            let blocks = spare.fill(5, &[], &records);
             let bytes = blocks.bytes();
             assert_eq!((bytes.len() % BLOCK_BYTES, bytes.as_ptr().align_offset(BLOCK_BYTES)), (0, 0));
             assert_eq!(record::first(5, bytes), Some((body.as_slice(), len)));
@@ -109,12 +113,12 @@ mod tests {
     #[test]
     fn large_room_stays_for_what_is_large() {
         let spare = Spare::default();
-        let (small, large) = (spare.fill(1, &[1; 100]), spare.fill(1, &vec![1; 1 << 20]));
+        let (small, large) = (spare.fill(1, &[], &[1; 100]), spare.fill(1, &[], &vec![1; 1 << 20]));
         let room = large.room.as_ptr();
         spare.put_back(large);
         spare.put_back(small);
-        let small = spare.fill(1, &[1; 200]);
+        let small = spare.fill(1, &[], &[1; 200]);
         assert!(small.room.len() < 1 << 20);
-        assert_eq!(spare.fill(1, &vec![1; 1 << 20]).room.as_ptr(), room);
+        assert_eq!(spare.fill(1, &[], &vec![1; 1 << 20]).room.as_ptr(), room);
     }
 }

@@ -8,20 +8,20 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
-use wayleave_engine::{Batch, Commit, Engine, Expect, Key, Look, Pending, Row, Scan, Value};
+use wayleave_engine::{Batch, Commit, Engine, Expect, Health, Key, Look, Pending, Row, Scan, Value};
 
 use crate::background;
 use crate::clock::Clock;
 use crate::db_journal;
-use crate::fence_row::{self, FenceRow};
-use crate::flusher::{DONE_KEY, Flusher};
+use crate::disk::{Disk, OsDisk};
+use crate::flusher::{Flusher, JournalFolder};
 use crate::folder::Folder;
-use crate::journal::{Journal, Segment};
+use crate::loading::{self, Loading};
 use crate::open_error::OpenError;
-use crate::partitions::{self, Partitions, shard_of};
-use crate::store::{self, Store};
-use crate::syncer::{Syncer, Writing};
-use crate::trouble;
+use crate::store::Store;
+use crate::syncer::Drive;
+use crate::tables::FjallTables;
+use crate::watchdog::{self, Watchdog, Watched};
 
 const KEYSPACE: &str = "rows";
 
@@ -34,11 +34,13 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Memory for rows before they go to a table, in bytes; while they go, as much again. Smaller ones cost speed.
     pub memtable_bytes: usize,
+    /// Whether to drop what follows damage in the journal instead of refusing to open.
+    pub repair: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20 }
+        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, repair: false }
     }
 }
 
@@ -46,10 +48,11 @@ impl Default for Options {
 ///
 /// `commit` may be held up: while memory is full and its rows cannot go to tables fast enough.
 pub struct Fjall {
-    // The order of the fields is the order in which they end: the flush under way, the last sync and the database, then
-    // the folder's lock.
-    _flusher: Flusher,
-    store: Arc<Store>,
+    // The order of the fields is the order in which they end: the watchdog and the flush under way, the last sync and the
+    // database, then the folder's lock.
+    watchdog: Watchdog,
+    _flusher: Flusher<FjallTables>,
+    store: Arc<Store<FjallTables>>,
     clock: Clock,
     folder: Folder,
 }
@@ -64,24 +67,29 @@ impl Fjall {
             return Err(OpenError::Options("the number of shards is 0: choose at least 1".into()));
         }
         let path = path.as_ref();
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let broken = |error| OpenError::database(path, error);
-        let folder = Folder::open(path, options.shards, |db| make_database(db).map_err(broken))?;
+        let folder = Folder::open(&disk, path, options.shards, |db| make_database(db).map_err(broken))?;
         let (database, rows) = open_database(&folder, &options)?;
-        let partitions = load_fences(&rows, &folder)?;
-        let done = load_done(&rows, &folder)?;
-        let mut journal = Journal::open(&folder.journal(), done, |record| store::replay(&partitions, record))
-            .map_err(|error| OpenError::journal(path, error))?;
-        let (number, journal_bytes) = (journal.number(), journal.bytes());
-        let describe = |error: std::io::Error| trouble::describe(&error.into());
-        let place = move |segments: &[Segment]| -> Result<Writing, String> {
-            let placed = journal.place(segments).map_err(describe)?;
-            Ok(Box::new(move || placed.write().map_err(describe)))
-        };
-        let syncer = Syncer::start(number, place).map_err(|error| OpenError::io(path, error))?;
-        let store = Arc::new(Store::new(syncer, partitions, (database, rows), (options.memtable_bytes, journal_bytes)));
-        let flusher = Flusher::start(store.clone(), folder.journal()).map_err(|error| OpenError::io(path, error))?;
+        let io = |error| OpenError::io(path, error);
+        // Drawn by chance: the upper half is enough, and the lowest bit keeps it from being 0.
+        let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
+        let (freeze_bytes, repair, drive) = (options.memtable_bytes, options.repair, Drive::Threads);
+        let loading = Loading { freeze_bytes, repair, drive, life };
+        let store = Arc::new(loading::load(&folder, FjallTables { rows, database }, loading)?);
+        let reserve_bytes = watchdog::reserve_bytes(options.memtable_bytes);
+        let watched = Watched { disk: Arc::clone(&disk), folder: path.into(), reserve_bytes };
+        let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;
+        let journal = JournalFolder { disk, path: folder.journal() };
+        let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
         let clock = Clock::start(store.last_committed());
-        Ok(Self { _flusher: flusher, store, clock, folder })
+        Ok(Self { watchdog, _flusher: flusher, store, clock, folder })
+    }
+
+    /// How the store is: whether it takes commits, and why not.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.watchdog.health()
     }
 
     /// The number of shards, fixed when the folder was made.
@@ -200,42 +208,6 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     }
     let rows = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default).map_err(broken)?;
     Ok((database, rows))
-}
-
-/// The turns of all shards as the tables know them.
-fn load_fences(rows: &Keyspace, folder: &Folder) -> Result<Partitions, OpenError> {
-    let partitions = Partitions::default();
-    let broken = |error| OpenError::database(folder.path(), error);
-    // A fence row is the first of its shard: from there on to the next shard that has rows at all.
-    let mut next = Some(ShardId(0));
-    while let Some(from) = next {
-        let Some(first) = rows.range(fence_row::key(from)..).next() else { break };
-        let (key, value) = first.into_inner().map_err(broken)?;
-        let shard = shard_of(&key);
-        next = shard.0.checked_add(1).map(ShardId);
-        if key != fence_row::key(shard) {
-            continue;
-        }
-        let row = FenceRow::decode(&value).ok_or_else(|| OpenError::Damaged {
-            path: folder.path().into(),
-            what: format!("the fence row of shard {} cannot be read", shard.0),
-        })?;
-        for (_, place) in partitions.at(&[shard]) {
-            let mut partition = partitions::lock(&place);
-            (partition.turn, partition.at) = (row.turn, row.at);
-        }
-    }
-    Ok(partitions)
-}
-
-/// Up to which file the journal's rows are in tables.
-fn load_done(rows: &Keyspace, folder: &Folder) -> Result<u64, OpenError> {
-    let found = rows.get(DONE_KEY).map_err(|error| OpenError::database(folder.path(), error))?;
-    let Some(value) = found else { return Ok(0) };
-    value.first_chunk().map(|number| u64::from_be_bytes(*number)).ok_or_else(|| OpenError::Damaged {
-        path: folder.path().into(),
-        what: "the row that counts the journal's files cannot be read".into(),
-    })
 }
 
 #[cfg(test)]

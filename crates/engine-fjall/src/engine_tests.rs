@@ -7,6 +7,7 @@ use wayleave_engine::suite::harness::{Harness, all, batch, check, commit, fenced
 use wayleave_engine::{Error, Write};
 
 use super::*;
+use crate::fence_row;
 use crate::flusher;
 
 struct InFolder {
@@ -54,6 +55,10 @@ fn copy_folder(from: &Path, to: &Path) {
             fs::copy(&from, &to).unwrap();
         }
     }
+}
+
+fn journal(store: &InFolder) -> JournalFolder {
+    JournalFolder { disk: Arc::new(OsDisk), path: store.folder.path().join("journal") }
 }
 
 /// Every journal of a store.
@@ -138,7 +143,7 @@ async fn rows_outlive_many_tables_and_reopens() {
 async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
     let store = InFolder::create().await;
     let inner = &store.engine.store;
-    let journal = store.folder.path().join("journal");
+    let journal = journal(&store);
     let (epoch, _) = own(&store, 1).await.unwrap();
     // A shard that rests: what is known of it is in tables alone after a flush.
     let (resting, _) = own(&store, 2).await.unwrap();
@@ -149,8 +154,8 @@ async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
         for step in 0..5 {
             match step {
                 1 => frozen = Some(flusher::freeze(inner)),
-                2 => tokio::task::block_in_place(|| inner.syncer.settle().unwrap()),
-                3 => flusher::write_table(inner, &frozen.as_ref().unwrap().tables).unwrap(),
+                2 => tokio::task::block_in_place(|| flusher::settle(inner).unwrap()),
+                3 => flusher::write_table(inner, frozen.as_ref().unwrap()).unwrap(),
                 4 => flusher::forget(inner, frozen.as_ref().unwrap(), &journal).unwrap(),
                 _ => {}
             }
@@ -177,7 +182,7 @@ async fn a_flush_whose_journal_fails_leaves_no_note_behind() {
     let store = InFolder::create().await;
     commit(&store, batch([put(1, "a", "1")])).await.unwrap();
     store.engine.store.syncer.fail("the disk is gone".into());
-    let journal = store.folder.path().join("journal");
+    let journal = journal(&store);
     let flushed = tokio::task::block_in_place(|| flusher::flush(&store.engine.store, &journal));
     assert_eq!(flushed, Err("the disk is gone".to_owned()));
     let store = store.reopen().await;
@@ -240,7 +245,8 @@ async fn a_damaged_database_is_told_as_such() {
         drop(engine);
         damage(&folder.path().join("db"));
         let error = Fjall::open(folder.path(), Options::default()).err().unwrap();
-        assert!(matches!(error, OpenError::Damaged { .. }), "{what}: {error:?}");
+        let damaged = matches!(error, OpenError::Damaged { .. } | OpenError::JournalDamaged { .. });
+        assert!(damaged, "{what}: {error:?}");
         assert!(error.to_string().contains("restore it from a backup"), "{what}: {error}");
     }
 }
@@ -249,7 +255,7 @@ async fn a_damaged_database_is_told_as_such() {
 async fn an_unreadable_fence_row_is_damage() {
     let store = InFolder::create().await;
     own(&store, 3).await.unwrap();
-    store.engine.store.rows.insert(fence_row::key(ShardId(3)), [9]).unwrap();
+    store.engine.store.tables.rows.insert(fence_row::key(ShardId(3)), [9]).unwrap();
     let InFolder { engine, folder } = store;
     drop(engine);
     let error = Fjall::open(folder.path(), Options::default()).err().unwrap().to_string();

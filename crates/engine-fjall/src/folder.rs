@@ -2,26 +2,33 @@
 //!
 //! ```text
 //! LOCK      held while the store is open
-//! FORMAT    "wayleave 2" and "shards 16", written once
+//! FORMAT    "wayleave 3" and "shards 16", written once
 //! journal/  batches whose rows are not yet in the database
 //! db/       the database; db.new/ while it is being made
 //! ```
 //!
-//! Format 1 had no journal of its own: it is given an empty one, and is of format 2 from then on.
+//! Format 1 had no journal of its own: it is given an empty one. Format 2 had no durable offsets in its journal, which is
+//! read all the same. Both are of format 3 from then on.
 //!
 //! Creation can be cut off anywhere: first `db.new/` appears, then FORMAT and `journal/`, then `db.new/` is filled and
 //! renamed to `db/`. So a folder with `db.new/` and without `db/` is an unfinished creation and is begun again, while FORMAT
 //! without either means that somebody has removed the data.
+//!
+//! A process that is killed leaves names that only the page cache knows. So every open makes them durable before anything
+//! stands on them, whoever made them.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::open_error::OpenError;
 
 /// The newest format that this program reads and the one that it writes.
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
+/// From this format on there is a journal.
+const FORMAT_WITH_JOURNAL: u32 = 2;
 
 const LOCK: &str = "LOCK";
 const FORMAT: &str = "FORMAT";
@@ -33,10 +40,11 @@ const JOURNAL: &str = "journal";
 /// A data folder that this process holds, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Folder {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     shards: u16,
     /// Keeps the lock; the machine lets go of it when the process ends, however it ends.
-    _lock: File,
+    _lock: Box<dyn std::fmt::Debug + Send + Sync>,
 }
 
 impl Folder {
@@ -45,21 +53,24 @@ impl Folder {
     /// # Errors
     /// If the folder cannot be used, with the remedy.
     pub(crate) fn open(
+        disk: &Arc<dyn Disk>,
         path: &Path,
         shards: u16,
         fill: impl FnOnce(&Path) -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
-        match fs::metadata(path) {
-            Ok(data) if !data.is_dir() => return Err(OpenError::NotAFolder { path: path.into() }),
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(OpenError::io(path, error)),
-            _ => {}
-        }
+        let at = At { disk: &**disk, path };
         // Before anything is written, so that somebody else's folder stays as it is.
-        refuse_foreign(path)?;
-        make_folder(path)?;
-        let lock = lock(path)?;
-        let shards = if is_unfinished(path)? { create(path, shards, fill)? } else { open(path)? };
-        Ok(Self { path: path.into(), shards, _lock: lock })
+        at.refuse_foreign()?;
+        make_folder(at.disk, path)?;
+        let lock = at.lock()?;
+        at.sync()?;
+        let shards = if at.is_unfinished()? { at.create(shards, fill)? } else { at.open()? };
+        Ok(Self { disk: Arc::clone(disk), path: path.into(), shards, _lock: lock })
+    }
+
+    /// Where its files are.
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     /// Where the database lies.
@@ -83,129 +94,175 @@ impl Folder {
     }
 }
 
-fn refuse_foreign(path: &Path) -> Result<(), OpenError> {
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(OpenError::io(path, error)),
-    };
-    if exists(&path.join(FORMAT))? {
-        return Ok(());
+/// A data folder that is being opened.
+struct At<'a> {
+    disk: &'a dyn Disk,
+    path: &'a Path,
+}
+
+impl At<'_> {
+    fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
-    for entry in entries {
-        let name = entry.map_err(|error| OpenError::io(path, error))?.file_name();
-        if name == DB {
-            return Err(OpenError::Damaged { path: path.into(), what: format!("the file {FORMAT} is missing") });
+
+    fn exists(&self, name: &str) -> Result<bool, OpenError> {
+        let path = self.join(name);
+        self.disk.exists(&path).map_err(|error| OpenError::io(&path, error))
+    }
+
+    fn sync(&self) -> Result<(), OpenError> {
+        self.disk.sync_dir(self.path).map_err(|error| OpenError::io(self.path, error))
+    }
+
+    fn refuse_foreign(&self) -> Result<(), OpenError> {
+        let names = match self.disk.list(self.path) {
+            Ok(names) => names,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(OpenError::io(self.path, error)),
+        };
+        if names.iter().any(|name| name == FORMAT) {
+            return Ok(());
         }
-        // `lost+found` lies in the root of a disk that is mounted for the purpose.
-        if ![LOCK, FORMAT_NEW, DB_NEW, "lost+found"].iter().any(|ours| name == *ours) {
-            return Err(OpenError::Foreign { path: path.into(), found: name.to_string_lossy().into_owned() });
+        for name in names {
+            if name == DB {
+                return Err(self.damaged(format!("the file {FORMAT} is missing")));
+            }
+            // `lost+found` lies in the root of a disk that is mounted for the purpose.
+            if ![LOCK, FORMAT_NEW, DB_NEW, "lost+found"].contains(&name.as_str()) {
+                return Err(OpenError::Foreign { path: self.path.into(), found: name });
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-fn lock(path: &Path) -> Result<File, OpenError> {
-    let file = path.join(LOCK);
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&file)
-        .map_err(|error| OpenError::io(&file, error))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.into() }),
-        Err(TryLockError::Error(error)) => Err(OpenError::io(&file, error)),
+    fn lock(&self) -> Result<Box<dyn std::fmt::Debug + Send + Sync>, OpenError> {
+        let file = self.join(LOCK);
+        self.disk.lock(&file).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => OpenError::InUse { path: self.path.into() },
+            _ => OpenError::io(&file, error),
+        })
     }
-}
 
-fn is_unfinished(path: &Path) -> Result<bool, OpenError> {
-    if exists(&path.join(DB))? {
-        return Ok(false);
+    /// Makes the folder's own name durable, and the names of those above it, whoever made them.
+    fn sync_above(&self) -> Result<(), OpenError> {
+        let absolute = std::path::absolute(self.path).map_err(|error| OpenError::io(self.path, error))?;
+        for above in absolute.ancestors().skip(1) {
+            match self.disk.sync_dir(above) {
+                // Not ours to open, so it is not ours to have made anything in.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+                synced => synced.map_err(|error| OpenError::io(above, error))?,
+            }
+        }
+        Ok(())
     }
-    Ok(exists(&path.join(DB_NEW))? || !exists(&path.join(FORMAT))?)
-}
 
-fn create(path: &Path, shards: u16, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<u16, OpenError> {
-    let new = path.join(DB_NEW);
-    if exists(&new)? {
-        fs::remove_dir_all(&new).map_err(|error| OpenError::io(&new, error))?;
+    fn is_unfinished(&self) -> Result<bool, OpenError> {
+        if self.exists(DB)? {
+            return Ok(false);
+        }
+        Ok(self.exists(DB_NEW)? || !self.exists(FORMAT)?)
     }
-    make_folder(&new)?;
-    write_format(path, shards)?;
-    make_journal(path)?;
-    fill(&new)?;
-    fs::rename(&new, path.join(DB)).map_err(|error| OpenError::io(&new, error))?;
-    sync_folder(path)?;
-    Ok(shards)
-}
 
-fn make_journal(path: &Path) -> Result<(), OpenError> {
-    let journal = path.join(JOURNAL);
-    Journal::create(&journal).map_err(|error| OpenError::io(&journal, error))?;
-    sync_folder(path)
-}
-
-/// Reads what an existing folder is, and brings it to the newest format.
-fn open(path: &Path) -> Result<u16, OpenError> {
-    let (version, shards) = read_format(path)?;
-    if version < FORMAT_VERSION {
-        make_journal(path)?;
-        write_format(path, shards)?;
+    fn create(&self, shards: u16, fill: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<u16, OpenError> {
+        self.sync_above()?;
+        let new = self.join(DB_NEW);
+        let failed = |error| OpenError::io(&new, error);
+        // Emptied and not made anew: while its name is gone, FORMAT alone would count as a folder whose data was removed.
+        if self.exists(DB_NEW)? { self.clear(&new) } else { self.disk.create_dir(&new) }.map_err(failed)?;
+        // Before FORMAT: with that alone the data would count as removed.
+        self.sync()?;
+        self.write_format(shards)?;
+        self.make_journal()?;
+        fill(&new)?;
+        self.disk.rename(&new, &self.join(DB)).map_err(failed)?;
+        self.sync()?;
+        Ok(shards)
     }
-    Ok(shards)
-}
 
-fn write_format(path: &Path, shards: u16) -> Result<(), OpenError> {
-    let (new, file) = (path.join(FORMAT_NEW), path.join(FORMAT));
-    let write = || {
-        let mut out = File::create(&new)?;
-        out.write_all(format!("wayleave {FORMAT_VERSION}\nshards {shards}\n").as_bytes())?;
-        out.sync_all()?;
-        fs::rename(&new, &file)
-    };
-    write().map_err(|error| OpenError::io(&file, error))?;
-    sync_folder(path)
-}
+    fn clear(&self, folder: &Path) -> std::io::Result<()> {
+        for name in self.disk.list(folder)? {
+            let path = folder.join(name);
+            match self.disk.remove(&path) {
+                Err(error) if error.kind() == ErrorKind::IsADirectory => self.disk.remove_dir_all(&path)?,
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
 
-fn read_format(path: &Path) -> Result<(u32, u16), OpenError> {
-    let file = path.join(FORMAT);
-    let bytes = fs::read(&file).map_err(|error| OpenError::io(&file, error))?;
-    let damaged = |what: &str| OpenError::Damaged { path: path.into(), what: format!("{FORMAT} {what}") };
-    let text = String::from_utf8(bytes).map_err(|_| damaged("is not text"))?;
-    let mut lines = text.lines();
-    let version = number(lines.next(), "wayleave").ok_or_else(|| damaged("names no version"))?;
-    // Judged before the rest: a newer format may say more, or say it differently.
-    if version > FORMAT_VERSION {
-        return Err(OpenError::Newer { path: path.into(), found: version, known: FORMAT_VERSION });
+    fn make_journal(&self) -> Result<(), OpenError> {
+        let journal = self.join(JOURNAL);
+        Journal::create(self.disk, &journal).map_err(|error| OpenError::io(&journal, error))?;
+        self.sync()
     }
-    let shards = number(lines.next(), "shards").and_then(|shards| u16::try_from(shards).ok());
-    let shards = shards.filter(|shards| *shards > 0).ok_or_else(|| damaged("names no number of shards"))?;
-    if !exists(&path.join(DB))? {
-        return Err(OpenError::Damaged { path: path.into(), what: format!("the folder {DB} is missing") });
+
+    /// Reads what an existing folder is, and brings it to the newest format.
+    fn open(&self) -> Result<u16, OpenError> {
+        let (version, shards) = self.read_format()?;
+        if version < FORMAT_WITH_JOURNAL {
+            self.make_journal()?;
+        }
+        if version < FORMAT_VERSION {
+            self.write_format(shards)?;
+        }
+        Ok(shards)
     }
-    Ok((version, shards))
+
+    fn write_format(&self, shards: u16) -> Result<(), OpenError> {
+        let (new, file) = (self.join(FORMAT_NEW), self.join(FORMAT));
+        let write = || {
+            if self.disk.exists(&new)? {
+                self.disk.remove(&new)?;
+            }
+            self.disk.create(&new)?;
+            let out = self.disk.open(&new, false)?;
+            out.write_all_at(format!("wayleave {FORMAT_VERSION}\nshards {shards}\n").as_bytes(), 0)?;
+            out.sync()?;
+            self.disk.rename(&new, &file)
+        };
+        write().map_err(|error| OpenError::io(&file, error))?;
+        self.sync()
+    }
+
+    fn read_format(&self) -> Result<(u32, u16), OpenError> {
+        let file = self.join(FORMAT);
+        let bytes = self.disk.read(&file).map_err(|error| OpenError::io(&file, error))?;
+        let damaged = |what: &str| self.damaged(format!("{FORMAT} {what}"));
+        let text = String::from_utf8(bytes).map_err(|_| damaged("is not text"))?;
+        let mut lines = text.lines();
+        let version = number(lines.next(), "wayleave").ok_or_else(|| damaged("names no version"))?;
+        // Judged before the rest: a newer format may say more, or say it differently.
+        if version > FORMAT_VERSION {
+            return Err(OpenError::Newer { path: self.path.into(), found: version, known: FORMAT_VERSION });
+        }
+        let shards = number(lines.next(), "shards").and_then(|shards| u16::try_from(shards).ok());
+        let shards = shards.filter(|shards| *shards > 0).ok_or_else(|| damaged("names no number of shards"))?;
+        if !self.exists(DB)? {
+            return Err(self.damaged(format!("the folder {DB} is missing")));
+        }
+        Ok((version, shards))
+    }
+
+    fn damaged(&self, what: String) -> OpenError {
+        OpenError::Damaged { path: self.path.into(), what }
+    }
 }
 
 fn number(line: Option<&str>, word: &str) -> Option<u32> {
     line?.strip_prefix(word)?.strip_prefix(' ')?.parse().ok()
 }
 
-fn exists(path: &Path) -> Result<bool, OpenError> {
-    path.try_exists().map_err(|error| OpenError::io(path, error))
-}
-
-/// Makes a folder, with those above it, that is still there after a power cut.
-fn make_folder(path: &Path) -> Result<(), OpenError> {
-    let absolute = std::path::absolute(path).map_err(|error| OpenError::io(path, error))?;
-    let missing: Vec<&Path> = absolute.ancestors().take_while(|folder| !folder.exists()).collect();
-    fs::create_dir_all(&absolute).map_err(|error| OpenError::io(path, error))?;
-    missing.iter().filter_map(|folder| folder.parent()).try_for_each(sync_folder)
-}
-
-fn sync_folder(path: &Path) -> Result<(), OpenError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(|error| OpenError::io(path, error))
+/// Makes a folder, with those above it.
+fn make_folder(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::io(path, error);
+    if disk.exists(path).map_err(failed)? {
+        return Ok(());
+    }
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    if let Some(above) = absolute.parent() {
+        make_folder(disk, above)?;
+    }
+    disk.create_dir(path).map_err(failed)
 }
 
 #[cfg(test)]

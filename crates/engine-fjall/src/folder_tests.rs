@@ -1,6 +1,9 @@
 //! Every way in which a folder may be found, and what is said about it.
 
+use std::fs;
+
 use super::*;
+use crate::disk::OsDisk;
 
 const OTHER_SHARDS: u16 = 99;
 
@@ -9,7 +12,11 @@ fn fill(path: &Path) -> Result<(), OpenError> {
 }
 
 fn open(path: &Path) -> Result<Folder, OpenError> {
-    Folder::open(path, 16, fill)
+    Folder::open(&disk(), path, 16, fill)
+}
+
+fn disk() -> Arc<dyn Disk> {
+    Arc::new(OsDisk)
 }
 
 /// A folder with these files (or folders, by a slash at the end).
@@ -48,7 +55,7 @@ fn a_new_folder_is_made_with_those_above_it() {
     let folder = open(&path).unwrap();
     assert_eq!(folder.shards(), 16);
     assert!(folder.database().join("filled").exists());
-    assert_eq!(fs::read_to_string(path.join(FORMAT)).unwrap(), "wayleave 2\nshards 16\n");
+    assert_eq!(fs::read_to_string(path.join(FORMAT)).unwrap(), "wayleave 3\nshards 16\n");
     assert_eq!(names(&path), [FORMAT, LOCK, DB, JOURNAL]);
 }
 
@@ -56,7 +63,7 @@ fn a_new_folder_is_made_with_those_above_it() {
 fn the_number_of_shards_stays_what_it_was_at_creation() {
     let above = tempfile::tempdir().unwrap();
     drop(open(above.path()).unwrap());
-    let again = Folder::open(above.path(), OTHER_SHARDS, |_| panic!("must not be filled again")).unwrap();
+    let again = Folder::open(&disk(), above.path(), OTHER_SHARDS, |_| panic!("must not be filled again")).unwrap();
     assert_eq!(again.shards(), 16);
 }
 
@@ -73,7 +80,7 @@ fn a_folder_in_use_is_refused_until_it_is_free() {
 
 #[test]
 fn a_newer_format_asks_for_a_newer_program() {
-    check_refused(&[("FORMAT", "wayleave 3\nanything\n"), ("db/", "")], "use a newer wayleave");
+    check_refused(&[("FORMAT", "wayleave 4\nanything\n"), ("db/", "")], "use a newer wayleave");
 }
 
 #[test]
@@ -90,7 +97,7 @@ fn a_folder_of_the_first_format_is_given_a_journal() {
     let folder = folder(&[("FORMAT", "wayleave 1\nshards 99\n"), ("db/", ""), ("LOCK", "")]);
     let opened = open(folder.path()).unwrap();
     assert_eq!((opened.shards(), opened.journal().join("1.journal").exists()), (99, true));
-    assert_eq!(fs::read_to_string(folder.path().join(FORMAT)).unwrap(), "wayleave 2\nshards 99\n");
+    assert_eq!(fs::read_to_string(folder.path().join(FORMAT)).unwrap(), "wayleave 3\nshards 99\n");
 }
 
 #[test]
@@ -147,6 +154,6 @@ fn a_creation_cut_off_anywhere_is_begun_again() {
         assert_eq!(opened.shards(), 16);
         assert_eq!(names(&opened.database()), ["filled"], "{entries:?}");
         drop(opened);
-        assert_eq!(Folder::open(folder.path(), OTHER_SHARDS, fill).unwrap().shards(), 16, "{entries:?}");
+        assert_eq!(Folder::open(&disk(), folder.path(), OTHER_SHARDS, fill).unwrap().shards(), 16, "{entries:?}");
     }
 }

@@ -4,19 +4,20 @@
 //! of them is noticed. The next one is made before the mark is written: one that is still empty may follow a file without
 //! the mark. Behind the last record of the newest there is nothing, or zeros that were set aside.
 //!
-//! Every write begins and ends with a block, and goes past the system's cache where that can be done: several writes then
+//! Every write begins and ends with a block and bypasses the page cache where the file system allows it: several writes then
 //! reach the disk side by side, none waits for a page that another is writing, and what is never read again takes no memory.
+//! Every write begins with the offset below which the file was durable when the write was placed, so that damage can be told
+//! from a write that a power cut has torn, and with who wrote it (see [`crate::replay`]).
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-use crate::blocks::{Blocks, Spare, padding_after};
-use crate::record::{self, Record};
+use crate::blocks::{BLOCK_BYTES, Blocks, Spare};
+use crate::disk::{Disk, DiskFile};
+use crate::record::{self, WriteMark};
 
 const SUFFIX: &str = "journal";
 
@@ -26,29 +27,36 @@ const AHEAD_BYTES: usize = 256 << 10;
 /// Writes from this size on need no such room; they would write everything twice.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Writes that may be under way at once.
+/// Writes that may be in flight at once.
 pub(crate) const WRITES_MAX: usize = 8;
 
-/// Bytes for one file.
-#[derive(Debug, Default)]
-pub(crate) struct Segment {
-    pub(crate) file: u64,
-    pub(crate) bytes: Vec<u8>,
+/// Where a journal that was read goes on.
+pub(crate) struct Tail {
+    /// The newest file.
+    pub(crate) number: u64,
+    /// Where its next write begins: with a block. Everything below is durable.
+    pub(crate) end: u64,
+    /// Up to here the file has been written, with zeros behind the last record.
+    pub(crate) filled: u64,
+    /// Whether the file system lets writes bypass the page cache.
+    pub(crate) direct: bool,
+    /// The life that has written last in it.
+    pub(crate) before: u64,
 }
 
 /// The newest file, where records are added.
 pub(crate) struct Journal {
+    disk: Arc<dyn Disk>,
     folder: PathBuf,
     number: u64,
-    /// The file, opened once for each write that may be under way. The system tells of a write that failed once to each time
-    /// that a file was opened, since that time: so every sync hears of every write before it.
-    files: Vec<Arc<File>>,
-    /// Whether it is written past the system's cache.
+    /// The file, opened once for each write that may be in flight: the kernel reports a write error once per open file
+    /// description, so two syncs through one of them could not both hear of it.
+    files: Vec<Arc<dyn DiskFile>>,
     direct: bool,
-    /// Where the next write begins: with a block.
     end: u64,
-    /// Up to here the file has been written, with zeros behind the last record.
     filled: u64,
+    /// This life, and the one that wrote before it in this file.
+    lives: (u64, u64),
     zeros: Blocks,
     spare: Arc<Spare>,
 }
@@ -58,52 +66,25 @@ impl Journal {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(crate) fn create(folder: &Path) -> Result<()> {
-        match fs::remove_dir_all(folder) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => fs::create_dir(folder)?,
+    pub(crate) fn create(disk: &dyn Disk, folder: &Path) -> Result<()> {
+        if disk.exists(folder)? {
+            disk.remove_dir_all(folder)?;
         }
-        File::create(path(folder, 1))?.sync_all()?;
-        sync_folder(folder)
+        disk.create_dir(folder)?;
+        disk.create(&path(folder, 1))?;
+        disk.sync_dir(folder)
     }
 
-    /// Reads all files after `done`, the newest of those whose rows are in tables, and gives every record to `apply`.
-    /// Returns the journal ready for more. Files up to `done` are removed.
+    /// Goes on where reading has ended, as a life that never was before.
     ///
     /// # Errors
-    /// If the disk fails, or with [`ErrorKind::InvalidData`] if something is missing or damaged.
-    pub(crate) fn open(folder: &Path, done: u64, mut apply: impl FnMut(Record)) -> Result<Self> {
-        let mut number = done + 1;
-        loop {
-            let file = OpenOptions::new().read(true).write(true).open(path(folder, number));
-            let file = file.map_err(|error| missing(error, number))?;
-            let bytes = fs::read(path(folder, number))?;
-            let (end, goes_on) = replay(number, &bytes, &mut apply)?;
-            if !goes_on {
-                remove_unbegun(folder, number)?;
-                drop_torn_end(&file, number, &bytes, end)?;
-                remove_until(folder, done)?;
-                return Self::go_on(folder, number, pad_end(&file, number, end)?);
-            }
-            number += 1;
-        }
-    }
-
-    /// The journal at the end of its newest file. Whether the cache can be passed by is tried with the first zeros.
-    fn go_on(folder: &Path, number: u64, end: u64) -> Result<Self> {
-        let zeros = Blocks::zeros(AHEAD_BYTES);
-        let open = |direct| {
-            let files = open_files(folder, number, direct)?;
-            let filled = files.first().map_or(Ok(()), |file| file.write_all_at(zeros.bytes(), end));
-            Ok((files, filled))
-        };
-        let (direct, (files, filled)) = match open(true) {
-            Err(error) | Ok((_, Err(error))) if error.kind() == ErrorKind::InvalidInput => (false, open(false)?),
-            opened => (true, opened?),
-        };
-        // A disk that is full is told to whoever writes: until then there is all to read.
-        let filled = if filled.is_ok() { end + zeros.bytes().len() as u64 } else { end };
-        Ok(Self { folder: folder.into(), number, files, direct, end, filled, zeros, spare: Arc::default() })
+    /// If the newest file cannot be opened.
+    pub(crate) fn resume(disk: Arc<dyn Disk>, folder: &Path, tail: &Tail, life: u64) -> Result<Self> {
+        let &Tail { number, end, filled, direct, before } = tail;
+        let files = open_files(&*disk, folder, number, direct)?;
+        let (zeros, spare) = (Blocks::zeros(AHEAD_BYTES), Arc::default());
+        let lives = (life, before);
+        Ok(Self { disk, folder: folder.into(), number, files, direct, end, filled, lives, zeros, spare })
     }
 
     /// The number of the newest file.
@@ -112,166 +93,146 @@ impl Journal {
     }
 
     /// How much of the newest file is written.
-    pub(crate) fn bytes(&self) -> usize {
-        usize::try_from(self.end).unwrap_or(usize::MAX)
+    pub(crate) fn end(&self) -> u64 {
+        self.end
     }
 
-    /// Gives bytes their place in their files, after all that had theirs before.
+    /// Gives records their place in the newest file, after all that had theirs before. `durable` is the offset below which
+    /// the file is known to be durable.
     ///
     /// # Errors
-    /// If the disk fails: then nobody knows what of it is there.
-    pub(crate) fn place(&mut self, segments: &[Segment]) -> Result<Placed> {
-        let mut segments = segments.iter().peekable();
-        loop {
-            let bytes = segments.next().map_or(&[][..], |segment| &segment.bytes);
-            let next = segments.peek().map(|next| self.make(next.file)).transpose()?;
-            let placed = self.add(bytes)?;
-            let Some((number, files)) = next else { return Ok(placed) };
-            placed.write()?;
-            (self.number, self.files, self.end, self.filled) = (number, files, 0, 0);
-        }
-    }
-
-    fn add(&mut self, bytes: &[u8]) -> Result<Placed> {
+    /// If the disk fails, or too many writes are in flight.
+    pub(crate) fn place(&mut self, records: &[u8], durable: u64) -> Result<Placed> {
         let free = self.files.iter().find(|file| Arc::strong_count(file) == 1).cloned();
         let file = free.ok_or_else(|| Error::other("too many writes at once"))?;
-        let blocks = self.spare.fill(self.number, bytes);
+        let (life, before) = self.lives;
+        let mark = record::write_mark(self.number, WriteMark { durable, life, before });
+        let blocks = self.spare.fill(self.number, &mark, records);
         let at = self.end;
-        self.end += blocks.bytes().len() as u64;
-        if self.end > self.filled && bytes.len() < LARGE_BYTES {
+        let end = at + blocks.bytes().len() as u64;
+        if end > self.filled && records.len() < LARGE_BYTES {
             // Before anybody else is given a place there.
-            file.write_all_at(self.zeros.bytes(), self.filled)?;
-            self.filled += self.zeros.bytes().len() as u64;
+            match file.write_all_at(self.zeros.bytes(), self.filled) {
+                Ok(()) => self.filled += self.zeros.bytes().len() as u64,
+                // These zeros only save time: whether there is room for the records is for their own write to say.
+                Err(error) if is_full(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        self.filled = self.filled.max(self.end);
+        self.end = end;
+        self.filled = self.filled.max(end);
         Ok(Placed { file, blocks, at, spare: self.spare.clone() })
     }
 
-    fn make(&self, number: u64) -> Result<(u64, Vec<Arc<File>>)> {
-        OpenOptions::new().write(true).create_new(true).open(path(&self.folder, number))?;
-        sync_folder(&self.folder)?;
-        Ok((number, open_files(&self.folder, number, self.direct)?))
+    /// Lets the journal go on in the next file. Nothing may be in flight: the mark at the end of the old file says that all
+    /// of it is there.
+    ///
+    /// # Errors
+    /// If the disk fails. The next file is empty then, or the old one says that it goes on there.
+    pub(crate) fn rotate(&mut self) -> Result<()> {
+        let next = self.number + 1;
+        self.disk.create(&path(&self.folder, next))?;
+        self.disk.sync_dir(&self.folder)?;
+        let files = open_files(&*self.disk, &self.folder, next, self.direct)?;
+        let goes_on = record::encode_goes_on();
+        let records = [&record::frame(self.number, &goes_on)[..], &goes_on].concat();
+        self.place(&records, self.end)?.write()?;
+        (self.number, self.files, self.end, self.filled, self.lives.1) = (next, files, 0, 0, 0);
+        Ok(())
+    }
+
+    /// Notes that everything is durable, so that whatever is missing at the next open is known to be damage. Nothing may be
+    /// in flight.
+    ///
+    /// # Errors
+    /// If the disk fails; nothing is lost by it.
+    pub(crate) fn seal(&mut self) -> Result<()> {
+        self.place(&[], self.end)?.write()
     }
 }
 
 /// What has its place in the journal and is yet to be written there.
 #[must_use]
 pub(crate) struct Placed {
-    file: Arc<File>,
+    file: Arc<dyn DiskFile>,
     blocks: Blocks,
     at: u64,
     spare: Arc<Spare>,
 }
 
 impl Placed {
+    /// Where the next write begins.
+    pub(crate) fn end(&self) -> u64 {
+        self.at + self.blocks.bytes().len() as u64
+    }
+
     /// Makes it durable. Several may do so at once; whoever is told of one waits for those before it.
     ///
     /// # Errors
-    /// If the disk fails: then nobody knows what of it is there.
+    /// If the disk fails: then any part of it may have been written.
     pub(crate) fn write(self) -> Result<()> {
         let Self { file, blocks, at, spare } = self;
         file.write_all_at(blocks.bytes(), at)?;
         spare.put_back(blocks);
-        file.sync_data()
+        file.sync()
     }
 }
 
-fn open_files(folder: &Path, number: u64, direct: bool) -> Result<Vec<Arc<File>>> {
-    let flags = if direct { OFlags::DIRECT.bits() as i32 } else { 0 };
-    let open = |_| OpenOptions::new().write(true).custom_flags(flags).open(path(folder, number)).map(Arc::new);
-    (0..WRITES_MAX).map(open).collect()
+fn open_files(disk: &dyn Disk, folder: &Path, number: u64, direct: bool) -> Result<Vec<Arc<dyn DiskFile>>> {
+    (0..WRITES_MAX).map(|_| disk.open(&path(folder, number), direct)).collect()
 }
 
-/// Fills the last block of a file, whose records end here; says where the next begins.
-fn pad_end(file: &File, number: u64, end: usize) -> Result<u64> {
-    let mut padding = vec![0; padding_after(end)];
-    record::pad(number, &mut padding);
-    if !padding.is_empty() {
-        file.write_all_at(&padding, end as u64)?;
-        file.sync_all()?;
-    }
-    Ok((end + padding.len()) as u64)
-}
-
-/// Removes the file after this one, which has no mark: a change of files that was cut off leaves it empty.
-fn remove_unbegun(folder: &Path, number: u64) -> Result<()> {
-    let next = path(folder, number + 1);
-    match fs::metadata(&next) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+/// Whether writes to a file may bypass the page cache: tried with the sizes that are written later, as zeros behind its
+/// records. Returns it with the offset up to which the file is filled now.
+///
+/// # Errors
+/// If the disk fails.
+pub(crate) fn probe_direct(disk: &dyn Disk, path: &Path, end: u64, filled: u64) -> Result<(bool, u64)> {
+    let zeros = Blocks::zeros(AHEAD_BYTES);
+    let block = zeros.bytes().get(..BLOCK_BYTES).unwrap_or_default();
+    let tried = disk.open(path, true).and_then(|file| {
+        file.write_all_at(block, end)?;
+        file.write_all_at(zeros.bytes(), end)
+    });
+    let after = filled.max(end + zeros.bytes().len() as u64);
+    match tried {
+        Ok(()) => Ok((true, after)),
+        // A full disk is told to whoever writes: until then there is all to read.
+        Err(error) if is_full(&error) => Ok((true, filled)),
+        Err(error) if refuses_direct(&error) => Ok((false, filled)),
         Err(error) => Err(error),
-        Ok(data) if data.len() > 0 || path(folder, number + 2).exists() => {
-            Err(damaged(format!("journal {number} ends before its time")))
-        }
-        Ok(_) => fs::remove_file(next),
     }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What file systems answer to direct I/O, or to direct I/O in our block size, if they do not have it.
+fn refuses_direct(error: &Error) -> bool {
+    let refusals = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOTSUP, Errno::NOSYS];
+    error.raw_os_error().is_some_and(|raw| refusals.iter().any(|errno| errno.raw_os_error() == raw))
 }
 
 /// Removes the files up to a number: their rows are in tables.
 ///
 /// # Errors
 /// If the disk fails.
-pub(crate) fn remove_until(folder: &Path, done: u64) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-        if path.extension().is_some_and(|suffix| suffix == SUFFIX) && number.is_some_and(|number| number <= done) {
-            fs::remove_file(path)?;
+pub(crate) fn remove_until(disk: &dyn Disk, folder: &Path, done: u64) -> Result<()> {
+    for name in disk.list(folder)? {
+        if number(&name).is_some_and(|number| number <= done) {
+            disk.remove(&folder.join(name))?;
         }
     }
     Ok(())
 }
 
-fn path(folder: &Path, number: u64) -> PathBuf {
+/// The number of a journal's file, by its name.
+fn number(name: &str) -> Option<u64> {
+    name.strip_suffix(SUFFIX)?.strip_suffix('.')?.parse().ok()
+}
+
+/// Where the file of a number lies.
+pub(crate) fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number}.{SUFFIX}"))
 }
-
-fn sync_folder(folder: &Path) -> Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-/// Gives every record of a file to `apply`; returns where they end, and whether the next file goes on.
-fn replay(number: u64, bytes: &[u8], apply: &mut impl FnMut(Record)) -> Result<(usize, bool)> {
-    let mut end = 0;
-    while let Some((body, length)) = record::first(number, bytes.get(end..).unwrap_or_default()) {
-        end += length;
-        match record::decode(body) {
-            Ok(Record::GoesOn) => return Ok((end, true)),
-            Ok(Record::Padding) => {}
-            Ok(record) => apply(record),
-            Err(error) => return Err(damaged(format!("journal {number}: {error}"))),
-        }
-    }
-    Ok((end, false))
-}
-
-/// Cuts off what lies behind the last whole record of the newest file.
-fn drop_torn_end(file: &File, number: u64, bytes: &[u8], end: usize) -> Result<()> {
-    let rest = bytes.get(end..).unwrap_or_default();
-    let dropped = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    if dropped > 0 {
-        // After a power cut this is the batch that nobody was answered. It cannot be told from damage to the last journal.
-        tracing::warn!(
-            journal.number = number,
-            journal.bytes_kept = end,
-            journal.bytes_dropped = dropped,
-            "the end of the journal could not be read and was dropped; after a clean stop this means damage: check the disk"
-        );
-    }
-    if rest.is_empty() {
-        return Ok(());
-    }
-    file.set_len(end as u64)?;
-    file.sync_all()
-}
-
-fn missing(error: Error, number: u64) -> Error {
-    if error.kind() == ErrorKind::NotFound { damaged(format!("journal {number} is missing")) } else { error }
-}
-
-fn damaged(what: String) -> Error {
-    Error::new(ErrorKind::InvalidData, what)
-}
-
-#[cfg(test)]
-#[path = "journal_tests.rs"]
-mod tests;

@@ -9,19 +9,28 @@ mod background;
 mod blocks;
 mod clock;
 mod db_journal;
+mod disk;
 mod engine;
 mod fence_row;
 mod flusher;
 mod folder;
+mod group_commit;
 mod journal;
+mod loading;
 mod memtable;
 mod open_error;
 mod partitions;
+mod reads;
 mod record;
+mod replay;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulated;
 mod store;
 mod syncer;
+mod tables;
 mod timekeeper;
 mod trouble;
+mod watchdog;
 
 pub use engine::{Fjall, Options};
 pub use open_error::OpenError;

@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::replay::{Damage, Failure};
+
 /// Why a data folder did not open. Every message names the folder and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -35,6 +37,25 @@ pub enum OpenError {
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// Something is missing in the journal that was durable.
+    #[error(
+        "data folder {} is damaged ({} at byte {offset}: {what}): restore it from a backup{}",
+        path.display(),
+        file.display(),
+        remedy(repair.as_ref())
+    )]
+    JournalDamaged {
+        /// The folder.
+        path: PathBuf,
+        /// The damaged file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+        /// What a repair would drop, in words; none if it cannot help.
+        repair: Option<String>,
     },
     /// The folder holds something else.
     #[error(
@@ -81,6 +102,11 @@ pub enum OpenError {
     },
 }
 
+fn remedy(repair: Option<&String>) -> String {
+    let Some(dropped) = repair else { return String::new() };
+    format!(", or start once with --repair, which drops what follows ({dropped}) and keeps a copy beside the journal")
+}
+
 impl OpenError {
     /// Sorts what the machine reported about a path.
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
@@ -94,11 +120,15 @@ impl OpenError {
     }
 
     /// Sorts what was reported about the journal.
-    pub(crate) fn journal(path: &Path, error: std::io::Error) -> Self {
-        if error.kind() == ErrorKind::InvalidData {
-            return Self::Damaged { path: path.into(), what: error.to_string() };
+    pub(crate) fn journal(path: &Path, failure: Failure) -> Self {
+        match failure {
+            Failure::Io(error) => Self::io(path, error),
+            Failure::Damaged(Damage { file, offset, what, repair }) => {
+                let file = file.strip_prefix(path).unwrap_or(&file).to_path_buf();
+                let repair = repair.map(|dropped| dropped.to_string());
+                Self::JournalDamaged { path: path.into(), file, offset, what, repair }
+            }
         }
-        Self::io(path, error)
     }
 
     /// Sorts what the database reported about the folder.

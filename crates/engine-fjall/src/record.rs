@@ -1,8 +1,10 @@
-//! A record of the journal: one batch with its fences, the mark that the journal goes on in the next file, or padding.
+//! A record of the journal: one batch with its fences, the mark that the journal goes on in the next file, padding, or the
+//! mark with which every write begins.
 //!
-//! Layout: length of the body (4 bytes, little endian) · check (8 bytes) · body. The check covers the body and is seeded
-//! with the number of the file, so that nothing from elsewhere passes for a record. A length of zero ends the file.
-//! Body: 1 · time · fences (shard, epoch, number) · writes (key, value), 2 alone for the mark, or 3 · zeros for padding.
+//! Layout: length of the body (4 bytes, little endian) · checksum (8 bytes) · body. The checksum covers the body and is
+//! seeded with the file's number, so that nothing from elsewhere passes for a record. A length of zero ends the file.
+//! Body: 1 · time · fences (shard, epoch, number) · writes (key, value); 2 alone for the mark; 3 · zeros for padding; or
+//! 4 · offset · life · life before (8 bytes each).
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use wayleave_core::ids::{Epoch, ShardId};
@@ -16,6 +18,7 @@ pub(crate) const FRAME_BYTES: usize = 12;
 const BATCH: u8 = 1;
 const GOES_ON: u8 = 2;
 const PADDING: u8 = 3;
+const WRITE: u8 = 4;
 
 /// What a record says.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +36,20 @@ pub(crate) enum Record {
     GoesOn,
     /// Nothing: the next record begins with a block of the disk.
     Padding,
+    /// A write begins.
+    Write(WriteMark),
+}
+
+/// What every write begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WriteMark {
+    /// Everything below this offset of the file was durable when the write was placed.
+    pub(crate) durable: u64,
+    /// Drawn anew at every open: which process has written it.
+    pub(crate) life: u64,
+    /// Which process had written what that one found in the file; 0 for none. A write of an earlier life that comes to light
+    /// again behind later ones is told by it.
+    pub(crate) before: u64,
 }
 
 /// The body of a batch.
@@ -64,6 +81,16 @@ pub(crate) fn encode_batch(at: Time, turns: &[(ShardId, Turn)], writes: &[Write]
 /// The body of the mark at the end of a file.
 pub(crate) fn encode_goes_on() -> Vec<u8> {
     vec![GOES_ON]
+}
+
+/// The whole record that a write to the file of this number begins with.
+pub(crate) fn write_mark(file: u64, mark: WriteMark) -> Vec<u8> {
+    let mut body = Writer::with_capacity(27);
+    body.byte(WRITE);
+    body.number(mark.durable);
+    body.raw(&mark.life.to_be_bytes());
+    body.raw(&mark.before.to_be_bytes());
+    [&frame(file, body.as_bytes())[..], body.as_bytes()].concat()
 }
 
 /// The least room that padding takes.
@@ -111,6 +138,11 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
     match input.byte()? {
         GOES_ON => return Ok(Record::GoesOn),
         PADDING => return Ok(Record::Padding),
+        WRITE => {
+            let durable = input.number()?;
+            let mut id = || input.raw(8).map(|bytes| bytes.iter().fold(0, |id, byte| id << 8 | u64::from(*byte)));
+            return Ok(Record::Write(WriteMark { durable, life: id()?, before: id()? }));
+        }
         BATCH => {}
         _ => return Err(Damaged("a record of the journal is of a kind that is not known")),
     }
@@ -149,6 +181,10 @@ mod tests {
         assert_eq!(body, [1, 0xac, 2, 1, 3, 2, 0xac, 2, 3, 1, b'a', 2, b'1', 1, b'b', 0, 1, b'c', 1]);
         assert_eq!(decode(&body), Ok(Record::Batch { at: Time(300), turns, writes }));
         assert_eq!(decode(&encode_goes_on()), Ok(Record::GoesOn));
+        let mark = WriteMark { durable: 300, life: 0x0102, before: 9 };
+        let bytes = write_mark(7, mark);
+        assert_eq!(bytes[FRAME_BYTES..], [4, 0xac, 2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
+        assert_eq!(first(7, &bytes).map(|(body, _)| decode(body)), Some(Ok(Record::Write(mark))));
     }
 
     #[test]

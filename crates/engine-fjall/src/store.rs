@@ -1,34 +1,33 @@
-//! The store: batches go to the journal and to memory, rows are read from memory and, under it, from the database's
-//! tables. It knows nothing of clocks, nor of how memory becomes tables.
+//! The store: batches are checked, go to the journal and to memory. How rows are read is in [`crate::reads`]. It knows
+//! nothing of clocks, nor of how memory becomes tables.
 
-use std::iter::Peekable;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use fjall::{Database, Keyspace, Readable, Snapshot};
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::fences::{Fences, Turn};
-use wayleave_engine::{Commit, Error, Expect, Fence, Key, Row, Scan, Value, Write};
+use wayleave_engine::{Commit, Error, Expect, Fence, Write};
 
 use crate::blocks::BLOCK_BYTES;
-use crate::fence_row;
-use crate::memtable::Found;
+use crate::flusher::MERGE_WAIT_MAX;
 use crate::partitions::{Partition, Partitions, Place, lock, shard_of};
 use crate::record::{self, Record};
 use crate::syncer::Syncer;
-use crate::trouble;
+use crate::tables::{Snapshot, Tables};
 
 /// What a batch counts for at least, whatever it holds: alone it fills a block of the journal, which is read again at open.
 const BATCH_BYTES_MIN: usize = BLOCK_BYTES / 2;
 
 /// All rows: those in memory and those in tables.
-pub(crate) struct Store {
-    // The order of the fields is the order in which they end: the last sync, then the database.
+pub(crate) struct Store<T> {
+    // The order of the fields is the order in which they end: the last sync, then the tables.
     pub(crate) syncer: Syncer,
     pub(crate) partitions: Partitions,
-    pub(crate) rows: Keyspace,
-    pub(crate) database: Database,
+    pub(crate) tables: T,
+    /// When the latest of all batches was committed, in milliseconds: fenced or not, roles are judged by it too.
+    last_committed: AtomicU64,
     /// Memory that the active rows of all shards take, or half of what they take of the journal, whichever is more.
     pub(crate) active_bytes: AtomicUsize,
     /// From so much on they are frozen and go to a table.
@@ -36,32 +35,56 @@ pub(crate) struct Store {
     pub(crate) flush: Mutex<Flush>,
     /// Told when there is something to flush, and when there is room again.
     pub(crate) flush_changed: Condvar,
+    /// How long a flush waits for merges when none is at work.
+    pub(crate) merge_wait_max: Duration,
+    /// Why no batch is taken at the moment, although the store is well: the disk is nearly full.
+    pub(crate) refuses: Mutex<Option<String>>,
 }
 
 /// What the flushing thread and the batches tell each other.
 #[derive(Default)]
 pub(crate) struct Flush {
     pub(crate) closing: bool,
+    /// Since when batches wait for room.
+    pub(crate) stalled_since: Option<Instant>,
 }
 
-type Guard<'a> = (ShardId, MutexGuard<'a, Partition>);
+pub(crate) type Guard<'a> = (ShardId, MutexGuard<'a, Partition>);
 
-impl Store {
-    pub(crate) fn new(
-        syncer: Syncer,
-        partitions: Partitions,
-        (database, rows): (Database, Keyspace),
-        (freeze_bytes, journal_bytes): (usize, usize),
-    ) -> Self {
+/// What a store starts with.
+pub(crate) struct Start<T> {
+    pub(crate) syncer: Syncer,
+    pub(crate) partitions: Partitions,
+    pub(crate) tables: T,
+    /// When the latest batch was committed.
+    pub(crate) last_committed: Time,
+    /// From so much memory on rows go to a table.
+    pub(crate) freeze_bytes: usize,
+    /// How much of the journal would be read again at the next open.
+    pub(crate) journal_bytes: usize,
+}
+
+impl<T: Tables> Store<T> {
+    pub(crate) fn new(start: Start<T>) -> Self {
+        let Start { syncer, partitions, tables, last_committed, freeze_bytes, journal_bytes } = start;
         let active: usize = partitions.with_all(|all| all.iter().map(|(_, partition)| partition.active.bytes()).sum());
-        let active = active.max(journal_bytes / 2);
-        let (active_bytes, flush, flush_changed) = (AtomicUsize::new(active), Mutex::default(), Condvar::new());
-        Self { syncer, partitions, rows, database, active_bytes, freeze_bytes, flush, flush_changed }
+        Self {
+            syncer,
+            partitions,
+            tables,
+            last_committed: AtomicU64::new(last_committed.0),
+            active_bytes: AtomicUsize::new(active.max(journal_bytes / 2)),
+            freeze_bytes,
+            flush: Mutex::default(),
+            flush_changed: Condvar::new(),
+            merge_wait_max: MERGE_WAIT_MAX,
+            refuses: Mutex::default(),
+        }
     }
 
     /// When the latest of all batches was committed.
     pub(crate) fn last_committed(&self) -> Time {
-        self.partitions.with_all(|all| all.iter().map(|(_, partition)| partition.at).max()).unwrap_or(Time::ZERO)
+        Time(self.last_committed.load(Ordering::Relaxed))
     }
 
     /// Makes this process the owner of a shard.
@@ -88,7 +111,11 @@ impl Store {
         at: Time,
     ) -> Result<Commit, Error> {
         self.syncer.check()?;
+        if let Some(why) = &*self.refuses.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(Error::Unavailable(why.clone()));
+        }
         self.wait_for_room();
+        self.warm(expects)?;
         let shards = shards_of(fences, expects, writes, std::iter::empty());
         let places = self.partitions.at(&shards);
         let mut guards = lock_all(&places);
@@ -107,6 +134,8 @@ impl Store {
     }
 
     fn apply(&self, guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], at: Time) {
+        // Under the locks of all shards that the batch touches, so a freeze finds it with the rows of the batch.
+        self.last_committed.fetch_max(at.0, Ordering::Relaxed);
         let grown = apply(guards, turns, writes, at).max(BATCH_BYTES_MIN);
         let held = self.active_bytes.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
         if held >= self.freeze_bytes && held.wrapping_sub(grown) < self.freeze_bytes {
@@ -127,20 +156,33 @@ impl Store {
         if !full() {
             return;
         }
-        let flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
+        flush.stalled_since.get_or_insert_with(Instant::now);
         let wait = |flush: &mut Flush| full() && !flush.closing && self.syncer.check().is_ok();
-        drop(self.flush_changed.wait_while(flush, wait));
+        let waited = self.flush_changed.wait_while(flush, wait);
+        waited.unwrap_or_else(PoisonError::into_inner).stalled_since = None;
+    }
+
+    /// Brings the tables' blocks of expected rows into the cache, so that the check under the locks does not wait for the
+    /// disk.
+    fn warm(&self, expects: &[Expect]) -> Result<(), Error> {
+        if expects.is_empty() {
+            return Ok(());
+        }
+        let snapshot = self.tables.snapshot();
+        expects.iter().try_for_each(|(key, _)| snapshot.get(key).map(drop))
     }
 
     /// Whether rows are as expected.
     fn check_rows(&self, guards: &[Guard<'_>], expects: &[Expect]) -> Result<(), Error> {
+        if expects.is_empty() {
+            return Ok(());
+        }
+        let snapshot = self.tables.snapshot();
         for (key, expected) in expects {
             let holds = match in_memory(guards, key) {
                 Some(found) => found == expected.as_deref(),
-                None => {
-                    let found = self.rows.get(key).map_err(|error| trouble::on_read(&error))?;
-                    found.as_deref() == expected.as_deref()
-                }
+                None => snapshot.get(key)?.as_deref() == expected.as_deref(),
             };
             if !holds {
                 return Err(Error::Conflict);
@@ -148,89 +190,16 @@ impl Store {
         }
         Ok(())
     }
-
-    /// The values of keys.
-    pub(crate) fn get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
-        self.syncer.check()?;
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut shards: Vec<ShardId> = keys.iter().map(|key| shard_of(key)).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        let places = self.partitions.at(&shards);
-        // All locks, then one snapshot: a batch is seen wholly or not at all, wherever its rows are by now.
-        let guards = lock_all(&places);
-        let snapshot = self.database.snapshot();
-        let get = |key: &Key| match in_memory(&guards, key) {
-            Some(found) => Ok(found.map(<[u8]>::to_vec)),
-            None => Ok(snapshot.get(&self.rows, key)?.map(|value| value.to_vec())),
-        };
-        keys.iter().map(get).collect::<Result<_, _>>().map_err(|error| trouble::on_read(&error))
-    }
-
-    /// The rows of scans.
-    pub(crate) fn scan(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
-        self.syncer.check()?;
-        let scans_of = |scan: &Scan| (shard_of(&scan.from), shard_of(&scan.to));
-        let first = scans.iter().map(|scan| scans_of(scan).0).min().unwrap_or(ShardId(0));
-        let last = scans.iter().map(|scan| scans_of(scan).1).max().unwrap_or(ShardId(0));
-        let places = self.partitions.between(first, last);
-        let guards: Vec<MutexGuard<'_, Partition>> = places.iter().map(|place| lock(place)).collect();
-        let snapshot = self.database.snapshot();
-        let scan = |scan: &Scan| self.scan_one(&guards, &snapshot, scan);
-        scans.iter().map(scan).collect::<Result<_, _>>().map_err(|error: fjall::Error| trouble::on_read(&error))
-    }
-
-    fn scan_one(
-        &self,
-        guards: &[MutexGuard<'_, Partition>],
-        snapshot: &Snapshot,
-        scan: &Scan,
-    ) -> Result<Vec<Row>, fjall::Error> {
-        let mut found = Vec::new();
-        if scan.from >= scan.to || scan.limit == 0 {
-            return Ok(found);
-        }
-        let in_memory = guards.iter().flat_map(|partition| {
-            let frozen = partition.frozen.iter().flat_map(|table| table.range(&scan.from, &scan.to));
-            Over { upper: partition.active.range(&scan.from, &scan.to).peekable(), lower: frozen.peekable() }
-        });
-        let in_tables = snapshot.range::<&[u8], _>(&self.rows, scan.from.as_slice()..scan.to.as_slice());
-        let mut in_tables = in_tables.map(|row| row.into_inner());
-        let mut in_memory = in_memory.peekable();
-        let mut table_row = next_row(&mut in_tables)?;
-        while found.len() < scan.limit {
-            let from_memory = match (in_memory.peek(), &table_row) {
-                (None, None) => break,
-                (Some((upper, _)), Some((lower, _))) if upper == lower => {
-                    table_row = next_row(&mut in_tables)?;
-                    true
-                }
-                (Some((upper, _)), Some((lower, _))) => upper < lower,
-                (upper, _) => upper.is_some(),
-            };
-            let next = if from_memory {
-                in_memory.next()
-            } else {
-                let lower = std::mem::replace(&mut table_row, next_row(&mut in_tables)?);
-                lower.map(|(key, value)| (key, Some(value)))
-            };
-            if let Some((key, Some(value))) = next.filter(|(key, _)| !fence_row::is_own_key(key)) {
-                found.push(Row { key, value });
-            }
-        }
-        Ok(found)
-    }
 }
 
-/// Applies what a record of the journal says.
-pub(crate) fn replay(partitions: &Partitions, record: Record) {
-    let Record::Batch { at, turns, writes } = record else { return };
+/// Applies what a record of the journal says; returns when its batch was committed.
+pub(crate) fn replay(partitions: &Partitions, record: Record) -> Time {
+    let Record::Batch { at, turns, writes } = record else { return Time::ZERO };
     let shards = shards_of(&[], &[], &writes, turns.iter().map(|(shard, _)| *shard));
     let places = partitions.at(&shards);
     let mut guards = lock_all(&places);
     apply(&mut guards, &turns, &writes, at);
+    at
 }
 
 /// Applies a batch to the shards that it touches; returns by how much their memory grew, wrapping if it shrank.
@@ -250,39 +219,12 @@ fn apply(guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], 
     bytes(guards).wrapping_sub(before)
 }
 
-type Pair = Result<(fjall::UserKey, fjall::UserValue), fjall::Error>;
-
-fn next_row(rows: &mut impl Iterator<Item = Pair>) -> Result<Option<(Key, Value)>, fjall::Error> {
-    Ok(rows.next().transpose()?.map(|(key, value)| (key.to_vec(), value.to_vec())))
-}
-
-/// Two sources in order, of which the upper one hides the lower one.
-struct Over<A: Iterator<Item = Found>, B: Iterator<Item = Found>> {
-    upper: Peekable<A>,
-    lower: Peekable<B>,
-}
-
-impl<A: Iterator<Item = Found>, B: Iterator<Item = Found>> Iterator for Over<A, B> {
-    type Item = Found;
-    fn next(&mut self) -> Option<Found> {
-        let Some((upper, _)) = self.upper.peek() else { return self.lower.next() };
-        match self.lower.peek() {
-            Some((lower, _)) if lower < upper => self.lower.next(),
-            Some((lower, _)) if lower == upper => {
-                self.lower.next();
-                self.upper.next()
-            }
-            _ => self.upper.next(),
-        }
-    }
-}
-
-fn lock_all(places: &[(ShardId, Place)]) -> Vec<Guard<'_>> {
+pub(crate) fn lock_all(places: &[(ShardId, Place)]) -> Vec<Guard<'_>> {
     places.iter().map(|(shard, place)| (*shard, lock(place))).collect()
 }
 
 /// What memory knows of a row: nothing, that it was removed, or its value.
-fn in_memory<'a>(guards: &'a [Guard<'_>], key: &[u8]) -> Option<Option<&'a [u8]>> {
+pub(crate) fn in_memory<'a>(guards: &'a [Guard<'_>], key: &[u8]) -> Option<Option<&'a [u8]>> {
     let shard = shard_of(key);
     guards.iter().find(|(s, _)| *s == shard).and_then(|(_, partition)| partition.get(key))
 }

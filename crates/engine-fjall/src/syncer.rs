@@ -1,44 +1,47 @@
-//! Group commit: all records that wait go to the journal in one write and one sync, then they are answered.
+//! Carries out a group commit: all records that wait go to the journal in one write and one sync, then they are answered.
 //!
-//! Whoever waits for an answer writes and syncs itself if there is little to write: that spares two changes of threads,
-//! which take as long as the sync. Whatever is large, and what finds too many at it, is the thread's. All hold the journal
-//! from before they take the queue until what they took has its place there: so records stand in the order in which they
-//! were added. They are then written and synced side by side, and answered in their order: each when all before it are
-//! durable as well, for whoever reads the journal stops at the first that is missing.
+//! Whoever waits for an answer writes and syncs itself if there is little to write: that spares two context switches, which
+//! take as long as the sync. Whatever is large, a rotation that had to wait, and what finds too many at it, is the thread's.
+//! The journal is locked from before a group is taken off the queue until it has its place in the file: so records stand in
+//! the order in which they were added. Writes and syncs then go on side by side.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use tokio::sync::oneshot;
 use wayleave_engine::{Commit, Error};
 
-use crate::journal::{Segment, WRITES_MAX};
-use crate::record;
+use crate::group_commit::{Begun, GroupCommit};
+use crate::journal::{Journal, Placed, WRITES_MAX};
+use crate::trouble;
 
 /// How long a sync waits for company where there was much: less than it takes itself, about 0.2 ms on a good disk.
 const GATHER: Duration = Duration::from_micros(100);
 
-/// So many batches in one sync are much. With fewer, each of them waits for its own client and longer than it gains.
+/// Above this batch count, waiting for more pays; with fewer, each batch waits for its own client and longer than it gains.
 const COMPANY: usize = 6;
 
 /// More than this is left to the thread: whoever waits for it has other work.
 const LEAD_BYTES: usize = 64 << 10;
 
-type Answer = oneshot::Sender<Result<(), Error>>;
-/// Gives records their place in the journal; what is returned writes them there.
-type Place = Box<dyn FnMut(&[Segment]) -> Result<Writing, String> + Send>;
-/// Writes what has its place and makes it durable, or says why it could not.
-pub(crate) type Writing = Box<dyn FnOnce() -> Result<(), String> + Send>;
-
-/// Writes of those who wait that may be under way at once; the thread's comes on top.
+/// Writes of those who wait that may be in flight at once; the thread's comes on top.
 const LEADS_MAX: usize = WRITES_MAX - 1;
 
-/// The sync thread and its queue. Dropping it syncs what is left and ends the thread.
+/// Who carries out what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drive {
+    /// A thread, and those who wait.
+    Threads,
+    /// The caller of [`Syncer::begin`] and [`Syncer::finish`] alone: a simulator.
+    #[cfg(any(test, feature = "simulation"))]
+    ByHand,
+}
+
+/// The group commit of a store. Dropping it writes what is left and ends the thread.
 pub(crate) struct Syncer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -46,59 +49,79 @@ pub(crate) struct Syncer {
 
 struct Shared {
     /// Taken before the queue.
-    journal: Mutex<Place>,
+    journal: Mutex<Journal>,
     queue: Mutex<Queue>,
-    /// Told when the thread is called.
+    /// Told when the thread has something to do.
     called: Condvar,
-    /// Told when nothing is under way.
-    settled: Condvar,
+    drive: Drive,
 }
 
-/// Batches that are being written.
-struct UnderWay {
-    number: u64,
-    /// Whether that has ended.
-    ended: bool,
-    batches: Vec<Answer>,
-}
-
-#[derive(Default)]
 struct Queue {
-    waiting: Vec<Answer>,
-    /// What was taken and is not yet answered, in its order.
-    under_way: VecDeque<UnderWay>,
-    /// The number of what was taken last.
-    taken: u64,
-    /// What is to be written; the last one is the file that records go to now.
-    segments: Vec<Segment>,
-    /// A buffer that was written, to be used again.
-    spare: Vec<u8>,
+    commits: GroupCommit,
     /// Whether the thread is to take what waits.
     called: bool,
     /// Those who sync by themselves.
     leads: usize,
+    /// Since when the disk has had something to do and nothing has ended.
+    busy_since: Option<Instant>,
     closing: bool,
-    /// Why nothing can be made durable any more. After a failed sync nobody knows what reached the disk, so neither
-    /// a second sync nor another batch may pretend otherwise: the store must be opened again.
-    failed: Option<String>,
+}
+
+/// A step that has begun and is to be carried out, then handed to [`Syncer::finish`].
+#[must_use]
+pub(crate) struct Flight {
+    shared: Arc<Shared>,
+    number: u64,
+    waiters: usize,
+    /// None if placing it has failed, or if it was a rotation, which is over.
+    placed: Option<Placed>,
+    /// Where the next write begins, or why it failed; none once somebody was told.
+    result: Option<Result<u64, String>>,
+}
+
+impl Flight {
+    /// Writes and syncs it.
+    pub(crate) fn write(&mut self) {
+        if let Some(placed) = self.placed.take()
+            && let Err(error) = placed.write()
+        {
+            self.result = Some(Err(describe(&error)));
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if self.result.is_some() {
+            // Whoever carried it out panicked. Nobody would be told, and nothing behind it could be read back.
+            self.shared.fail("a thread panicked while it wrote the journal: see the log, then start again".into());
+        }
+    }
+}
+
+fn describe(error: &std::io::Error) -> String {
+    trouble::describe_io(error)
 }
 
 impl Syncer {
-    /// Starts the thread; records go to the file of this number, each to where `place` says.
+    /// Starts the group commit of a journal that is durable up to its end.
     ///
     /// # Errors
     /// If the machine gives no thread.
-    pub(crate) fn start(
-        file: u64,
-        place: impl FnMut(&[Segment]) -> Result<Writing, String> + Send + 'static,
-    ) -> std::io::Result<Self> {
-        let segments = vec![Segment { file, bytes: Vec::new() }];
-        let queue = Mutex::new(Queue { segments, ..Queue::default() });
-        let journal = Mutex::new(Box::new(place) as Place);
-        let shared = Arc::new(Shared { journal, queue, called: Condvar::new(), settled: Condvar::new() });
+    pub(crate) fn start(journal: Journal, drive: Drive) -> std::io::Result<Self> {
+        let commits = GroupCommit::new(journal.number(), journal.end());
+        let queue = Queue { commits, called: false, leads: 0, busy_since: None, closing: false };
+        let (journal, queue, called) = (Mutex::new(journal), Mutex::new(queue), Condvar::new());
+        let shared = Arc::new(Shared { journal, queue, called, drive });
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("wayleave-sync".into()).spawn(move || theirs.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        let thread = match drive {
+            Drive::Threads => {
+                Some(std::thread::Builder::new().name("wayleave-sync".into()).spawn(move || theirs.run())?)
+            }
+            #[cfg(any(test, feature = "simulation"))]
+            Drive::ByHand => None,
+        };
+        Ok(Self { shared, thread })
     }
 
     /// Refuses if the store has failed.
@@ -106,15 +129,17 @@ impl Syncer {
     /// # Errors
     /// [`Error::Unavailable`] with the failure that came first.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match &self.shared.lock().failed {
-            Some(why) => Err(Error::Unavailable(why.clone())),
-            None => Ok(()),
-        }
+        self.shared.lock().check()
     }
 
     /// Marks the store as failed; the first cause stays.
     pub(crate) fn fail(&self, why: String) {
-        self.shared.lock().fail(why);
+        self.shared.fail(why);
+    }
+
+    /// Since when the disk has had something to do and nothing has ended.
+    pub(crate) fn busy_since(&self) -> Option<Instant> {
+        self.shared.lock().busy_since
     }
 
     /// Adds a record to the journal; the answer comes once it is durable.
@@ -123,12 +148,9 @@ impl Syncer {
     /// [`Error::Unavailable`] if the store has failed.
     pub(crate) fn append(&self, body: &[u8]) -> Result<Commit, Error> {
         let mut queue = self.shared.lock();
-        if let Some(why) = &queue.failed {
-            return Err(Error::Unavailable(why.clone()));
-        }
-        queue.add(body);
-        let answer = queue.enter();
-        if queue.bytes() > LEAD_BYTES {
+        queue.check()?;
+        let answer = queue.commits.add(body);
+        if queue.commits.waiting_bytes() > LEAD_BYTES {
             self.shared.call(queue);
         }
         Ok(Durable { answer: Some(answer), shared: Arc::clone(&self.shared) }.boxed())
@@ -136,26 +158,39 @@ impl Syncer {
 
     /// Lets the journal go on in a new file; returns the number of the old one.
     pub(crate) fn rotate(&self) -> u64 {
-        let mut queue = self.shared.lock();
-        queue.add(&record::encode_goes_on());
-        let done = queue.segments.last().map_or(0, |segment| segment.file);
-        queue.segments.push(Segment { file: done + 1, bytes: Vec::new() });
-        done
+        self.shared.lock().commits.rotate()
     }
 
-    /// Waits until all that was added is durable.
+    /// Resolves when all that was added is durable, rotations too.
     ///
     /// # Errors
     /// If the store has failed: then it is not, and the file that was to go on may not be there.
-    pub(crate) fn settle(&self) -> Result<(), String> {
+    pub(crate) fn settled(&self) -> Result<oneshot::Receiver<Result<(), Error>>, String> {
         let mut queue = self.shared.lock();
-        if let Some(why) = &queue.failed {
+        if let Some(why) = queue.commits.failed() {
             return Err(why.clone());
         }
-        let answer = queue.enter();
+        let answer = queue.commits.wait_for_all();
         self.shared.call(queue);
-        let told = answer.blocking_recv().unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into())));
-        told.map_err(|error| error.to_string())
+        Ok(answer)
+    }
+
+    /// Begins the next step, if one can begin now.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn begin(&self) -> Option<Flight> {
+        self.shared.begin()
+    }
+
+    /// Ends a step: answers all whose records are durable with everything before them.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn finish(&self, flight: Flight) {
+        self.shared.finish(flight);
+    }
+
+    /// Notes in the journal that everything is durable.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn seal(&self) {
+        self.shared.seal();
     }
 }
 
@@ -201,148 +236,141 @@ impl Shared {
     }
 
     fn call(&self, mut queue: MutexGuard<'_, Queue>) {
-        if !std::mem::replace(&mut queue.called, true) {
-            drop(queue);
+        queue.called = true;
+        let wake = queue.commits.can_begin();
+        drop(queue);
+        if wake {
             self.called.notify_one();
         }
     }
 
     /// Makes what waits durable, unless it is much or many are at it: then that is left to the thread.
-    fn lead(&self) {
+    fn lead(self: &Arc<Self>) {
         let mut queue = self.lock();
-        if queue.waiting.is_empty() {
-            // Whoever has taken it answers.
+        if self.drive != Drive::Threads || !queue.commits.waits() {
+            // Whoever has begun it answers.
             return;
         }
-        if queue.called || queue.leads >= LEADS_MAX || queue.bytes() > LEAD_BYTES {
+        let much = queue.commits.waiting_bytes() > LEAD_BYTES;
+        if queue.called || much || queue.leads >= LEADS_MAX || !queue.commits.can_begin() {
             return self.call(queue);
         }
         queue.leads += 1;
         drop(queue);
-        self.sync();
+        self.step();
         self.lock().leads -= 1;
     }
 
-    /// The thread's life: wait until it is called, then sync until nothing waits.
-    fn run(&self) {
+    /// The thread's life: wait until it is called, then carry out steps until nothing waits. What is left at the end is
+    /// written, and the journal sealed.
+    fn run(self: &Arc<Self>) {
         let mut company = 0;
         while self.wait(company >= COMPANY) {
-            company = self.sync();
+            company = self.step();
+        }
+        self.seal();
+    }
+
+    /// Notes in the journal that everything is durable, if it is.
+    fn seal(&self) {
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lock().commits.failed().is_none()
+            && let Err(error) = journal.seal()
+        {
+            tracing::warn!(error = %error, "the journal could not be sealed; everything acknowledged is durable");
         }
     }
 
-    /// Takes all that waits, writes it, syncs once, answers all of which everything before is durable; says how many it took.
-    fn sync(&self) -> usize {
+    /// Carries out the next step, if one can begin; says how many waited for it.
+    fn step(self: &Arc<Self>) -> usize {
+        let Some(mut flight) = self.begin() else { return 0 };
+        let waiters = flight.waiters;
+        flight.write();
+        self.finish(flight);
+        waiters
+    }
+
+    /// Begins the next step: a group gets its place in the journal, a rotation is carried out whole.
+    fn begin(self: &Arc<Self>) -> Option<Flight> {
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = self.lock();
-        if queue.waiting.is_empty() {
-            return 0;
-        }
-        let mut segments = queue.take_segments();
-        if segments.len() > 1 {
-            // The mark that the next file goes on says that this one is whole.
-            let busy = |queue: &mut Queue| !queue.under_way.is_empty();
-            queue = self.settled.wait_while(queue, busy).unwrap_or_else(PoisonError::into_inner);
-        }
-        let (number, count) = queue.take_waiting();
+        let begun = queue.commits.begin()?;
+        queue.busy_since.get_or_insert_with(Instant::now);
         drop(queue);
-        let placed = journal(&segments);
-        if let Err(why) = &placed {
-            // Before anybody else has a place: what comes after would stand where this is missing.
-            self.lock().fail(why.clone());
+        let (number, waiters) = begun.numbers();
+        let result = Some(Err("it was not carried out".to_owned()));
+        let mut flight = Flight { shared: Arc::clone(self), number, waiters, placed: None, result };
+        let result = match begun {
+            Begun::Rotate { .. } => journal.rotate().map(|()| 0),
+            Begun::Write { records, durable, .. } => {
+                let placed = journal.place(&records, durable);
+                self.lock().commits.put_back(records);
+                placed.map(|placed| flight.placed.insert(placed).end())
+            }
+        };
+        if let Err(error) = &result {
+            // Before the journal is free: what came after would stand where this is missing.
+            self.lock().commits.fail(describe(error));
         }
-        drop(journal);
-        if let Some(mut bytes) = segments.pop().map(|segment| segment.bytes) {
-            bytes.clear();
-            self.lock().spare = bytes;
-        }
-        let result = placed.and_then(|write| write());
-        let mut queue = self.lock();
-        if let Err(why) = result {
-            tracing::error!(error = %why, "sync failed; the store must be opened again");
-            queue.fail(why);
-        }
-        let done = queue.end(number);
-        if queue.under_way.is_empty() {
-            self.settled.notify_all();
-        }
-        // Whatever failed before these ended is missing below them.
-        let result = queue.failed.clone().map_or(Ok(()), |why| Err(Error::OutcomeUnknown(why)));
-        drop(queue);
-        for batch in done {
-            // Nobody may be listening any more; that is theirs to decide.
-            let _ = batch.send(result.clone());
-        }
-        count
+        flight.result = Some(result.map_err(|error| describe(&error)));
+        Some(flight)
     }
 
-    /// Waits until something waits and the thread is called; false when the store is closing and nothing waits. In company,
-    /// where the last sync served many, it waits a moment for the others: a sync costs more than that.
+    fn fail(&self, why: String) {
+        let mut queue = self.lock();
+        queue.commits.fail(why);
+        let told = queue.commits.give_up();
+        drop(queue);
+        told.tell();
+    }
+
+    fn finish(&self, mut flight: Flight) {
+        let Some(result) = flight.result.take() else { return };
+        let number = flight.number;
+        if let Err(why) = &result {
+            tracing::error!(error = %why, "the journal cannot be written; the store must be opened again");
+        }
+        let mut queue = self.lock();
+        let told = queue.commits.end(number, result);
+        queue.busy_since = queue.commits.in_flight().then(Instant::now);
+        if queue.commits.rotation_can_begin() {
+            // It waited for what was in flight, and those who wait for it may have looked already.
+            queue.called = true;
+        }
+        let wake = queue.called && queue.commits.can_begin() || queue.closing;
+        drop(queue);
+        if wake {
+            self.called.notify_one();
+        }
+        told.tell();
+    }
+
+    /// Waits until the thread is called and can begin something; false when the store is closing and nothing is left. In
+    /// company, where the last sync served many, it waits a moment for the others: a sync costs more than that.
     fn wait(&self, company: bool) -> bool {
         let mut queue = self.lock();
-        queue.called &= !queue.waiting.is_empty();
-        let idle = |queue: &mut Queue| !queue.called && !queue.closing;
+        queue.called &= queue.commits.waits();
+        let idle = |queue: &mut Queue| {
+            // What others write is not over while it is in flight: the seal behind it says that it is durable.
+            let nothing = !queue.commits.waits() && !queue.commits.in_flight();
+            let over = queue.closing && (nothing || queue.commits.failed().is_some());
+            !over && !((queue.called || queue.closing) && queue.commits.can_begin())
+        };
         let queue = self.called.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner);
-        let (waits, closing) = (!queue.waiting.is_empty(), queue.closing);
+        let (begins, closing) = (queue.commits.can_begin(), queue.closing);
         drop(queue);
-        if company && waits && !closing {
+        if company && begins && !closing {
             std::thread::sleep(GATHER);
         }
-        waits || !closing
+        begins || !closing
     }
 }
 
 impl Queue {
-    fn add(&mut self, body: &[u8]) {
-        if let Some(segment) = self.segments.last_mut() {
-            segment.bytes.extend_from_slice(&record::frame(segment.file, body));
-            segment.bytes.extend_from_slice(body);
-        }
-    }
-
-    fn enter(&mut self) -> oneshot::Receiver<Result<(), Error>> {
-        let (answer, durable) = oneshot::channel();
-        self.waiting.push(answer);
-        durable
-    }
-
-    fn bytes(&self) -> usize {
-        self.segments.iter().map(|segment| segment.bytes.len()).sum()
-    }
-
-    fn take_segments(&mut self) -> Vec<Segment> {
-        let next = Segment {
-            file: self.segments.last().map_or(0, |segment| segment.file),
-            bytes: std::mem::take(&mut self.spare),
-        };
-        std::mem::replace(&mut self.segments, vec![next])
-    }
-
-    /// Takes what waits; says its number and how many batches it is.
-    fn take_waiting(&mut self) -> (u64, usize) {
-        self.taken += 1;
-        let batches = std::mem::take(&mut self.waiting);
-        let (number, count) = (self.taken, batches.len());
-        self.under_way.push_back(UnderWay { number, ended: false, batches });
-        (number, count)
-    }
-
-    /// The writing of this number has ended; returns the batches that can be answered now.
-    fn end(&mut self, number: u64) -> Vec<Answer> {
-        if let Some(mine) = self.under_way.iter_mut().find(|other| other.number == number) {
-            mine.ended = true;
-        }
-        let mut done = Vec::new();
-        while self.under_way.front().is_some_and(|first| first.ended) {
-            done.extend(self.under_way.pop_front().into_iter().flat_map(|first| first.batches));
-        }
-        done
-    }
-
-    fn fail(&mut self, why: String) {
-        let why = self.failed.get_or_insert(why).clone();
-        for batch in self.waiting.drain(..) {
-            let _ = batch.send(Err(Error::OutcomeUnknown(why.clone())));
+    fn check(&self) -> Result<(), Error> {
+        match self.commits.failed() {
+            Some(why) => Err(Error::Unavailable(why.clone())),
+            None => Ok(()),
         }
     }
 }

@@ -1,187 +1,268 @@
-//! Who syncs, who shares a sync, in which order batches are answered, and what a failure leaves behind.
+//! Who syncs, who shares a sync, and what a failure leaves behind, with real threads on a disk whose syncs can be held up.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::fmt::Debug;
+use std::io::Result as IoResult;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use super::*;
+use crate::disk::{Disk, DiskFile, OsDisk};
+use crate::record::Record;
+use crate::replay::Replay;
 
-fn append(syncer: &Syncer) -> Commit {
-    syncer.append(b"body").unwrap()
+/// What a sync is told at the gate: to go on or to fail.
+type Word = std::result::Result<(), &'static str>;
+type Gate = Arc<Mutex<mpsc::Receiver<Word>>>;
+
+/// The machine's disk, whose syncs wait for a gate where there is one, and tell who made them.
+#[derive(Clone, Default)]
+struct Gated {
+    gate: Option<Gate>,
+    begun: Option<mpsc::Sender<Option<String>>>,
+    fail_writes: Arc<AtomicBool>,
+    writes: Arc<AtomicUsize>,
 }
 
-/// What was written is durable at once.
-fn at_once() -> Result<Writing, String> {
-    Ok(Box::new(|| Ok(())))
+impl Debug for Gated {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Gated")
+    }
+}
+
+struct GatedFile(Gated, Arc<dyn DiskFile>);
+
+impl DiskFile for GatedFile {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> IoResult<()> {
+        self.0.writes.fetch_add(1, Ordering::SeqCst);
+        if self.0.fail_writes.load(Ordering::SeqCst) {
+            return Err(std::io::Error::other("no room"));
+        }
+        self.1.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> IoResult<()> {
+        if let Some(begun) = &self.0.begun {
+            begun.send(std::thread::current().name().map(str::to_owned)).unwrap();
+        }
+        let told = self.0.gate.as_ref().map(|gate| gate.lock().unwrap().recv());
+        match told {
+            Some(Ok(Err(why))) => Err(std::io::Error::other(why)),
+            _ => self.1.sync(),
+        }
+    }
+}
+
+macro_rules! pass_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> IoResult<$out> { OsDisk.$name($($arg),*) })*
+    };
+}
+
+impl Disk for Gated {
+    pass_on! {
+        exists(path: &Path) -> bool;
+        list(folder: &Path) -> Vec<String>;
+        create_dir(folder: &Path) -> ();
+        remove_dir_all(folder: &Path) -> ();
+        create(path: &Path) -> ();
+        read(path: &Path) -> Vec<u8>;
+        rename(from: &Path, to: &Path) -> ();
+        remove(path: &Path) -> ();
+        sync_dir(folder: &Path) -> ();
+        lock(path: &Path) -> Box<dyn Debug + Send + Sync>;
+        free_bytes(folder: &Path) -> u64;
+    }
+
+    fn open(&self, path: &Path, direct: bool) -> IoResult<Arc<dyn DiskFile>> {
+        Ok(Arc::new(GatedFile(self.clone(), OsDisk.open(path, direct)?)))
+    }
+}
+
+struct Bench {
+    syncer: Syncer,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(disk: &Gated) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = journal(&folder);
+        Journal::create(&OsDisk, &path).unwrap();
+        let plain: Arc<dyn Disk> = Arc::new(OsDisk);
+        let tail = Replay { disk: &plain, folder: &path, done: 0, repair: false }.run(|_| {}).unwrap();
+        let journal = Journal::resume(Arc::new(disk.clone()), &path, &tail, 1).unwrap();
+        Self { syncer: Syncer::start(journal, Drive::Threads).unwrap(), folder }
+    }
+
+    fn append(&self, at: u64) -> Commit {
+        self.syncer.append(&body(at)).unwrap()
+    }
+
+    /// Ends it cleanly and reads the journal.
+    fn read(self) -> Vec<u64> {
+        drop(self.syncer);
+        let (disk, mut found): (Arc<dyn Disk>, _) = (Arc::new(OsDisk), Vec::new());
+        let replay = Replay { disk: &disk, folder: &journal(&self.folder), done: 0, repair: false };
+        replay
+            .run(|record| {
+                if let Record::Batch { at, .. } = record {
+                    found.push(at.0)
+                }
+            })
+            .unwrap();
+        found
+    }
+}
+
+fn journal(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("journal")
+}
+
+fn body(at: u64) -> Vec<u8> {
+    crate::record::encode_batch(wayleave_core::time::Time(at), &[], &[])
+}
+
+/// A disk whose syncs tell that they have begun and wait until they are let go.
+fn gated() -> (Gated, mpsc::Receiver<Option<String>>, mpsc::Sender<Word>) {
+    let ((begun, syncs), (go, gate)) = (mpsc::channel(), mpsc::channel());
+    (Gated { gate: Some(Arc::new(Mutex::new(gate))), begun: Some(begun), ..Gated::default() }, syncs, go)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn batches_that_wait_share_one_sync_and_syncs_overlap() {
-    let (begun, syncs) = mpsc::channel();
-    let (go, gate) = mpsc::channel::<()>();
-    let gate = Arc::new(Mutex::new(gate));
-    let write = move |segments: &[Segment]| -> Result<Writing, String> {
-        let bytes: usize = segments.iter().map(|segment| segment.bytes.len()).sum();
-        let (begun, gate) = (begun.clone(), Arc::clone(&gate));
-        Ok(Box::new(move || {
-            begun.send(bytes).unwrap();
-            gate.lock().unwrap().recv().unwrap();
-            Ok(())
-        }))
-    };
-    let syncer = Syncer::start(1, write).unwrap();
-    let first = tokio::spawn(append(&syncer));
-    let one = syncs.recv().unwrap();
-    let rest = tokio::spawn(futures::future::join_all((0..100).map(|_| append(&syncer)).collect::<Vec<_>>()));
-    assert_eq!(syncs.recv().unwrap(), 100 * one, "in one sync, and while the first is under way");
+    let (disk, syncs, go) = gated();
+    let bench = Bench::new(&disk);
+    let first = tokio::spawn(bench.append(0));
+    syncs.recv().unwrap();
+    let rest = tokio::spawn(futures::future::join_all((1..=100).map(|at| bench.append(at)).collect::<Vec<_>>()));
+    syncs.recv().unwrap();
     assert!(!first.is_finished() && !rest.is_finished(), "nothing is durable before its sync has ended");
-    go.send(()).unwrap();
-    go.send(()).unwrap();
+    go.send(Ok(())).unwrap();
+    go.send(Ok(())).unwrap();
     first.await.unwrap().unwrap();
     assert!(rest.await.unwrap().iter().all(Result::is_ok));
-    assert!(syncs.try_recv().is_err());
+    assert!(syncs.try_recv().is_err(), "two syncs for all of them");
+    drop(go);
+    assert_eq!(bench.read(), (0..=100).collect::<Vec<_>>());
 }
 
-/// Waits until so many have taken what waits.
-async fn until_taken(syncer: &Syncer, count: u64) {
-    while syncer.shared.lock().taken < count {
-        tokio::task::yield_now().await;
+/// With threads: a write is held up, the journal rotates, more batches come, and all are stopped cleanly.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_rotation_behind_a_write_in_flight_loses_nothing() {
+    let (disk, syncs, go) = gated();
+    let bench = Bench::new(&disk);
+    let first = tokio::spawn(bench.append(1));
+    syncs.recv().unwrap();
+    assert_eq!(bench.syncer.rotate(), 1);
+    let second = tokio::spawn(bench.append(2));
+    let third = tokio::spawn(bench.append(3));
+    assert!(!first.is_finished());
+    // The first write, the mark at the end of its file, and at most two more.
+    drop(go);
+    for answer in [first, second, third] {
+        assert_eq!(answer.await.unwrap(), Ok(()));
     }
-}
-
-/// Waits until so many write or sync by themselves.
-async fn until_leads(syncer: &Syncer, count: usize) {
-    while syncer.shared.lock().leads < count {
-        tokio::task::yield_now().await;
-    }
+    let mut found = bench.read();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn nothing_is_written_after_a_write_that_failed() {
-    let writes = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&writes);
-    let (go, gate) = mpsc::channel::<()>();
-    let write = move |_: &[Segment]| -> Result<Writing, String> {
-        counted.fetch_add(1, Ordering::SeqCst);
-        // The first waits to be let go; another would not wait.
-        let _ = gate.recv();
-        Err("no room".into())
-    };
-    let syncer = Syncer::start(1, write).unwrap();
-    let first = tokio::spawn(append(&syncer));
-    while writes.load(Ordering::SeqCst) == 0 {
-        tokio::task::yield_now().await;
-    }
-    let second = tokio::spawn(append(&syncer));
-    until_leads(&syncer, 2).await;
-    drop(go);
-    assert_eq!(first.await.unwrap(), Err(Error::OutcomeUnknown("no room".into())));
-    assert_eq!(second.await.unwrap(), Err(Error::OutcomeUnknown("no room".into())));
-    assert_eq!(syncer.append(b"more").err(), Some(Error::Unavailable("no room".into())));
-    assert_eq!(writes.load(Ordering::SeqCst), 1);
+    let disk = Gated::default();
+    let bench = Bench::new(&disk);
+    disk.fail_writes.store(true, Ordering::SeqCst);
+    let failed = "the data folder failed (no room): check the disk, then start again";
+    assert_eq!(bench.append(1).await, Err(Error::OutcomeUnknown(failed.into())));
+    let writes = disk.writes.load(Ordering::SeqCst);
+    disk.fail_writes.store(false, Ordering::SeqCst);
+    assert_eq!(bench.syncer.append(b"more").err(), Some(Error::Unavailable(failed.into())));
+    assert_eq!(bench.syncer.check(), Err(Error::Unavailable(failed.into())));
+    bench.syncer.rotate();
+    assert_eq!(bench.syncer.settled().err(), Some(failed.to_owned()));
+    assert_eq!(bench.read(), [] as [u64; 0], "and the folder opens");
+    assert_eq!(disk.writes.load(Ordering::SeqCst), writes, "a clean stop does not write either");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_sync_that_ends_after_another_failed_answers_nobody_that_it_is_done() {
-    let (to_first, first_gate) = mpsc::channel::<Result<(), String>>();
-    let (to_second, second_gate) = mpsc::channel();
-    let mut gates = vec![second_gate, first_gate];
-    let write = move |_: &[Segment]| -> Result<Writing, String> {
-        let gate = gates.pop().unwrap();
-        Ok(Box::new(move || gate.recv().unwrap()))
-    };
-    let syncer = Syncer::start(1, write).unwrap();
-    let first = tokio::spawn(append(&syncer));
-    until_taken(&syncer, 1).await;
-    let second = tokio::spawn(append(&syncer));
-    until_taken(&syncer, 2).await;
-    to_first.send(Err("the disk is gone".into())).unwrap();
-    let failed = Err(Error::OutcomeUnknown("the disk is gone".into()));
-    assert_eq!(first.await.unwrap(), failed);
-    to_second.send(Ok(())).unwrap();
-    assert_eq!(second.await.unwrap(), failed, "its record stands behind one that may be missing");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn batches_are_answered_in_their_order_and_a_file_goes_on_when_all_before_are_durable() {
-    let (to_first, first_gate) = mpsc::channel::<()>();
-    let mut gates = vec![first_gate];
-    let (placed, files) = mpsc::channel();
-    let place = move |segments: &[Segment]| -> Result<Writing, String> {
-        placed.send(segments.len()).unwrap();
-        let gate = gates.pop();
-        Ok(Box::new(move || {
-            gate.into_iter().for_each(|gate| gate.recv().unwrap());
-            Ok(())
-        }))
-    };
-    let syncer = Arc::new(Syncer::start(1, place).unwrap());
-    let first = tokio::spawn(append(&syncer));
-    assert_eq!(files.recv().unwrap(), 1);
-    let mut second = append(&syncer);
-    assert_eq!(futures::poll!(&mut second), Poll::Pending, "it is durable, but not what stands before it");
-    assert_eq!(files.recv().unwrap(), 1);
-    syncer.rotate();
-    let third = tokio::spawn(append(&syncer));
-    until_leads(&syncer, 2).await;
-    assert!(files.try_recv().is_err() && !first.is_finished(), "the next file waits for the first");
-    to_first.send(()).unwrap();
-    assert_eq!((first.await.unwrap(), second.await, third.await.unwrap()), (Ok(()), Ok(()), Ok(())));
-    assert_eq!(files.recv().unwrap(), 2);
+    let (disk, syncs, go) = gated();
+    let bench = Bench::new(&disk);
+    let first = tokio::spawn(bench.append(1));
+    syncs.recv().unwrap();
+    let second = tokio::spawn(bench.append(2));
+    syncs.recv().unwrap();
+    go.send(Err("the disk is gone")).unwrap();
+    go.send(Ok(())).unwrap();
+    let failed = "the data folder failed (the disk is gone): check the disk, then start again";
+    // Whichever of the two failed: one of them says so, and neither is told that it is durable after that.
+    let told = [first.await.unwrap(), second.await.unwrap()];
+    assert!(told.contains(&Err(Error::OutcomeUnknown(failed.into()))), "{told:?}");
+    assert!(told != [Err(Error::OutcomeUnknown(failed.into())), Ok(())], "it stands behind one that may be missing");
 }
 
 #[tokio::test]
 async fn a_batch_is_synced_though_nobody_waits_for_it() {
-    let (synced, seen) = mpsc::channel();
-    let sync = move |_: &[Segment]| {
-        synced.send(std::thread::current().name().map(str::to_owned)).unwrap();
-        at_once()
-    };
-    let syncer = Syncer::start(1, sync).unwrap();
-    append(&syncer).await.unwrap();
-    assert_ne!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"), "whoever waits syncs what is small");
-    syncer.append(&vec![0; LEAD_BYTES]).unwrap().await.unwrap();
-    assert_eq!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"), "what is large is left to the thread");
-    drop(append(&syncer));
-    assert_eq!(seen.recv().unwrap().as_deref(), Some("wayleave-sync"));
+    let (begun, syncs) = mpsc::channel();
+    let disk = Gated { begun: Some(begun), ..Gated::default() };
+    let bench = Bench::new(&disk);
+    bench.append(1).await.unwrap();
+    assert_ne!(syncs.recv().unwrap().as_deref(), Some("wayleave-sync"), "whoever waits syncs what is small");
+    bench.syncer.append(&vec![3; LEAD_BYTES]).unwrap().await.unwrap();
+    assert_eq!(syncs.recv().unwrap().as_deref(), Some("wayleave-sync"), "what is large is left to the thread");
+    drop(bench.append(2));
+    assert_eq!(syncs.recv().unwrap().as_deref(), Some("wayleave-sync"));
 }
 
-#[tokio::test]
-async fn a_record_after_a_rotation_goes_to_the_next_file() {
-    let (written, files) = mpsc::channel();
-    let sync = move |segments: &[Segment]| {
-        segments.iter().for_each(|segment| written.send((segment.file, segment.bytes.len())).unwrap());
-        at_once()
-    };
-    let syncer = Syncer::start(4, sync).unwrap();
-    assert_eq!(syncer.rotate(), 4);
-    append(&syncer).await.unwrap();
-    let mark = record::FRAME_BYTES + record::encode_goes_on().len();
-    assert_eq!(files.try_iter().collect::<Vec<_>>(), [(4, mark), (5, record::FRAME_BYTES + 4)]);
-}
-
-#[tokio::test]
-async fn a_failed_sync_leaves_outcomes_unknown_and_the_store_closed() {
-    let syncer = Syncer::start(1, |_| Ok(Box::new(|| Err("the disk is gone".into())))).unwrap();
-    assert_eq!(syncer.check(), Ok(()));
-    assert_eq!(append(&syncer).await, Err(Error::OutcomeUnknown("the disk is gone".into())));
-    assert_eq!(syncer.check(), Err(Error::Unavailable("the disk is gone".into())));
-    assert_eq!(syncer.append(b"more").err(), Some(Error::Unavailable("the disk is gone".into())));
+/// A call that finds nothing to do must not keep the thread from hearing the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_in_vain_does_not_silence_the_next() {
+    let bench = Bench::new(&Gated::default());
+    for at in 0..50 {
+        bench.append(at).await.unwrap();
+        // All is durable: the thread is called and finds nothing.
+        bench.syncer.settled().unwrap().await.unwrap().unwrap();
+        drop(bench.append(100 + at));
+        bench.syncer.settled().unwrap().await.unwrap().unwrap();
+    }
+    assert_eq!(bench.read().len(), 100);
 }
 
 #[tokio::test]
 async fn the_first_failure_is_the_one_that_is_told() {
-    let syncer = Syncer::start(1, |_| at_once()).unwrap();
-    syncer.fail("first".into());
-    syncer.fail("second".into());
-    assert_eq!(syncer.check(), Err(Error::Unavailable("first".into())));
+    let bench = Bench::new(&Gated::default());
+    bench.syncer.fail("first".into());
+    bench.syncer.fail("second".into());
+    assert_eq!(bench.syncer.check(), Err(Error::Unavailable("first".into())));
 }
 
 #[tokio::test]
-async fn closing_syncs_what_is_left() {
-    let syncer = Syncer::start(1, |_| at_once()).unwrap();
-    let answers: Vec<_> = (0..10).map(|_| append(&syncer)).collect();
-    drop(syncer);
+async fn closing_writes_what_is_left() {
+    let bench = Bench::new(&Gated::default());
+    let answers: Vec<_> = (0..10).map(|at| bench.append(at)).collect();
+    assert_eq!(bench.read(), (0..10).collect::<Vec<_>>());
     for answer in answers {
         assert_eq!(answer.await, Ok(()));
     }
+}
+
+/// Bytes of which nobody is left who waits are written all the same.
+#[tokio::test]
+async fn closing_right_after_a_rotation_writes_what_is_left() {
+    let bench = Bench::new(&Gated::default());
+    drop(bench.append(1));
+    bench.syncer.rotate();
+    drop(bench.append(2));
+    assert_eq!(bench.read(), [1, 2]);
+}
+
+/// A flight that is dropped was carried out by a thread that panicked.
+#[tokio::test]
+async fn a_panic_while_writing_fails_the_store_and_tells_whoever_waits() {
+    let bench = Bench::new(&Gated::default());
+    let answer = bench.append(1);
+    drop(bench.syncer.begin());
+    assert!(matches!(answer.await, Err(Error::OutcomeUnknown(why)) if why.contains("panicked")));
+    assert!(bench.syncer.check().is_err());
 }

@@ -12,11 +12,11 @@ const NANOS_PER_MILLI: u128 = 1_000_000;
 
 /// What the machine's clocks show at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// The wall clock, since 1970, in nanoseconds.
-    pub(crate) wall_ns: u128,
+    pub wall_ns: u128,
     /// The clock that counts through suspend, since boot, in nanoseconds.
-    pub(crate) boot_ns: u128,
+    pub boot_ns: u128,
 }
 
 /// Keeps one store's time.

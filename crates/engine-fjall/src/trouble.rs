@@ -15,10 +15,7 @@ pub(crate) fn io(error: &fjall::Error) -> Option<&std::io::Error> {
 /// What happened and what to do, for the operator.
 pub(crate) fn describe(error: &fjall::Error) -> String {
     match io(error) {
-        Some(io) if matches!(io.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-            format!("no space left for the data folder ({io}): free some space, then start again")
-        }
-        Some(io) => format!("the data folder failed ({io}): check the disk, then start again"),
+        Some(io) => describe_io(io),
         None => match error {
             fjall::Error::Poisoned => {
                 "the store stopped writing after a failure in the background: see the log, check the disk and its free \
@@ -27,6 +24,16 @@ pub(crate) fn describe(error: &fjall::Error) -> String {
             }
             other => format!("{other:?}"),
         },
+    }
+}
+
+/// The same of an error of the machine.
+pub(crate) fn describe_io(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            format!("no space left for the data folder ({error}): free some space, then start again")
+        }
+        _ => format!("the data folder failed ({error}): check the disk, then start again"),
     }
 }
 

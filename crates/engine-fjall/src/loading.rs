@@ -1,0 +1,90 @@
+//! How a store comes to life: what its tables know of shards and of the journal, then the journal itself.
+
+use wayleave_core::ids::ShardId;
+use wayleave_core::time::Time;
+use wayleave_engine::Error;
+
+use crate::fence_row::{self, FenceRow};
+use crate::flusher::{DONE_KEY, Done};
+use crate::folder::Folder;
+use crate::journal::Journal;
+use crate::open_error::OpenError;
+use crate::partitions::{self, Partitions, shard_of};
+use crate::replay::Replay;
+use crate::store::{self, Start, Store};
+use crate::syncer::{Drive, Syncer};
+use crate::tables::{Snapshot, Tables};
+
+/// How a store is loaded.
+pub(crate) struct Loading {
+    /// From so much memory on rows go to a table.
+    pub(crate) freeze_bytes: usize,
+    /// Whether to drop what follows damage in the journal.
+    pub(crate) repair: bool,
+    /// Who carries out the group commit.
+    pub(crate) drive: Drive,
+    /// A number that no earlier open has used, and not 0.
+    pub(crate) life: u64,
+}
+
+/// Loads the store of a folder.
+///
+/// # Errors
+/// If the folder cannot be used; every message names the folder and the remedy.
+pub(crate) fn load<T: Tables>(folder: &Folder, tables: T, loading: Loading) -> Result<Store<T>, OpenError> {
+    let Loading { freeze_bytes, repair, drive, life } = loading;
+    let snapshot = tables.snapshot();
+    let (partitions, turned) = load_fences(&snapshot, folder)?;
+    let done = load_done(&snapshot, folder)?;
+    drop(snapshot);
+    let mut last_committed = turned.max(done.at);
+    let journal = folder.journal();
+    let replay = Replay { disk: folder.disk(), folder: &journal, done: done.file, repair };
+    let tail = replay
+        .run(|record| last_committed = last_committed.max(store::replay(&partitions, record)))
+        .map_err(|failure| OpenError::journal(folder.path(), failure))?;
+    let io = |error| OpenError::io(folder.path(), error);
+    let journal = Journal::resume(folder.disk().clone(), &journal, &tail, life).map_err(io)?;
+    let journal_bytes = usize::try_from(tail.end).unwrap_or(usize::MAX);
+    let syncer = Syncer::start(journal, drive).map_err(io)?;
+    Ok(Store::new(Start { syncer, partitions, tables, last_committed, freeze_bytes, journal_bytes }))
+}
+
+/// The turns of all shards as the tables know them, and when the latest of them was committed.
+fn load_fences(rows: &impl Snapshot, folder: &Folder) -> Result<(Partitions, Time), OpenError> {
+    let (partitions, mut latest) = (Partitions::default(), Time::ZERO);
+    // A fence row is the first of its shard: from there on to the next shard that has rows at all.
+    let mut next = Some(ShardId(0));
+    while let Some(from) = next {
+        let Some(first) = rows.range(&fence_row::key(from), &[0xff; 8]).next() else { break };
+        let (key, value) = first.map_err(|error| unreadable(folder, &error))?;
+        let shard = shard_of(&key);
+        next = shard.0.checked_add(1).map(ShardId);
+        if key != fence_row::key(shard) {
+            continue;
+        }
+        let row = FenceRow::decode(&value)
+            .ok_or_else(|| damaged(folder, format!("the fence row of shard {} cannot be read", shard.0)))?;
+        for (_, place) in partitions.at(&[shard]) {
+            let mut partition = partitions::lock(&place);
+            (partition.turn, partition.at) = (row.turn, row.at);
+        }
+        latest = latest.max(row.at);
+    }
+    Ok((partitions, latest))
+}
+
+/// Up to which file the journal's rows are in tables.
+fn load_done(rows: &impl Snapshot, folder: &Folder) -> Result<Done, OpenError> {
+    let found = rows.get(&DONE_KEY).map_err(|error| unreadable(folder, &error))?;
+    let Some(value) = found else { return Ok(Done::default()) };
+    Done::decode(&value).ok_or_else(|| damaged(folder, "the row that counts the journal's files cannot be read".into()))
+}
+
+fn damaged(folder: &Folder, what: String) -> OpenError {
+    OpenError::Damaged { path: folder.path().into(), what }
+}
+
+fn unreadable(folder: &Folder, error: &Error) -> OpenError {
+    damaged(folder, error.to_string())
+}

@@ -1,0 +1,144 @@
+//! Reads: rows in memory hide those in tables.
+//!
+//! A read takes the locks of its shards, copies what memory knows, takes a snapshot of the tables and lets the locks go: from
+//! then on it waits for the disk alone, and a cold scan holds nobody up. All of it is of the moment of the locks, so a batch
+//! is seen wholly or not at all, wherever its rows are by now.
+
+use std::iter::Peekable;
+
+use wayleave_core::ids::ShardId;
+use wayleave_engine::{Error, Key, Row, Scan, Value};
+
+use crate::fence_row;
+use crate::memtable::Found;
+use crate::partitions::{Partition, lock, shard_of};
+use crate::store::{Store, in_memory, lock_all};
+use crate::tables::{Snapshot, TableRow, Tables};
+
+/// Rows of memory that are copied for a scan beyond its limit, in case some of them are removed ones. Few: every scan pays for
+/// them, and most scans begin behind what was removed.
+const SLACK: usize = 4;
+
+impl<T: Tables> Store<T> {
+    /// The values of keys.
+    pub(crate) fn get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
+        self.syncer.check()?;
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut shards: Vec<ShardId> = keys.iter().map(|key| shard_of(key)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let places = self.partitions.at(&shards);
+        let guards = lock_all(&places);
+        let known: Vec<Option<Option<Value>>> =
+            keys.iter().map(|key| in_memory(&guards, key).map(|found| found.map(<[u8]>::to_vec))).collect();
+        if known.iter().all(Option::is_some) {
+            return Ok(known.into_iter().map(Option::flatten).collect());
+        }
+        let snapshot = self.tables.snapshot();
+        drop(guards);
+        keys.iter().zip(known).map(|(key, known)| known.map_or_else(|| snapshot.get(key), Ok)).collect()
+    }
+
+    /// The rows of scans.
+    pub(crate) fn scan(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
+        self.syncer.check()?;
+        let scans_of = |scan: &Scan| (shard_of(&scan.from), shard_of(&scan.to));
+        let first = scans.iter().map(|scan| scans_of(scan).0).min().unwrap_or(ShardId(0));
+        let last = scans.iter().map(|scan| scans_of(scan).1).max().unwrap_or(ShardId(0));
+        let places = self.partitions.between(first, last);
+        let mut slack = SLACK;
+        loop {
+            let guards: Vec<_> = places.iter().map(|place| lock(place)).collect();
+            let copies: Vec<Copied> = scans.iter().map(|scan| Copied::of(&guards, scan, slack)).collect();
+            let snapshot = self.tables.snapshot();
+            drop(guards);
+            let merge = |(scan, copied): (&Scan, Copied)| merge(&snapshot, scan, copied);
+            let found = scans.iter().zip(copies).map(merge).collect::<Result<Option<Vec<_>>, _>>()?;
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            // So many removed rows that the copy ended before the limit was reached: again, at another moment.
+            slack = slack.saturating_mul(8);
+        }
+    }
+}
+
+/// What memory knows of the range of a scan.
+struct Copied {
+    rows: Vec<Found>,
+    /// Whether there is more behind these rows.
+    more: bool,
+}
+
+impl Copied {
+    fn of(guards: &[std::sync::MutexGuard<'_, Partition>], scan: &Scan, slack: usize) -> Self {
+        if scan.from >= scan.to || scan.limit == 0 {
+            return Self { rows: Vec::new(), more: false };
+        }
+        let mut rows = guards.iter().flat_map(|partition| {
+            let frozen = partition.frozen.iter().flat_map(|table| table.range(&scan.from, &scan.to));
+            Over { upper: partition.active.range(&scan.from, &scan.to).peekable(), lower: frozen.peekable() }
+        });
+        let enough = scan.limit.saturating_add(slack);
+        let copied: Vec<Found> = rows.by_ref().take(enough).collect();
+        let more = copied.len() == enough && rows.next().is_some();
+        Self { rows: copied, more }
+    }
+}
+
+/// The rows of a scan; none if the copy does not reach far enough.
+fn merge(snapshot: &impl Snapshot, scan: &Scan, copied: Copied) -> Result<Option<Vec<Row>>, Error> {
+    let mut found = Vec::new();
+    if scan.from >= scan.to || scan.limit == 0 {
+        return Ok(Some(found));
+    }
+    let mut in_memory = copied.rows.into_iter().peekable();
+    let mut in_tables = snapshot.range(&scan.from, &scan.to);
+    let mut table_row = in_tables.next().transpose()?;
+    while found.len() < scan.limit {
+        let from_memory = match (in_memory.peek(), &table_row) {
+            // Memory may hide what comes next in the tables.
+            (None, _) if copied.more => return Ok(None),
+            (None, None) => break,
+            (Some((upper, _)), Some((lower, _))) if upper == lower => {
+                table_row = in_tables.next().transpose()?;
+                true
+            }
+            (Some((upper, _)), Some((lower, _))) => upper < lower,
+            (upper, _) => upper.is_some(),
+        };
+        let next = if from_memory {
+            in_memory.next()
+        } else {
+            let lower: Option<TableRow> = std::mem::replace(&mut table_row, in_tables.next().transpose()?);
+            lower.map(|(key, value)| (key, Some(value)))
+        };
+        if let Some((key, Some(value))) = next.filter(|(key, _)| !fence_row::is_own_key(key)) {
+            found.push(Row { key, value });
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Two sources in order, of which the upper one hides the lower one.
+struct Over<A: Iterator<Item = Found>, B: Iterator<Item = Found>> {
+    upper: Peekable<A>,
+    lower: Peekable<B>,
+}
+
+impl<A: Iterator<Item = Found>, B: Iterator<Item = Found>> Iterator for Over<A, B> {
+    type Item = Found;
+    fn next(&mut self) -> Option<Found> {
+        let Some((upper, _)) = self.upper.peek() else { return self.lower.next() };
+        match self.lower.peek() {
+            Some((lower, _)) if lower < upper => self.lower.next(),
+            Some((lower, _)) if lower == upper => {
+                self.lower.next();
+                self.upper.next()
+            }
+            _ => self.upper.next(),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Reads a journal at open: gives its batches to the store, tells a torn tail from damage, and makes the newest file ready
+//! for more.
+//!
+//! A power cut may tear the writes that were in flight, in any order; none of them was acknowledged. So where reading stops
+//! at the first record that is missing, everything behind it may go, unless a later write says that it was durable: every
+//! write carries the offset below which the file was durable when it was placed. That is damage, and so is a file that ends
+//! without the mark that the next one goes on while the next one has begun. Damage refuses to open and is left as it is.
+//!
+//! A torn tail is written over with zeros. If the disk loses these (after a failed sync nobody can tell), a whole write of the
+//! tail may come to light again, right behind what was written since. So every write also says which life of the store wrote
+//! it and which one that found there: whatever does not follow from the write before it ends the file.
+//!
+//! What was read is then made durable itself, file by file: a process that was killed may have left it in the page cache only,
+//! and what is written from now on stands on it.
+
+use std::io::{ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::blocks::{BLOCK_BYTES, padding_after};
+use crate::disk::Disk;
+use crate::journal::{self, Tail};
+use crate::record::{self, Record};
+
+/// Why a journal cannot be read.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The machine reports an error.
+    Io(std::io::Error),
+    /// Something that was durable is missing.
+    Damaged(Damage),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Where something is missing, and what a repair would drop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Where in it.
+    pub(crate) offset: u64,
+    /// What is wrong.
+    pub(crate) what: String,
+    /// What a repair would drop; none if it cannot help.
+    pub(crate) repair: Option<Dropped>,
+}
+
+/// What a repair drops: everything behind the damage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    /// Bytes of the damaged file behind the damage.
+    pub(crate) bytes: u64,
+    /// Batches behind the damage that could still be read, in this file and in later ones.
+    pub(crate) batches: u64,
+    /// Later files.
+    pub(crate) files: u64,
+}
+
+impl std::fmt::Display for Dropped {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { bytes, batches, files } = self;
+        write!(out, "{bytes} bytes of this file and {files} later files, with at least {batches} whole batches")
+    }
+}
+
+/// A journal that is being read.
+pub(crate) struct Replay<'a> {
+    /// Where its files are.
+    pub(crate) disk: &'a Arc<dyn Disk>,
+    /// The journal's folder.
+    pub(crate) folder: &'a Path,
+    /// Files up to this one are in tables; they are removed.
+    pub(crate) done: u64,
+    /// Whether to drop what lies behind damage instead of refusing to open.
+    pub(crate) repair: bool,
+}
+
+/// What one file holds.
+struct Content {
+    /// Where its readable records end.
+    end: usize,
+    goes_on: bool,
+    /// The life that has written last.
+    life: u64,
+    bytes: Vec<u8>,
+}
+
+impl Replay<'_> {
+    /// Reads all files after `done` and gives every record to `apply`; returns where the journal goes on.
+    ///
+    /// # Errors
+    /// If the disk fails, or something that was durable is missing and no repair was asked for.
+    pub(crate) fn run(&self, mut apply: impl FnMut(Record)) -> std::result::Result<Tail, Failure> {
+        let mut number = self.done + 1;
+        loop {
+            let content = self.read(number, &mut apply)?;
+            if content.goes_on {
+                self.make_durable(number, &content)?;
+                number += 1;
+                continue;
+            }
+            if let Some(what) = self.damage(number, &content)? {
+                let damage = self.describe(number, &content, what)?;
+                if !self.repair {
+                    return Err(Failure::Damaged(damage));
+                }
+                self.set_aside(number, &content)?;
+            }
+            let next = self.path(number + 1);
+            if self.disk.exists(&next)? {
+                // A rotation that was cut off leaves it empty.
+                self.disk.remove(&next)?;
+            }
+            let tail = self.make_ready(number, &content)?;
+            // Names that come back after a power cut are found as they are now: empty, or done with.
+            journal::remove_until(&**self.disk, self.folder, self.done)?;
+            return Ok(tail);
+        }
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        journal::path(self.folder, number)
+    }
+
+    fn read(&self, number: u64, apply: &mut impl FnMut(Record)) -> std::result::Result<Content, Failure> {
+        let bytes = match self.disk.read(&self.path(number)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let what = "the file is missing".into();
+                return Err(Failure::Damaged(Damage { file: self.path(number), offset: 0, what, repair: None }));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (mut end, mut life) = (0, 0);
+        while let Some((body, length)) = record::first(number, bytes.get(end..).unwrap_or_default()) {
+            match record::decode(body) {
+                Ok(Record::GoesOn) => return Ok(Content { end: end + length, goes_on: true, life, bytes }),
+                Ok(Record::Padding) => {}
+                Ok(Record::Write(mark)) if mark.life == life || mark.before == life => life = mark.life,
+                Ok(Record::Write(_)) => break,
+                Ok(record) => apply(record),
+                Err(error) => {
+                    // Its checksum holds: it was written so, by a program that knows more kinds of records.
+                    let (file, what) = (self.path(number), error.to_string());
+                    return Err(Failure::Damaged(Damage { file, offset: end as u64, what, repair: None }));
+                }
+            }
+            end += length;
+        }
+        Ok(Content { end, goes_on: false, life, bytes })
+    }
+
+    /// What is wrong with a file that has no mark at its end; none if it is the newest, at most with a torn tail.
+    fn damage(&self, number: u64, content: &Content) -> Result<Option<String>> {
+        let claimed = later_writes(number, content).filter_map(|body| match record::decode(body) {
+            // Of whatever life: a torn one claims no more than what stands before its tail.
+            Ok(Record::Write(mark)) => Some(mark.durable),
+            _ => None,
+        });
+        if claimed.max().is_some_and(|durable| durable > content.end as u64) {
+            return Ok(Some("a record cannot be read, and later ones say that it was durable".into()));
+        }
+        if self.has_begun(number + 1)? || self.disk.exists(&self.path(number + 2))? {
+            return Ok(Some("it ends here, and the next file has begun".into()));
+        }
+        Ok(None)
+    }
+
+    fn describe(&self, number: u64, content: &Content, what: String) -> std::result::Result<Damage, Failure> {
+        let mut dropped = Dropped { bytes: unread(content).len() as u64, ..Dropped::default() };
+        dropped.batches = later_batches(number, content);
+        let mut later = number + 1;
+        while self.disk.exists(&self.path(later))? {
+            let mut count = 0;
+            // A later file may be damaged as well: what can be read of it counts.
+            match self.read(later, &mut |_| count += 1) {
+                Ok(_) | Err(Failure::Damaged(_)) => {}
+                Err(error) => return Err(error),
+            }
+            (dropped.batches, dropped.files, later) = (dropped.batches + count, dropped.files + 1, later + 1);
+        }
+        Ok(Damage { file: self.path(number), offset: content.end as u64, what, repair: Some(dropped) })
+    }
+
+    /// Keeps what a repair drops beside the journal, under names that it does not look at.
+    fn set_aside(&self, number: u64, content: &Content) -> Result<()> {
+        let kept = self.folder.join(format!("{number}.dropped-from-{}", content.end));
+        if self.disk.exists(&kept)? {
+            self.disk.remove(&kept)?;
+        }
+        self.disk.create(&kept)?;
+        let file = self.disk.open(&kept, false)?;
+        file.write_all_at(unread(content), 0)?;
+        file.sync()?;
+        let mut later = number + 1;
+        while self.disk.exists(&self.path(later))? {
+            self.disk.rename(&self.path(later), &self.folder.join(format!("{later}.dropped")))?;
+            later += 1;
+        }
+        self.disk.sync_dir(self.folder)
+    }
+
+    /// Makes a file durable that the next one goes on from.
+    fn make_durable(&self, number: u64, content: &Content) -> Result<()> {
+        let file = self.disk.open(&self.path(number), false)?;
+        if !self.has_begun(number + 1)? {
+            // The mark itself may be what a sync has failed for; see below.
+            file.write_all_at(content.bytes.get(..content.end).unwrap_or_default(), 0)?;
+        }
+        file.sync()
+    }
+
+    fn has_begun(&self, number: u64) -> Result<bool> {
+        let path = self.path(number);
+        Ok(self.disk.exists(&path)? && !self.disk.read(&path)?.is_empty())
+    }
+
+    /// Makes the newest file ready for more: zeros behind its records, the last block padded, all of it durable.
+    fn make_ready(&self, number: u64, content: &Content) -> Result<Tail> {
+        let path = self.path(number);
+        let torn = unread(content).len();
+        if torn > 0 {
+            tracing::warn!(
+                journal.number = number,
+                journal.bytes_kept = content.end,
+                journal.bytes_dropped = torn,
+                "the end of the journal was torn off by a power cut or a kill and is dropped; it was not acknowledged"
+            );
+        }
+        let file = self.disk.open(&path, false)?;
+        // Written over and not cut off: the room stays ours on a disk that is full.
+        let mut rest = vec![0; padding_after(content.end)];
+        record::pad(number, &mut rest);
+        let end = (content.end + rest.len()) as u64;
+        rest.resize(rest.len().max(torn), 0);
+        if !rest.is_empty() {
+            file.write_all_at(&rest, content.end as u64)?;
+        }
+        let filled = end.max((content.bytes.len() / BLOCK_BYTES * BLOCK_BYTES) as u64);
+        let (direct, filled) = journal::probe_direct(&**self.disk, &path, end, filled)?;
+        if !direct {
+            // After a failed writeback the kernel marks pages clean that never reached the disk: reading finds them, and
+            // they would be lost with the page cache. Written again, they are synced again.
+            file.write_all_at(content.bytes.get(..content.end).unwrap_or_default(), 0)?;
+        }
+        file.sync()?;
+        Ok(Tail { number, end, filled, direct, before: content.life })
+    }
+}
+
+/// What lies behind the readable records, without the zeros at the end.
+fn unread(content: &Content) -> &[u8] {
+    let rest = content.bytes.get(content.end..).unwrap_or_default();
+    let written = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    rest.get(..written).unwrap_or_default()
+}
+
+/// The first record of each block behind the readable records: every write begins with a block.
+fn later_writes(number: u64, content: &Content) -> impl Iterator<Item = &[u8]> {
+    let blocks = (content.end.next_multiple_of(BLOCK_BYTES)..content.bytes.len()).step_by(BLOCK_BYTES);
+    blocks.filter_map(move |at| Some(record::first(number, content.bytes.get(at..)?)?.0))
+}
+
+/// How many batches can be read behind the damage.
+fn later_batches(number: u64, content: &Content) -> u64 {
+    let (mut count, mut at) = (0, content.end.next_multiple_of(BLOCK_BYTES));
+    while at < content.bytes.len() {
+        match record::first(number, content.bytes.get(at..).unwrap_or_default()) {
+            Some((body, length)) => {
+                count += u64::from(matches!(record::decode(body), Ok(Record::Batch { .. })));
+                at += length;
+            }
+            None => at = (at + 1).next_multiple_of(BLOCK_BYTES),
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

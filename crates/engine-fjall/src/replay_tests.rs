@@ -1,0 +1,262 @@
+//! What is found in a journal after a clean stop, a cut, a loss, damage.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use wayleave_core::time::Time;
+
+use super::*;
+use crate::disk::OsDisk;
+use crate::journal::{Journal, Placed, WRITES_MAX};
+
+fn body(at: u64) -> Vec<u8> {
+    record::encode_batch(Time(at), &[], &[])
+}
+
+fn framed(file: u64, bodies: &[Vec<u8>]) -> Vec<u8> {
+    bodies.iter().flat_map(|body| [&record::frame(file, body)[..], body].concat()).collect()
+}
+
+/// The next life; each is new.
+fn life() -> u64 {
+    static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    LIVES.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+fn disk() -> Arc<dyn Disk> {
+    Arc::new(OsDisk)
+}
+
+/// A journal in a folder of its own, ready for more.
+fn open(above: &tempfile::TempDir) -> Journal {
+    let folder = above.path().join("journal");
+    let tail = Replay { disk: &disk(), folder: &folder, done: 0, repair: false }.run(|_| {}).unwrap();
+    Journal::resume(disk(), &folder, &tail, life()).unwrap()
+}
+
+fn place(journal: &mut Journal, bodies: &[Vec<u8>]) -> Placed {
+    let (file, durable) = (journal.number(), 0);
+    journal.place(&framed(file, bodies), durable).unwrap()
+}
+
+/// Writes records and says that everything before them is durable.
+fn add(journal: &mut Journal, bodies: &[Vec<u8>]) {
+    let (file, durable) = (journal.number(), journal.end());
+    journal.place(&framed(file, bodies), durable).unwrap().write().unwrap();
+}
+
+fn new() -> tempfile::TempDir {
+    let above = tempfile::tempdir().unwrap();
+    Journal::create(&OsDisk, &above.path().join("journal")).unwrap();
+    above
+}
+
+/// A journal of two files: the first with the records 1 and 2, the second with 3.
+fn written() -> tempfile::TempDir {
+    let above = new();
+    let mut journal = open(&above);
+    add(&mut journal, &[body(1)]);
+    add(&mut journal, &[body(2)]);
+    journal.rotate().unwrap();
+    add(&mut journal, &[body(3)]);
+    above
+}
+
+fn try_read(above: &tempfile::TempDir, done: u64, repair: bool) -> (std::result::Result<Tail, Failure>, Vec<u64>) {
+    let mut found = Vec::new();
+    let apply = |record| match record {
+        Record::Batch { at, .. } => found.push(at.0),
+        _ => panic!("these are the journal's own"),
+    };
+    let folder = above.path().join("journal");
+    let tail = Replay { disk: &disk(), folder: &folder, done, repair }.run(apply);
+    (tail, found)
+}
+
+fn read(above: &tempfile::TempDir, done: u64) -> Vec<u64> {
+    let (tail, found) = try_read(above, done, false);
+    tail.map(drop).unwrap();
+    found
+}
+
+fn damage(above: &tempfile::TempDir, done: u64) -> Damage {
+    match try_read(above, done, false).0 {
+        Err(Failure::Damaged(damage)) => damage,
+        Err(Failure::Io(error)) => panic!("{error}"),
+        Ok(_) => panic!("the damage was not noticed"),
+    }
+}
+
+fn file(above: &tempfile::TempDir, number: u64) -> PathBuf {
+    journal::path(&above.path().join("journal"), number)
+}
+
+fn flip(above: &tempfile::TempDir, number: u64, at: u64) {
+    let path = file(above, number);
+    let byte = fs::read(&path).unwrap()[at as usize];
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(&[byte ^ 1], at).unwrap();
+}
+
+#[test]
+fn all_records_are_read_in_order_and_more_can_be_added() {
+    let above = written();
+    assert_eq!(read(&above, 0), [1, 2, 3]);
+    let mut journal = open(&above);
+    assert_eq!(journal.number(), 2);
+    add(&mut journal, &[body(4)]);
+    assert_eq!(read(&above, 0), [1, 2, 3, 4]);
+}
+
+#[test]
+fn files_whose_rows_are_in_tables_are_removed() {
+    let above = written();
+    assert_eq!(read(&above, 1), [3]);
+    assert!(!file(&above, 1).exists());
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_dropped_and_written_over() {
+    let above = written();
+    let torn = framed(2, &[body(4)]);
+    let newest = OpenOptions::new().write(true).open(file(&above, 2)).unwrap();
+    newest.write_all_at(&torn[..torn.len() - 3], BLOCK_BYTES as u64).unwrap();
+    assert_eq!(read(&above, 0), [1, 2, 3]);
+    add(&mut open(&above), &[body(5)]);
+    assert_eq!(read(&above, 0), [1, 2, 3, 5]);
+}
+
+#[test]
+fn a_lost_file_is_noticed_wherever_it_was() {
+    for (lost, done) in [(1, 0), (2, 0), (2, 1)] {
+        let above = written();
+        fs::remove_file(file(&above, lost)).unwrap();
+        let damage = damage(&above, done);
+        assert_eq!((damage.file, damage.what.as_str()), (file(&above, lost), "the file is missing"));
+        assert_eq!(damage.repair, None);
+    }
+}
+
+#[test]
+fn damage_before_the_newest_file_is_noticed() {
+    let above = written();
+    flip(&above, 1, 42);
+    let damage = damage(&above, 0);
+    assert_eq!((damage.file, damage.offset), (file(&above, 1), 30), "behind the mark of the first write");
+}
+
+/// One flipped byte anywhere in what a later write calls durable: refused with its place, and nothing is changed on disk.
+#[test]
+fn a_flipped_byte_below_a_durable_offset_refuses_to_open_and_keeps_the_evidence() {
+    let above = new();
+    let mut journal = open(&above);
+    (1..=4).for_each(|at| add(&mut journal, &[body(at)]));
+    let block = BLOCK_BYTES as u64;
+    for at in [0, 13, 40, block + 5, block + 2_000, 2 * block + 30] {
+        flip(&above, 1, at);
+        let before = fs::read(file(&above, 1)).unwrap();
+        let found = damage(&above, 0);
+        assert!(found.offset <= at && found.offset + block > at, "{found:?} at {at}");
+        assert!(found.repair.is_some_and(|dropped| dropped.bytes > 0 && dropped.batches > 0), "{found:?}");
+        assert_eq!(fs::read(file(&above, 1)).unwrap(), before, "nothing is written over");
+        flip(&above, 1, at);
+    }
+    assert_eq!(read(&above, 0), [1, 2, 3, 4]);
+}
+
+#[test]
+fn after_a_clean_stop_the_last_record_counts_as_durable_too() {
+    let above = new();
+    let mut journal = open(&above);
+    add(&mut journal, &[body(1)]);
+    journal.seal().unwrap();
+    drop(journal);
+    flip(&above, 1, 45);
+    assert_eq!(damage(&above, 0).offset, 30, "behind the mark of the first write");
+}
+
+#[test]
+fn a_repair_drops_what_follows_the_damage_and_keeps_a_copy() {
+    let above = written();
+    let copy = |name: &str| above.path().join("journal").join(name);
+    flip(&above, 1, BLOCK_BYTES as u64 + 35);
+    let dropped = damage(&above, 0).repair.unwrap();
+    assert_eq!((dropped.batches, dropped.files), (1, 1), "batch 3, in the second file");
+    let (tail, found) = try_read(&above, 0, true);
+    assert_eq!((tail.unwrap().number, found), (1, vec![1]));
+    let kept = fs::read(copy(&format!("1.dropped-from-{}", BLOCK_BYTES + 31))).unwrap();
+    assert_eq!(kept.len() as u64, dropped.bytes);
+    assert!(copy("2.dropped").exists() && !file(&above, 2).exists());
+    add(&mut open(&above), &[body(9)]);
+    assert_eq!(read(&above, 0), [1, 9], "and the journal goes on");
+}
+
+/// The zeros over a torn tail were lost with a failed sync, and a whole write of that tail stands right behind newer ones.
+#[test]
+fn a_write_of_an_earlier_life_that_comes_to_light_again_is_not_read() {
+    let above = new();
+    let mut journal = open(&above);
+    add(&mut journal, &[body(1)]);
+    let missing = place(&mut journal, &[body(2)]);
+    place(&mut journal, &[body(3)]).write().unwrap();
+    drop((missing, journal));
+    let torn = fs::read(file(&above, 1)).unwrap();
+    let mut journal = open(&above);
+    add(&mut journal, &[body(4)]);
+    drop(journal);
+    let (from, to) = (2 * BLOCK_BYTES, 3 * BLOCK_BYTES);
+    OpenOptions::new().write(true).open(file(&above, 1)).unwrap().write_all_at(&torn[from..to], from as u64).unwrap();
+    assert_eq!(read(&above, 0), [1, 4]);
+    add(&mut open(&above), &[body(5)]);
+    assert_eq!(read(&above, 0), [1, 4, 5]);
+}
+
+#[test]
+fn a_change_of_files_that_was_cut_off_is_begun_again() {
+    let above = new();
+    add(&mut open(&above), &[body(1)]);
+    File::create(file(&above, 2)).unwrap();
+    assert_eq!(read(&above, 0), [1]);
+    let mut journal = open(&above);
+    journal.rotate().unwrap();
+    add(&mut journal, &[body(2)]);
+    assert_eq!(read(&above, 0), [1, 2]);
+}
+
+#[test]
+fn a_journal_whose_records_lie_close_together_is_read_and_goes_on() {
+    let above = new();
+    fs::write(file(&above, 1), framed(1, &[body(1), body(2)])).unwrap();
+    for at in 3..6 {
+        add(&mut open(&above), &[body(at)]);
+    }
+    assert_eq!(read(&above, 0), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_was_written_before_something_that_is_missing_is_all_that_is_read() {
+    let above = written();
+    let mut journal = open(&above);
+    let missing = place(&mut journal, &[body(4)]);
+    place(&mut journal, &[body(5)]).write().unwrap();
+    place(&mut journal, &[vec![7; 800_000]]).write().unwrap();
+    drop(missing);
+    assert_eq!(read(&above, 0), [1, 2, 3]);
+}
+
+#[test]
+fn writes_of_all_sizes_end_in_any_order_and_read_back_with_and_without_the_page_cache() {
+    for direct in [true, false] {
+        let above = written();
+        let folder = above.path().join("journal");
+        let mut tail = Replay { disk: &disk(), folder: &folder, done: 0, repair: false }.run(|_| {}).unwrap();
+        tail.direct &= direct;
+        let mut journal = Journal::resume(disk(), &folder, &tail, life()).unwrap();
+        let long = |at: u64| vec![body(at); 1 + at as usize * 1_000];
+        let writes: Vec<_> = (4..4 + WRITES_MAX as u64).map(|at| place(&mut journal, &long(at))).collect();
+        assert!(journal.place(&[], 0).is_err(), "as many as there may be");
+        writes.into_iter().rev().for_each(|write| write.write().unwrap());
+        let mut all = vec![1, 2, 3];
+        (4..4 + WRITES_MAX as u64).for_each(|at| all.extend(vec![at; 1 + at as usize * 1_000]));
+        assert_eq!(read(&above, 0), all);
+    }
+}

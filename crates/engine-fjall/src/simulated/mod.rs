@@ -1,0 +1,15 @@
+//! The embedded store on a simulated disk: the same journal, group commit, flush and folder as in production, with every step
+//! in the hands of a simulator and fjall modelled as a store of tables.
+//!
+//! Nothing here is part of the product. It must not know what the rows mean.
+
+mod disk;
+mod engine;
+mod tables;
+
+pub use disk::{Fault, SimDisk, SyncPoint};
+pub use engine::{Reading, Simulated};
+pub use tables::SimTables;
+
+#[cfg(test)]
+mod seeds_tests;
