@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
 use wayleave_core::invariants::Verdict;
-use wayleave_engine::Engine;
 use wayleave_shard::Frontier;
 
 use crate::clients::{paced, putter, worker};
+use crate::embedded;
 use crate::faults::{disk, gremlin};
 use crate::fleet::NODES;
 use crate::fleet_faults::{bad_lines, keeper};
@@ -37,6 +37,15 @@ pub struct Report {
 #[must_use]
 pub fn run(seed: u64) -> Report {
     run_world(seed, Kind::One)
+}
+
+/// Runs the simulation of a seed on the embedded store over a simulated disk.
+///
+/// # Panics
+/// If a law is broken; the message says how to replay the run.
+#[must_use]
+pub fn run_embedded(seed: u64) -> Report {
+    run_world(seed, Kind::Embedded)
 }
 
 /// Runs the simulation of a seed with three nodes over one store.
@@ -75,7 +84,8 @@ pub(crate) fn verdict(world: &World, verdict: Verdict) {
 pub(crate) fn fail(world: &World, what: &str) -> ! {
     let seed = world.seed;
     let test = match world.kind {
-        Kind::One => "seeds",
+        Kind::One => "seeds -- no_seed_breaks",
+        Kind::Embedded => "seeds -- no_seed_on_the_embedded",
         Kind::Nodes => "node_seeds -- no_seed",
         Kind::HandOvers => "node_seeds -- no_hand_over",
     };
@@ -91,10 +101,14 @@ pub(crate) fn fail(world: &World, what: &str) -> ! {
 
 async fn simulate(seed: u64, kind: Kind) -> Report {
     let world = World::new(seed, kind);
-    tokio::task::spawn_local(disk(world.clone(), 1));
+    if kind == Kind::Embedded {
+        tokio::task::spawn_local(embedded::disk(world.clone(), 1));
+    } else {
+        tokio::task::spawn_local(disk(world.clone(), 1));
+    }
     let mut storm = Vec::new();
     let mut lasting = Vec::new();
-    if kind == Kind::One {
+    if matches!(kind, Kind::One | Kind::Embedded) {
         world.open().await;
     } else {
         let keepers = (0..NODES).zip(60..).map(|(slot, name)| keeper(world.clone(), slot, name));
@@ -109,8 +123,10 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     lasting.extend((20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))));
     lasting.extend((30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))));
     storm.push(tokio::task::spawn_local(operator(world.clone(), 40)));
-    if kind != Kind::HandOvers {
-        storm.push(tokio::task::spawn_local(gremlin(world.clone(), 50)));
+    match kind {
+        Kind::HandOvers => {}
+        Kind::Embedded => storm.push(tokio::task::spawn_local(embedded::gremlin(world.clone(), 50))),
+        Kind::One | Kind::Nodes => storm.push(tokio::task::spawn_local(gremlin(world.clone(), 50))),
     }
     pass(STORM_MS).await;
     world.calm.set(true);
@@ -189,7 +205,7 @@ async fn reckon(world: &Rc<World>) -> u64 {
     if before != after {
         fail(world, "a crash in the calm changed which URLs are known");
     }
-    let times = [world.now(), world.engine().now()];
+    let times = [world.now(), world.now()];
     verdict(world, wayleave_core::invariants::clock_never_goes_back(&times));
     after.len() as u64
 }

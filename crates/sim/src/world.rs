@@ -14,6 +14,7 @@ use wayleave_shard::{Config, Frontier};
 use crate::chance::Chance;
 use crate::clock::SteppedClock;
 use crate::door::Door;
+use crate::embedded::{Embedded, End};
 use crate::fleet::Fleet;
 use crate::oracle::Oracle;
 use crate::store_link::Store;
@@ -30,6 +31,8 @@ pub enum Kind {
     One,
     /// Three nodes share a store, with all faults.
     Nodes,
+    /// One process owns everything, on the embedded store over a simulated disk.
+    Embedded,
     /// Three nodes come and go in good order and nothing breaks: then no call may fail.
     HandOvers,
 }
@@ -44,6 +47,8 @@ pub struct World {
     one: RefCell<Option<Door>>,
     /// None where one process owns everything.
     pub fleet: Option<Fleet>,
+    /// None where the store is the memory engine.
+    pub embedded: Option<Embedded>,
     /// Which node is asked.
     choice: Chance,
     pub oracle: RefCell<Oracle>,
@@ -59,7 +64,7 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, kind: Kind) -> Rc<Self> {
-        let nodes = kind != Kind::One;
+        let nodes = matches!(kind, Kind::Nodes | Kind::HandOvers);
         let clock = SteppedClock::new();
         let engine = Arc::new(Memory::stepped(clock.clone()));
         let drawn = AtomicU64::new(seed.wrapping_mul(1_000_003));
@@ -73,6 +78,7 @@ impl World {
             let chance = Chance::new(drawn.fetch_add(1, Ordering::Relaxed), 7);
             u128::from(chance.draw()) << 64 | u128::from(chance.draw())
         });
+        let embedded = (kind == Kind::Embedded).then(|| Embedded::new(seed, config.shards, clock.clone()));
         let world = Self {
             seed,
             kind,
@@ -80,6 +86,7 @@ impl World {
             store: Arc::new(Mutex::new(engine)),
             one: RefCell::default(),
             fleet: nodes.then(Fleet::default),
+            embedded,
             choice: Chance::new(seed, 8),
             oracle: RefCell::default(),
             history: RefCell::default(),
@@ -95,8 +102,16 @@ impl World {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The store of this run, whichever it is.
+    fn any_engine(&self) -> Arc<dyn Engine> {
+        match &self.embedded {
+            Some(embedded) => embedded.engine(),
+            None => self.engine(),
+        }
+    }
+
     pub fn now(&self) -> Time {
-        self.engine().now()
+        self.any_engine().now()
     }
 
     /// A process that can be asked: any of them; waits while there is none.
@@ -144,7 +159,7 @@ impl World {
     pub async fn open(&self) {
         let runtime = tokio::runtime::Handle::current();
         loop {
-            match Frontier::open(self.engine(), self.config.clone(), &runtime).await {
+            match Frontier::open(self.any_engine(), self.config.clone(), &runtime).await {
                 Ok(frontier) => {
                     self.tell("open", "");
                     *self.one.borrow_mut() = Some(Door::of_one(frontier));
@@ -166,12 +181,28 @@ impl World {
     /// Ends all processes and the store as a power cut would, and starts them again.
     pub async fn crash(&self) {
         self.cut.set(true);
+        if self.embedded.is_some() {
+            return self.end_embedded(End::PowerCut).await;
+        }
         if let Some(fleet) = &self.fleet {
             // Their keepers start the nodes again.
             return fleet.power_cut(self);
         }
         *self.one.borrow_mut() = None;
         self.restart_store();
+        self.open().await;
+    }
+
+    /// Ends the process on the embedded store in some way, and starts it again.
+    pub async fn end_embedded(&self, end: End) {
+        let before = self.one.borrow_mut().take();
+        if let Some(door) = before.filter(|_| end == End::Stop) {
+            door.frontier.stop().await;
+        }
+        if let Some(embedded) = &self.embedded {
+            embedded.reopen(self, end);
+        }
+        self.tell("end", &format!("{end:?}"));
         self.open().await;
     }
 

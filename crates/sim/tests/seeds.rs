@@ -3,20 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use wayleave_sim::run;
+use wayleave_sim::{Report, run, run_embedded};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-#[test]
-fn no_seed_breaks_a_law() {
+/// Runs seeds, as many as the environment says or these.
+fn run_seeds(run: fn(u64) -> Report, seeds: u64) {
     if let Some(seed) = number("WAYLEAVE_SIM_SEED") {
         let report = run(seed);
         println!("{}\n{:?}", report.history, report.counts);
         return;
     }
-    let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(300);
+    let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(seeds);
     let mut sum = [0; 4];
     for seed in 0..seeds {
         let report = run(seed);
@@ -28,6 +28,16 @@ fn no_seed_breaks_a_law() {
 }
 
 #[test]
+fn no_seed_breaks_a_law() {
+    run_seeds(run, 300);
+}
+
+#[test]
+fn no_seed_on_the_embedded_store_breaks_a_law() {
+    run_seeds(run_embedded, 100);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     for seed in [3, 1_000_003] {
         let (first, second) = (run(seed), run(seed));
@@ -36,4 +46,5 @@ fn the_same_seed_gives_the_same_bytes() {
         assert_eq!(first, second);
     }
     assert_ne!(run(4).history, run(5).history);
+    assert_eq!(run_embedded(7), run_embedded(7));
 }

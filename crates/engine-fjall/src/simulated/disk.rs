@@ -128,6 +128,12 @@ impl SimDisk {
         self.state().fault = None;
     }
 
+    /// Whether the power is on: it goes with [`Fault::PowerCut`].
+    #[must_use]
+    pub fn has_power(&self) -> bool {
+        self.state().power
+    }
+
     /// How many operations have changed something.
     #[must_use]
     pub fn operations(&self) -> u64 {

@@ -24,6 +24,11 @@ impl SimTables {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes a failure back that has not struck.
+    pub fn heal(&self) {
+        self.state().fail_next = false;
+    }
+
     /// Lets the next table fail.
     pub fn fail_next(&self) {
         self.state().fail_next = true;

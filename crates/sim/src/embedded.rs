@@ -1,0 +1,147 @@
+//! The embedded store of a run: the journal, group commit and flush of production on a simulated disk, whose steps and faults
+//! are in the run's hands.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wayleave_engine::clock::Clock;
+use wayleave_engine_fjall::simulated::{Fault, Reading, SimDisk, SimTables, Simulated};
+
+use crate::chance::Chance;
+use crate::clock::SteppedClock;
+use crate::run::fail;
+use crate::world::{World, pass};
+
+const FOLDER: &str = "/data";
+
+/// The disk, what lies in tables, and the process that is open on them.
+pub struct Embedded {
+    disk: SimDisk,
+    tables: SimTables,
+    clock: SteppedClock,
+    shards: u16,
+    engine: RefCell<Arc<Simulated>>,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// In good order.
+    Stop,
+    /// By `kill -9`.
+    Kill,
+    /// With the machine.
+    PowerCut,
+}
+
+impl Embedded {
+    pub fn new(seed: u64, shards: u16, clock: SteppedClock) -> Self {
+        let (disk, tables) = (SimDisk::new(seed), SimTables::default());
+        #[expect(clippy::expect_used, reason = "without a store nothing can be simulated")]
+        let engine = open(&disk, &tables, shards, &clock).expect("a new disk without faults");
+        Self { disk, tables, clock, shards, engine: RefCell::new(Arc::new(engine)) }
+    }
+
+    pub fn engine(&self) -> Arc<Simulated> {
+        self.engine.borrow().clone()
+    }
+
+    /// Ends the process and opens the store again, on a disk that works.
+    pub fn reopen(&self, world: &World, end: End) {
+        self.disk.heal();
+        let end = if self.disk.has_power() { end } else { End::PowerCut };
+        if end == End::Stop {
+            self.engine().close();
+        }
+        match end {
+            End::Stop | End::Kill => self.disk.kill(),
+            End::PowerCut => self.disk.power_cut(),
+        }
+        match open(&self.disk, &self.tables, self.shards, &self.clock) {
+            Ok(engine) => *self.engine.borrow_mut() = Arc::new(engine),
+            Err(error) => fail(world, &format!("law 3: the store does not open after {end:?}: {error}")),
+        }
+    }
+
+    /// Whether a fault has struck from which the store does not recover by itself.
+    pub fn has_failed(&self) -> bool {
+        self.engine().has_failed()
+    }
+}
+
+fn open(
+    disk: &SimDisk,
+    tables: &SimTables,
+    shards: u16,
+    clock: &SteppedClock,
+) -> Result<Simulated, wayleave_engine_fjall::OpenError> {
+    let clock = clock.clone();
+    let read = move || {
+        let ns = |ms: u64| u128::from(ms) * 1_000_000;
+        Reading { wall_ns: ns(clock.read().0), boot_ns: ns(clock.elapsed()) }
+    };
+    Simulated::open(disk, tables, Path::new(FOLDER), shards, read)
+}
+
+/// Carries out writes and flushes: late, few at a time and in any order while there are faults, at once when it is calm.
+pub async fn disk(world: Rc<World>, name: u64) {
+    let chance = Chance::new(world.seed, name);
+    let Some(embedded) = &world.embedded else { return };
+    while !world.done.get() {
+        let calm = world.calm.get();
+        pass(if calm { 1 } else { 1 + chance.below(20) }).await;
+        let engine = embedded.engine();
+        for _ in 0..if calm { 64 } else { chance.below(6) } {
+            match chance.below(8) {
+                0 => _ = engine.step_flush(),
+                1..4 => _ = engine.begin_write(),
+                _ => engine.end_write(chance.below(engine.writes() as u64) as usize),
+            }
+        }
+        while calm && (engine.begin_write() || engine.writes() > 0) {
+            engine.end_write(0);
+        }
+    }
+}
+
+/// Breaks things until it is calm: the process, the machine, the disk, the tables and the clock. A store that has failed is
+/// started again, as a service manager does.
+pub async fn gremlin(world: Rc<World>, name: u64) {
+    let chance = Chance::new(world.seed, name);
+    let Some(embedded) = &world.embedded else { return };
+    while !world.calm.get() {
+        pass(chance.below(2_000)).await;
+        if embedded.has_failed() {
+            world.end_embedded(End::Kill).await;
+            continue;
+        }
+        match chance.below(10) {
+            0 => world.end_embedded(End::PowerCut).await,
+            1 => world.end_embedded(End::Kill).await,
+            2 => world.end_embedded(End::Stop).await,
+            3..6 => {
+                let fault = chance.pick([Fault::Io, Fault::NoSpace, Fault::ReadOnly, Fault::PowerCut]);
+                let after = chance.below(60);
+                world.tell("fault", &format!("{fault:?} after {after} operations of the disk"));
+                embedded.disk.fail_after(after, fault);
+            }
+            6 => {
+                world.tell("fault", "a table that cannot be written");
+                embedded.tables.fail_next();
+            }
+            7 => {
+                let step = chance.below(4_000) as i64 - 1_500;
+                world.tell("fault", &format!("clock {step:+}"));
+                world.clock.step(step);
+            }
+            _ => {}
+        }
+    }
+    embedded.disk.heal();
+    embedded.tables.heal();
+    if embedded.has_failed() {
+        world.end_embedded(End::Kill).await;
+    }
+}
