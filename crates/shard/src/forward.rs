@@ -17,7 +17,7 @@ use crate::ask::Told;
 use crate::frontier::Frontier;
 use crate::links::{Call, LinkError, Said, decode, encode, other_answer};
 use crate::message::{Message, Outcomes};
-use crate::router::{MOVING, Place, Router, changed_before, stopping};
+use crate::router::{MOVING, Place, Router, changed_before, never_answered, stopping};
 
 /// Items for one shard, each with its tag.
 pub(crate) type Part = (ShardId, Vec<(u64, Put)>);
@@ -99,7 +99,7 @@ impl Router {
                 self.put_later(lost, sink, deadline);
                 // Every item is answered exactly once, also one that its owner took and never spoke of.
                 done.iter_mut().for_each(|(_, items)| items.retain(|(tag, _)| !told.contains(tag)));
-                fail(done, sink, &stopping());
+                fail(done, sink, &never_answered());
             }
             Err(LinkError::NotSent(_)) => self.put_later(parts, sink, deadline),
             Ok(Said::Told(_)) => fail(parts, sink, &other_answer(node)),

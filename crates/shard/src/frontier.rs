@@ -20,7 +20,7 @@ use crate::lanes::Lanes;
 use crate::links::Links;
 use crate::message::Outcomes;
 use crate::pulse::Pulse;
-use crate::router::{Answer, MOVING, Router, stopping};
+use crate::router::{Answer, MOVING, Router, never_answered, worse};
 
 /// A release keeps its reservation alive for this long while it stores what was found.
 const RELEASE_TIME: Millis = Millis(30_000);
@@ -99,7 +99,7 @@ impl Frontier {
         let puts = puts.into_iter().enumerate().map(|(i, put)| (i as u64, put)).collect();
         self.put_into(puts, &sink).await;
         drop(sink);
-        let lost = || PutOutcome::Failed(stopping().to_string().into());
+        let lost = || PutOutcome::Failed(never_answered().to_string().into());
         let mut outcomes: Vec<PutOutcome> = (0..count).map(|_| lost()).collect();
         while let Some(part) = told.recv().await {
             for (i, outcome) in part {
@@ -145,6 +145,9 @@ impl Frontier {
         if !found.is_empty() {
             let _until: Time = self.with_token(token, &Ask::Keep { token, lease: RELEASE_TIME }).await?;
             outcomes = self.put(found).await;
+            let released = self.with_token(token, &Ask::Release(release)).await;
+            let kept = "the reservation was kept and what was found was stored; send the release again";
+            return Ok((released.map_err(|refusal: Refusal| refusal.after_a_part(kept))?, outcomes));
         }
         Ok((self.with_token(token, &Ask::Release(release)).await?, outcomes))
     }
@@ -168,12 +171,19 @@ impl Frontier {
         }
     }
 
-    /// Asks all these shards. At most one has the token, so the order does not matter.
+    /// Asks all these shards. At most one has the token, so the order does not matter: what that one says counts, else
+    /// the worst that another one says, for it might have been the one.
     async fn ask_for_token<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<T> {
         let answers = shards.iter().map(|shard| self.router.ask(*shard, ask.clone()));
-        let answers = futures::future::join_all(answers).await;
-        let found = answers.into_iter().find(|answer| !matches!(answer, Err(Refusal::NotCurrent)));
-        found.unwrap_or(Err(Refusal::NotCurrent))
+        let mut trouble = None;
+        for answer in futures::future::join_all(answers).await {
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(Refusal::NotCurrent) => {}
+                Err(refusal) => trouble = Some(worse(trouble, refusal)),
+            }
+        }
+        Err(trouble.unwrap_or(Refusal::NotCurrent))
     }
 
     /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.

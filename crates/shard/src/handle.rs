@@ -9,16 +9,28 @@ use wayleave_core::limits;
 use wayleave_engine::Error;
 
 use crate::ask::{Ask, Told};
+use crate::cycle::Mark;
 use crate::decide::decide;
 use crate::facts;
 use crate::message::Reply;
 use crate::owner::Owner;
 use crate::router::moving;
 
+/// Who asked, and where the commits begin that are made for it.
+pub(crate) struct Call {
+    pub reply: Reply,
+    pub mark: Mark,
+}
+
 impl Owner {
     pub async fn handle(&mut self, ask: Ask, reply: Reply) -> Result<(), Error> {
+        if let Some(why) = self.refusal().filter(|_| !ask.only_looks()) {
+            _ = reply.send(Err(why));
+            return Ok(());
+        }
+        let call = Call { reply, mark: self.cycle.mark() };
         if ask.host().is_some_and(|host| !self.belongs(host)) {
-            return self.answer(reply, Ok(Err::<(), _>(moving())));
+            return self.answer(call, Ok(Err::<(), _>(moving())));
         }
         let now = self.now();
         let mut writes = Vec::new();
@@ -28,66 +40,77 @@ impl Owner {
             if matches!(ask, Ask::SetCrawl { .. } | Ask::SetActive(_)) {
                 self.note_switches();
             }
-            return self.answer(reply, Ok(told));
+            return self.answer(call, Ok(told));
         }
         match ask {
             Ask::HandOut(request) => {
-                let urls = self.hand_out(&request).await;
+                let (urls, trouble) = self.hand_out(&request).await;
                 self.tell_crawl(request.crawl.as_ref());
-                self.answer(reply, urls)
+                self.answer_part(call, urls, trouble)
             }
             Ask::Reserve(request) => {
-                let reservations = self.reserve(&request).await;
+                let (reservations, trouble) = self.reserve(&request).await;
                 self.tell_crawl(request.crawl.as_ref());
-                self.answer(reply, reservations)
+                self.answer_part(call, reservations, trouble)
             }
             Ask::Release(release) => {
                 let released = self.release(&release).await;
-                self.answer(reply, released)
+                self.answer(call, released)
             }
             Ask::Lookup { crawl, host, url } => {
                 let view = self.lookup(&crawl, &host, &url).await;
-                self.answer(reply, view.map(Ok))
+                self.answer(call, view.map(Ok))
             }
             Ask::Urls { filter, after, limit } => {
                 let page = self.url_page(&filter, after, limit).await;
-                self.answer(reply, page.map(Ok))
+                self.answer(call, page.map(Ok))
             }
             Ask::Purge { queue, before, after } => {
                 let purged = self.purge(queue, before, after).await;
-                self.answer(reply, purged.map(Ok))
+                self.answer(call, purged.map(Ok))
             }
-            Ask::Give { hosts, alias, to } => self.give(hosts, alias, to, reply).await,
-            Ask::Take { moving, alias, part } => self.take(moving, alias, part, reply).await,
+            Ask::Give { hosts, alias, to } => self.give(hosts, alias, to, call).await,
+            Ask::Take { moving, alias, part } => self.take(moving, alias, part, call.reply).await,
             // All others were decided above.
-            _ => self.answer(reply, Ok(Err::<(), _>(Refusal::Corrupt("a question that nobody answers".to_owned())))),
+            _ => self.answer(call, Ok(Err::<(), _>(Refusal::Corrupt("a question that nobody answers".to_owned())))),
         }
     }
 
-    /// Leaves an answer to the cycle. An engine's error is told to the caller and ends the owner's term.
-    fn answer<T: Into<Told>>(&mut self, reply: Reply, answer: Result<Result<T, Refusal>, Error>) -> Result<(), Error> {
+    /// Leaves an answer to the cycle. A read that failed is told to the caller, who has changed nothing, and ends the
+    /// owner's term.
+    fn answer<T: Into<Told>>(&mut self, call: Call, answer: Result<Result<T, Refusal>, Error>) -> Result<(), Error> {
         match answer {
             Ok(answer) => {
-                let answer = answer.map(T::into);
-                self.cycle.answers.push(Box::new(move |durable| _ = reply.send(durable.and(answer))));
+                let (answer, reply) = (answer.map(T::into), call.reply);
+                self.cycle.answer(call.mark, Box::new(move |durable| _ = reply.send(durable.and(answer))));
                 Ok(())
             }
             Err(error) => {
-                _ = reply.send(Err(crate::cycle::refusal(&error)));
+                _ = call.reply.send(Err(crate::cycle::refusal(&error)));
                 Err(error)
             }
         }
     }
 
-    async fn hand_out(&mut self, request: &HandOut) -> Result<Result<Vec<UrlToFetch>, Refusal>, Error> {
+    /// Answers a call that is served in several steps, each with its own commit. If a later step cannot read the store,
+    /// the caller still gets what was committed for it before.
+    fn answer_part<T>(&mut self, call: Call, got: Vec<T>, trouble: Option<Error>) -> Result<(), Error>
+    where
+        Vec<T>: Into<Told>,
+    {
+        match trouble {
+            None => self.answer(call, Ok(Ok(got))),
+            Some(error) if got.is_empty() => self.answer(call, Err::<Result<Vec<T>, _>, _>(error)),
+            Some(error) => self.answer(call, Ok(Ok(got))).and(Err(error)),
+        }
+    }
+
+    async fn hand_out(&mut self, request: &HandOut) -> (Vec<UrlToFetch>, Option<Error>) {
         let now = self.now();
         if !self.state.shard_row().active {
-            return Ok(Ok(Vec::new()));
+            return (Vec::new(), None);
         }
-        let crawl = match self.crawl_wanted(request.crawl.as_deref()) {
-            Ok(crawl) => crawl,
-            Err(()) => return Ok(Ok(Vec::new())),
-        };
+        let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
         let held_below = request.cap_held.then_some(u32::try_from(request.urls).unwrap_or(u32::MAX));
         let want = Want { crawl, urls: request.urls, held_below, bare_hosts: false };
         let mut urls = Vec::new();
@@ -101,7 +124,11 @@ impl Owner {
             if visits.is_empty() {
                 break;
             }
-            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, (request.urls, now)).await?;
+            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, (request.urls, now)).await;
+            let fronts = match fronts {
+                Ok(fronts) => fronts,
+                Err(error) => return (urls, Some(error)),
+            };
             let mut writes = Vec::new();
             for (visit, found) in visits.iter().zip(fronts) {
                 let out = self.state.hand_out(visit, found, (request.urls, request.hold), now, &mut writes);
@@ -113,15 +140,12 @@ impl Owner {
                 break;
             }
         }
-        Ok(Ok(urls))
+        (urls, None)
     }
 
-    async fn reserve(&mut self, request: &Reserve) -> Result<Result<Vec<Reservation>, Refusal>, Error> {
+    async fn reserve(&mut self, request: &Reserve) -> (Vec<Reservation>, Option<Error>) {
         let now = self.now();
-        let crawl = match self.crawl_wanted(request.crawl.as_deref()) {
-            Ok(crawl) => crawl,
-            Err(()) => return Ok(Ok(Vec::new())),
-        };
+        let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
         let want = Want { crawl, urls: request.urls, held_below: None, bare_hosts: crawl.is_none() };
         let mut granted = Vec::new();
         while granted.len() < request.groups {
@@ -129,7 +153,11 @@ impl Owner {
             if visits.is_empty() {
                 break;
             }
-            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, (request.urls, now)).await?;
+            let fronts = facts::fronts(&*self.engine, &mut self.heads, &visits, (request.urls, now)).await;
+            let fronts = match fronts {
+                Ok(fronts) => fronts,
+                Err(error) => return (granted, Some(error)),
+            };
             let mut writes = Vec::new();
             for (visit, found) in visits.iter().zip(fronts) {
                 let grant = Grant {
@@ -142,7 +170,7 @@ impl Owner {
             }
             self.commit(writes);
         }
-        Ok(Ok(granted))
+        (granted, None)
     }
 
     /// The number of the crawl that is asked for; an error if this shard has never met it.

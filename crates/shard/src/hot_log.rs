@@ -39,8 +39,15 @@ impl HotLog {
         Self { shard, bytes_max, bytes: 0, span: None, hosts: Vec::new(), others: BTreeMap::new(), writing: None }
     }
 
+    /// Takes note of a commit's row that was found in the log at open. Its size counts: a log that is never full because
+    /// every process starts to count anew would grow from restart to restart.
+    pub fn found(&mut self, seq: u64, bytes: usize) {
+        self.bytes += bytes;
+        self.reach(seq);
+    }
+
     /// Takes note that a commit lies in the log, after those before it.
-    pub fn reach(&mut self, seq: u64) {
+    fn reach(&mut self, seq: u64) {
         self.span = Some((self.span.map_or(seq, |(first, _)| first), seq));
     }
 

@@ -1,4 +1,25 @@
 //! Moving hosts between groups: the giver's side and the taker's side of one commit that is fenced by both.
+//!
+//! The giver G waits for the taker T only for a time, for T may wait for G in turn. When it gives up it owns its shard
+//! again and reads it, while T may still find the old request in its inbox. A store refuses T's batch then, as it carries
+//! G's old epoch, but one that shows what is in flight could show it to G's opening reads first. So T commits for G only
+//! while G's term lasts, checked under a lock that the opening of a shard passes through as well (`held`):
+//!
+//! 1. T commits, G hears of it: the host has moved.
+//! 2. G gives up, then T looks at the request: nobody waits, or G's shard is being opened or has a newer epoch. T drops
+//!    the request before it has changed anything.
+//! 3. T has adopted the host in memory, G gives up and opens its shard, T is about to commit: the check under the lock
+//!    fails. T commits nothing and reloads, for its memory has a host that the store does not give it.
+//! 4. T hands the batch to the engine, then G gives up and owns its shard: the batch is in the engine before `own` is
+//!    called. It is durable before the new epoch counts, and G reads the host as gone; or it is refused, and the engine
+//!    hides it from those who read after `own`.
+//! 5. G is on another node and dies; this node takes G's shard over and opens it, then T looks at the request: as in 2 and
+//!    3, because the shard is held here under no epoch yet, or under a newer one.
+//! 6. G is on another node, alive, and gave up: its own node's reads never see what this node has in flight, and the store
+//!    refuses the old epoch.
+//! 7. The answer to G is lost: G gives up, owns its shard, and finds the host gone or not, as in 4.
+//! 8. T refuses and G hears that: nothing was committed, so G resumes under its present epoch. The number that it sealed
+//!    is used again, and no request is left that carries it.
 
 use hashbrown::HashSet;
 use wayleave_core::frontier::move_host::Moving;
@@ -13,10 +34,16 @@ use wayleave_engine::rows::{Kind, hold, key};
 use wayleave_engine::{Batch, Error, Scan};
 
 use crate::ask::{Ask, Told};
+use crate::handle::Call;
 use crate::message::Reply;
 use crate::open::damaged;
 use crate::owner::Owner;
 use crate::router::stopping;
+
+/// What a giver hears that has come too late to give.
+fn not_awaited() -> Refusal {
+    Refusal::Unavailable("the shard that gives the host away no longer waits for this".to_owned())
+}
 
 type Hold = (Time, QueueId, UrlKey);
 
@@ -27,13 +54,17 @@ impl Owner {
         hosts: Vec<HostName>,
         alias: Option<Alias>,
         to: ShardId,
-        reply: Reply,
+        call: Call,
     ) -> Result<(), Error> {
-        if self.router.upgrade().is_some_and(|router| router.links.is_some()) {
-            // The taker may commit for us from another node: what we have under way must not come after that.
-            self.flush().await?;
-        }
-        let holds = self.holds_of(&hosts).await?;
+        let Call { reply, mark } = call;
+        let holds = match self.begin_give(&hosts).await {
+            Ok(holds) => holds,
+            Err(error) => {
+                // Nothing of the move was done, also where it is not known whether the empty commit was.
+                _ = reply.send(Err(Refusal::Unavailable(format!("the host was not moved: {error}"))));
+                return Err(error);
+            }
+        };
         let now = self.now();
         let mut writes = Vec::new();
         let mut moving = Vec::with_capacity(hosts.len());
@@ -48,15 +79,34 @@ impl Owner {
         if to == self.shard {
             self.adopt(moving, alias.as_ref(), now, &mut writes);
             self.commit(writes);
-            self.cycle.answers.push(Box::new(move |durable| _ = reply.send(durable.map(Told::from))));
+            self.cycle.answer(mark, Box::new(move |durable| _ = reply.send(durable.map(Told::from))));
             return Ok(());
         }
         let part = self.seal(writes).unwrap_or_default();
         let answer = self.hand_over(to, Ask::Take { moving, alias, part }).await;
-        let failed = answer.is_err();
-        _ = reply.send(answer.map(Told::from));
         // What was exported is out of memory; if it was not taken the store still has it.
-        if failed { Err(Error::OutcomeUnknown("a host could not be moved".to_owned())) } else { Ok(()) }
+        let failed = match &answer {
+            Ok(()) => None,
+            Err(Refusal::Unavailable(why)) => Some(Error::Unavailable(why.clone())),
+            Err(refusal) => Some(Error::OutcomeUnknown(format!("a host could not be moved: {refusal}"))),
+        };
+        _ = reply.send(answer.map(Told::from));
+        failed.map_or_else(
+            || {
+                self.committed_for();
+                Ok(())
+            },
+            Err,
+        )
+    }
+
+    /// What must be so before hosts can go: nothing in flight that could come after the taker's commit. Says their holds.
+    async fn begin_give(&mut self, hosts: &[HostName]) -> Result<Vec<Hold>, Error> {
+        if self.router.upgrade().is_some_and(|router| router.links.is_some()) {
+            // The taker may commit for us from another node: what we have under way must not come after that.
+            self.flush().await?;
+        }
+        self.holds_of(hosts).await
     }
 
     /// Asks the taker, which may be on another node; only so long, for it may wait for this shard in turn.
@@ -78,13 +128,24 @@ impl Owner {
         part: Batch,
         reply: Reply,
     ) -> Result<(), Error> {
+        let Some(router) = self.router.upgrade().filter(|router| !reply.is_closed() && router.held.allow(&part.fences))
+        else {
+            _ = reply.send(Err(not_awaited()));
+            return Ok(());
+        };
         let now = self.now();
         let mut writes = Vec::new();
         self.adopt(moving, alias.as_ref(), now, &mut writes);
         let mut batch = self.seal(writes).unwrap_or_default();
+        let theirs = part.fences.clone();
         batch.fences.extend(part.fences);
         batch.writes.extend(part.writes);
-        let outcome = self.engine.commit(batch).await;
+        let (engine, awaited) = (self.engine.clone(), || !reply.is_closed());
+        let Some(commit) = router.held.while_allowed(&theirs, awaited, move || engine.commit(batch)) else {
+            _ = reply.send(Err(not_awaited()));
+            return Err(Error::Unavailable(not_awaited().to_string()));
+        };
+        let outcome = self.commit_both(commit).await;
         _ = reply.send(outcome.as_ref().copied().map(Told::from).map_err(crate::cycle::refusal));
         outcome
     }

@@ -8,10 +8,11 @@ use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::ids::{Epoch, QueueId, ShardId};
 use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{Kind, hot, job, key, lease, log};
-use wayleave_engine::{Engine, Error, Expect, Key, Row, Scan};
+use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
-use crate::config::Config;
 use crate::hot_log::HotLog;
+use crate::run::Post;
+use crate::term::Resume;
 
 /// Rows that are read at once.
 const PAGE_ROWS: usize = 10_000;
@@ -25,14 +26,14 @@ pub(crate) struct Opened {
     pub jobs: VecDeque<QueueId>,
 }
 
-/// Takes a shard over and reads what it holds.
-pub(crate) async fn open(
-    engine: &dyn Engine,
-    shard: ShardId,
-    expects: &[Expect],
-    config: &Config,
-) -> Result<Opened, Error> {
-    let (epoch, seq) = engine.own(shard, expects).await?;
+/// Takes a shard over and reads what it holds; with `resume`, reads it again under the epoch that it is owned by already.
+pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened, Error> {
+    let Post { shard, engine, config, .. } = post;
+    let (shard, engine) = (*shard, &**engine);
+    let (epoch, seq) = match resume {
+        Some(Resume { epoch, seq, .. }) => (*epoch, *seq),
+        None => engine.own(shard, &post.expects).await?,
+    };
     let mut loader = Loader::new(config.clock_step);
     let mut pages = Pages::new(shard, Kind::Shard, Kind::Member);
     while let Some(page) = pages.next(engine).await? {
@@ -56,7 +57,7 @@ fn replay(loader: &mut Loader, rows: &[Row], mut log: HotLog) -> Result<HotLog, 
     // removed when the log that says so was not yet to be cut.
     let mut unknown = BTreeSet::new();
     for row in rows {
-        log.reach(log::parse_key(&row.key)?);
+        log.found(log::parse_key(&row.key)?, row.value.len());
         for change in log::decode(&row.value)? {
             log.found_change(&change);
             match change {

@@ -9,10 +9,11 @@ use wayleave_engine::Expect;
 
 use crate::bell::Listener;
 use crate::frontier::Frontier;
+use crate::held::Hold;
 use crate::message::Message;
-use crate::owner::{self, Post};
 use crate::pulse::{NodeBeat, lock};
 use crate::router::Place;
+use crate::run::{self, Post};
 
 impl Frontier {
     /// Makes this process the owner of a shard, as long as `expects` holds in the store. If it does not, or stops to,
@@ -29,7 +30,7 @@ impl Frontier {
             router: Arc::downgrade(&self.router),
         };
         if let Some(lane) = self.lanes.of(shard) {
-            let owner = lane.spawn(owner::run(post, messages));
+            let owner = lane.spawn(run::run(post, messages));
             lock(&self.owners).insert(shard, owner.abort_handle());
         }
     }
@@ -106,6 +107,7 @@ impl Frontier {
     pub fn kill(&self) {
         for (shard, owner) in std::mem::take(&mut *lock(&self.owners)) {
             owner.abort();
+            self.router.held.set(shard, Hold::Not);
             self.router.set_place(shard, Place::Nobody);
         }
     }

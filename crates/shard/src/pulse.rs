@@ -16,6 +16,7 @@ use wayleave_core::time::Time;
 
 use crate::bell::{Bell, Listener};
 use crate::crawl_beats::{CrawlBeats, NEVER};
+use crate::rarely::StoreLog;
 
 /// What each shard says of itself.
 #[derive(Default)]
@@ -57,7 +58,9 @@ pub(crate) struct Pulse {
     pub bounded: AtomicBool,
     /// Whether the paced form serves, as far as the owners here have heard.
     pub active: AtomicBool,
-    /// Why shards of this process cannot be opened.
+    /// Log lines that would otherwise come once per call.
+    pub log: StoreLog,
+    /// Why shards of this process cannot be opened, or take no changes.
     troubles: Mutex<BTreeMap<ShardId, String>>,
     /// What other nodes say of their shards. A node that cannot be heard is not asked.
     peers: Mutex<BTreeMap<NodeId, NodeBeat>>,
@@ -125,6 +128,7 @@ impl Pulse {
             totals: Mutex::default(),
             bounded: AtomicBool::new(false),
             active: AtomicBool::new(true),
+            log: StoreLog::default(),
             troubles: Mutex::default(),
             peers: Mutex::default(),
             woken: AtomicU64::new(0),

@@ -27,6 +27,13 @@ impl Puts {
     pub fn add(&mut self, items: Vec<(u64, Put)>, sink: Sink) {
         self.callers.push((sink, items));
     }
+
+    /// Turns all of them away; nothing of them was decided.
+    pub fn refuse(self, why: &Refusal) {
+        for (sink, items) in self.callers {
+            crate::message::Message::Put { items, sink }.refuse(why);
+        }
+    }
 }
 
 /// A put on its way through one decision.
@@ -45,6 +52,10 @@ impl Owner {
         if puts.callers.is_empty() {
             return Ok(());
         }
+        if let Some(why) = self.refusal() {
+            puts.refuse(&why);
+            return Ok(());
+        }
         let mut outcomes: Vec<Outcomes> = Vec::with_capacity(puts.callers.len());
         let mut sinks = Vec::with_capacity(puts.callers.len());
         let mut all = Vec::with_capacity(puts.callers.iter().map(|(_, puts)| puts.len()).sum());
@@ -55,7 +66,7 @@ impl Owner {
         }
         let mut items = Vec::with_capacity(all.len());
         let mut under_way: HashSet<u64> = HashSet::with_capacity(all.len());
-        // Callers hear why it failed, so their answers are made in any case.
+        // Callers hear why it failed, so their answers are made in any case; each with the part that its items were in.
         let mut failed: Option<Error> = None;
         let mut parts = 0;
         for (mut item, seen) in self.items(all) {
@@ -74,7 +85,7 @@ impl Owner {
                 item = self.item(item);
             }
             if !under_way.insert(self.mark_in_turn(&item)) {
-                let part = self.put_some(std::mem::take(&mut items), &mut outcomes).await;
+                let part = self.put_part(std::mem::take(&mut items), &mut outcomes, &sinks).await;
                 failed = failed.or(part.err());
                 under_way.clear();
                 parts += 1;
@@ -83,11 +94,18 @@ impl Owner {
             }
             items.push(item);
         }
-        failed = failed.or(self.put_some(items, &mut outcomes).await.err());
-        for (sink, outcomes) in sinks.into_iter().zip(outcomes) {
-            self.cycle.answers.push(answer(sink, outcomes));
-        }
+        failed = failed.or(self.put_part(items, &mut outcomes, &sinks).await.err());
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Decides and commits puts of different URLs, and leaves the answers that wait for this commit.
+    async fn put_part(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes], sinks: &[Sink]) -> Result<(), Error> {
+        let mark = self.cycle.mark();
+        let done = self.put_some(items, outcomes).await;
+        for (sink, outcomes) in sinks.iter().zip(outcomes).filter(|(_, outcomes)| !outcomes.is_empty()) {
+            self.cycle.answer(mark, answer(sink.clone(), std::mem::take(outcomes)));
+        }
+        done
     }
 
     /// Puts with what they speak of, and whether their URLs were seen: each step for all of them, so that what lies far away
@@ -119,7 +137,6 @@ impl Owner {
         mark.unwrap_or_else(named)
     }
 
-    /// Decides and commits puts of different URLs.
     async fn put_some(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes]) -> Result<(), Error> {
         let rows = match self.known(&items).await {
             Ok(rows) => rows,

@@ -17,6 +17,7 @@ use wayleave_core::names::{Alias, HostName};
 use crate::ask::{Ask, Told};
 use crate::bell::{Bell, Listener};
 use crate::config::Config;
+use crate::held::Held;
 use crate::inbox::Inbox;
 use crate::links::{Call, Links};
 use crate::message::Message;
@@ -51,6 +52,8 @@ pub(crate) struct Router {
     pub links: Option<Arc<dyn Links>>,
     /// Who goes first here, visits or puts.
     pub way: Arc<RightOfWay>,
+    /// Under which epochs this process holds its shards.
+    pub held: Held,
     /// Told when an owner was looked for where it is not.
     missed: Arc<Notify>,
     /// Room for batches that are on their way to other nodes.
@@ -83,6 +86,7 @@ impl Router {
             changed: Bell::default(),
             links,
             way: Arc::new(RightOfWay::new(config.stand_max)),
+            held: Held::new(config.shards),
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
             moved: RwLock::default(),
@@ -238,13 +242,40 @@ impl Router {
         let Place::Here(inbox) = self.place(shard) else { return None };
         let _awaited = ask.is_visit().then(|| self.way.await_visit());
         let (reply, answer) = oneshot::channel();
+        let looks = ask.only_looks();
         inbox.send(Message::Ask { ask, reply }).await.ok()?;
-        Some(answer.await.unwrap_or_else(|_| Err(stopping())))
+        Some(answer.await.unwrap_or_else(|_| Err(if looks { stopping() } else { never_answered() })))
     }
 
-    /// Asks several shards the same; all at once, answers in the order of shards.
+    /// Asks several shards the same; all at once, answers in the order of shards. All are waited for, so that the answer
+    /// is true of each: if some did it and others did not, the outcome is not "nothing was changed".
     pub async fn ask_all<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<Vec<T>> {
-        futures::future::try_join_all(shards.iter().map(|shard| self.ask(*shard, ask.clone()))).await
+        let asks = shards.iter().map(|shard| self.ask(*shard, ask.clone()));
+        if ask.only_looks() {
+            return futures::future::try_join_all(asks).await;
+        }
+        let (mut told, mut trouble) = (Vec::with_capacity(shards.len()), None::<Refusal>);
+        for answer in futures::future::join_all(asks).await {
+            match answer {
+                Ok(answer) => told.push(answer),
+                Err(refusal) => trouble = Some(worse(trouble, refusal)),
+            }
+        }
+        match trouble {
+            None => Ok(told),
+            Some(refusal) if told.is_empty() => Err(refusal),
+            Some(refusal) => {
+                Err(refusal.after_a_part(&format!("{} of {} shards have done it", told.len(), shards.len())))
+            }
+        }
+    }
+}
+
+/// The word for a call that has met one more refusal.
+pub(crate) fn worse(before: Option<Refusal>, refusal: Refusal) -> Refusal {
+    match before {
+        Some(before) => before.or_worse(refusal),
+        None => refusal,
     }
 }
 
@@ -268,6 +299,11 @@ pub(crate) fn moving() -> Refusal {
 /// What callers hear when the process is on its way out.
 pub(crate) fn stopping() -> Refusal {
     Refusal::Unavailable("the server is stopping or a shard is reloading".to_owned())
+}
+
+/// What callers hear when an owner ended without a word about what it was asked.
+pub(crate) fn never_answered() -> Refusal {
+    Refusal::OutcomeUnknown("the owner of the shard ended before it answered".to_owned())
 }
 
 #[cfg(test)]

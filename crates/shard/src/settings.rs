@@ -102,14 +102,15 @@ impl Frontier {
         }
         let before: Vec<HostName> =
             self.router.ask(shard, Ask::SetGroup { alias: alias.clone(), changes, replace }).await?;
+        let part = |refusal: Refusal| refusal.after_a_part("the settings are stored, and hosts may have moved");
         if let Some(hosts) = hosts {
             let joining = hosts.iter().filter(|host| !before.contains(host)).cloned().collect();
             let leaving = before.iter().filter(|host| !hosts.contains(host)).cloned().collect();
-            self.move_out(&alias, leaving).await?;
-            self.move_in(&alias, joining).await?;
+            self.move_out(&alias, leaving).await.map_err(part)?;
+            self.move_in(&alias, joining).await.map_err(part)?;
         }
         let unknown = Refusal::UnknownGroup(alias.to_string());
-        self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await?.ok_or(unknown)
+        self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await.map_err(part)?.ok_or(unknown)
     }
 
     fn check_members(&self, alias: &Alias, hosts: &[HostName]) -> Answer<()> {
@@ -128,8 +129,11 @@ impl Frontier {
     /// Moves hosts from their homes into an alias.
     async fn move_in(&self, alias: &Alias, hosts: Vec<HostName>) -> Answer<()> {
         let to = home(alias, self.shards());
+        let mut moved = 0;
         for (from, hosts) in by_home(hosts, self.shards()) {
-            self.move_hosts(from, to, hosts.clone(), Some(alias.clone())).await?;
+            let move_hosts = self.move_hosts(from, to, hosts.clone(), Some(alias.clone()));
+            move_hosts.await.map_err(|refusal| in_part(refusal, moved))?;
+            moved += hosts.len();
             hosts.iter().for_each(|host| self.router.set_alias_of(host, Some(alias)));
         }
         Ok(())
@@ -138,8 +142,10 @@ impl Frontier {
     /// Moves hosts from an alias back to their homes.
     async fn move_out(&self, alias: &Alias, hosts: Vec<HostName>) -> Answer<()> {
         let from = home(alias, self.shards());
+        let mut moved = 0;
         for (to, hosts) in by_home(hosts, self.shards()) {
-            self.move_hosts(from, to, hosts.clone(), None).await?;
+            self.move_hosts(from, to, hosts.clone(), None).await.map_err(|refusal| in_part(refusal, moved))?;
+            moved += hosts.len();
             hosts.iter().for_each(|host| self.router.set_alias_of(host, None));
         }
         Ok(())
@@ -173,8 +179,10 @@ impl Frontier {
         let unknown = Refusal::UnknownGroup(alias.to_string());
         let view: Option<GroupView> = self.router.ask(shard, Ask::Group(alias.clone())).await?;
         let view = view.filter(|view| view.aliased).ok_or(unknown)?;
+        let some = !view.hosts.is_empty();
         self.move_out(&alias, view.hosts).await?;
-        self.router.ask(shard, Ask::DeleteGroup(alias)).await
+        let deleted = self.router.ask(shard, Ask::DeleteGroup(alias)).await;
+        deleted.map_err(|refusal| if some { refusal.after_a_part("its hosts have left it") } else { refusal })
     }
 
     /// Changes a crawl on every shard; it is made if it is unknown.
@@ -184,7 +192,7 @@ impl Frontier {
     pub async fn set_crawl(&self, crawl: CrawlName, changes: CrawlChanges, replace: bool) -> Answer<CrawlView> {
         let ask = Ask::SetCrawl { crawl: crawl.clone(), changes, replace };
         self.router.ask_all::<()>(&self.all(), &ask).await?;
-        self.crawl(crawl).await
+        self.crawl(crawl).await.map_err(|refusal| refusal.after_a_part("the crawl was changed"))
     }
 
     /// Deletes a crawl with all its URLs and settings; says how many URLs that were.
@@ -227,23 +235,23 @@ impl Frontier {
         };
         for shard in shards {
             let ask = Ask::QueuesOf { crawl: crawl.clone(), host: host.clone() };
-            let queues: Vec<QueueId> = self.router.ask(shard, ask).await?;
-            for queue in queues {
-                count += self.purge_queue(shard, queue, before).await?;
+            let queues: Answer<Vec<QueueId>> = self.router.ask(shard, ask).await;
+            for queue in queues.map_err(|refusal| purged_in_part(refusal, count))? {
+                self.purge_queue(shard, queue, before, &mut count).await?;
             }
         }
         Ok(count)
     }
 
-    async fn purge_queue(&self, shard: ShardId, queue: QueueId, before: Time) -> Answer<u64> {
-        let (mut count, mut after) = (0, None);
+    async fn purge_queue(&self, shard: ShardId, queue: QueueId, before: Time, count: &mut u64) -> Answer<()> {
+        let mut after = None;
         loop {
-            let (purged, next): (u64, Option<Key>) =
-                self.router.ask(shard, Ask::Purge { queue, before, after }).await?;
-            count += purged;
+            let purged = self.router.ask(shard, Ask::Purge { queue, before, after }).await;
+            let (purged, next): (u64, Option<Key>) = purged.map_err(|refusal| purged_in_part(refusal, *count))?;
+            *count += purged;
             match next {
                 Some(next) => after = Some(next),
-                None => return Ok(count),
+                None => return Ok(()),
             }
         }
     }
@@ -255,6 +263,16 @@ impl Frontier {
     pub async fn set_default_delay(&self, delay: Option<Millis>) -> Answer<()> {
         self.router.ask_all::<()>(&self.all(), &Ask::SetDefaultDelay(delay)).await.map(drop)
     }
+}
+
+/// What is said of a refusal after so many hosts had been moved.
+fn in_part(refusal: Refusal, moved: usize) -> Refusal {
+    if moved > 0 { refusal.after_a_part(&format!("{moved} hosts have been moved")) } else { refusal }
+}
+
+/// What is said of a refusal after so many URLs had been removed.
+fn purged_in_part(refusal: Refusal, count: u64) -> Refusal {
+    if count > 0 { refusal.after_a_part(&format!("{count} URLs have been removed")) } else { refusal }
 }
 
 /// Hosts by their homes, in one order, so that the same request always moves them in the same way.

@@ -15,7 +15,7 @@ use crate::ask::{Ask, Told};
 use crate::frontier::Frontier;
 use crate::links::Call;
 use crate::pulse::{Look, Source};
-use crate::router::{Answer, Place, stopping};
+use crate::router::{Answer, Place, stopping, worse};
 
 /// Between two tries to find what nobody could be asked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -97,7 +97,7 @@ impl Frontier {
             match self.ask_source::<Vec<Reservation>>(*source, Ask::Reserve(request)).await {
                 Ok(more) => granted.extend(more),
                 // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
-                Err(refusal) => trouble = Some(refusal),
+                Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
         }
         // A shard that changes hands has nothing to offer at the moment; that is no trouble of the caller's.
@@ -217,7 +217,7 @@ impl HandedOut {
                 count
             }
             Err(refusal) => {
-                self.trouble = Some(refusal);
+                self.trouble = Some(worse(self.trouble.take(), refusal));
                 0
             }
         }

@@ -58,3 +58,46 @@ pub enum Refusal {
     #[error("the store is damaged: {0}")]
     Corrupt(String),
 }
+
+impl Refusal {
+    /// Whether it promises that nothing was changed and asks to try again.
+    #[must_use]
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Elsewhere | Self::Overloaded)
+    }
+
+    /// The word for a call that was refused twice, in two places: doubt is never overwritten by a promise.
+    #[must_use]
+    pub fn or_worse(self, other: Self) -> Self {
+        let weight = |refusal: &Self| match refusal {
+            Self::OutcomeUnknown(_) => 3,
+            Self::Corrupt(_) => 2,
+            Self::Elsewhere => 0,
+            _ => 1,
+        };
+        if weight(&other) > weight(&self) { other } else { self }
+    }
+
+    /// The word for a call that was refused after a part of it had been done: nobody may say that nothing was changed.
+    #[must_use]
+    pub fn after_a_part(self, done: &str) -> Self {
+        if self.is_unavailable() { Self::OutcomeUnknown(format!("{done}; the rest was refused: {self}")) } else { self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubt_is_never_overwritten_by_a_promise() {
+        let unknown = || Refusal::OutcomeUnknown("lost".to_owned());
+        let unavailable = || Refusal::Unavailable("away".to_owned());
+        assert_eq!(unknown().or_worse(unavailable()), unknown());
+        assert_eq!(unavailable().or_worse(unknown()), unknown());
+        assert_eq!(Refusal::Elsewhere.or_worse(unavailable()), unavailable());
+        assert_eq!(unavailable().or_worse(Refusal::Elsewhere), unavailable());
+        assert!(matches!(unavailable().after_a_part("one was moved"), Refusal::OutcomeUnknown(_)));
+        assert_eq!(Refusal::NotCurrent.after_a_part("one was moved"), Refusal::NotCurrent);
+    }
+}

@@ -5,6 +5,7 @@
 mod deletes;
 mod failures;
 mod fairness;
+mod faulty;
 mod groups;
 mod hand_over;
 mod listings;
@@ -14,3 +15,4 @@ mod puts;
 mod reservations;
 mod restarts;
 mod support;
+mod true_words;

@@ -1,0 +1,195 @@
+//! Runs the owner of a shard: opens the shard, serves it turn by turn, and reloads it whenever its memory can no longer be
+//! trusted, until this process is told to give it up or has lost it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::ids::ShardId;
+use wayleave_core::limits;
+use wayleave_engine::{Engine, Error, Expect};
+
+use crate::config::Config;
+use crate::cycle;
+use crate::held::Hold;
+use crate::inbox::Mail;
+use crate::message::Message;
+use crate::open;
+use crate::owner::Owner;
+use crate::pulse::Pulse;
+use crate::router::Router;
+use crate::term::Resume;
+
+/// Between two tries to open a shard, and two probes whether the store takes changes again.
+pub(crate) const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// A store that refuses a second time within this takes changes only now and then: the next probe waits.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
+/// What an owner is given.
+pub(crate) struct Post {
+    pub shard: ShardId,
+    /// What must hold in the store for this process to own the shard.
+    pub expects: Vec<Expect>,
+    pub engine: Arc<dyn Engine>,
+    pub config: Config,
+    pub pulse: Arc<Pulse>,
+    /// Weak: an owner ends when nobody can ask it any more.
+    pub router: Weak<Router>,
+}
+
+/// How a term of ownership ended.
+enum End {
+    Stopped(Option<oneshot::Sender<()>>),
+    /// The shard is to be owned again, or read again from where it stands.
+    Failed(Option<Resume>),
+}
+
+/// Runs a shard until it is told to stop or is no longer this process's.
+pub(crate) async fn run(post: Post, mut inbox: Mail) {
+    let done = own(&post, &mut inbox).await;
+    // What kept it from being opened here is no longer this process's trouble.
+    post.pulse.set_trouble(post.shard, None);
+    if let Some(router) = post.router.upgrade() {
+        router.held.set(post.shard, Hold::Not);
+        router.end_term(post.shard, inbox.term);
+        if done.is_none() {
+            router.miss();
+        }
+        let why = if router.links.is_some() { Refusal::Elsewhere } else { crate::router::stopping() };
+        for message in inbox.close().await {
+            match message {
+                Message::Put { items, sink } => router.put_again(post.shard, items, &sink),
+                other => other.refuse(&why),
+            }
+        }
+    }
+    post.pulse.forget(post.shard);
+    if let Some(done) = done {
+        _ = done.send(());
+    }
+}
+
+/// Tells the router's registry how this process holds the shard; movers of hosts look there.
+fn hold(post: &Post, hold: Hold) {
+    if let Some(router) = post.router.upgrade() {
+        router.held.set(post.shard, hold);
+    }
+}
+
+/// Owns a shard, term after term. Returns whom to tell that it is over.
+async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
+    let mut resume: Option<Resume> = None;
+    let mut refused_at: Option<Instant> = None;
+    let mut wait = Duration::ZERO;
+    loop {
+        if resume.is_none() {
+            // Before the store is asked: from here on nobody in this process commits under an older epoch.
+            hold(post, Hold::Opening);
+        }
+        let opened = tokio::select! {
+            biased;
+            opened = open::open(post, resume.as_ref()) => opened,
+            done = refuse_while_closed(inbox, post) => return done,
+        };
+        match opened {
+            Ok(opened) => {
+                post.pulse.set_trouble(post.shard, None);
+                hold(post, Hold::Under(opened.epoch));
+                let mut owner = Owner::new(post, opened);
+                if let Some(resume) = resume.take() {
+                    owner.refuse_changes(resume.why, wait);
+                }
+                match serve(owner, inbox).await {
+                    End::Stopped(done) => return done,
+                    End::Failed(next) => {
+                        let again = refused_at.is_some_and(|at| at.elapsed() < SETTLED_AFTER);
+                        wait = if again { TRY_AGAIN_AFTER } else { Duration::ZERO };
+                        refused_at = Some(Instant::now());
+                        resume = next;
+                    }
+                }
+            }
+            Err(Error::Conflict) => {
+                tracing::info!(shard = post.shard.0, "the shard belongs to another node");
+                return None;
+            }
+            Err(error) => {
+                if let Some(left_out) = post.pulse.log.opens.line() {
+                    tracing::error!(shard = post.shard.0, %error, left_out, "a shard cannot be opened; trying again");
+                }
+                post.pulse.set_trouble(post.shard, Some(format!("shard {} cannot be opened: {error}", post.shard.0)));
+                let stopped = tokio::time::timeout(TRY_AGAIN_AFTER, refuse_while_closed(inbox, post)).await;
+                if let Ok(done) = stopped {
+                    return done;
+                }
+            }
+        }
+    }
+}
+
+/// Refuses what arrives while the shard is not open; returns when told to stop.
+async fn refuse_while_closed(inbox: &mut Mail, post: &Post) -> Option<oneshot::Sender<()>> {
+    loop {
+        // While a shard opens normally its callers wait; only one that cannot be opened turns them away.
+        let Some(trouble) = post.pulse.trouble_of(post.shard) else { std::future::pending().await };
+        match inbox.recv().await {
+            None => return None,
+            Some(Message::Stop { done }) => return Some(done),
+            Some(message) => message.refuse(&Refusal::Unavailable(trouble)),
+        }
+    }
+}
+
+async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
+    let term = owner.term.clone();
+    let (cycles, waiting) = mpsc::channel(limits::COMMITS_IN_FLIGHT_MAX);
+    let answering = tokio::spawn(cycle::answer(waiting, term.clone(), owner.pulse.clone()));
+    owner.tell_pulse();
+    owner.set_open(true);
+    let mut stop = None;
+    while stop.is_none() && !term.is_failed() {
+        let nap = owner.nap();
+        let first = tokio::select! {
+            biased;
+            () = term.told.notified() => break,
+            message = inbox.recv() => match message {
+                Some(message) => Some(message),
+                None => break,
+            },
+            () = sleep(nap) => None,
+        };
+        if let Err(error) = owner.turn(first, inbox, &mut stop).await {
+            if let Some(left_out) = owner.pulse.log.reads.line() {
+                let shard = owner.shard.0;
+                tracing::warn!(shard, %error, left_out, "the store cannot be read; the shard reloads");
+            }
+            term.on_failure(&error);
+        }
+        owner.confirm();
+        owner.share_totals();
+        owner.tell_pulse();
+        let cycle = std::mem::take(&mut owner.cycle);
+        if !cycle.is_empty() && cycles.send(cycle).await.is_err() {
+            break;
+        }
+    }
+    drop(cycles);
+    // Whatever comes next must not begin before all that is in flight is resolved.
+    _ = answering.await;
+    owner.set_open(false);
+    match stop {
+        None if term.is_failed() => End::Failed(term.resume()),
+        stop => End::Stopped(stop),
+    }
+}
+
+async fn sleep(nap: Option<Duration>) {
+    match nap {
+        None => std::future::pending().await,
+        Some(Duration::ZERO) => tokio::task::yield_now().await,
+        Some(nap) => tokio::time::sleep(nap).await,
+    }
+}

@@ -1,0 +1,149 @@
+//! A store that fails at chosen calls, holds reads back, and keeps a record of who commits under which fence.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::memory::LostAnswer;
+use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Fence, Key, Look, Memory, Pending, Row, Scan, Value};
+use wayleave_shard::{Config, Frontier};
+
+use crate::support::RuntimeClock;
+
+/// What becomes of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Done,
+    Refused,
+    /// Applied, and the answer is lost.
+    Lost,
+}
+
+pub struct Faulty {
+    memory: Memory,
+    /// Commits and `own` are refused, reads are not: as on a full disk.
+    pub full: AtomicBool,
+    /// The fates of the next commits that write something; those after them are done.
+    fates: Mutex<VecDeque<Fate>>,
+    /// So many scans and gets are still answered, then one fails.
+    reads_left: Mutex<Option<usize>>,
+    /// Whether `get_many` waits.
+    gate: watch::Sender<bool>,
+    pub owns: AtomicUsize,
+    pub scans: AtomicUsize,
+    /// The fences of every commit that was asked for.
+    pub commits: Mutex<Vec<Vec<Fence>>>,
+}
+
+pub const FULL: &str = "no space left on device";
+
+impl Faulty {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            memory: Memory::new(RuntimeClock::new()),
+            full: AtomicBool::new(false),
+            fates: Mutex::default(),
+            reads_left: Mutex::default(),
+            gate: watch::channel(false).0,
+            owns: AtomicUsize::new(0),
+            scans: AtomicUsize::new(0),
+            commits: Mutex::default(),
+        })
+    }
+
+    pub async fn open(self: &Arc<Self>, shards: u16) -> Frontier {
+        let config = Config { clock_step: Millis(0), ..Config::new(shards) };
+        Frontier::open(self.clone(), config, &tokio::runtime::Handle::current()).await.unwrap()
+    }
+
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Release);
+    }
+
+    pub fn set_fates(&self, fates: &[Fate]) {
+        *self.fates.lock().unwrap() = fates.iter().copied().collect();
+    }
+
+    /// The read after so many more fails.
+    pub fn fail_read_after(&self, reads: usize) {
+        *self.reads_left.lock().unwrap() = Some(reads);
+    }
+
+    pub fn hold_gets(&self, hold: bool) {
+        self.gate.send_replace(hold);
+    }
+
+    fn check_read(&self) -> Result<(), Error> {
+        let mut left = self.reads_left.lock().unwrap();
+        match *left {
+            Some(0) => {
+                *left = None;
+                Err(Error::Unavailable("a read failed on purpose".to_owned()))
+            }
+            Some(n) => {
+                *left = Some(n - 1);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+}
+
+impl Engine for Faulty {
+    fn now(&self) -> Time {
+        self.memory.now()
+    }
+
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        self.owns.fetch_add(1, Ordering::AcqRel);
+        if self.is_full() {
+            return std::future::ready(Err(Error::Unavailable(FULL.to_owned()))).boxed();
+        }
+        self.memory.own(shard, expects)
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>> {
+        let mut gate = self.gate.subscribe();
+        async move {
+            gate.wait_for(|held| !held).await.map_err(|_| Error::Unavailable("the test is over".to_owned()))?;
+            self.check_read()?;
+            self.memory.get_many(keys).await
+        }
+        .boxed()
+    }
+
+    fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
+        self.scans.fetch_add(1, Ordering::AcqRel);
+        match self.check_read() {
+            Ok(()) => self.memory.scan_many(scans),
+            Err(error) => std::future::ready(Err(error)).boxed(),
+        }
+    }
+
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        self.memory.look(scans)
+    }
+
+    fn commit(&self, batch: Batch) -> Commit {
+        self.commits.lock().unwrap().push(batch.fences.clone());
+        let refused = |why: &str| std::future::ready(Err(Error::Unavailable(why.to_owned()))).boxed();
+        if self.is_full() {
+            return refused(FULL);
+        }
+        let fate = if batch.writes.is_empty() { None } else { self.fates.lock().unwrap().pop_front() };
+        match fate {
+            Some(Fate::Refused) => return refused("refused on purpose"),
+            Some(Fate::Lost) => self.memory.lose_next_answer(LostAnswer::Applied),
+            Some(Fate::Done) | None => {}
+        }
+        self.memory.commit(batch)
+    }
+}
