@@ -88,6 +88,10 @@ pub struct CrawlLimitsPatch {
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u32>)]
     pub attempts: Patch<u32>,
+    /// Hosts of the whole crawl. What comes in at the same time may pass it; URLs of hosts that it has are taken.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub hosts: Patch<u64>,
 }
 
 impl CrawlLimitsPatch {
@@ -98,6 +102,7 @@ impl CrawlLimitsPatch {
         pages_per_host: Patch::Clear,
         depth: Patch::Clear,
         attempts: Patch::Clear,
+        hosts: Patch::Clear,
     };
 }
 
@@ -147,6 +152,7 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
             pages: bounds.pages.into(),
             depth: bounds.depth.into(),
             attempts: bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?,
+            hosts: bounds.hosts.into(),
         })
     }
 }
@@ -166,6 +172,9 @@ pub struct CrawlLimits {
     pub depth: Option<u32>,
     /// Attempts after which a URL is set aside.
     pub attempts: Option<u32>,
+    /// Hosts of the whole crawl. What comes in at the same time may pass it; URLs of hosts that it has are taken.
+    #[serde(default)]
+    pub hosts: Option<u64>,
 }
 
 /// A crawl: what is set on it and what it holds.
@@ -193,14 +202,14 @@ pub struct Crawl {
 
 impl From<view::CrawlView> for Crawl {
     fn from(view: view::CrawlView) -> Self {
-        let settings::CrawlLimits { urls_per_host, pages_per_host, urls, pages, depth, attempts } =
+        let settings::CrawlLimits { urls_per_host, pages_per_host, urls, pages, depth, attempts, hosts } =
             view.settings.limits;
         Self {
             crawl: view.crawl.to_string(),
             weight: view.settings.weight,
             paused: view.settings.paused,
             delay_ms: view.settings.delay.map(|ms| ms.0),
-            limits: CrawlLimits { urls, pages, urls_per_host, pages_per_host, depth, attempts },
+            limits: CrawlLimits { urls, pages, urls_per_host, pages_per_host, depth, attempts, hosts },
             revisit: view.settings.revisit.into(),
             counts: view.counts.into(),
             hosts: view.queues,
@@ -272,7 +281,7 @@ mod tests {
         ] {
             assert_eq!(changes(text).expect_err(text).field, field);
         }
-        for text in [r#"{"limit":1}"#, r#"{"limits":{"hosts":1}}"#, r#"{"revisit":"sometimes"}"#] {
+        for text in [r#"{"limit":1}"#, r#"{"limits":{"queues":1}}"#, r#"{"revisit":"sometimes"}"#] {
             assert!(serde_json::from_str::<SetCrawlRequest>(text).is_err(), "{text}");
         }
     }

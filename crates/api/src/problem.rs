@@ -68,6 +68,7 @@ codes! {
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
     NotCurrent, "not_current", 409, "the reservation is not current";
     HostTaken, "host_taken", 409, "the host belongs to another alias";
+    RequestReused, "request_reused", 409, "the request id was used for another request";
     DuplicateIdentity, "duplicate_identity", 409, "the uuid is the primary's and its token was not given";
     NotTheTerm, "not_the_term", 409, "the token is not that of the present term";
     NoPrimary, "no_primary", 409, "the role has no primary";
@@ -80,6 +81,7 @@ codes! {
     IntervalTooLong, "interval_too_long", 422, "heartbeats would be too rare for the role";
     TtlTooShort, "ttl_too_short", 422, "the time to live is too short for the candidates";
     Overloaded, "overloaded", 429, "too many requests are waiting";
+    TooManyHosts, "too_many_hosts", 429, "the server holds as many hosts as it may";
     Corrupt, "corrupt", 500, "the store is damaged";
     Internal, "internal", 500, "the server made a mistake";
     Unavailable, "unavailable", 503, "the store cannot be reached";
@@ -256,6 +258,8 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::UnknownQueue { .. } => Code::UnknownQueue,
         Refusal::HostTaken { .. } => Code::HostTaken,
         Refusal::OverLimit(_) => Code::OverLimit,
+        Refusal::RequestReused(_) => Code::RequestReused,
+        Refusal::HostsFull(_) => Code::TooManyHosts,
         Refusal::ForeignResult(_) => Code::ForeignResult,
         Refusal::BadCursor => Code::BadCursor,
         Refusal::Overloaded => Code::Overloaded,

@@ -46,13 +46,19 @@ pub struct ReserveGroupsRequest {
     #[serde(default, deserialize_with = "whole::<_, _, 0, WAIT_MAX>")]
     #[schema(default = 0, maximum = 60000)]
     pub wait_ms: u64,
+    /// The caller's own name for this request, fresh for every new one. The same request with the same id gets the same
+    /// reservations again while they are not over, so a lost answer costs nothing. At most 128 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 128)]
+    pub request_id: Option<String>,
 }
 
 impl ReserveGroupsRequest {
     /// A request of `holder` with everything else at its default.
     #[must_use]
     pub fn new(holder: impl Into<String>) -> Self {
-        Self { holder: holder.into(), groups: 1, urls: 1, crawl: None, lease_ms: lease_default(), wait_ms: 0 }
+        let (holder, lease_ms) = (holder.into(), lease_default());
+        Self { holder, groups: 1, urls: 1, crawl: None, lease_ms, wait_ms: 0, request_id: None }
     }
 }
 
@@ -61,15 +67,34 @@ impl TryFrom<&ReserveGroupsRequest> for request::Reserve {
 
     fn try_from(body: &ReserveGroupsRequest) -> Result<Self, BadValue> {
         let crawl = body.crawl.as_deref().map(names::crawl).transpose();
-        Ok(Self {
+        let request = Self {
             holder: holder(&body.holder)?.into(),
             groups: between("groups", body.groups, 1, limits::RESERVE_GROUPS_MAX as u64)? as usize,
             urls: between("urls", body.urls, 0, limits::RESERVE_URLS_MAX as u64)? as usize,
             crawl: crawl.map_err(|e| BadValue::new("crawl", e))?,
             lease: lease(body.lease_ms)?,
             wait: Millis(between("wait_ms", body.wait_ms, 0, limits::WAIT_MS_MAX)?),
+            request: None,
+        };
+        Ok(match &body.request_id {
+            Some(id) => request.named(request_id(id)?),
+            None => request,
         })
     }
+}
+
+fn request_id(id: &str) -> Result<&str, BadValue> {
+    let bad = |reason: String| Err(BadValue::new("request_id", reason));
+    if id.trim().is_empty() {
+        return bad("must not be empty: give every new request a fresh id, or leave it out".to_owned());
+    }
+    if id.len() > limits::REQUEST_ID_BYTES_MAX {
+        return bad(format!("has {} bytes; the limit is {}", id.len(), limits::REQUEST_ID_BYTES_MAX));
+    }
+    if id.chars().any(char::is_control) {
+        return bad("must not contain control characters".to_owned());
+    }
+    Ok(id)
 }
 
 fn holder(name: &str) -> Result<&str, BadValue> {

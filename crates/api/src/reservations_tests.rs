@@ -16,6 +16,7 @@ fn a_holder_is_enough() {
         crawl: None,
         lease: Millis(60_000),
         wait: Millis(0),
+        request: None,
     };
     assert_eq!(reserve(r#"{"holder":"w"}"#), Ok(want.clone()));
     assert_eq!(request::Reserve::try_from(&ReserveGroupsRequest::new("w")), Ok(want));
@@ -31,11 +32,15 @@ fn both_ends_of_every_bound_are_taken() {
 
 #[test]
 fn past_its_bound_every_field_is_named() {
+    let long_id = format!(r#"{{"holder":"w","request_id":"{}"}}"#, "i".repeat(limits::REQUEST_ID_BYTES_MAX + 1));
     let long = format!(r#"{{"holder":"{}"}}"#, "h".repeat(limits::HOLDER_BYTES_MAX + 1));
     for (text, field) in [
         (r#"{"holder":" "}"#, "holder"),
         (r#"{"holder":"a\nb"}"#, "holder"),
         (long.as_str(), "holder"),
+        (r#"{"holder":"w","request_id":" "}"#, "request_id"),
+        (r#"{"holder":"w","request_id":"a\tb"}"#, "request_id"),
+        (long_id.as_str(), "request_id"),
         (r#"{"holder":"w","groups":0}"#, "groups"),
         (r#"{"holder":"w","groups":1001}"#, "groups"),
         (r#"{"holder":"w","urls":1001}"#, "urls"),
@@ -116,4 +121,17 @@ fn the_listing_does_not_tell_the_secret() {
     let told = serde_json::to_string(&LiveReservation::from(view)).unwrap();
     assert!(!told.contains(&secret), "{told}");
     assert!(told.contains(r#""urls":3"#), "{told}");
+}
+
+#[test]
+fn a_request_id_stands_for_all_that_is_asked_for_but_the_patience() {
+    let id = |text: &str| reserve(text).unwrap().request.unwrap();
+    let first = id(r#"{"holder":"w","groups":2,"request_id":"r"}"#);
+    assert_eq!(&*first.id, "r");
+    assert_eq!(id(r#"{"holder":"w","groups":2,"request_id":"r","wait_ms":5}"#), first);
+    for other in
+        [r#""groups":3"#, r#""groups":2,"urls":2"#, r#""groups":2,"crawl":"c""#, r#""groups":2,"lease_ms":100"#]
+    {
+        assert_ne!(id(&format!(r#"{{"holder":"w",{other},"request_id":"r"}}"#)).asks, first.asks, "{other}");
+    }
 }

@@ -68,7 +68,7 @@ async fn no_two_visits_to_a_group_at_once_and_none_before_the_delay() {
 
 async fn work(client: Client, name: String, diary: Arc<Diary>) {
     let lease_ms = LEASE.as_millis() as u64;
-    let ask = ReserveGroupsRequest { holder: name, groups: 1, urls: 1, crawl: None, lease_ms, wait_ms: 200 };
+    let ask = ReserveGroupsRequest { lease_ms, wait_ms: 200, ..ReserveGroupsRequest::new(name) };
     let patience = Instant::now() + Duration::from_secs(120);
     while diary.fetched.load(Ordering::Acquire) < HOSTS * URLS_PER_HOST {
         assert!(Instant::now() < patience, "the work does not come to its end");

@@ -13,19 +13,25 @@ use wayleave_api::reservations::{
 
 use crate::call::{Call, Ended, Repeat};
 use crate::pages::pages;
+use crate::retry::random;
 use crate::{Client, Error};
 
 impl Client {
-    /// Reserves groups. It is not sent again once it may have been carried out: groups reserved by a lost answer stay
-    /// busy until their leases end.
+    /// Reserves groups. The request gets an id of its own if it has none, so it can be sent again after an answer was
+    /// lost: the same groups are told again, and none stays busy unseen.
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
     pub async fn reserve(&self, request: &ReserveGroupsRequest) -> Result<ReserveGroupsResponse, Error> {
-        self.reserve_with(request, Repeat::IfNotDone).await
+        if request.request_id.is_some() {
+            return self.reserve_with(request, Repeat::Always).await;
+        }
+        let named = ReserveGroupsRequest { request_id: Some(fresh_id()), ..request.clone() };
+        self.reserve_with(&named, Repeat::Always).await
     }
 
-    /// Reserves groups and is sent again as `repeat` says.
+    /// Reserves groups and is sent again as `repeat` says, under the id that the request has, if any. Without one, groups
+    /// reserved by a lost answer stay busy until their leases end.
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
@@ -85,4 +91,9 @@ impl Client {
             Ok((page.reservations, page.next))
         })
     }
+}
+
+/// An id that no other request has.
+fn fresh_id() -> String {
+    format!("{:016x}{:016x}", random(), random())
 }

@@ -47,7 +47,7 @@ impl Retry {
 }
 
 /// A random number without a generator of our own: the standard library seeds each hasher's keys.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -105,20 +105,24 @@ async fn a_refusal_for_good_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_reservation_whose_answer_was_lost_is_sent_again_only_on_demand() {
+async fn a_reservation_whose_answer_was_lost_is_sent_again_unless_the_caller_forbids_it() {
     let granted = || Act::Say(200, r#"{"reservations":[]}"#.into());
     let request = ReserveGroupsRequest::new("me");
     let (client, _) = scripted(vec![Act::Hang, granted()]).await;
-    assert!(matches!(client.reserve(&request).await, Err(Error::Lost { .. })));
+    assert!(matches!(client.reserve_with(&request, Repeat::IfNotDone).await, Err(Error::Lost { .. })));
     let (client, seen) = scripted(vec![Act::Hang, granted()]).await;
-    client.reserve_with(&request, Repeat::Always).await.unwrap();
+    client.reserve(&request).await.unwrap();
     assert_eq!(seen.await.unwrap(), 2);
     // Nothing was reserved by a server that said "later".
     let (client, seen) = scripted(vec![refusal(Code::Overloaded), granted()]).await;
     client.reserve(&request).await.unwrap();
     assert_eq!(seen.await.unwrap(), 2);
+    let (client, seen) = scripted(vec![refusal(Code::OutcomeUnknown), granted()]).await;
+    client.reserve(&request).await.unwrap();
+    assert_eq!(seen.await.unwrap(), 2);
     let (client, _) = scripted(vec![refusal(Code::OutcomeUnknown), granted()]).await;
-    assert_eq!(client.reserve(&request).await.expect_err("unknown").code(), Some(Code::OutcomeUnknown));
+    let unknown = client.reserve_with(&request, Repeat::IfNotDone).await.expect_err("unknown");
+    assert_eq!(unknown.code(), Some(Code::OutcomeUnknown));
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ pub const CRAWL_BYTES_MAX: usize = 255;
 pub const ALIAS_BYTES_MAX: usize = 128;
 /// Longest name of a holder, in bytes.
 pub const HOLDER_BYTES_MAX: usize = 256;
+/// Longest id that a client gives to a request so that it can be repeated, in bytes.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
 /// Metadata of one URL, in bytes, keys and values together.
 pub const METADATA_BYTES_MAX: usize = 64 * 1024;
 /// URLs in one JSON body or one batch message.
@@ -30,6 +32,8 @@ pub const PUT_BATCHES_IN_FLIGHT_MAX: usize = 16;
 pub const GROUP_HOSTS_MAX: usize = 10_000;
 /// Queues (crawls) of one host.
 pub const HOST_QUEUES_MAX: usize = 10_000;
+/// Hosts that one process holds in memory, where its settings name no other number.
+pub const HOSTS_MAX_DEFAULT: u64 = 10_000_000;
 /// Groups that one reservation call may ask for.
 pub const RESERVE_GROUPS_MAX: usize = 1_000;
 /// URLs of one reservation.

@@ -123,6 +123,8 @@ pub struct CrawlLimits {
     pub depth: Option<u32>,
     /// Attempts after which a URL is set aside.
     pub attempts: Option<u32>,
+    /// Hosts of the whole crawl.
+    pub hosts: Option<u64>,
 }
 
 /// How a crawl is to be run.
@@ -177,6 +179,8 @@ pub struct CrawlChanges {
     pub depth: Change<u32>,
     /// See [`CrawlLimits::attempts`].
     pub attempts: Change<u32>,
+    /// See [`CrawlLimits::hosts`].
+    pub hosts: Change<u64>,
 }
 
 impl CrawlChanges {
@@ -198,5 +202,6 @@ impl CrawlChanges {
         self.pages.apply(&mut settings.limits.pages);
         self.depth.apply(&mut settings.limits.depth);
         self.attempts.apply(&mut settings.limits.attempts);
+        self.hosts.apply(&mut settings.limits.hosts);
     }
 }

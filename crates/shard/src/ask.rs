@@ -1,10 +1,12 @@
 //! What a shard can be asked, and what it tells: plain values, so that an owner on another node is asked in the same
 //! words as one in this process.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::move_host::Moving;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{HandOut, Release, Released, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::request::{HandOut, Release, Released, RequestId, Reservation, Reserve, UrlToFetch};
 use wayleave_core::frontier::view::{
     CrawlView, GroupView, HostFilter, HostView, ReservationView, Stats, UrlFilter, UrlView,
 };
@@ -128,6 +130,12 @@ pub(crate) enum Ask {
         alias: Option<Alias>,
         part: Batch,
     },
+    /// What was granted for a request before. Of a node it is asked for several shards at once.
+    Requested {
+        holder: Arc<str>,
+        request: RequestId,
+        shards: Vec<ShardId>,
+    },
 }
 
 impl Ask {
@@ -168,6 +176,7 @@ impl Ask {
                 | Self::QueuesOf { .. }
                 | Self::Lookup { .. }
                 | Self::Urls { .. }
+                | Self::Requested { .. }
         )
     }
 }

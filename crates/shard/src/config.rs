@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use wayleave_core::limits;
 use wayleave_core::time::Millis;
 use wayleave_engine::{Entropy, entropy};
 
@@ -13,6 +14,8 @@ use crate::heads::Heads;
 pub struct Config {
     /// How many shards the store has; fixed when it was created.
     pub shards: u16,
+    /// Hosts that this process holds in memory at most. URLs of further ones are rejected.
+    pub hosts_max: u64,
     /// Hot rows are written out one by one when this many bytes of them lie packed in the log.
     pub log_bytes_max: usize,
     /// Bytes of memory for each host for the first rows of its queues, so that a visit seldom reads the store: with many
@@ -41,6 +44,7 @@ impl Config {
     pub fn new(shards: u16) -> Self {
         Self {
             shards,
+            hosts_max: limits::HOSTS_MAX_DEFAULT,
             log_bytes_max: 2 * 1024 * 1024,
             head_bytes_per_host: 448,
             head_bytes: (64 * 1024 * 1024, 512 * 1024 * 1024),

@@ -32,6 +32,11 @@ impl Owner {
         if ask.host().is_some_and(|host| !self.belongs(host)) {
             return self.answer(call, Ok(Err::<(), _>(moving())));
         }
+        if let Ask::SetHost { host, .. } = &ask
+            && let Some(full) = self.refuse_hosts(std::iter::once(&**host))
+        {
+            return self.answer(call, Ok(Err::<(), _>(full)));
+        }
         let now = self.now();
         let mut writes = Vec::new();
         if let Some(told) = decide(&mut self.state, &ask, now, &mut writes) {
@@ -49,6 +54,13 @@ impl Owner {
                 self.answer_part(call, urls, trouble)
             }
             Ask::Reserve(request) => {
+                if let Some(id) = &request.request {
+                    // A repetition that this shard has granted already: never twice.
+                    let before = self.requested(&request.holder, id).await;
+                    if !matches!(&before, Ok(Ok(found)) if found.is_empty()) {
+                        return self.answer(call, before);
+                    }
+                }
                 let (reservations, trouble) = self.reserve(&request).await;
                 self.tell_crawl(request.crawl.as_ref());
                 self.answer_part(call, reservations, trouble)
@@ -68,6 +80,10 @@ impl Owner {
             Ask::Purge { queue, before, after } => {
                 let purged = self.purge(queue, before, after).await;
                 self.answer(call, purged.map(Ok))
+            }
+            Ask::Requested { holder, request, .. } => {
+                let found = self.requested(&holder, &request).await;
+                self.answer(call, found)
             }
             Ask::Give { hosts, alias, to } => self.give(hosts, alias, to, call).await,
             Ask::Take { moving, alias, part } => self.take(moving, alias, part, call.reply).await,
@@ -165,6 +181,7 @@ impl Owner {
                     urls: request.urls,
                     lease: request.lease,
                     entropy: (self.config.entropy)(),
+                    request: request.request.clone(),
                 };
                 granted.extend(self.state.reserve(visit, found, &grant, now, &mut writes));
             }

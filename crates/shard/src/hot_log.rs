@@ -155,4 +155,19 @@ mod tests {
         assert_eq!(kinds, [shard_row, host, host, cut, cut, cut]);
         assert!(!log.is_writing() && log.next_slice(&state).is_empty());
     }
+
+    #[test]
+    fn what_is_found_at_open_counts_towards_the_limit() {
+        let (shard, mut state) = (ShardId(2), State::new(ShardId(2)));
+        let mut log = HotLog::new(shard, 1_000);
+        log.found(7, 600);
+        log.found(8, 300);
+        assert!(log.next_slice(&state).is_empty(), "900 bytes are not enough");
+        let changes = change(&mut state, "a");
+        assert!(log.add(9, &changes, &state).is_some());
+        log.found(10, 100);
+        let slice = log.next_slice(&state);
+        let cut = slice.iter().filter(|write| write.key[2] == Kind::Log as u8 && write.value.is_none()).count();
+        assert_eq!(cut, 4, "the log is written out and cut from its first row on");
+    }
 }

@@ -21,7 +21,10 @@ impl Owner {
         let target = [(queue, UrlKey::new(host, text))];
         let row = facts::url_rows(&*self.engine, &target).await?.pop().flatten();
         let [(queue, key)] = target;
-        let Some(row) = row else { return Ok(None) };
+        // A key that was cut may be another URL's.
+        let Some(row) = row.filter(|row| row.whole.as_deref().is_none_or(|whole| whole == text)) else {
+            return Ok(None);
+        };
         Ok(self.views(vec![(queue, key, row)]).await?.pop())
     }
 

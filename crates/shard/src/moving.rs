@@ -56,6 +56,11 @@ impl Owner {
         to: ShardId,
         call: Call,
     ) -> Result<(), Error> {
+        let new = hosts.iter().map(|host| &**host).filter(|_| alias.is_some());
+        if let Some(full) = self.refuse_hosts(new) {
+            _ = call.reply.send(Err(full));
+            return Ok(());
+        }
         let Call { reply, mark } = call;
         let holds = match self.begin_give(&hosts).await {
             Ok(holds) => holds,

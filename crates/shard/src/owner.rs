@@ -28,7 +28,7 @@ use crate::inbox::Mail;
 use crate::mark::Marker;
 use crate::message::Message;
 use crate::open::Opened;
-use crate::pulse::Pulse;
+use crate::pulse::{CrawlTotals, Pulse};
 use crate::recent::Recent;
 use crate::refusing::Refusing;
 use crate::router::Router;
@@ -63,6 +63,8 @@ pub(crate) struct Owner {
     pub refusing: Option<Refusing>,
     /// Turns for which a visit is likely to be asked for, as it was shortly before.
     awaited: u32,
+    /// Hosts that the process counts for this shard.
+    pub hosts_counted: u64,
     epoch: Epoch,
     seq: u64,
     log: HotLog,
@@ -73,7 +75,8 @@ impl Owner {
         let Opened { state, epoch, seq, log, jobs } = opened;
         // What was said before was said of a memory that is gone.
         post.pulse.crawls.forget(post.shard);
-        let owner = Self {
+        post.pulse.requests.forget(post.shard);
+        let mut owner = Self {
             shard: post.shard,
             engine: post.engine.clone(),
             config: post.config.clone(),
@@ -90,11 +93,13 @@ impl Owner {
             term: Arc::new(Term::new(epoch, seq)),
             refusing: None,
             awaited: 0,
+            hosts_counted: 0,
             epoch,
             seq,
             log,
         };
         owner.note_switches();
+        owner.count_hosts();
         owner
     }
 
@@ -104,7 +109,7 @@ impl Owner {
         self.pulse.active.store(self.state.shard_row().active, Ordering::Release);
         let bounded = |crawl: &CrawlView| {
             let limits = &crawl.settings.limits;
-            limits.urls.is_some() || limits.pages.is_some()
+            limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some()
         };
         if self.state.crawl_views().iter().any(bounded) {
             self.pulse.bounded.store(true, Ordering::Release);
@@ -213,6 +218,9 @@ impl Owner {
     }
 
     pub fn tell_pulse(&mut self) {
+        self.count_hosts();
+        // Before any answer of this turn leaves: a repetition must find what was granted.
+        self.pulse.requests.tell(self.shard, self.state.take_request_changes());
         // Of crawls first: whoever looks meanwhile finds what has become ready there, or that something is due.
         self.state.take_crawls_ready(|crawl, ready| self.pulse.crawls.tell(crawl, self.shard, ready));
         self.pulse.tell(self.shard.0.into(), self.state.readiness());
@@ -234,10 +242,11 @@ impl Owner {
         }
         let now = self.engine.now();
         for crawl in self.state.crawl_views() {
-            let bounded = crawl.settings.limits.urls.is_some() || crawl.settings.limits.pages.is_some();
-            if bounded {
-                let others = self.pulse.share(&crawl.crawl, self.shard.0.into(), crawl.counts);
-                self.state.set_elsewhere(&crawl.crawl, others, now);
+            let limits = &crawl.settings.limits;
+            if limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some() {
+                let mine = CrawlTotals { urls: crawl.counts, hosts: crawl.queues };
+                let others = self.pulse.share(&crawl.crawl, self.shard.0.into(), mine);
+                self.state.set_elsewhere(&crawl.crawl, others.urls, others.hosts, now);
             }
         }
     }

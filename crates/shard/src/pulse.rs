@@ -16,7 +16,9 @@ use wayleave_core::time::Time;
 
 use crate::bell::{Bell, Listener};
 use crate::crawl_beats::{CrawlBeats, NEVER};
+use crate::host_count::HostCount;
 use crate::rarely::StoreLog;
+use crate::requests::Requests;
 
 /// What each shard says of itself.
 #[derive(Default)]
@@ -54,7 +56,11 @@ pub(crate) struct Pulse {
     /// Those who wait for one crawl only: they are told of every group, for it may not be theirs.
     picky: Mutex<Vec<oneshot::Sender<()>>>,
     /// Counts of crawls that are bounded as a whole, by shard.
-    totals: Mutex<HashMap<CrawlName, Vec<Counts>>>,
+    totals: Mutex<HashMap<CrawlName, Vec<CrawlTotals>>>,
+    /// Hosts that the shards of this process hold.
+    pub hosts: HostCount,
+    /// Requests that may be repeated and have reservations here, by digest.
+    pub requests: Requests,
     pub bounded: AtomicBool,
     /// Whether the paced form serves, as far as the owners here have heard.
     pub active: AtomicBool,
@@ -84,7 +90,21 @@ pub struct NodeBeat {
     /// Groups that have become ready, ever.
     woken: u64,
     /// What it counts for crawls that are bounded as a whole.
-    totals: Vec<(CrawlName, Counts)>,
+    totals: Vec<(CrawlName, CrawlTotals)>,
+}
+
+/// What is counted for a crawl that is bounded as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CrawlTotals {
+    pub urls: Counts,
+    pub hosts: u64,
+}
+
+impl CrawlTotals {
+    fn add(&mut self, other: &Self) {
+        self.urls.add(&other.urls);
+        self.hosts += other.hosts;
+    }
 }
 
 impl NodeBeat {
@@ -126,6 +146,8 @@ impl Pulse {
             waiters: Mutex::default(),
             picky: Mutex::default(),
             totals: Mutex::default(),
+            hosts: HostCount::default(),
+            requests: Requests::new(shards),
             bounded: AtomicBool::new(false),
             active: AtomicBool::new(true),
             log: StoreLog::default(),
@@ -187,7 +209,7 @@ impl Pulse {
         }
         for counts in lock(&self.totals).values_mut() {
             if let Some(mine) = counts.get_mut(usize::from(shard.0)) {
-                *mine = Counts::default();
+                *mine = CrawlTotals::default();
             }
         }
     }
@@ -238,8 +260,8 @@ impl Pulse {
             let all = self.beats.iter().map(|beat| of(beat).load(Ordering::Acquire));
             all.min().filter(|time| *time != NEVER).map(Time)
         };
-        let sum = |counts: &Vec<Counts>| {
-            let mut sum = Counts::default();
+        let sum = |counts: &Vec<CrawlTotals>| {
+            let mut sum = CrawlTotals::default();
             counts.iter().for_each(|part| sum.add(part));
             sum
         };
@@ -317,13 +339,13 @@ impl Pulse {
     }
 
     /// A shard says what it counts for a bounded crawl and learns what the others count.
-    pub fn share(&self, crawl: &CrawlName, shard: usize, counts: Counts) -> Counts {
+    pub fn share(&self, crawl: &CrawlName, shard: usize, counts: CrawlTotals) -> CrawlTotals {
         let mut totals = lock(&self.totals);
-        let all = totals.entry(crawl.clone()).or_insert_with(|| vec![Counts::default(); self.beats.len()]);
+        let all = totals.entry(crawl.clone()).or_insert_with(|| vec![CrawlTotals::default(); self.beats.len()]);
         if let Some(mine) = all.get_mut(shard) {
             *mine = counts;
         }
-        let mut others = Counts::default();
+        let mut others = CrawlTotals::default();
         all.iter().enumerate().filter(|(i, _)| *i != shard).for_each(|(_, c)| others.add(c));
         drop(totals);
         for beat in lock(&self.peers).values() {

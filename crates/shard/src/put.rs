@@ -113,7 +113,11 @@ impl Owner {
     fn items(&self, puts: Vec<(usize, u64, Put)>) -> impl Iterator<Item = (Item, bool)> + use<> {
         let targets = self.state.put_targets(puts.iter().map(|(.., put)| put));
         let marks: Vec<Option<u64>> = targets.iter().map(|target| self.mark(target)).collect();
-        let seen: Vec<bool> = marks.iter().map(|mark| mark.is_some_and(|mark| self.seen.has(mark))).collect();
+        // A key that was cut may be another URL's: only the row tells.
+        let seen = |(mark, target): (&Option<u64>, &Target)| {
+            mark.is_some_and(|mark| self.seen.has(mark)) && !target.key.is_cut()
+        };
+        let seen: Vec<bool> = marks.iter().zip(&targets).map(seen).collect();
         let items = puts.into_iter().zip(targets).zip(marks);
         let items = items.map(|(((caller, tag, put), target), mark)| Item { caller, tag, put, target, mark });
         items.zip(seen)
@@ -126,6 +130,7 @@ impl Owner {
         Item { caller, tag, put, target, mark }
     }
 
+    /// None for a URL of a queue that does not exist yet.
     fn mark(&self, target: &Target) -> Option<u64> {
         target.queue.map(|queue| self.marker.mark(queue, &target.key))
     }
@@ -151,6 +156,10 @@ impl Owner {
         };
         let now = self.now();
         let mut writes = Vec::with_capacity(items.len() * 2);
+        let new = items.iter().filter(|item| item.target.queue.is_none()).count();
+        if new > 0 {
+            self.claim_hosts(new);
+        }
         for (item, row) in items.into_iter().zip(rows) {
             let Item { caller, tag, put, target, mark } = item;
             // A queue that this put makes has no number yet.
@@ -172,6 +181,9 @@ impl Owner {
                 _ => {}
             }
             outcomes_of(outcomes, caller).push((tag, outcome));
+        }
+        if new > 0 {
+            self.count_hosts();
         }
         self.commit(writes);
         Ok(())

@@ -32,11 +32,23 @@ impl Frontier {
     pub async fn reserve(&self, request: Reserve) -> Answer<Vec<Reservation>> {
         let deadline = Instant::now() + Duration::from_millis(request.wait.0);
         let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        let mut repeatable = None;
+        if let Some(id) = &request.request {
+            repeatable = Some(self.turn_of(&request.holder, id).await);
+            let mut granted = self.granted_before(&request.holder, id).await?;
+            if !granted.is_empty() {
+                granted.truncate(request.groups);
+                return Ok(granted);
+            }
+        }
         loop {
             // In line before looking, so that nothing that becomes ready meanwhile is missed.
             let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
             let sources = self.pulse.ready(self.look(request.crawl.as_ref(), false));
-            let granted = self.reserve_from(&request, &sources).await?;
+            let granted = match &repeatable {
+                None => self.reserve_from(&request, &sources).await?,
+                Some(turn) => self.reserve_through(&request, sources, turn.clone()).await?,
+            };
             if !granted.is_empty() {
                 self.listen(request.crawl.as_ref());
                 return Ok(granted);
@@ -85,7 +97,7 @@ impl Frontier {
     }
 
     /// Reserves groups of these sources, in their order.
-    async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
+    pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
         let mut granted: Vec<Reservation> = Vec::new();
         let mut trouble = None;
         for source in sources {
@@ -93,9 +105,13 @@ impl Frontier {
             if groups == 0 {
                 break;
             }
+            let repeatable = request.request.is_some();
             let request = Reserve { groups, ..request.clone() };
             match self.ask_source::<Vec<Reservation>>(*source, Ask::Reserve(request)).await {
                 Ok(more) => granted.extend(more),
+                // The caller can repeat this and then gets all that was granted, also what nobody could tell of now. Going
+                // on would grant more than was asked for.
+                Err(refusal @ Refusal::OutcomeUnknown(_)) if repeatable => return Err(refusal),
                 // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
@@ -129,6 +145,9 @@ impl Frontier {
             Ask::HandOut(request) => {
                 let sources = self.pulse.ready_here(self.look(request.crawl.as_ref(), true));
                 self.hand_out_from(request, &sources).await.map(Told::from)
+            }
+            Ask::Requested { holder, request, shards } => {
+                self.granted_here(holder, request, &shards).await.map(Told::from)
             }
             _ => Err(Refusal::Corrupt("only visits may be asked for at any shard".to_owned())),
         }

@@ -1,6 +1,7 @@
 //! The clients of a run: putters, workers with reservations, and clients of the paced form.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{
@@ -41,17 +42,30 @@ fn draw_put(chance: &Chance, now: Time) -> Put {
 /// Puts URLs, again and again the same few, until it is calm.
 pub async fn putter(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
+    let mut turn = 0;
     while !world.calm.get() {
         pass(chance.below(400)).await;
-        let puts: Vec<Put> = (0..=chance.below(8)).map(|_| draw_put(&chance, world.now())).collect();
+        let mut puts: Vec<Put> = (0..=chance.below(8)).map(|_| draw_put(&chance, world.now())).collect();
+        if chance.once_in(6) {
+            // A URL that nobody puts again: if this put is refused as unavailable, it must never show up.
+            let mut once = draw_put(&chance, world.now());
+            once.url = format!("http://{}/once/{name}/{turn}", once.host).into();
+            puts.push(once);
+        }
+        turn += 1;
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
         // What a deletion that runs meanwhile does to a put is either's right.
         let deletions = world.oracle.borrow().doomed.len();
         let outcomes = world.ask(async |frontier| Ok(frontier.put(puts).await)).await.unwrap_or_default();
         let mut oracle = world.oracle.borrow_mut();
+        let unanswered = ids.get(outcomes.len()..).unwrap_or_default();
+        unanswered.iter().for_each(|id| oracle.perhaps_added(id.clone()));
         for (id, outcome) in ids.into_iter().zip(outcomes) {
             world.tell("put", &format!("{name} {id:?} {outcome:?}"));
             check_put(&world, &outcome);
+            if !matches!(&outcome, PutOutcome::Failed(why) if why.starts_with("unavailable")) {
+                oracle.perhaps_added(id.clone());
+            }
             let settled = id.0 != "doomed" || oracle.doomed.len() == deletions;
             if matches!(outcome, PutOutcome::Added | PutOutcome::Known | PutOutcome::Updated) && settled {
                 oracle.added(id);
@@ -72,13 +86,15 @@ fn check_put(world: &World, outcome: &PutOutcome) {
 /// Reserves, works, renews and releases; sometimes it dies, sometimes it is too slow.
 pub async fn worker(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
+    let mut turn = 0;
     while !world.done.get() {
         pass(1 + chance.below(300)).await;
         let (groups, urls) = (1 + chance.below(3) as usize, 1 + chance.below(3) as usize);
         let lease = Millis(500 + chance.below(4_000));
         let wait = Millis(if chance.once_in(3) { chance.below(2_000) } else { 0 });
-        let holder = format!("worker {name}").into();
-        let request = Reserve { holder, groups, urls, crawl: None, lease, wait };
+        turn += 1;
+        let holder: Arc<str> = format!("worker {name} {turn}").into();
+        let request = Reserve { holder: holder.clone(), groups, urls, crawl: None, lease, wait, request: None };
         match world.ask(async |frontier| frontier.reserve(request).await).await {
             Ok(granted) => {
                 let shown: Vec<_> = granted.iter().map(|r| (&r.host, r.granted_at.0, r.urls.len())).collect();
@@ -92,9 +108,21 @@ pub async fn worker(world: Rc<World>, name: u64) {
             }
             Err(refusal) => {
                 world.tell("reserve", &format!("{name} {refusal}"));
+                if refusal.is_unavailable() {
+                    world.oracle.borrow_mut().refused_holder(holder);
+                    check_holders(&world).await;
+                }
                 world.check::<()>("a reservation", &Err(refusal));
             }
         }
+    }
+}
+
+/// Nobody who was told that nothing was changed holds a reservation.
+async fn check_holders(world: &World) {
+    if let Ok(page) = world.ask(async |frontier| frontier.reservations(None, 1_000).await).await {
+        let judged = world.oracle.borrow().judge_holders(page.items.iter().map(|view| &view.holder));
+        verdict(world, judged);
     }
 }
 

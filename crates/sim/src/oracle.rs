@@ -1,5 +1,5 @@
-//! What the clients were told, held against the laws. Refused and lost answers are "perhaps": they forbid nothing and
-//! promise nothing.
+//! What the clients were told, held against the laws. Lost answers are "perhaps": they forbid nothing and promise nothing.
+//! "Unavailable" is a promise: what was refused with it never shows up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +29,10 @@ pub struct Oracle {
     pub finished: BTreeMap<Id, Time>,
     /// A deletion of their crawl was asked for: whatever happens to them is right.
     pub doomed: BTreeSet<Id>,
+    /// Every URL that may have been stored: acknowledged, or refused in a way that does not rule it out.
+    possible: BTreeSet<Id>,
+    /// Holders of reservations that were refused as unavailable.
+    refused: BTreeSet<Arc<str>>,
     /// Settings that were acknowledged: host, delay.
     pub delays: BTreeMap<String, u64>,
     visits: Vec<Visit>,
@@ -49,8 +53,41 @@ pub struct Oracle {
 }
 
 impl Oracle {
+    /// A put was refused, and the answer does not rule out that it was done.
+    pub fn perhaps_added(&mut self, id: Id) {
+        self.possible.insert(id);
+    }
+
+    /// A reservation was refused as unavailable: whoever asked for it, under a name of its own, has none and never will.
+    pub fn refused_holder(&mut self, holder: Arc<str>) {
+        self.refused.insert(holder);
+    }
+
+    /// Law 12: no reservation is held by one who was told that nothing was changed.
+    pub fn judge_holders<'a>(&self, holders: impl IntoIterator<Item = &'a Arc<str>>) -> Verdict {
+        match holders.into_iter().find(|holder| self.refused.contains(*holder)) {
+            Some(holder) => {
+                let what = format!("'{holder}' was refused as unavailable and holds a reservation");
+                Err(invariants::Broken { law: 12, name: "answers are true", what })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Law 12 at the end: what was only ever refused as unavailable is not there.
+    pub fn judge_possible(&self, known: &BTreeSet<Id>) -> Verdict {
+        match known.iter().find(|id| !self.possible.contains(*id)) {
+            Some(id) => {
+                let what = format!("{id:?} is known, and every put of it was refused as unavailable");
+                Err(invariants::Broken { law: 12, name: "answers are true", what })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// A put was acknowledged as added or known.
     pub fn added(&mut self, id: Id) {
+        self.possible.insert(id.clone());
         let unsure = self.unsure_since.is_some() && id.0 == "doomed";
         if !self.doomed.contains(&id) && !unsure {
             self.added.insert(id);

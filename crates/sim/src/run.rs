@@ -196,6 +196,7 @@ async fn settle_nodes(world: &World) {
 async fn reckon(world: &Rc<World>) -> u64 {
     let before = known_everywhere(world).await;
     verdict(world, world.oracle.borrow().judge_known(&before));
+    verdict(world, world.oracle.borrow().judge_possible(&before));
     let finished: BTreeSet<Id> = world.oracle.borrow().finished.keys().cloned().collect();
     let doomed = world.oracle.borrow().doomed.clone();
     verdict(world, wayleave_core::invariants::durable_before_answered(&(&finished - &doomed), &before));

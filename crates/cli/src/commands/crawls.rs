@@ -91,6 +91,8 @@ enum Clear {
     MaxDepth,
     /// The bound on attempts.
     MaxAttempts,
+    /// The bound on hosts.
+    MaxHosts,
 }
 
 /// What to set.
@@ -141,6 +143,9 @@ struct SetArgs {
     /// Attempts after which a URL is set aside
     #[arg(long, value_name = "NUMBER")]
     max_attempts: Option<u32>,
+    /// Hosts of the whole crawl; what comes in at the same time may pass it
+    #[arg(long, value_name = "NUMBER")]
+    max_hosts: Option<u64>,
     /// Settings to take back; may be repeated
     #[arg(long, value_enum, value_name = "SETTING", value_delimiter = ',')]
     clear: Vec<Clear>,
@@ -192,6 +197,7 @@ fn request(args: &SetArgs) -> SetCrawlRequest {
         pages_per_host: patch(args.max_pages_per_host, clears(Clear::MaxPagesPerHost)),
         depth: patch(args.max_depth, clears(Clear::MaxDepth)),
         attempts: patch(args.max_attempts, clears(Clear::MaxAttempts)),
+        hosts: patch(args.max_hosts, clears(Clear::MaxHosts)),
     };
     let adaptive = args.revisit_adaptive.map(|(min_ms, max_ms)| Revisit::Adaptive { min_ms, max_ms });
     SetCrawlRequest {
@@ -243,5 +249,6 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     table.row(["max pages per host".into(), or_dash(limits.pages_per_host)]);
     table.row(["max depth".into(), or_dash(limits.depth)]);
     table.row(["max attempts".into(), or_dash(limits.attempts)]);
+    table.row(["max hosts".into(), or_dash(limits.hosts)]);
     table.print()
 }

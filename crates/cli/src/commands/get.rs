@@ -74,7 +74,8 @@ pub struct Args {
 /// If the server refuses or does not answer, or nothing was ready.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let Args { holder, groups, urls, crawl, lease, wait, release } = args;
-    let request = ReserveGroupsRequest { holder, groups, urls, crawl, lease_ms: lease, wait_ms: wait };
+    let request =
+        ReserveGroupsRequest { holder, groups, urls, crawl, lease_ms: lease, wait_ms: wait, request_id: None };
     let reservations = remote.client.reserve(&request).await?.reservations;
     if let (true, Some(crawl)) = (reservations.is_empty(), &request.crawl) {
         // A crawl that nobody has added to is no error of the server's, but it may well be a mistyped one.

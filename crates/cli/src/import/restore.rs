@@ -72,6 +72,7 @@ pub fn crawl(crawl: &Crawl) -> (SetCrawlRequest, Option<SetCrawlRequest>) {
         pages_per_host: crawl.limits.pages_per_host.into(),
         depth: crawl.limits.depth.into(),
         attempts: crawl.limits.attempts.into(),
+        hosts: crawl.limits.hosts.into(),
     };
     let limited = limits != CrawlLimitsPatch::default();
     (settings, limited.then(|| SetCrawlRequest { limits: Patch::Set(limits), ..SetCrawlRequest::default() }))

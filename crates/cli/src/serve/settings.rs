@@ -133,6 +133,10 @@ pub struct Args {
     /// speed [default: 48]
     #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub memtable_mb: Option<u64>,
+    /// Hosts that this process holds in memory at most, about 0.6 KB each; URLs of further hosts are rejected
+    /// [default: 10000000]
+    #[arg(long, env = "WAYLEAVE_HOSTS_MAX", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub hosts_max: Option<u64>,
     /// Form of the log on stderr [default: text]
     #[arg(long, env = "WAYLEAVE_LOG", value_enum)]
     pub log: Option<LogForm>,
@@ -159,6 +163,7 @@ struct File {
     drain_ms: Option<u64>,
     cache_mb: Option<u64>,
     memtable_mb: Option<u64>,
+    hosts_max: Option<u64>,
     log: Option<LogForm>,
     log_level: Option<String>,
 }
@@ -190,6 +195,8 @@ pub struct Settings {
     pub cache_mb: u64,
     /// Memory for rows before they go to a table, in MiB.
     pub memtable_mb: u64,
+    /// Hosts that this process holds at most.
+    pub hosts_max: u64,
     /// Form of the log.
     pub log: LogForm,
     /// What to log.
@@ -227,6 +234,7 @@ impl Settings {
             drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
             cache_mb: args.cache_mb.or(file.cache_mb).unwrap_or(32),
             memtable_mb: args.memtable_mb.or(file.memtable_mb).unwrap_or(48),
+            hosts_max: args.hosts_max.or(file.hosts_max).unwrap_or(wayleave_core::limits::HOSTS_MAX_DEFAULT),
             log: args.log.or(file.log).unwrap_or_default(),
             log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),
         };
@@ -241,6 +249,9 @@ impl Settings {
         }
         if !(1_000..=600_000).contains(&self.node_ttl_ms) {
             return Err(Usage(format!("node_ttl_ms = {} is not between 1000 and 600000", self.node_ttl_ms)));
+        }
+        if self.hosts_max == 0 {
+            return Err(Usage("hosts_max = 0 lets no host in; name at least 1".to_owned()));
         }
         for (name, megabytes) in [("cache_mb", self.cache_mb), ("memtable_mb", self.memtable_mb)] {
             if !(1..=1_048_576).contains(&megabytes) {

@@ -62,6 +62,7 @@ fn bounds_hold_for_the_file_as_for_the_flags() {
         ("shards = 5000", "shards"),
         ("cache_mb = 0", "cache_mb"),
         ("memtable_mb = 0", "memtable_mb"),
+        ("hosts_max = 0", "hosts_max"),
     ] {
         assert!(usage(Settings::merge(Args::default(), file(text).unwrap())).contains(name), "{text}");
     }

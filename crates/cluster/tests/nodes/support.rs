@@ -122,7 +122,7 @@ impl Node {
 
 pub fn ask(groups: usize, wait: u64) -> Reserve {
     let (lease, wait) = (Millis(60_000), Millis(wait));
-    Reserve { holder: "h".into(), groups, urls: 1, crawl: None, lease, wait }
+    Reserve { holder: "h".into(), groups, urls: 1, crawl: None, lease, wait, request: None }
 }
 
 pub fn put(url: &str) -> Put {

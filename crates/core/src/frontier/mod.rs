@@ -18,6 +18,7 @@ pub mod refusal;
 mod release;
 mod renew;
 pub mod request;
+pub mod requested;
 pub mod reserve;
 pub mod row;
 mod schedule;
@@ -30,4 +31,4 @@ pub mod view;
 pub mod visit;
 
 pub use changes::Changes;
-pub use state::State;
+pub use state::{HostRoom, State};

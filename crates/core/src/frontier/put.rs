@@ -67,6 +67,9 @@ impl State {
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
         let Target { key, place, head, .. } = target;
+        if let Some(refusal) = refuse_other(&put, found.as_ref()).or_else(|| self.refuse_host(&put, place)) {
+            return PutOutcome::Rejected(refusal.into());
+        }
         match put.kind {
             PutKind::Discovered { .. } if found.is_some() => PutOutcome::Known,
             PutKind::Discovered { at, priority, depth } => {
@@ -233,6 +236,26 @@ impl State {
         (host, self.ensure_queue(host, crawl))
     }
 
+    /// Why a put may not make the host or the queue that it needs. What exists is never refused.
+    fn refuse_host(&self, put: &Put, known: Option<(Ix, usize)>) -> Option<String> {
+        if known.is_some() {
+            return None;
+        }
+        let host = self.host_ix(&put.host);
+        if let Some(room) = self.host_room.filter(|room| room.left == 0 && host.is_none()) {
+            return Some(hosts_full(&put.host, room.limit));
+        }
+        let crawl = self.crawl_by_name.get(&put.crawl).and_then(|no| Some((*no, self.crawl_of(*no)?)));
+        let (no, crawl) = crawl?;
+        let limit = crawl.settings.limits.hosts.filter(|limit| crawl.queues + crawl.hosts_elsewhere >= *limit)?;
+        // A put of the same turn may have made the queue.
+        let has_queue = host.is_some_and(|host| self.hosts[host].queues.iter().any(|queue| queue.crawl == no));
+        (!has_queue).then(|| {
+            let (host, crawl) = (&put.host, &put.crawl);
+            format!("host '{host}' is new to crawl '{crawl}', which has reached its limit of {limit} hosts; raise limits.hosts, or delete queues of it")
+        })
+    }
+
     fn over_limit(&self, put: &Put, known: Option<(Ix, usize)>, depth: u32) -> Option<String> {
         let place = known.or_else(|| self.queue_place(&put.host, &put.crawl));
         let queue = place.map(|(host, at)| self.queue(host, at));
@@ -257,6 +280,21 @@ impl State {
         let limit = bounds.urls.filter(|limit| all >= *limit)?;
         Some(format!("crawl '{}' has reached its limit of {limit} URLs", put.crawl))
     }
+}
+
+/// What is said where a server holds as many hosts as it may.
+#[must_use]
+pub fn hosts_full(host: &str, limit: u64) -> String {
+    format!(
+        "host '{host}' is new, and this server holds {limit} hosts, which is its limit; raise --hosts-max, add a node, or delete queues that are done"
+    )
+}
+
+/// Why a put is refused whose key is that of another URL: keys of long URLs end in a hash.
+fn refuse_other(put: &Put, found: Option<&UrlRow>) -> Option<String> {
+    let other = found?.whole.as_deref().filter(|whole| **whole != *put.url)?;
+    let start: String = other.chars().take(80).collect();
+    Some(format!("another URL of this queue, '{start}…', has the same key; shorten this one to 1,024 bytes or less"))
 }
 
 impl End {

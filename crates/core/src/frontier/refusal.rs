@@ -36,9 +36,17 @@ pub enum Refusal {
     /// A limit was passed.
     #[error("{0}")]
     OverLimit(String),
+    /// The server holds as many hosts as it may.
+    #[error("{0}")]
+    HostsFull(String),
     /// A result names a URL that is not in the reservation.
     #[error("result for '{0}', which is not in this reservation; send results for its own URLs only")]
     ForeignResult(String),
+    /// The same request id was used for something else.
+    #[error(
+        "request_id '{0}' was used for a request that asks for something else, and its reservations are not over; use a fresh id for every request, and repeat it unchanged"
+    )]
+    RequestReused(String),
     /// The cursor of a listing cannot be read.
     #[error("the 'after' cursor is not one that this server gave out; start again without it")]
     BadCursor,

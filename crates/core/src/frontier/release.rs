@@ -41,6 +41,12 @@ impl State {
     ) -> Result<Released, Refusal> {
         let lease = self.leases.get(&release.token).filter(|l| l.expires_at > now).ok_or(Refusal::NotCurrent)?;
         let results = self.match_results(lease, &release.results)?;
+        for (row, result) in rows.iter().zip(&results).filter_map(|(row, result)| Some((row.as_ref()?, (*result)?))) {
+            // A key that was cut may be another URL's.
+            if row.whole.as_deref().is_some_and(|whole| whole != &*result.url) {
+                return Err(Refusal::ForeignResult(result.url.to_string()));
+            }
+        }
         let (lease, place) = self.remove_lease(release.token).ok_or(Refusal::NotCurrent)?;
         writes.push(Write::Lease(lease.token, None));
         for (((queue, key), row), result) in lease.urls.iter().zip(rows).zip(&results) {

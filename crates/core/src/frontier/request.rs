@@ -83,7 +83,33 @@ pub struct Reserve {
     pub lease: Millis,
     /// How long to wait for a group to become ready.
     pub wait: Millis,
+    /// Which request this is, if it may be repeated: what was granted for it before and is not over is told again.
+    pub request: Option<RequestId>,
 }
+
+/// A holder's own name for a request, with what the request asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestId {
+    /// The name.
+    pub id: Arc<str>,
+    /// A digest of what is asked for: the same name for something else is a mistake of the caller's. It does not need to
+    /// withstand forgery, for it is compared within the requests of one holder only.
+    pub asks: u64,
+}
+
+impl Reserve {
+    /// Gives the request a name under which it may be repeated.
+    #[must_use]
+    pub fn named(mut self, id: &str) -> Self {
+        let crawl = self.crawl.as_deref();
+        let asks = format!("{} {} {} {crawl:?}", self.groups, self.urls, self.lease.0);
+        self.request = Some(RequestId { id: id.into(), asks: super::url_key::hash(&asks, REQUEST_SEED) });
+        self
+    }
+}
+
+/// Part of the format of reservations: it never changes.
+const REQUEST_SEED: u64 = 0x2c1b_3c6d_91e1_0da5;
 
 /// A lease on a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::request::Reservation;
+use super::request::{RequestId, Reservation};
 use super::row::{LeaseRow, Place, UrlRow, Write};
 use super::slab::Ix;
 use super::state::State;
@@ -22,6 +22,8 @@ pub struct Grant {
     pub lease: Millis,
     /// Random bits for the token.
     pub entropy: u128,
+    /// The request that it is for, if that may be repeated.
+    pub request: Option<RequestId>,
 }
 
 impl State {
@@ -50,6 +52,7 @@ impl State {
             crawl: visit.crawl,
             queued_at: bare.then_some(self.hosts[visit.host].queued_at),
             urls: Vec::with_capacity(taken.len()),
+            request: grant.request.clone().map(Box::new),
         };
         if bare {
             self.hosts[visit.host].queued_at = Time::NEVER;
@@ -87,6 +90,7 @@ impl State {
             self.groups[group].leases.push(lease.token);
         }
         self.lease_ends.insert((lease.expires_at, lease.token));
+        self.note_request(&lease);
         self.leases.insert(lease.token, lease);
     }
 
@@ -94,6 +98,7 @@ impl State {
     pub(super) fn remove_lease(&mut self, token: Token) -> Option<(LeaseRow, Option<(Ix, Ix)>)> {
         let lease = self.leases.remove(&token)?;
         self.lease_ends.remove(&(lease.expires_at, token));
+        self.forget_request(&lease);
         let place = self.host_by_id.get(&lease.host).map(|host| (*host, self.hosts[*host].group));
         if let Some((_, group)) = place {
             self.groups[group].leases.retain(|t| *t != token);

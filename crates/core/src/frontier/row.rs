@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+use super::request::RequestId;
 use super::url_key::UrlKey;
 use super::view::LastVisit;
 use crate::ids::{CrawlNo, GroupId, HostId, QueueId, Token};
@@ -121,6 +122,8 @@ pub struct LeaseRow {
     pub queued_at: Option<Time>,
     /// Its URLs.
     pub urls: Vec<(QueueId, UrlKey)>,
+    /// The request that it was granted for, if that may be repeated.
+    pub request: Option<Box<RequestId>>,
 }
 
 /// The pace of a group: all that politeness remembers of it.

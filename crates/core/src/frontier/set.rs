@@ -133,12 +133,18 @@ impl State {
         self.changed.shard = true;
     }
 
-    /// Takes note of what other shards count for a crawl that is bounded as a whole.
-    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts, now: Time) {
+    /// Sets how many more hosts puts may make; none for any number. Hosts that are moved here are never refused.
+    pub const fn set_host_room(&mut self, room: Option<super::state::HostRoom>) {
+        self.host_room = room;
+    }
+
+    /// Takes note of what other shards count for a crawl that is bounded as a whole, and of how many hosts they have of it.
+    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts, hosts: u64, now: Time) {
         let Some(no) = self.crawl_by_name.get(crawl).copied() else { return };
         let was_spent = self.is_spent(no);
         if let Some(crawl) = self.crawls.get_mut(&no) {
             crawl.elsewhere = counts;
+            crawl.hosts_elsewhere = hosts;
         }
         self.go_on(no, was_spent, now);
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use hashbrown::HashMap;
 
 use super::changes::{Changed, Touched};
+use super::requested::Requests;
 use super::row::{CrawlRow, HostRef, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
 use super::schedule::Schedule;
 use super::slab::{Ix, Slab};
@@ -48,11 +49,21 @@ pub(super) struct Crawl {
     pub name: CrawlName,
     pub settings: CrawlSettings,
     pub kept: bool,
-    /// What other shards count for it, as they last said.
+    /// What other shards count for it, as they last said, and how many hosts they have of it.
     pub elsewhere: Counts,
+    pub hosts_elsewhere: u64,
     pub counts: Counts,
     pub queues: u64,
     pub active_queues: u64,
+}
+
+/// The room that is left for new hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRoom {
+    /// How many may still be made.
+    pub left: u64,
+    /// The limit that the room is a part of.
+    pub limit: u64,
 }
 
 /// The hot state of one shard.
@@ -69,6 +80,8 @@ pub struct State {
     pub(super) crawl_by_name: HashMap<CrawlName, CrawlNo>,
     pub(super) leases: HashMap<Token, LeaseRow>,
     pub(super) lease_ends: BTreeSet<(Time, Token)>,
+    /// Reservations by the request that they were granted for, where it may be repeated.
+    pub(super) requests: Requests,
     /// Hosts whose home is this shard but that live with their alias elsewhere.
     pub(super) moved: std::collections::BTreeMap<HostName, Alias>,
     pub(super) schedule: Schedule,
@@ -79,6 +92,8 @@ pub struct State {
     /// All holds that end before this are gone.
     pub(super) holds_swept: Time,
     pub(super) holds: u64,
+    /// How many more hosts puts may make here, if that is bounded.
+    pub(super) host_room: Option<HostRoom>,
     pub(super) totals: Counts,
     pub(super) changed: Changed,
 }
@@ -188,6 +203,9 @@ impl State {
         if let Some(ix) = self.host_ix(name) {
             return ix;
         }
+        if let Some(room) = &mut self.host_room {
+            room.left = room.left.saturating_sub(1);
+        }
         let id = HostId::new(self.shard, self.shard_row.next_host);
         self.shard_row.next_host += 1;
         self.changed.shard = true;
@@ -286,6 +304,7 @@ impl State {
             settings: row.settings,
             kept: row.kept,
             elsewhere: Counts::default(),
+            hosts_elsewhere: 0,
             counts: Counts::default(),
             queues: 0,
             active_queues: 0,

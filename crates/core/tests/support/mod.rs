@@ -184,7 +184,8 @@ impl Shard {
             let mut writes = Vec::new();
             for visit in &visits {
                 self.draws += 1;
-                let grant = Grant { holder: "worker".into(), urls, lease: Millis(lease), entropy: self.draws };
+                let grant =
+                    Grant { holder: "worker".into(), urls, lease: Millis(lease), entropy: self.draws, request: None };
                 let found = self.fronts(visit, urls);
                 granted.extend(self.state.reserve(visit, found, &grant, self.now, &mut writes));
             }

@@ -172,6 +172,10 @@ fn encode_crawl(row: &CrawlRow) -> Vec<u8> {
             out.number(max.0);
         }
     }
+    // Behind what every program reads, and only where it is set.
+    if let Some(hosts) = limits.hosts {
+        out.number(hosts);
+    }
     out.into()
 }
 
@@ -181,13 +185,14 @@ fn decode_crawl(no: CrawlNo, bytes: &[u8]) -> Result<HotRow, Damaged> {
     let (name, kept) = (input.text()?.into(), input.byte()? != 0);
     let (weight, paused) = (input.small()?, input.byte()? != 0);
     let delay = input.maybe()?.map(Millis);
-    let limits = CrawlLimits {
+    let mut limits = CrawlLimits {
         urls_per_host: input.maybe()?,
         pages_per_host: input.maybe()?,
         urls: input.maybe()?,
         pages: input.maybe()?,
         depth: input.maybe()?.map(|n| n as u32),
         attempts: input.maybe()?.map(|n| n as u32),
+        hosts: None,
     };
     let revisit = match input.byte()? {
         0 => Revisit::Never,
@@ -195,6 +200,9 @@ fn decode_crawl(no: CrawlNo, bytes: &[u8]) -> Result<HotRow, Damaged> {
         2 => Revisit::Adaptive { min: Millis(input.number()?), max: Millis(input.number()?) },
         _ => return Err(Damaged("a revisit policy is not known")),
     };
+    if !input.is_empty() {
+        limits.hosts = Some(input.number()?);
+    }
     let settings = CrawlSettings { weight, paused, delay, limits, revisit };
     Ok(HotRow::Crawl(CrawlRow { no, name, settings, kept }))
 }

@@ -1,7 +1,9 @@
 //! A reservation.
 //! Lifetime: from the grant until its release or the sweep after its deadline.
-//! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs.
+//! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs, and the request
+//! that it was granted for, if that has an id.
 
+use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::LeaseRow;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{CrawlNo, HostId, QueueId, ShardId, Token};
@@ -39,6 +41,11 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
         out.number(queue.no.into());
         out.bytes(&key.0);
     }
+    // Behind what every program reads, and only where there is one.
+    if let Some(request) = &row.request {
+        out.text(&request.id);
+        out.number(request.asks);
+    }
     out.into()
 }
 
@@ -60,10 +67,15 @@ pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
         crawl: CrawlNo(input.small()?),
         queued_at: input.maybe()?.map(Time),
         urls: Vec::new(),
+        request: None,
     };
     for _ in 0..input.number()? {
         let queue = QueueId { host: HostId(input.number()?), no: input.small()? };
         row.urls.push((queue, UrlKey(input.bytes()?.into())));
+    }
+    if !input.is_empty() {
+        let (id, asks) = (input.text()?.into(), input.number()?);
+        row.request = Some(Box::new(RequestId { id, asks }));
     }
     Ok(row)
 }

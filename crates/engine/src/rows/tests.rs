@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use wayleave_core::frontier::changes::ChangedHost;
+use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::{
     AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Pace, Place, QueueRow, ShardRow, Turn,
     UrlRow,
@@ -123,11 +124,12 @@ fn hot_row() -> impl Strategy<Value = HotRow> {
         millis().prop_map(Revisit::Fixed),
         (millis(), millis()).prop_map(|(min, max)| Revisit::Adaptive { min, max })
     ];
-    let crawl = (any::<u32>(), "[a-zA-Z_]{1,9}", any::<u32>(), any::<[bool; 2]>(), any::<[Option<u32>; 7]>(), revisit)
-        .prop_map(|(no, name, weight, [paused, kept], [a, b, c, d, depth, attempts, delay], revisit)| {
+    let crawl = (any::<u32>(), "[a-zA-Z_]{1,9}", any::<u32>(), any::<[bool; 2]>(), any::<[Option<u32>; 8]>(), revisit)
+        .prop_map(|(no, name, weight, [paused, kept], [a, b, c, d, depth, attempts, delay, hosts], revisit)| {
             let wide = |n: Option<u32>| n.map(u64::from);
             let (urls_per_host, pages_per_host, urls, pages) = (wide(a), wide(b), wide(c), wide(d));
-            let limits = CrawlLimits { urls_per_host, pages_per_host, urls, pages, depth, attempts };
+            let limits =
+                CrawlLimits { urls_per_host, pages_per_host, urls, pages, depth, attempts, hosts: wide(hosts) };
             let settings = CrawlSettings { weight, paused, delay: wide(delay).map(Millis), limits, revisit };
             HotRow::Crawl(CrawlRow { no: CrawlNo(no), name: name.into(), settings, kept })
         });
@@ -208,11 +210,13 @@ proptest! {
     fn leases_read_back(
         token: [u8; 16], host: u64, times in (time(), time()), crawl: u32, queued_at in prop::option::of(time()),
         urls in prop::collection::vec((queue_id(), prop::collection::vec(any::<u8>(), 0..9)), 0..4),
+        request in prop::option::of(("[a-z]{1,9}", any::<u64>())),
     ) {
+        let request = request.map(|(id, asks)| Box::new(RequestId { id: id.into(), asks }));
         let urls = urls.into_iter().map(|(q, k)| (q, UrlKey(k.into()))).collect();
         let (granted_at, expires_at) = times;
         let (token, host, crawl) = (Token(token), HostId(host), CrawlNo(crawl));
-        let row = LeaseRow { token, host, holder: "w1".into(), granted_at, expires_at, crawl, queued_at, urls };
+        let row = LeaseRow { token, host, holder: "w1".into(), granted_at, expires_at, crawl, queued_at, urls, request };
         prop_assert_eq!(lease::decode(&lease::encode(&row)), Ok(row));
     }
 

@@ -7,11 +7,11 @@ use wayleave_core::names::BadName;
 /// The status that tells a gRPC client of a refusal.
 pub fn status(refusal: &Refusal) -> Status {
     let code = match refusal {
-        Refusal::NotCurrent | Refusal::HostTaken { .. } => Code::FailedPrecondition,
+        Refusal::NotCurrent | Refusal::HostTaken { .. } | Refusal::RequestReused(_) => Code::FailedPrecondition,
         Refusal::UnknownHost(_) | Refusal::UnknownGroup(_) | Refusal::UnknownCrawl(_) => Code::NotFound,
         // What the protocol's reference server answers, where a call must fail for a queue that it does not have.
         Refusal::UnknownQueue { .. } | Refusal::OutcomeUnknown(_) => Code::Unknown,
-        Refusal::OverLimit(_) | Refusal::Overloaded => Code::ResourceExhausted,
+        Refusal::OverLimit(_) | Refusal::HostsFull(_) | Refusal::Overloaded => Code::ResourceExhausted,
         Refusal::ForeignResult(_) | Refusal::BadCursor => Code::InvalidArgument,
         Refusal::Unavailable(_) | Refusal::Elsewhere => Code::Unavailable,
         Refusal::Corrupt(_) => Code::DataLoss,

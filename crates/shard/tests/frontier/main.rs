@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod bounds;
 mod deletes;
 mod failures;
 mod fairness;
@@ -12,6 +13,7 @@ mod listings;
 mod paced;
 mod politeness;
 mod puts;
+mod repeats;
 mod reservations;
 mod restarts;
 mod support;

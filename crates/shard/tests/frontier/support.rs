@@ -252,7 +252,15 @@ pub fn of_crawl(crawl: &str, put: Put) -> Put {
 }
 
 pub fn want(groups: usize, urls: usize) -> Reserve {
-    Reserve { holder: "worker".into(), groups, urls, crawl: None, lease: Millis(60_000), wait: Millis(0) }
+    Reserve {
+        holder: "worker".into(),
+        groups,
+        urls,
+        crawl: None,
+        lease: Millis(60_000),
+        wait: Millis(0),
+        request: None,
+    }
 }
 
 pub fn paced(queues: usize, urls: usize) -> HandOut {

@@ -90,8 +90,15 @@ async fn first_part(frontier: &Frontier) {
 }
 
 async fn second_part(frontier: &Frontier) {
-    let lease =
-        Reserve { holder: "worker".into(), groups: 2, urls: 3, crawl: None, lease: Millis(3_600_000), wait: Millis(0) };
+    let lease = Reserve {
+        holder: "worker".into(),
+        groups: 2,
+        urls: 3,
+        crawl: None,
+        lease: Millis(3_600_000),
+        wait: Millis(0),
+        request: None,
+    };
     let granted = frontier.reserve(lease.clone()).await.unwrap();
     let ends = [Outcome::Gone, Outcome::Retry, Outcome::Fetched];
     let result = |(url, outcome): (&wayleave_core::frontier::request::UrlToFetch, Outcome)| UrlResult {

@@ -1,0 +1,102 @@
+//! Hosts are kept in memory, so there is a limit to them; and very long URLs are told apart by all of their text.
+
+use std::sync::Arc;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::PutOutcome;
+use wayleave_core::frontier::row::Write;
+use wayleave_core::ids::ShardId;
+use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
+use wayleave_engine::rows::{self, Kind, key, url};
+use wayleave_engine::{Batch, Engine, Memory, Scan};
+use wayleave_shard::Config;
+
+use crate::support::*;
+
+async fn with_hosts_max(hosts_max: u64) -> World {
+    let engine = Arc::new(Memory::new(RuntimeClock::new()));
+    let config = Config { hosts_max, ..Config::new(4) };
+    let frontier = open(&engine, &config).await;
+    World { engine, frontier, config }
+}
+
+fn why(outcome: &PutOutcome) -> &str {
+    match outcome {
+        PutOutcome::Rejected(why) => why,
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_takes_no_more_hosts_than_it_may_and_refuses_none_that_it_has() {
+    let mut world = with_hosts_max(5).await;
+    let puts = (0..40).map(|n| disc(&format!("http://h{n}.example/1"))).collect();
+    let outcomes = world.put(puts).await;
+    let added: Vec<usize> = (0..40).filter(|n| outcomes[*n] == PutOutcome::Added).collect();
+    assert_eq!(added.len(), 5, "over all shards: {outcomes:?}");
+    for outcome in outcomes.iter().filter(|outcome| **outcome != PutOutcome::Added) {
+        let why = why(outcome);
+        assert!(why.contains("holds 5 hosts") && why.contains("--hosts-max"), "{why}");
+    }
+    world.reopen().await;
+    for n in 0..40 {
+        let outcome = world.put(vec![disc(&format!("http://h{n}.example/2"))]).await.remove(0);
+        assert_eq!(outcome == PutOutcome::Added, added.contains(&n), "{n}: {outcome:?}");
+        let known = world.put(vec![known(&format!("http://h{n}.example/3"), None)]).await.remove(0);
+        assert_eq!(known == PutOutcome::Added, added.contains(&n), "{n}: {known:?}");
+    }
+    let set = world.frontier.set_host("new.example".into(), delay(1), false, None).await;
+    assert!(matches!(&set, Err(Refusal::HostsFull(why)) if why.contains("--hosts-max")), "{set:?}");
+    let hosts = Some(vec!["new.example".into()]);
+    let group = world.frontier.set_group("village".into(), hosts, PaceChanges::default(), false).await;
+    assert!(matches!(group, Err(Refusal::HostsFull(_))), "{group:?}");
+    let old = format!("h{}.example", added[0]);
+    world.set_delay(&old, 7).await;
+    world.set_group("village", &[&old], PaceChanges::default()).await;
+    world.set_group("village", &[], PaceChanges::default()).await;
+    world.frontier.delete_queue("DEFAULT".into(), format!("h{}.example", added[1]).as_str().into()).await.unwrap();
+    assert_eq!(world.put(vec![disc("http://new.example/")]).await, [PutOutcome::Added], "one is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawl_takes_no_more_hosts_than_it_may_and_refuses_none_that_it_has() {
+    let mut world = World::new(4).await;
+    world.set_crawl("DEFAULT", CrawlChanges { hosts: Change::Set(3), ..CrawlChanges::default() }).await;
+    world.reopen().await;
+    let mut added = 0;
+    for n in 0..20 {
+        let url = format!("http://h{n}.example/1");
+        match world.put(vec![disc(&url)]).await.remove(0) {
+            PutOutcome::Added => added += 1,
+            outcome => {
+                let why = why(&outcome);
+                assert!(why.contains("limit of 3 hosts") && why.contains("limits.hosts"), "{why}");
+                assert_eq!(world.put(vec![of_crawl("other", disc(&url))]).await, [PutOutcome::Added]);
+            }
+        }
+    }
+    assert_eq!(added, 3);
+    assert_eq!(world.put(vec![disc("http://h0.example/2")]).await, [PutOutcome::Added]);
+}
+
+/// Keys of long URLs end in a hash; two URLs with the same one are made by changing the text that the row carries.
+#[tokio::test(start_paused = true)]
+async fn a_long_url_is_not_taken_for_another_one_with_the_same_key() {
+    let world = World::new(1).await;
+    let mine = format!("http://a.example/{}", "x".repeat(2_000));
+    let other = format!("http://a.example/{}", "y".repeat(2_000));
+    world.add(&[&mine]).await;
+    assert_eq!(world.put(vec![disc(&mine)]).await, [PutOutcome::Known]);
+    let (from, to) = key::range(ShardId(0), Kind::Url, Kind::Url);
+    let row = world.engine.scan_many(&[Scan { from, to, limit: 9 }]).await.unwrap().remove(0).remove(0);
+    let (queue, key) = url::parse_key(&row.key).unwrap();
+    let mut changed = url::decode(&row.value).unwrap();
+    changed.whole = Some(other.as_str().into());
+    let write = rows::encode(ShardId(0), &Write::Url(queue, key, Some(changed)));
+    world.engine.commit(Batch { writes: vec![write], ..Batch::default() }).await.unwrap();
+    for put in [disc(&mine), known(&mine, None)] {
+        let outcome = world.put(vec![put]).await.remove(0);
+        assert!(why(&outcome).contains("has the same key"), "{outcome:?}");
+    }
+    assert_eq!(world.lookup(&mine).await, None);
+}
