@@ -97,6 +97,23 @@ impl Store {
         &self.shards[usize::from(shard.0)]
     }
 
+    /// The epoch of a shard and the number of its last commit.
+    pub fn turn(&self, shard: ShardId) -> (u64, u64) {
+        self.turns[usize::from(shard.0)]
+    }
+
+    /// The rows of a shard as they would be after some batches.
+    pub fn shard_with<'a>(&self, shard: ShardId, batches: impl Iterator<Item = &'a Asked>) -> Frozen<Rows> {
+        let mut rows = self.shard(shard).clone();
+        for asked in batches {
+            let here = asked.writes.iter().filter(|(key, _)| key.starts_with(&shard.0.to_be_bytes()));
+            let mut new = Rows::clone(&rows);
+            here.for_each(|(key, value)| set(&mut new, key, value.as_ref()));
+            rows = Frozen::new(new);
+        }
+        rows
+    }
+
     pub fn glance(&self, real_ms: u64) -> Glance {
         Glance { now: self.now(real_ms), rows: self.outside.clone() }
     }

@@ -116,7 +116,7 @@ impl State {
     }
 
     pub(super) fn ask(&mut self, node: usize, call: Call) {
-        self.fresh.push(Message { node, sent: self.now, awaited: true, what: What::Ask(call) });
+        self.fresh.push(Message { node, sent: self.now, awaited: true, hidden: 0, what: What::Ask(call) });
     }
 
     /// Slow messages are kept in order of sending: their order in the list means nothing else.
@@ -228,7 +228,7 @@ impl State {
             }
             if let Some((giver, id)) = commit.giver {
                 let what = What::Handed { taker: index, giver: id, seq: commit.parts[1].seq, done };
-                self.fresh.push(Message { node: giver, sent: self.now, awaited: true, what });
+                self.fresh.push(Message { node: giver, sent: self.now, awaited: true, hidden: 0, what });
             }
         }
         if stopping && !model.waits {
@@ -265,7 +265,8 @@ impl State {
 
     /// An owner reads its shard: first all but the reservations, then these.
     fn read(&mut self, model: &Ownership, index: usize, shard: ShardId) {
-        let there = self.store.shard(shard);
+        let there = self.shown(model, index, shard);
+        let there = &there;
         let owner = &mut self.nodes[index].post(shard).owner;
         let Owner::Reading { epoch, seq, read } = owner else { return };
         *owner = match read {
@@ -279,6 +280,31 @@ impl State {
             }
         };
         self.go_on(model, index);
+    }
+
+    /// The rows of a shard as a node's reads show them.
+    fn shown(&self, model: &Ownership, index: usize, shard: ShardId) -> Frozen<Rows> {
+        if !model.overlay {
+            return self.store.shard(shard).clone();
+        }
+        let flying = self.slow.iter().chain(&self.fresh).filter_map(|message| match &message.what {
+            What::Ask(Call::Commit(commit)) | What::Checked(Call::Commit(commit)) => {
+                (message.node == index && message.hidden & (1 << shard.0) == 0).then_some(&commit.asked)
+            }
+            _ => None,
+        });
+        self.store.shard_with(shard, flying)
+    }
+
+    /// Whether the giver of a host, or whoever has its shard by now, still waits for the host to be taken; as far as the
+    /// taker's node can know.
+    fn is_awaited(&mut self, index: usize, parcel: &Parcel) -> bool {
+        let Parcel { giver, part, .. } = parcel;
+        let node = &mut self.nodes[index];
+        if giver.0 != index || giver.1 != node.id {
+            return node.is_absent(part.shard);
+        }
+        node.desk(part.shard).is_some_and(|desk| desk.epoch == part.epoch && desk.handing == Some(part.seq))
     }
 
     fn decide(&mut self, model: &Ownership, index: usize, shard: ShardId) -> Option<()> {
@@ -308,19 +334,20 @@ impl State {
         desk.handing = Some(part.seq);
         let parcel = Parcel { giver: (index, id), part, at };
         self.left.moves -= 1;
-        self.fresh.push(Message { node: to, sent: self.now, awaited: true, what: What::Hand(parcel) });
+        self.fresh.push(Message { node: to, sent: self.now, awaited: true, hidden: 0, what: What::Hand(parcel) });
         Some(())
     }
 
     /// A host arrives at a node, which takes it in with one commit for both shards, or says no.
     pub(super) fn take_host(&mut self, model: &Ownership, index: usize, parcel: Parcel) {
+        let awaited = !model.drops_stale || self.is_awaited(index, &parcel);
         let Parcel { giver, part, at } = parcel;
         let node = &mut self.nodes[index];
         let now = node.now(self.now);
         let to = ShardId(1);
-        let Some(desk) = node.free_desk(to) else {
+        let Some(desk) = node.free_desk(to).filter(|_| awaited) else {
             let what = What::Handed { taker: index, giver: giver.1, seq: part.seq, done: false };
-            return self.fresh.push(Message { node: giver.0, sent: self.now, awaited: true, what });
+            return self.fresh.push(Message { node: giver.0, sent: self.now, awaited: true, hidden: 0, what });
         };
         let mut writes = shard::adopt(to, &desk.memory, now, (part.shard, &part.base, at));
         let taken = desk.seal(to, &writes);

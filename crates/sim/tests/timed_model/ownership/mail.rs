@@ -9,14 +9,14 @@ use super::{Message, Ownership, State, What};
 
 impl State {
     pub(super) fn arrive(&mut self, model: &Ownership, message: Message, answer_is_slow: bool) {
-        let Message { node, sent, awaited, what } = message;
+        let Message { node, sent, awaited, hidden, what } = message;
         let is = self.nodes[node].is;
         match what {
             What::Ask(call) => {
                 let answer = self.answer(model, &call);
                 self.send_back(
                     model,
-                    Message { node, sent, awaited, what: answer_of(call, answer, self) },
+                    Message { node, sent, awaited, hidden, what: answer_of(call, answer, self) },
                     answer_is_slow,
                 );
             }
@@ -24,7 +24,7 @@ impl State {
                 self.apply(&call);
                 self.send_back(
                     model,
-                    Message { node, sent, awaited, what: answer_of(call, Answer::Done, self) },
+                    Message { node, sent, awaited, hidden, what: answer_of(call, Answer::Done, self) },
                     false,
                 );
             }
@@ -34,7 +34,7 @@ impl State {
                 self.hear(model, node, sent, call, answer);
             }
             _ if is == Is::Gone => {}
-            what if is == Is::Paused => self.put_slow(Message { node, sent, awaited, what }),
+            what if is == Is::Paused => self.put_slow(Message { node, sent, awaited, hidden, what }),
             What::Hand(parcel) => {
                 if !self.cut || parcel.giver.0 == node {
                     self.take_host(model, node, parcel);
@@ -164,10 +164,13 @@ impl State {
         post.owner = match answer {
             Answer::Owned(epoch, seq) => {
                 self.seen.met.found |= kept.as_ref().is_some_and(|kept| kept != self.store.shard(shard));
-                match kept.filter(|_| !model.reloads) {
+                let opened = match kept.filter(|_| !model.reloads) {
                     Some(kept) => Owner::Open(Desk::open(epoch, seq, kept)),
                     None => Owner::Reading { epoch, seq, read: None },
-                }
+                };
+                let flying = self.fresh.iter_mut().chain(&mut self.slow).filter(|message| message.node == index);
+                flying.for_each(|message| message.hidden |= 1 << shard.0);
+                opened
             }
             Answer::Unknown if !post.stopping => return self.open(index, shard, kept),
             _ => Owner::Absent,
@@ -204,11 +207,11 @@ impl State {
             .partition(|message| matches!(message.what, What::Hand(_) | What::Handed { .. }));
         self.slow = between;
         let lost: Vec<Message> = lost;
-        for Message { node, sent, awaited, what } in lost {
+        for Message { node, sent, awaited, hidden, what } in lost {
             let (What::Ask(call) | What::Checked(call) | What::Answer(call, ..)) = what else { continue };
             if self.nodes[node].is != Is::Gone {
                 let what = What::Answer(call, Answer::Unknown, 0);
-                self.send_back(model, Message { node, sent, awaited, what }, false);
+                self.send_back(model, Message { node, sent, awaited, hidden, what }, false);
             }
         }
     }

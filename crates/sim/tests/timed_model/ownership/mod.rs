@@ -24,7 +24,7 @@ use crate::budget::Budget;
 pub use engine::Fencing;
 use engine::{Rows, Store};
 use node::{Answer, Call, Desk, Is, Node, Owner, Pass};
-pub use seen::{CURRENT_EPOCH, NOTHING_LOST, ON_TOP, ONE_VISITOR};
+pub use seen::{CURRENT_EPOCH, NO_HOST_LOST, NOTHING_LOST, ON_TOP, ONE_VISITOR};
 use seen::{LAWS, Seen};
 
 /// Between two looks of a node, and two beats of its heart.
@@ -50,6 +50,11 @@ pub struct Ownership {
     pub waits: bool,
     /// Whether the commit that moves a host is fenced by the giver's shard too.
     pub fences_giver: bool,
+    /// Whether a node's reads show what it has in flight to the store, as the PostgreSQL engine's do. Taking a shard hides
+    /// what is in flight at that moment.
+    pub overlay: bool,
+    /// Whether a host is taken in only while its giver's term lasts and the giver waits for it.
+    pub drops_stale: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +81,8 @@ struct Message {
     sent: u64,
     /// Whether somebody still waits for the answer.
     awaited: bool,
+    /// The shards whose reads do not show it, a bit each.
+    hidden: u8,
     what: What,
 }
 
@@ -243,6 +250,7 @@ impl Model for Ownership {
             ONE_VISITOR => Property::always(law, |_, state: &State| !state.seen.broken.contains(ONE_VISITOR)),
             CURRENT_EPOCH => Property::always(law, |_, state: &State| !state.seen.broken.contains(CURRENT_EPOCH)),
             ON_TOP => Property::always(law, |_, state: &State| !state.seen.broken.contains(ON_TOP)),
+            NO_HOST_LOST => Property::always(law, |_, state: &State| state.owners_know_the_store()),
             _ => Property::always(law, |model: &Self, state: &State| {
                 !state.seen.broken.contains(NOTHING_LOST) && state.seen.nothing_lost(&state.store, model.shards)
             }),
@@ -330,6 +338,19 @@ fn name(node: usize) -> char {
 }
 
 impl State {
+    /// Whether every owner whose last commit is the store's last one has in memory what the store has.
+    fn owners_know_the_store(&self) -> bool {
+        let knows = |shard: u16, desk: &Desk| {
+            let shard = ShardId(shard);
+            self.store.turn(shard) != (desk.epoch, desk.seq) || desk.memory == *self.store.shard(shard)
+        };
+        let posts = self.nodes.iter().flat_map(|node| (0u16..).zip(&node.posts));
+        posts.into_iter().all(|(shard, post)| match &post.owner {
+            Owner::Open(desk) => desk.failed || knows(shard, desk),
+            _ => true,
+        })
+    }
+
     /// A line for people: when, and who has which shard open in which epoch.
     pub fn line(&self) -> String {
         let mut open = Vec::new();

@@ -13,8 +13,9 @@ use super::shard;
 pub const ONE_VISITOR: &str = "no two reservations of one group live at once";
 pub const CURRENT_EPOCH: &str = "every accepted commit is of the epoch that was granted last";
 pub const ON_TOP: &str = "every accepted commit was decided on the rows that the last one left";
+pub const NO_HOST_LOST: &str = "an owner knows all that the store has of its shard";
 pub const NOTHING_LOST: &str = "what was acknowledged is in the store";
-pub const LAWS: [&str; 4] = [ONE_VISITOR, CURRENT_EPOCH, ON_TOP, NOTHING_LOST];
+pub const LAWS: [&str; 5] = [ONE_VISITOR, CURRENT_EPOCH, ON_TOP, NO_HOST_LOST, NOTHING_LOST];
 
 /// What the laws look at: all that was ever granted, accepted and acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
