@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use wayleave_core::invariants::{self, Span, Visit};
+use wayleave_core::ids::Epoch;
+use wayleave_core::invariants::{self, Span, Tenure, Visit};
 use wayleave_core::time::{Millis, Time};
 
 /// A URL by crawl and text.
@@ -19,6 +20,7 @@ pub struct Counts {
     pub visits: usize,
     pub finished: usize,
     pub handed_out: usize,
+    pub terms: usize,
 }
 
 #[derive(Default)]
@@ -27,14 +29,16 @@ struct Told {
     finished: BTreeSet<Id>,
     visits: Vec<Visit>,
     handed_out: usize,
+    /// Terms by role, epoch and holder, by this machine's clock.
+    tenures: BTreeMap<(String, u64, String), Span>,
 }
 
 /// How long nothing may happen while the server runs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Shared by all clients.
-#[derive(Default)]
 pub struct History {
+    start: Instant,
     told: Mutex<Told>,
     /// How many answers came.
     answers: tokio::sync::watch::Sender<u64>,
@@ -42,6 +46,11 @@ pub struct History {
 }
 
 impl History {
+    pub fn new() -> Self {
+        let (told, answers, over) = (Mutex::default(), tokio::sync::watch::Sender::default(), AtomicBool::new(false));
+        Self { start: Instant::now(), told, answers, over }
+    }
+
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -96,6 +105,29 @@ impl History {
         self.told.lock().unwrap().visits[visit].span.end = end;
     }
 
+    /// A candidate is primary, as far as it knows, from now until a time.
+    pub fn primary(&self, role: &str, epoch: u64, holder: &str, until: Instant) {
+        self.answered();
+        let (now, end) = (self.time(Instant::now()), self.time(until));
+        let mut told = self.told.lock().unwrap();
+        let span = told.tenures.entry((role.into(), epoch, holder.into())).or_insert(Span { start: now, end });
+        span.end = span.end.max(end);
+    }
+
+    /// A candidate is about to give its term back: from now on somebody else may be primary.
+    pub fn lets_go(&self, role: &str, epoch: u64, holder: &str) {
+        let now = self.time(Instant::now());
+        let key = (role.to_owned(), epoch, holder.to_owned());
+        if let Some(span) = self.told.lock().unwrap().tenures.get_mut(&key) {
+            span.end = now;
+        }
+    }
+
+    fn time(&self, at: Instant) -> Time {
+        // In microseconds: a term may begin in the millisecond in which the last one ended.
+        Time(u64::try_from(at.saturating_duration_since(self.start).as_micros()).unwrap())
+    }
+
     /// Holds everything against the laws. `known` are the URLs at the end, each with whether it is finished.
     pub fn judge(&self, known: &BTreeMap<Id, bool>) -> Counts {
         let told = self.told.lock().unwrap();
@@ -106,11 +138,19 @@ impl History {
         invariants::one_visitor(&told.visits).unwrap();
         invariants::politeness(&told.visits).unwrap();
         invariants::nothing_twice(&told.visits).unwrap();
+        let tenure = |((role, epoch, holder), span): (&(String, u64, String), &Span)| Tenure {
+            role: role.as_str().into(),
+            epoch: Epoch(*epoch),
+            holder: holder.as_str().into(),
+            span: *span,
+        };
+        invariants::one_primary(&told.tenures.iter().map(tenure).collect::<Vec<_>>()).unwrap();
         Counts {
             acknowledged: told.added.len(),
             visits: told.visits.len(),
             finished: told.finished.len(),
             handed_out: told.handed_out,
+            terms: told.tenures.len(),
         }
     }
 }

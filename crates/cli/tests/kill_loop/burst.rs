@@ -1,0 +1,166 @@
+//! Bursts: many clients at once, and an end of the server right after the last answer. What was answered last is then at the
+//! very end of the journal, often of a file that has just begun, and nothing that came later has written it out along with
+//! itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::join_all;
+use wayleave_api::Patch;
+use wayleave_api::reservations::{ReleaseReservationRequest, RenewReservationRequest, ReserveGroupsRequest};
+use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, SetRoleRequest};
+use wayleave_api::urls::{AddStatus, AddUrlsRequest, ListUrlsQuery, UrlToAdd};
+use wayleave_client::{Client, Retry};
+
+/// Clients of a burst.
+pub const CLIENTS: usize = 24;
+/// Calls of each client in a burst.
+const CALLS: usize = 8;
+/// URLs of a call. A burst then fills the smallest memtable about once.
+const URLS: usize = 12;
+/// Hosts of a burst, enough for every shard to have some.
+const HOSTS: usize = 8;
+const LEASE_MS: u64 = 3_600_000;
+const ROLE_TTL_MS: u64 = 3_600_000;
+
+/// What one burst was told.
+#[derive(Default)]
+pub struct Told {
+    round: usize,
+    /// URLs that were acknowledged.
+    added: BTreeSet<String>,
+    /// Tokens of reservations, each with its host.
+    reserved: Vec<(String, String)>,
+    primaries: Vec<Term>,
+}
+
+/// A term that was granted.
+struct Term {
+    role: String,
+    epoch: u64,
+    holder: String,
+    token: Option<String>,
+}
+
+/// What was found missing after the server came back, in words.
+pub type Lost = Vec<String>;
+
+/// Sums of all bursts, and every epoch that was ever granted.
+#[derive(Default)]
+pub struct Ledger {
+    pub acknowledged: usize,
+    pub reservations: usize,
+    epochs: BTreeMap<(String, u64), String>,
+}
+
+impl Ledger {
+    /// Notes what a burst was told; returns the epochs that had been granted to somebody else before.
+    pub fn enter(&mut self, told: &Told) -> Lost {
+        self.acknowledged += told.added.len();
+        self.reservations += told.reserved.len();
+        let mut twice = Lost::new();
+        for Term { role, epoch, holder, .. } in &told.primaries {
+            let before = self.epochs.insert((role.clone(), *epoch), holder.clone());
+            if let Some(before) = before.filter(|before| before != holder) {
+                twice.push(format!("epoch {epoch} of role {role} was granted to {before} and to {holder}"));
+            }
+        }
+        twice
+    }
+
+    pub fn epochs(&self) -> usize {
+        self.epochs.len()
+    }
+}
+
+fn host(round: usize, n: usize) -> String {
+    format!("b{round}-{}.example", n % HOSTS)
+}
+
+/// Lets all clients make their calls at the same time, and returns with the last answer.
+pub async fn burst(base: &str, round: usize) -> Told {
+    // Each has a connection of its own.
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(base).unwrap().with_retry(Retry::NEVER)).collect();
+    let told = join_all(clients.iter().enumerate().map(|(n, client)| one(client, n, round))).await;
+    told.into_iter().fold(Told { round, ..Told::default() }, |mut all, one| {
+        all.added.extend(one.added);
+        all.reserved.extend(one.reserved);
+        all.primaries.extend(one.primaries);
+        all
+    })
+}
+
+async fn one(client: &Client, n: usize, round: usize) -> Told {
+    let mut told = Told::default();
+    for call in 0..CALLS {
+        put(client, (n, round, call), &mut told).await;
+    }
+    // Some end with another kind of answer.
+    match n % 4 {
+        0 => stand(client, n, round, &mut told).await,
+        1 => reserve(client, n, &mut told).await,
+        _ => {}
+    }
+    told
+}
+
+async fn put(client: &Client, (n, round, call): (usize, usize, usize), told: &mut Told) {
+    let text = |i: usize| format!("http://{}/{n}/{call}/{i}", host(round, n + i));
+    let urls: Vec<UrlToAdd> = (0..URLS).map(|i| UrlToAdd { url: text(i), ..UrlToAdd::default() }).collect();
+    let request = AddUrlsRequest { crawl: None, urls };
+    let answer = client.add_urls(&request).await.unwrap();
+    let results = answer.results.unwrap_or_default();
+    let stored = request.urls.into_iter().zip(results).filter(|(_, result)| result.status == AddStatus::Added);
+    told.added.extend(stored.map(|(url, _)| url.url));
+}
+
+async fn stand(client: &Client, n: usize, round: usize, told: &mut Told) {
+    let (role, uuid) = (format!("role-{n}"), format!("candidate-{n}-{round}"));
+    let settings = SetRoleRequest { ttl_ms: Patch::Set(ROLE_TTL_MS), ..SetRoleRequest::default() };
+    client.put_role(&role, &settings).await.unwrap();
+    let answer = client.heartbeat(&role, &HeartbeatRequest::new(&uuid), Duration::from_secs(60)).await.unwrap();
+    if answer.primary {
+        told.primaries.push(Term { role, epoch: answer.epoch, holder: uuid, token: answer.token });
+    }
+}
+
+async fn reserve(client: &Client, n: usize, told: &mut Told) {
+    let request =
+        ReserveGroupsRequest { lease_ms: LEASE_MS, urls: 2, ..ReserveGroupsRequest::new(format!("worker {n}")) };
+    let answer = client.reserve(&request).await.unwrap();
+    told.reserved.extend(answer.reservations.into_iter().map(|reservation| (reservation.token, reservation.host)));
+}
+
+/// Looks for everything that a burst was told, once the server is back. Roles and reservations are given back, for the next
+/// burst to take.
+pub async fn missing(client: &Client, told: &Told) -> Lost {
+    let mut lost = Lost::new();
+    let mut found = BTreeSet::new();
+    for n in 0..HOSTS {
+        let query = ListUrlsQuery { host: Some(host(told.round, n)), limit: Some(1_000), ..ListUrlsQuery::default() };
+        let mut urls = std::pin::pin!(client.all_urls(query));
+        while let Some(url) = urls.next().await {
+            found.insert(url.unwrap().url);
+        }
+    }
+    lost.extend(told.added.difference(&found).map(|url| format!("{url} was acknowledged and is gone")));
+    for (token, host) in &told.reserved {
+        if let Err(error) = client.renew(token, &RenewReservationRequest { lease_ms: LEASE_MS }).await {
+            lost.push(format!("the reservation of {host} is gone: {error}"));
+            continue;
+        }
+        let nothing = ReleaseReservationRequest { results: Vec::new(), ready_at: None };
+        client.release(token, &nothing).await.unwrap();
+    }
+    for Term { role, epoch, holder, token } in &told.primaries {
+        let now = client.role(role, &GetRoleQuery::default()).await.unwrap();
+        let primary = now.primary.as_ref().map(|primary| primary.uuid.as_str());
+        if (now.epoch, primary) != (*epoch, Some(holder.as_str())) {
+            let now = format!("{primary:?} under epoch {}", now.epoch);
+            lost.push(format!("{holder} was primary of {role} under epoch {epoch}; after the start it is {now}"));
+        }
+        _ = client.release_role(role, holder, token.as_deref()).await;
+    }
+    lost
+}
