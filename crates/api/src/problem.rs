@@ -84,6 +84,7 @@ codes! {
     TooManyHosts, "too_many_hosts", 429, "the server holds as many hosts as it may";
     Corrupt, "corrupt", 500, "the store is damaged";
     Internal, "internal", 500, "the server made a mistake";
+    NotSupported, "not_supported", 501, "the store of this server cannot do this";
     Unavailable, "unavailable", 503, "the store cannot be reached";
     NotReady, "not_ready", 503, "the server is not ready";
     OutcomeUnknown, "outcome_unknown", 503, "it is not known whether the change was made";

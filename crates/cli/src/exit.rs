@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use wayleave_bench::Unreachable;
 use wayleave_client::Error;
-use wayleave_engine_fjall::OpenError;
+use wayleave_engine_fjall::{OpenError, RestoreError};
 use wayleave_server::server::BindError;
 
 /// Something went wrong that has no code of its own.
@@ -20,6 +20,9 @@ pub const UNAVAILABLE: u8 = 5;
 
 /// Some of what was given was rejected for good; all the rest is stored.
 pub const PARTLY: u8 = 6;
+
+/// The store of a server has failed, and the server has ended to be started again.
+pub const STORE_FAILED: u8 = 7;
 
 /// Arguments or settings that clap cannot check.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +96,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if cause.is::<Unreachable>() {
         return Some(UNAVAILABLE);
+    }
+    if matches!(cause.downcast_ref(), Some(RestoreError::NotEmpty { .. })) {
+        return Some(REFUSED);
     }
     if let Some(open) = cause.downcast_ref::<OpenError>() {
         return match open {

@@ -8,7 +8,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
-use wayleave_engine::{Batch, Commit, Engine, Expect, Health, Key, Look, Pending, Row, Scan, Value};
+use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Health, Key, Look, Pending, Row, Scan, Value};
 
 use crate::background;
 use crate::clock::Clock;
@@ -18,6 +18,9 @@ use crate::flusher::{Flusher, JournalFolder};
 use crate::folder::Folder;
 use crate::loading::{self, Loading};
 use crate::open_error::OpenError;
+use crate::restore::INCARNATION_KEY;
+use crate::snapshot::Snapshot;
+use crate::snapshot_file::SnapshotHeader;
 use crate::store::Store;
 use crate::syncer::Drive;
 use crate::tables::FjallTables;
@@ -34,13 +37,15 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Memory for rows before they go to a table, in bytes; while they go, as much again. Smaller ones cost speed.
     pub memtable_bytes: usize,
+    /// Table files that are kept open, at least 10. Merges open more for as long as they take.
+    pub files_max: usize,
     /// Whether to drop what follows damage in the journal instead of refusing to open.
     pub repair: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, repair: false }
+        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
     }
 }
 
@@ -54,6 +59,8 @@ pub struct Fjall {
     _flusher: Flusher<FjallTables>,
     store: Arc<Store<FjallTables>>,
     clock: Clock,
+    /// Which store this is: another one after a restore.
+    incarnation: u64,
     folder: Folder,
 }
 
@@ -83,7 +90,8 @@ impl Fjall {
         let journal = JournalFolder { disk, path: folder.journal() };
         let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
         let clock = Clock::start(store.last_committed());
-        Ok(Self { watchdog, _flusher: flusher, store, clock, folder })
+        let incarnation = loading::incarnation(&store.tables, &folder, INCARNATION_KEY)?;
+        Ok(Self { watchdog, _flusher: flusher, store, clock, incarnation, folder })
     }
 
     /// How the store is: whether it takes commits, and why not.
@@ -96,6 +104,15 @@ impl Fjall {
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.folder.shards()
+    }
+
+    /// Takes a snapshot of all rows while the store goes on. What was acknowledged before this is asked for is in it.
+    ///
+    /// # Errors
+    /// If the store cannot write what it holds in memory.
+    pub fn snapshot(&self) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
+        let header = SnapshotHeader { shards: self.shards(), at: self.clock.now() };
+        Snapshot::take(self.store.clone(), header)
     }
 
     /// The data folder.
@@ -127,9 +144,9 @@ impl Engine for Fjall {
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         // The time first: what is read afterwards lay there then or came later. Nobody else has this folder, so it is
-        // always the same store.
-        let now = self.clock.now();
-        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation: 0, rows })).boxed()
+        // always the same store, unless it was made from a snapshot of another.
+        let (now, incarnation) = (self.clock.now(), self.incarnation);
+        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation, rows })).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {
@@ -142,7 +159,7 @@ impl Engine for Fjall {
     }
 }
 
-fn make_database(path: &Path) -> Result<(), fjall::Error> {
+pub(crate) fn make_database(path: &Path) -> Result<(), fjall::Error> {
     // Twice as many young tables as usual before they are merged: each merge rewrites most of the next level, and a read
     // looks at the filter of a young table for a tenth of a microsecond.
     let merging = fjall::compaction::Leveled::default().with_l0_threshold(8);
@@ -172,7 +189,7 @@ fn background_threads() -> usize {
 
 /// Opens what [`make_database`] has made. The database itself would rather make anew what it misses, so a loss must be
 /// noticed here.
-fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspace), OpenError> {
+pub(crate) fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspace), OpenError> {
     let damaged = |what: &str| OpenError::Damaged { path: folder.path().into(), what: what.into() };
     let broken = |error| OpenError::database(folder.path(), error);
     let path = folder.database();
@@ -185,6 +202,7 @@ fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspa
     };
     let builder = Database::builder(path)
         .cache_size(options.cache_bytes)
+        .max_cached_files(Some(options.files_max.max(10)))
         .manual_journal_persist(true)
         .worker_threads(background_threads());
     // On a thread of its own that gives way, because the database's threads are as their maker: flushing and merging can

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
 
@@ -19,7 +20,7 @@ use crate::disk::Disk;
 use crate::fence_row::FenceRow;
 use crate::journal;
 use crate::memtable::Memtable;
-use crate::store::Store;
+use crate::store::{Flush, Store};
 use crate::tables::Tables;
 use crate::trouble;
 
@@ -45,7 +46,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         [self.file.to_be_bytes(), self.at.0.to_be_bytes()].concat()
     }
 
@@ -100,12 +101,17 @@ impl<T: Tables> Drop for Flusher<T> {
 
 fn run<T: Tables>(store: &Store<T>, journal: &JournalFolder) {
     background::give_way();
-    while wait(store) {
+    let _over = Over(store);
+    while let Some(wanted) = wait(store) {
         let flushed = flush(store, journal);
         let failed = flushed.is_err();
         if let Err(why) = flushed {
             tracing::error!(error = %why, "rows cannot be written to a table; the store must be opened again");
             fail(store, why);
+        } else {
+            // Nobody else adds tables: they hold what was frozen, and nothing that came later. Whoever gave up waiting needs
+            // none.
+            wanted.into_iter().for_each(|waiting| _ = waiting.send(store.tables.snapshot()));
         }
         store.tell_flush();
         if failed {
@@ -137,13 +143,30 @@ pub(crate) fn settle<T: Tables>(store: &Store<T>) -> Result<(), String> {
     told.map_or_else(|_| Err("the store was closed".into()), |told| told.map_err(|error| error.to_string()))
 }
 
-/// Waits for something to flush; false when the store is closing.
-fn wait<T: Tables>(store: &Store<T>) -> bool {
-    let idle = |flush: &mut crate::store::Flush| {
-        !flush.closing && store.active_bytes.load(Ordering::Relaxed) < store.freeze_bytes
+/// However the thread ends, those who wait for a snapshot must hear of it.
+struct Over<'a, T: Tables>(&'a Store<T>);
+
+impl<T: Tables> Drop for Over<'_, T> {
+    fn drop(&mut self) {
+        let mut flush = self.0.flush.lock().unwrap_or_else(PoisonError::into_inner);
+        flush.over = true;
+        flush.wanted.clear();
+    }
+}
+
+/// Those who want a snapshot of a store.
+type Wanted<T> = Vec<oneshot::Sender<<T as Tables>::Snapshot>>;
+
+/// Waits for something to flush; none when the store is closing. Those who want a snapshot are taken from the line before
+/// anything is frozen: what they know of is frozen then.
+fn wait<T: Tables>(store: &Store<T>) -> Option<Wanted<T>> {
+    let idle = |flush: &mut Flush<T::Snapshot>| {
+        let full = store.active_bytes.load(Ordering::Relaxed) >= store.freeze_bytes;
+        !flush.closing && !full && flush.wanted.is_empty()
     };
     let flush = store.flush.lock().unwrap_or_else(PoisonError::into_inner);
-    !store.flush_changed.wait_while(flush, idle).unwrap_or_else(PoisonError::into_inner).closing
+    let mut flush = store.flush_changed.wait_while(flush, idle).unwrap_or_else(PoisonError::into_inner);
+    (!flush.closing).then(|| std::mem::take(&mut flush.wanted))
 }
 
 /// The rows of all shards at one moment.

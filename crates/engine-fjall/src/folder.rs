@@ -31,11 +31,11 @@ const FORMAT_VERSION: u32 = 3;
 const FORMAT_WITH_JOURNAL: u32 = 2;
 
 const LOCK: &str = "LOCK";
-const FORMAT: &str = "FORMAT";
+pub(crate) const FORMAT: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
-const DB: &str = "db";
+pub(crate) const DB: &str = "db";
 const DB_NEW: &str = "db.new";
-const JOURNAL: &str = "journal";
+pub(crate) const JOURNAL: &str = "journal";
 
 /// A data folder that this process holds, until it is dropped.
 #[derive(Debug)]
@@ -253,7 +253,7 @@ fn number(line: Option<&str>, word: &str) -> Option<u32> {
 }
 
 /// Makes a folder, with those above it.
-fn make_folder(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
+pub(crate) fn make_folder(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
     let failed = |error| OpenError::io(path, error);
     if disk.exists(path).map_err(failed)? {
         return Ok(());

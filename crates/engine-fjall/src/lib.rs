@@ -23,8 +23,11 @@ mod partitions;
 mod reads;
 mod record;
 mod replay;
+mod restore;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
+mod snapshot;
+mod snapshot_file;
 mod store;
 mod syncer;
 mod tables;
@@ -34,3 +37,6 @@ mod watchdog;
 
 pub use engine::{Fjall, Options};
 pub use open_error::OpenError;
+pub use restore::{RestoreError, restore};
+pub use snapshot::Snapshot;
+pub use snapshot_file::{SnapshotCounts, SnapshotError, SnapshotHeader, SnapshotReader};

@@ -81,6 +81,17 @@ fn load_done(rows: &impl Snapshot, folder: &Folder) -> Result<Done, OpenError> {
     Done::decode(&value).ok_or_else(|| damaged(folder, "the row that counts the journal's files cannot be read".into()))
 }
 
+/// Which store this is: 0, unless it was made from a snapshot of another.
+///
+/// # Errors
+/// If the row that says so cannot be read.
+pub(crate) fn incarnation(tables: &impl Tables, folder: &Folder, key: [u8; 4]) -> Result<u64, OpenError> {
+    let found = tables.snapshot().get(&key).map_err(|error| unreadable(folder, &error))?;
+    let Some(value) = found else { return Ok(0) };
+    let number = value.as_slice().try_into().map(u64::from_be_bytes);
+    number.map_err(|_| damaged(folder, "the row that names the store cannot be read".into()))
+}
+
 fn damaged(folder: &Folder, what: String) -> OpenError {
     OpenError::Damaged { path: folder.path().into(), what }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::fences::{Fences, Turn};
@@ -21,7 +22,7 @@ use crate::tables::{Snapshot, Tables};
 const BATCH_BYTES_MIN: usize = BLOCK_BYTES / 2;
 
 /// All rows: those in memory and those in tables.
-pub(crate) struct Store<T> {
+pub(crate) struct Store<T: Tables> {
     // The order of the fields is the order in which they end: the last sync, then the tables.
     pub(crate) syncer: Syncer,
     pub(crate) partitions: Partitions,
@@ -32,7 +33,7 @@ pub(crate) struct Store<T> {
     pub(crate) active_bytes: AtomicUsize,
     /// From so much on they are frozen and go to a table.
     pub(crate) freeze_bytes: usize,
-    pub(crate) flush: Mutex<Flush>,
+    pub(crate) flush: Mutex<Flush<T::Snapshot>>,
     /// Told when there is something to flush, and when there is room again.
     pub(crate) flush_changed: Condvar,
     /// How long a flush waits for merges when none is at work.
@@ -42,9 +43,12 @@ pub(crate) struct Store<T> {
 }
 
 /// What the flushing thread and the batches tell each other.
-#[derive(Default)]
-pub(crate) struct Flush {
+pub(crate) struct Flush<S> {
     pub(crate) closing: bool,
+    /// Who wants a snapshot after the next flush.
+    pub(crate) wanted: Vec<oneshot::Sender<S>>,
+    /// Whether the thread is gone: nobody will be given one any more.
+    pub(crate) over: bool,
     /// Since when batches wait for room.
     pub(crate) stalled_since: Option<Instant>,
 }
@@ -75,7 +79,7 @@ impl<T: Tables> Store<T> {
             last_committed: AtomicU64::new(last_committed.0),
             active_bytes: AtomicUsize::new(active.max(journal_bytes / 2)),
             freeze_bytes,
-            flush: Mutex::default(),
+            flush: Mutex::new(Flush { closing: false, wanted: Vec::new(), over: false, stalled_since: None }),
             flush_changed: Condvar::new(),
             merge_wait_max: MERGE_WAIT_MAX,
             refuses: Mutex::default(),
@@ -150,6 +154,15 @@ impl<T: Tables> Store<T> {
         self.flush_changed.notify_all();
     }
 
+    /// Has everything flushed, and a snapshot taken right after it.
+    pub(crate) fn ask_for_snapshot(&self, wanted: oneshot::Sender<T::Snapshot>) {
+        let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
+        if !flush.closing && !flush.over {
+            flush.wanted.push(wanted);
+            self.flush_changed.notify_all();
+        }
+    }
+
     /// Waits while memory is full and its rows cannot go to tables fast enough.
     fn wait_for_room(&self) {
         let full = || self.active_bytes.load(Ordering::Relaxed) >= self.freeze_bytes * 3 / 2;
@@ -158,7 +171,7 @@ impl<T: Tables> Store<T> {
         }
         let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
         flush.stalled_since.get_or_insert_with(Instant::now);
-        let wait = |flush: &mut Flush| full() && !flush.closing && self.syncer.check().is_ok();
+        let wait = |flush: &mut Flush<T::Snapshot>| full() && !flush.closing && self.syncer.check().is_ok();
         let waited = self.flush_changed.wait_while(flush, wait);
         waited.unwrap_or_else(PoisonError::into_inner).stalled_since = None;
     }

@@ -47,7 +47,7 @@ pub(crate) trait Tables: Send + Sync + 'static {
 }
 
 /// The rows of all tables at one moment.
-pub(crate) trait Snapshot: Send {
+pub(crate) trait Snapshot: Send + 'static {
     /// The value of a key.
     ///
     /// # Errors
@@ -56,6 +56,20 @@ pub(crate) trait Snapshot: Send {
 
     /// The rows from one key on, up to another one.
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>>;
+}
+
+impl FjallSnapshot {
+    /// All rows.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Result<TableRow, Error>> {
+        self.snapshot.iter(&self.rows).map(|row| read(row.into_inner()))
+    }
+}
+
+fn read(row: fjall::Result<(fjall::UserKey, fjall::UserValue)>) -> Result<TableRow, Error> {
+    match row {
+        Ok((key, value)) => Ok((key.to_vec(), value.to_vec())),
+        Err(error) => Err(trouble::on_read(&error)),
+    }
 }
 
 /// fjall's tables.
@@ -119,9 +133,6 @@ impl Snapshot for FjallSnapshot {
 
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {
         let rows = self.snapshot.range::<&[u8], _>(&self.rows, from..to);
-        rows.map(|row| match row.into_inner() {
-            Ok((key, value)) => Ok((key.to_vec(), value.to_vec())),
-            Err(error) => Err(trouble::on_read(&error)),
-        })
+        rows.map(|row| read(row.into_inner()))
     }
 }

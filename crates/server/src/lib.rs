@@ -9,9 +9,12 @@ pub mod grpc;
 pub mod http;
 pub mod metrics;
 pub mod peers;
+mod repeated;
 pub mod server;
+pub mod store;
 
 pub use config::Config;
 pub use metrics::Metrics;
 pub use peers::Peers;
 pub use server::{Port, Server};
+pub use store::{Health, Store};

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -22,7 +22,8 @@ use wayleave_shard::Frontier;
 use crate::config::{BadConfig, Config};
 use crate::gathered::Gathered;
 use crate::http::{self, App};
-use crate::{Metrics, Peers};
+use crate::repeated::Repeated;
+use crate::{Metrics, Peers, Store};
 
 /// Bytes that a peer may send on one stream before it must wait: batches of URLs are large.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -34,8 +35,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// The first byte of every TLS connection; no HTTP request begins with it.
 const TLS_HELLO: [u8; 1] = [0x16];
-/// Rest after a failed accept: out of file descriptors, asking again at once only burns the processor.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pauses after failed accepts, from the first to the longest: out of file descriptors, asking again at once only burns the
+/// processor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -103,7 +106,6 @@ pub struct Server {
     address: SocketAddr,
     config: Config,
     app: App,
-    router: Router,
 }
 
 impl Server {
@@ -119,8 +121,14 @@ impl Server {
         // The real port from here on, where 0 was asked for: it is what others are told.
         config.listen = address;
         let app = App::new(config.clone(), frontier, roles, peers);
-        let router = http::router(&app);
-        Ok(Self { listener, address, config, app, router })
+        Ok(Self { listener, address, config, app })
+    }
+
+    /// The same server, told of the store beneath its frontier.
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.app.store = Some(store);
+        self
     }
 
     /// The address that it listens on; the real port, where 0 was asked for.
@@ -138,7 +146,8 @@ impl Server {
     /// Serves until `shutdown`; then takes no more connections, ends long polls, lets requests finish, and after the
     /// grace time cuts what is left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, address, config, app, router } = self;
+        let Self { listener, address, config, app } = self;
+        let router = http::router(&app);
         let builder = Arc::new(connection_builder(&config));
         let places = Arc::new(Semaphore::new(config.connections_max));
         let graceful = GracefulShutdown::new();
@@ -152,7 +161,7 @@ impl Server {
                 () = &mut shutdown => break,
                 // Ended tasks are collected, else the set would grow with every connection ever made.
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&listener, &places) => accepted,
+                accepted = accept(&listener, &places, &app.repeated) => accepted,
             };
             let (builder, router, app) = (builder.clone(), router.clone(), app.clone());
             let serving = Connection { builder, router, app, place, told_tls: told_tls.clone() };
@@ -182,15 +191,34 @@ fn connection_builder(config: &Config) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The place comes first: without one, connections wait in the system's queue instead of our memory.
-    let place = Arc::clone(places).acquire_owned().await.ok();
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    repeated: &Repeated,
+) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    // The place comes first: without one, connections wait in the system's queue instead of our memory, and take none of
+    // the file descriptors that the store needs.
+    let place = match Arc::clone(places).try_acquire_owned() {
+        Ok(place) => Some(place),
+        Err(_) => {
+            if let Some(left_out) = repeated.due("connections", Instant::now()) {
+                let text = "all connections are taken; further ones wait until one ends: a higher limit of file descriptors \
+                            (ulimit -n, LimitNOFILE) allows more";
+                tracing::warn!(log.left_out = left_out, "{text}");
+            }
+            Arc::clone(places).acquire_owned().await.ok()
+        }
+    };
+    let mut pause = ACCEPT_PAUSE;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return (stream, place),
             Err(cause) => {
-                tracing::warn!(error = %cause, "accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                if let Some(left_out) = repeated.due(&format!("accept: {cause}"), Instant::now()) {
+                    tracing::warn!(error = %cause, log.left_out = left_out, "a connection cannot be accepted");
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
             }
         }
     }

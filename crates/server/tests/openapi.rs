@@ -14,7 +14,7 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, by hand.
-const CALLS: [&str; 37] = [
+const CALLS: [&str; 38] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/groups/{group}",
     "DELETE /v1/hosts/{host}/queues/{crawl}",
@@ -33,6 +33,7 @@ const CALLS: [&str; 37] = [
     "GET /v1/roles",
     "GET /v1/roles/{utype}",
     "GET /v1/nodes",
+    "GET /v1/snapshot",
     "GET /v1/stats",
     "GET /v1/urls",
     "GET /v1/urls/lookup",

@@ -93,7 +93,7 @@ pub async fn disk(world: Rc<World>, name: u64) {
         let calm = world.calm.get();
         pass(if calm { 1 } else { 1 + chance.below(20) }).await;
         let engine = embedded.engine();
-        for _ in 0..if calm { 64 } else { chance.below(6) } {
+        for _ in 0..if calm { 1 } else { chance.below(6) } {
             match chance.below(8) {
                 0 => _ = engine.step_flush(),
                 1..4 => _ = engine.begin_write(),

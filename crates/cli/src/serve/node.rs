@@ -27,7 +27,7 @@ pub async fn serve(
     store: Store,
     owners: &wayleave_shard::Lanes,
 ) -> anyhow::Result<()> {
-    let Store { engine, shards, place, .. } = store;
+    let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
     let secret = agree(&*engine, entropy::system()).await?;
     let id = NodeId(entropy::system() as u64);
@@ -39,7 +39,7 @@ pub async fn serve(
     let peers = Peers::new(id, secret);
     let tell = peers.clone();
     let roles = roles(engine.clone(), owners, Some(Arc::new(move |role| tell.tell_role(role))));
-    let server = Server::on(port, frontier.clone(), roles, Some(peers.clone()))?;
+    let server = Server::on(port, frontier.clone(), roles, Some(peers.clone()))?.with_store(outside);
     let address = server.local_addr();
     let options = Options {
         id,

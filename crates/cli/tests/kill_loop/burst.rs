@@ -16,9 +16,9 @@ use wayleave_client::{Client, Retry};
 /// Clients of a burst.
 pub const CLIENTS: usize = 24;
 /// Calls of each client in a burst.
-const CALLS: usize = 8;
+const CALLS: usize = 3;
 /// URLs of a call. A burst then fills the smallest memtable about once.
-const URLS: usize = 12;
+const URLS: usize = 32;
 /// Hosts of a burst, enough for every shard to have some.
 const HOSTS: usize = 8;
 const LEASE_MS: u64 = 3_600_000;

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
@@ -57,6 +58,7 @@ pub fn run(mut command: Command, stdin: &str) -> Ended {
 pub struct Server {
     child: Child,
     pub url: String,
+    log: Arc<Mutex<String>>,
 }
 
 impl Server {
@@ -67,20 +69,64 @@ impl Server {
 
     /// Starts a server on an address.
     pub fn start_on(data: &Path, listen: &str) -> Self {
-        let data = data.to_str().unwrap();
-        let mut child = wayleave(&["serve", "--data", data, "--listen", listen, "--shards", "4"]).spawn().unwrap();
+        Self::spawn(wayleave(&["serve", "--data", data.to_str().unwrap(), "--listen", listen, "--shards", "4"]))
+    }
+
+    /// Starts a server on a free port with more arguments.
+    pub fn start_with(data: &Path, args: &[&str]) -> Self {
+        let mut command =
+            wayleave(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0", "--shards", "4"]);
+        command.args(args);
+        Self::spawn(command)
+    }
+
+    /// The same after a line of a shell, which may set limits or mount something.
+    pub fn start_limited(data: &Path, args: &[&str], shell: &str) -> Self {
+        let mut command = Command::new("sh");
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
+            command.env_remove(name);
+        }
+        command.args(["-c", &format!("{shell}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_wayleave"), "serve"]);
+        command.args(["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0", "--shards", "4"]).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut seen = Vec::new();
+        let log = Arc::new(Mutex::new(String::new()));
         let url = loop {
-            let line = lines.next().unwrap_or_else(|| panic!("it ended: {seen:?}")).unwrap();
-            if let Some((_, rest)) = line.split_once(" ready on ") {
-                break rest.split(' ').next().unwrap().to_owned();
+            let line = lines.next().unwrap_or_else(|| panic!("it ended: {}", log.lock().unwrap())).unwrap();
+            let ready = line.split_once(" ready on ").map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
+            *log.lock().unwrap() += &format!("{line}\n");
+            if let Some(url) = ready {
+                break url;
             }
-            seen.push(line);
         };
         // Its log is read on, else it would stand still once the pipe is full.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, url }
+        let reading = log.clone();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                *reading.lock().unwrap() += &format!("{line}\n");
+            }
+        });
+        Self { child, url, log }
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Its exit code, if it has ended.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.child.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Runs a command against it.

@@ -149,6 +149,7 @@ impl SimDisk {
     pub fn power_cut(&self) {
         let mut state = self.state();
         state.lose_unsynced();
+        state.forget_removed();
         state.locked.clear();
         (state.power, state.fault) = (true, None);
     }
@@ -299,6 +300,20 @@ impl State {
         }
     }
 
+    /// Forgets what no name leads to any more, neither now nor after a power cut.
+    fn forget_removed(&mut self) {
+        let (mut kept, mut next) = (BTreeSet::new(), vec![ROOT]);
+        while let Some(id) = next.pop() {
+            if kept.insert(id)
+                && let Some(Node::Dir { names, durable, unsynced }) = self.nodes.get(&id)
+            {
+                let added = unsynced.iter().filter_map(|op| if let NameOp::Add(_, id) = op { Some(id) } else { None });
+                next.extend(names.values().chain(durable.values()).chain(added));
+            }
+        }
+        self.nodes.retain(|id, _| kept.contains(id));
+    }
+
     /// Writes all of it, nothing of it, or some of its sectors.
     fn keep_some(&mut self, durable: &mut Vec<u8>, write: &Write) {
         let kind = self.below(4);
@@ -428,6 +443,7 @@ impl Disk for SimDisk {
         {
             unsynced.drain(..).for_each(|op| apply_name(durable, &op));
         }
+        state.forget_removed();
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! gRPC health: serving while the frontier says that it is ready.
+//! gRPC health: serving while `/readyz` says so.
 
 use std::time::Duration;
 
@@ -8,20 +8,21 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
-use wayleave_shard::Frontier;
+
+use crate::http::App;
 
 /// How often a watched state is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The services that share the frontier's state; the empty name is the whole server.
+/// The services that share this state; the empty name is the whole server.
 const SERVICES: [&str; 2] = ["", "urlfrontier.URLFrontier"];
 
-/// The health service of a frontier.
-pub fn health(frontier: Frontier) -> HealthServer<impl Health> {
-    HealthServer::new(Readiness { frontier })
+/// The health service of a server.
+pub fn health(app: App) -> HealthServer<impl Health> {
+    HealthServer::new(Readiness { app })
 }
 
 struct Readiness {
-    frontier: Frontier,
+    app: App,
 }
 
 impl Readiness {
@@ -29,9 +30,9 @@ impl Readiness {
         if !SERVICES.contains(&service) {
             return ServingStatus::ServiceUnknown;
         }
-        match self.frontier.readiness() {
-            Ok(()) => ServingStatus::Serving,
-            Err(_) => ServingStatus::NotServing,
+        match self.app.trouble() {
+            None => ServingStatus::Serving,
+            Some(_) => ServingStatus::NotServing,
         }
     }
 }
@@ -53,7 +54,7 @@ impl Health for Readiness {
     }
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let readiness = Self { frontier: self.frontier.clone() };
+        let readiness = Self { app: self.app.clone() };
         let service = request.into_inner().service;
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -18,6 +18,7 @@ use super::put_discovered::BatchAcks;
 use super::put_urls::ItemAcks;
 use super::{delete, get_stats, get_urls, health, list_queues, list_urls, pace, switches, url_status};
 use crate::Peers;
+use crate::http::App;
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -29,14 +30,14 @@ pub struct Nodes {
     pub peers: Option<Peers>,
 }
 
-/// The gRPC services of a frontier: URLFrontier, health and reflection.
+/// The gRPC services of a server: URLFrontier, health and reflection.
 #[must_use]
-pub fn routes(frontier: Frontier, metrics: Arc<GrpcMetrics>, nodes: Nodes) -> Routes {
-    let service = Service { frontier: frontier.clone(), metrics, nodes };
+pub fn routes(app: App, metrics: Arc<GrpcMetrics>, nodes: Nodes) -> Routes {
+    let service = Service { frontier: app.frontier.clone(), metrics, nodes };
     let urlfrontier = UrlFrontierServer::new(service)
         .max_decoding_message_size(limits::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::MESSAGE_BYTES_MAX);
-    let routes = Routes::new(urlfrontier).add_service(health::health(frontier));
+    let routes = Routes::new(urlfrontier).add_service(health::health(app));
     with_reflection(routes).prepare()
 }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
-use crate::{Config, Metrics, Peers};
+use crate::repeated::Repeated;
+use crate::{Config, Health, Metrics, Peers, Store};
 
 /// The handle that requests are served with; cheap to clone.
 #[derive(Clone)]
@@ -23,6 +25,12 @@ pub struct App {
     pub stopping: CancellationToken,
     /// How the server listens.
     pub config: Arc<Config>,
+    /// The store beneath, where whoever started the server told of it.
+    pub store: Option<Arc<dyn Store>>,
+    /// One snapshot at a time: each keeps the disk busy, and old tables on it.
+    pub(crate) snapshots: Arc<Semaphore>,
+    /// Failures that were logged.
+    pub(crate) repeated: Arc<Repeated>,
 }
 
 impl App {
@@ -30,13 +38,22 @@ impl App {
     #[must_use]
     pub fn new(config: Config, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Self {
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
-        Self { frontier, roles, peers, metrics, stopping, config: Arc::new(config) }
+        let (snapshots, repeated) = (Arc::new(Semaphore::new(1)), Arc::default());
+        Self { frontier, roles, peers, metrics, stopping, config: Arc::new(config), store: None, snapshots, repeated }
     }
 
     /// Why requests cannot be served, if they cannot.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let alone = || self.frontier.readiness().err();
-        self.peers.as_ref().and_then(Peers::trouble).map(str::to_owned).or_else(alone)
+        // The store first: what its owners say follows from it.
+        let health = self.health().trouble();
+        health.or_else(|| self.peers.as_ref().and_then(Peers::trouble).map(str::to_owned)).or_else(alone)
+    }
+
+    /// How the store is.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.store.as_ref().map_or(Health::Ok, |store| store.health())
     }
 }

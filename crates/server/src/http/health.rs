@@ -12,7 +12,7 @@ use wayleave_api::{Code, Problem};
 
 use super::app::App;
 use super::refused::Refused;
-use crate::metrics;
+use crate::{Health as StoreHealth, metrics};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(get_healthz)).routes(routes!(get_readyz)).routes(routes!(get_metrics))
@@ -25,10 +25,16 @@ struct Health {
     status: &'static str,
 }
 
-/// Whether the process is up. It says nothing about the store.
+/// Whether the process is up and can go on. A store that has failed answers 503: the process must be started again. One that
+/// waits for something, such as space on its disk, does not.
 #[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It is.", body = Health)))]
-async fn get_healthz() -> Json<Health> {
-    Json(Health { status: "up" })
+async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
+    match app.health() {
+        StoreHealth::Failed(reason) => {
+            Err(Problem::new(Code::NotReady, format!("the store has failed, start the server again: {reason}")).into())
+        }
+        StoreHealth::Ok | StoreHealth::Degraded(_) => Ok(Json(Health { status: "up" })),
+    }
 }
 
 /// Whether requests will be served: the store answers and the server is not stopping.

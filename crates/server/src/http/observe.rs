@@ -26,11 +26,11 @@ pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Re
     let route = route.as_ref().map_or("-", MatchedPath::as_str);
     let took = started.elapsed();
     app.metrics.on_request(&method, route, response.status().as_u16(), took);
-    log(&method, route, &response, took);
+    log(&app, &method, route, &response, took);
     response
 }
 
-fn log(method: &axum::http::Method, route: &str, response: &Response, took: Duration) {
+fn log(app: &App, method: &axum::http::Method, route: &str, response: &Response, took: Duration) {
     let (status, ms) = (response.status().as_u16(), took.as_secs_f64() * 1e3);
     let Some(Cause(problem)) = response.extensions().get::<Cause>() else {
         tracing::debug!(http.method = %method, http.route = route, http.status = status, duration.ms = ms, "answered");
@@ -38,9 +38,11 @@ fn log(method: &axum::http::Method, route: &str, response: &Response, took: Dura
     };
     let (code, detail) = (problem.code.as_str(), redact(&problem.detail));
     if status >= 500 {
+        // A store that is in trouble fails every request for the same reason.
+        let Some(left_out) = app.repeated.due(&format!("{code} {detail}"), Instant::now()) else { return };
         tracing::warn!(
             http.method = %method, http.route = route, http.status = status, duration.ms = ms,
-            problem.code = code, problem.detail = detail, "request failed"
+            problem.code = code, problem.detail = detail, log.left_out = left_out, "request failed"
         );
     } else {
         tracing::debug!(

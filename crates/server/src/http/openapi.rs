@@ -24,6 +24,7 @@ use super::routes;
         (name = "crawls", description = "Namespaces of URLs with their own weight, limits and pause switch."),
         (name = "roles", description = "Roles: who is the primary, where it is reached, who stands by."),
         (name = "nodes", description = "Processes that share one store."),
+        (name = "store", description = "The store as a whole."),
         (name = "stats", description = "Totals in constant time."),
         (name = "health", description = "For those who watch the server."),
     )

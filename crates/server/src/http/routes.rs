@@ -43,7 +43,7 @@ fn grpc(app: &App) -> Router {
     let page = metrics.clone();
     app.metrics.annex(move |out| page.render(out));
     let nodes = crate::grpc::Nodes { advertised: app.config.advertised(), peers: app.peers.clone() };
-    crate::grpc::routes(app.frontier.clone(), metrics, nodes).into_axum_router().reset_fallback()
+    crate::grpc::routes(app.clone(), metrics, nodes).into_axum_router().reset_fallback()
 }
 
 async fn no_such_path(request: Request) -> Response {

@@ -95,6 +95,13 @@ impl Door {
         Self { router: router(&app), app }
     }
 
+    /// A door to a frontier of its own, over what is told to be the store.
+    pub fn with_store(config: Config, store: Arc<dyn wayleave_server::Store>) -> Self {
+        let mut app = App::new(config, frontier(), roles(), None);
+        app.store = Some(store);
+        Self { router: router(&app), app }
+    }
+
     pub async fn send(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();

@@ -17,6 +17,7 @@ use wayleave_core::time::{Millis, Time};
 use wayleave_engine::clock::ManualClock;
 use wayleave_engine::memory::Memory;
 use wayleave_server::grpc::{GrpcMetrics, Nodes, routes};
+use wayleave_server::http::App;
 use wayleave_shard::{Config, Frontier};
 
 /// The clock's time at the start, in seconds.
@@ -40,7 +41,9 @@ pub async fn world() -> World {
     let frontier = Frontier::open(engine, config, &tokio::runtime::Handle::current()).await.unwrap();
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let nodes = Nodes { advertised: "localhost:7071".to_owned(), peers: None };
-    let routes = routes(frontier.clone(), Arc::clone(&metrics), nodes);
+    let roles = wayleave_roles::Roles::new(Arc::new(Memory::new(clock.clone())));
+    let app = App::new(wayleave_server::Config::default(), frontier.clone(), roles, None);
+    let routes = routes(app, Arc::clone(&metrics), nodes);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap().with_nodelay(Some(true));
     let address = incoming.local_addr().unwrap();
     tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(incoming));

@@ -12,6 +12,7 @@ mod nodes;
 mod parents;
 mod reservations;
 mod roles;
+mod snapshot;
 mod stats;
 mod unread;
 
@@ -38,5 +39,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(crawls::purge_crawl))
         .routes(routes!(stats::get_stats))
         .routes(routes!(nodes::list_nodes))
+        .routes(routes!(snapshot::get_snapshot))
         .merge(roles::routes())
 }

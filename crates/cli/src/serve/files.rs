@@ -1,0 +1,85 @@
+//! File descriptors: the limit is raised as far as the system allows, and shared out so that connections can never take those
+//! that the store needs.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// For the process itself: the log, the lock, the listener, the journal's files, and what libraries open.
+const OWN: u64 = 64;
+/// For each runtime: its epoll and what wakes it.
+const RUNTIME: u64 = 4;
+/// For merges of tables, which open each of theirs anew.
+const MERGES: u64 = 200;
+/// Table files that are kept open where there is room.
+const TABLES: u64 = 900;
+const TABLES_MIN: u64 = 32;
+const CONNECTIONS_MIN: u64 = 16;
+
+/// How file descriptors are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Table files that the store may keep open.
+    pub tables: usize,
+    /// Connections at once.
+    pub connections: usize,
+}
+
+/// Raises the limit to the hard one; says what is in force.
+pub fn raise() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let hard = maximum.unwrap_or(u64::MAX);
+    let soft = current.unwrap_or(u64::MAX);
+    if soft >= hard {
+        return soft;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => {
+            tracing::info!(files.limit_before = soft, files.limit = hard, "raised the limit of file descriptors");
+            hard
+        }
+        Err(error) => {
+            tracing::warn!(files.limit = soft, %error, "the limit of file descriptors cannot be raised");
+            soft
+        }
+    }
+}
+
+/// Shares a limit out between the store and at most so many connections, in a process with so many runtimes. Where there is
+/// little the store comes first: without it no connection is of any use.
+pub fn share(limit: u64, runtimes: usize, connections_max: usize) -> Shares {
+    let fixed = OWN + MERGES + RUNTIME * runtimes as u64;
+    let rest = limit.saturating_sub(fixed);
+    let tables = (rest / 2).clamp(TABLES_MIN, TABLES);
+    let connections = rest.saturating_sub(tables).max(CONNECTIONS_MIN);
+    let connections = usize::try_from(connections).unwrap_or(usize::MAX).min(connections_max);
+    if connections < connections_max {
+        tracing::warn!(
+            files.limit = limit,
+            connections.max = connections,
+            "few file descriptors: further connections will wait; raise the hard limit (ulimit -Hn, LimitNOFILE)"
+        );
+    }
+    Shares { tables: usize::try_from(tables).unwrap_or(usize::MAX), connections }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_get_what_the_store_leaves() {
+        assert_eq!(share(1 << 20, 5, 10_000), Shares { tables: 900, connections: 10_000 });
+        assert_eq!(share(u64::MAX, 5, 10_000), Shares { tables: 900, connections: 10_000 });
+        let few = share(1_024, 5, 10_000);
+        assert_eq!(few, Shares { tables: 370, connections: 370 });
+        assert!((OWN + MERGES + 5 * RUNTIME) as usize + few.tables + few.connections <= 1_024);
+        assert_eq!(share(256, 5, 10_000), Shares { tables: 32, connections: 16 }, "hopeless, but it starts");
+    }
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_it_goes() {
+        let limit = raise();
+        let now = getrlimit(Resource::Nofile);
+        assert_eq!(now.current.unwrap_or(u64::MAX), limit);
+        assert_eq!(now.current, now.maximum);
+    }
+}

@@ -1,0 +1,131 @@
+//! The store that a server runs on: opened by its settings, and told to the server as one that can be well or not, and copied
+//! or not.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use wayleave_api::{Code, Problem};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_engine::clock::SystemClock;
+use wayleave_engine::memory::Memory;
+use wayleave_engine::{Engine, Error};
+use wayleave_engine_fjall::{Fjall, Options};
+use wayleave_engine_postgres::Postgres;
+use wayleave_server::Health;
+use wayleave_server::store::WriteSnapshot;
+
+use super::settings::{EngineKind, Settings};
+
+/// An engine and what it was made with.
+pub struct Store {
+    pub engine: Arc<dyn Engine>,
+    pub shards: u16,
+    /// Where it keeps its rows, for people to read.
+    pub place: String,
+    /// Whether several processes may share it.
+    pub shared: bool,
+    /// The same store as the server sees it.
+    pub outside: Arc<dyn wayleave_server::Store>,
+}
+
+impl Store {
+    /// Opens the store; an embedded one keeps at most so many table files open.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    pub async fn open(settings: &Settings, files_max: usize) -> anyhow::Result<Self> {
+        match &settings.engine {
+            EngineKind::Memory => {
+                let (engine, place) = (Arc::new(Memory::new(SystemClock::new())), "memory, lost at the end".to_owned());
+                let outside = Arc::new(NoSnapshots("an engine in memory has no snapshots: use `wayleave export`"));
+                Ok(Self { engine, shards: settings.shards, place, shared: false, outside })
+            }
+            EngineKind::Fjall => Self::open_folder(&settings.data, settings, files_max),
+            EngineKind::Postgres(url) => Self::open_database(url, settings).await,
+        }
+    }
+
+    async fn open_database(url: &str, settings: &Settings) -> anyhow::Result<Self> {
+        let options = wayleave_engine_postgres::Options {
+            shards: settings.shards,
+            ..wayleave_engine_postgres::Options::default()
+        };
+        let engine = Postgres::open(url, options).await?;
+        engine.durability().warnings().into_iter().for_each(|warning| tracing::warn!("{warning}"));
+        let shards = engine.shards();
+        if settings.shards_asked && shards != settings.shards {
+            tracing::warn!(
+                shards.kept = shards,
+                shards.asked = settings.shards,
+                "the number of shards is fixed when a store is made; to change it, export and import into a new database"
+            );
+        }
+        let outside = Arc::new(NoSnapshots(
+            "the store is a PostgreSQL database: back it up with its own tools (pg_basebackup with a WAL archive for \
+             point-in-time recovery, or pg_dump)",
+        ));
+        Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true, outside })
+    }
+
+    fn open_folder(path: &Path, settings: &Settings, files_max: usize) -> anyhow::Result<Self> {
+        let options = Options {
+            shards: settings.shards,
+            cache_bytes: settings.cache_mb << 20,
+            memtable_bytes: usize::try_from(settings.memtable_mb << 20).unwrap_or(usize::MAX),
+            files_max,
+        };
+        let engine = Arc::new(Fjall::open(path, options)?);
+        let shards = engine.shards();
+        if settings.shards_asked && shards != settings.shards {
+            tracing::warn!(
+                data.path = %path.display(), shards.kept = shards, shards.asked = settings.shards,
+                "the number of shards is fixed when a folder is made; to change it, export and import into a new folder"
+            );
+        }
+        let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+        let outside = Arc::new(Embedded(engine.clone()));
+        Ok(Self { engine, shards, place, shared: false, outside })
+    }
+}
+
+/// A store in a folder of this process.
+struct Embedded(Arc<Fjall>);
+
+impl wayleave_server::Store for Embedded {
+    fn health(&self) -> Health {
+        match self.0.health() {
+            wayleave_engine::Health::Ok => Health::Ok,
+            wayleave_engine::Health::Degraded(reason) => Health::Degraded(reason),
+            wayleave_engine::Health::Failed(reason) => Health::Failed(reason),
+        }
+    }
+
+    fn snapshot(&self) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
+        let taken = self.0.snapshot();
+        async move {
+            let snapshot = taken.await.map_err(|error| match error {
+                Error::Unavailable(why) => Problem::from(Refusal::Unavailable(why)),
+                other => Problem::new(Code::Unavailable, other),
+            })?;
+            let write: WriteSnapshot = Box::new(move |out: &mut dyn Write| snapshot.write(out).map(drop));
+            Ok(write)
+        }
+        .boxed()
+    }
+}
+
+/// A store that is copied in another way. What becomes of it shows in its shards.
+struct NoSnapshots(&'static str);
+
+impl wayleave_server::Store for NoSnapshots {
+    fn health(&self) -> Health {
+        Health::Ok
+    }
+
+    fn snapshot(&self) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
+        std::future::ready(Err(Problem::new(Code::NotSupported, self.0))).boxed()
+    }
+}

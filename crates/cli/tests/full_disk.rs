@@ -1,0 +1,110 @@
+//! A disk that is full, with the real binary: a small file system in memory, in a mount namespace of its own. It needs root.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Server, folder};
+use wayleave_api::urls::{AddStatus, AddUrlsRequest, UrlToAdd};
+use wayleave_client::{Client, Retry};
+
+/// A process that holds the mount namespace.
+struct Disk {
+    holder: Child,
+    path: PathBuf,
+}
+
+impl Disk {
+    /// A file system of 24 MiB, two thirds of which are taken by something else.
+    fn new(path: &Path) -> Self {
+        let script = "mount -t tmpfs -o size=24m tmpfs \"$0\" && head -c 16777216 /dev/zero > \"$0/ballast\" && echo ready && exec sleep 600";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut holder = command.spawn().expect("this test needs unshare, of util-linux");
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "this test needs root, to mount a file system");
+        Self { holder, path: path.to_owned() }
+    }
+
+    fn start(&self) -> Server {
+        let enter = format!("exec nsenter -m -t {} \"$@\"", self.holder.id());
+        Server::start_limited(&self.path.join("data"), &["--memtable-mb", "1"], &enter)
+    }
+
+    fn make_room(&self) {
+        let seen_from_here = format!("/proc/{}/root{}/ballast", self.holder.id(), self.path.display());
+        std::fs::remove_file(seen_from_here).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        _ = self.holder.kill();
+        _ = self.holder.wait();
+    }
+}
+
+/// Puts 500 URLs, once; what was said of those that were not stored.
+fn put(server: &Server, batch: usize) -> Result<(), String> {
+    let text = |i: usize| format!("http://h{}.example/{batch}/{i}/{}", i % 40, "x".repeat(100));
+    let urls = (0..500).map(|i| UrlToAdd { url: text(i), ..UrlToAdd::default() }).collect();
+    let client = Client::new(&server.url).unwrap().with_retry(Retry::NEVER);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answer = runtime.block_on(client.add_urls(&AddUrlsRequest { crawl: None, urls }));
+    let results = answer.map_err(|error| error.to_string())?.results.unwrap_or_default();
+    let lost = results.into_iter().find(|result| !matches!(result.status, AddStatus::Added | AddStatus::Known));
+    lost.map_or(Ok(()), |result| Err(result.reason.unwrap_or_default()))
+}
+
+/// Clients are told what is wrong, the log says it a few times and not thirty times a second, and once there is room the
+/// server goes on: by itself, or started again by its service manager because it has ended with the code for that.
+#[test]
+fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
+    let (keep, _) = folder();
+    let disk = Disk::new(keep.path());
+    let mut server = disk.start();
+    let mut stored = 0;
+    let refused = loop {
+        match put(&server, stored) {
+            Ok(()) => stored += 1,
+            Err(refused) => break refused,
+        }
+        assert!(stored < 500, "the disk must be full by now");
+    };
+    assert!(stored > 1, "it worked at first");
+    // The one whose batch failed is told, and whoever comes next.
+    let next = put(&server, stored).unwrap_err();
+    for told in [&refused, &next] {
+        assert!(told.contains("no space left") && told.contains("free some space"), "{told}\n{}", server.log());
+    }
+    // It says so, or ends so.
+    let since = Instant::now();
+    while server.ended().is_none() && since.elapsed() < Duration::from_secs(10) {
+        _ = server.run(&["stats"]);
+    }
+    let lines = server.log().lines().filter(|line| line.contains("no space left")).count();
+    assert!(lines <= 30, "{lines} lines in {:?}: {}", since.elapsed(), server.log());
+    disk.make_room();
+    if let Some(code) = server.ended() {
+        assert_eq!(code, 7, "{}", server.log());
+        assert!(
+            server.log().contains("the store has failed") && server.log().contains("no space left"),
+            "{}",
+            server.log()
+        );
+        server = disk.start();
+    }
+    let since = Instant::now();
+    while put(&server, 1_000).is_err() {
+        assert!(since.elapsed() < Duration::from_secs(30), "{}", server.log());
+    }
+    let queued = server.stats()["urls"]["queued"].as_u64().unwrap();
+    assert!(queued >= (stored as u64 + 1) * 500, "{queued} URLs are there, of {} batches", stored + 1);
+    assert_eq!(server.stop(), 0);
+}

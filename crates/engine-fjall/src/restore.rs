@@ -1,0 +1,137 @@
+//! A new data folder from a snapshot file.
+//!
+//! Everything is made in `restore.part/` inside the folder and moved up when it is whole, `FORMAT` last. Wherever this is cut
+//! off, the folder is then refused as foreign or damaged, and never opened as a new, empty one.
+
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::disk::{Disk, OsDisk};
+use crate::engine::{self, Options};
+use crate::flusher::{DONE_KEY, Done};
+use crate::folder::{self, Folder};
+use crate::open_error::OpenError;
+use crate::snapshot_file::{SnapshotCounts, SnapshotError, SnapshotHeader, SnapshotReader};
+
+const PART: &str = "restore.part";
+
+/// The row that tells a restored store from the one that its snapshot was taken of.
+pub(crate) const INCARNATION_KEY: [u8; 4] = [0xff, 0xff, 0, 2];
+
+/// Why a snapshot was not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The file cannot be used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] OpenError),
+    /// The folder has something in it.
+    #[error(
+        "folder {} is not empty ({found} is in it): restore into a new or empty folder, then start the server with it",
+        path.display()
+    )]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+        /// One of the things in it.
+        found: String,
+    },
+}
+
+/// Makes a data folder out of a snapshot. After an error nothing in it passes for a data folder.
+///
+/// # Errors
+/// If the folder is not empty, or the snapshot is damaged, cut off or of a newer format, or the disk fails.
+pub fn restore(path: impl AsRef<Path>, snapshot: impl Read) -> Result<(SnapshotHeader, SnapshotCounts), RestoreError> {
+    let path = path.as_ref();
+    // The file first: nothing is made for one that cannot be used.
+    let reader = SnapshotReader::begin(snapshot)?;
+    let header = reader.header();
+    let existed = refuse_used(path)?;
+    folder::make_folder(&OsDisk, path)?;
+    let filled = fill(&path.join(PART), reader).and_then(|counts| move_up(path).map(|()| counts).map_err(Into::into));
+    if filled.is_err() {
+        // Best effort: what is left is refused by name.
+        _ = fs::remove_dir_all(path.join(PART));
+        _ = if existed { Ok(()) } else { fs::remove_dir(path) };
+    }
+    Ok((header, filled?))
+}
+
+/// Whether the folder is there; an error if there is something in it.
+fn refuse_used(path: &Path) -> Result<bool, RestoreError> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(OpenError::io(path, error).into()),
+    };
+    for entry in entries {
+        let name = entry.map_err(|error| OpenError::io(path, error))?.file_name();
+        // In the root of a disk that is mounted for the purpose.
+        if name != "lost+found" {
+            let found = name.to_string_lossy().into_owned();
+            return Err(RestoreError::NotEmpty { path: path.into(), found });
+        }
+    }
+    Ok(true)
+}
+
+fn fill<R: Read>(part: &Path, reader: SnapshotReader<R>) -> Result<SnapshotCounts, RestoreError> {
+    let broken = |error| RestoreError::Folder(OpenError::database(part, error));
+    let options = Options { shards: reader.header().shards, ..Options::default() };
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let made = Folder::open(&disk, part, options.shards, |db| {
+        engine::make_database(db).map_err(|error| OpenError::database(part, error))
+    })?;
+    let (database, rows) = engine::open_database(&made, &options)?;
+    let mut table = rows.start_ingestion().map_err(broken)?;
+    // What is granted by numbers that only grow must not be granted again, though the store that the snapshot was taken of
+    // may have granted more since. So the new one says that it is another. And its time goes on from the snapshot's.
+    let own = [
+        (DONE_KEY, Done { file: 0, at: reader.header().at }.encode()),
+        (INCARNATION_KEY, incarnation().to_be_bytes().to_vec()),
+    ];
+    let mut own = own.into_iter().peekable();
+    let counts = reader.rows(|key, value| {
+        while let Some((own, value)) = own.next_if(|(own, _)| own.as_slice() <= key) {
+            table.write(own, value).map_err(broken)?;
+        }
+        if key == DONE_KEY || key == INCARNATION_KEY { Ok(()) } else { table.write(key, value).map_err(broken) }
+    })?;
+    for (own, value) in own {
+        table.write(own, value).map_err(broken)?;
+    }
+    table.finish().map_err(broken)?;
+    drop((rows, database, made));
+    Ok(counts)
+}
+
+/// A number that no store has had: the time in milliseconds.
+fn incarnation() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn move_up(path: &Path) -> Result<(), OpenError> {
+    let part = path.join(PART);
+    sync(&part)?;
+    for name in [folder::JOURNAL, folder::DB, folder::FORMAT] {
+        fs::rename(part.join(name), path.join(name)).map_err(|error| OpenError::io(path, error))?;
+        sync(path)?;
+    }
+    // What is left is the lock's file, which the next one makes for itself.
+    fs::remove_dir_all(&part).map_err(|error| OpenError::io(&part, error))?;
+    sync(path)
+}
+
+fn sync(folder: &Path) -> Result<(), OpenError> {
+    OsDisk.sync_dir(folder).map_err(|error| OpenError::io(folder, error))
+}
+
+#[cfg(test)]
+#[path = "restore_tests.rs"]
+mod tests;

@@ -1,0 +1,175 @@
+use std::io::Write as _;
+
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_engine::suite::harness::{self, all, fenced, names};
+use wayleave_engine::{Engine, Scan};
+
+use super::*;
+use crate::Fjall;
+
+fn open(path: &Path) -> Fjall {
+    // A small memtable, so that some rows are in tables already.
+    Fjall::open(path, Options { shards: 4, memtable_bytes: 64 << 10, ..Options::default() }).unwrap()
+}
+
+async fn put(engine: &Fjall, shard: u16, epoch: Epoch, seq: u64) {
+    let row = harness::put(shard, &format!("{seq:05}"), &"x".repeat(300));
+    engine.commit(fenced([(shard, epoch, seq)], [row])).await.unwrap();
+}
+
+async fn snapshot(engine: &Fjall) -> Vec<u8> {
+    let mut file = Vec::new();
+    engine.snapshot().await.unwrap().write(&mut file).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn a_restored_store_has_the_rows_epochs_and_numbers_of_the_moment_and_goes_on() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let engine = open(from.path());
+    let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
+    let (other, _) = engine.own(ShardId(2), &[]).await.unwrap();
+    for seq in 1..=600 {
+        put(&engine, 1, epoch, seq).await;
+    }
+    put(&engine, 2, other, 1).await;
+    let file = snapshot(&engine).await;
+    // It is of that moment: what came later is not in it.
+    put(&engine, 1, epoch, 601).await;
+    let (header, counts) = restore(to.path(), &file[..]).unwrap();
+    assert_eq!((header.shards, counts.rows > 600), (4, true));
+
+    let restored = open(to.path());
+    assert_eq!(restored.shards(), 4);
+    assert_eq!(names(&restored, all(1)).await.len(), 600);
+    assert_eq!(names(&restored, all(2)).await.len(), 1);
+    assert!(restored.now() >= header.at);
+    let (next, seq) = restored.own(ShardId(1), &[]).await.unwrap();
+    assert_eq!((next, seq), (Epoch(epoch.0 + 1), 600));
+    put(&restored, 1, next, 601).await;
+    drop(restored);
+    assert_eq!(names(&open(to.path()), all(1)).await.len(), 601, "it is a store like any other");
+}
+
+/// Law 6: the store that the snapshot was taken of may have granted epochs since, which the restored one does not know of.
+/// It must say that it is another store, also when it is a copy of a copy.
+#[tokio::test]
+async fn a_restored_store_is_told_from_the_one_that_it_is_a_copy_of() {
+    let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut seen = Vec::new();
+    for pair in folders.windows(2) {
+        let engine = open(pair[0].path());
+        seen.push(engine.look(&[] as &[Scan]).await.unwrap().incarnation);
+        let file = snapshot(&engine).await;
+        // By the clock in milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        restore(pair[1].path(), &file[..]).unwrap();
+    }
+    seen.push(open(folders[2].path()).look(&[]).await.unwrap().incarnation);
+    assert_eq!(seen[0], 0);
+    assert!(seen[0] < seen[1] && seen[1] < seen[2], "{seen:?}");
+}
+
+/// The snapshot is asked for while batches are on their way: (1) a batch is appended and its sync is under way, (2) the
+/// snapshot is asked for, (3) the flusher freezes and settles. Whatever was answered before (2) must be in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_was_answered_before_the_snapshot_was_asked_for_is_in_it_under_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = std::sync::Arc::new(open(folder.path()));
+    let answered: std::sync::Arc<Vec<_>> =
+        std::sync::Arc::new((0..4).map(|_| std::sync::atomic::AtomicU64::new(0)).collect());
+    let mut writers = Vec::new();
+    for shard in 0..4_u16 {
+        let (engine, answered) = (engine.clone(), answered.clone());
+        writers.push(tokio::spawn(async move {
+            let (epoch, _) = engine.own(ShardId(shard), &[]).await.unwrap();
+            for seq in 1..=1_500 {
+                put(&engine, shard, epoch, seq).await;
+                answered[usize::from(shard)].store(seq, std::sync::atomic::Ordering::SeqCst);
+            }
+        }));
+    }
+    while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
+        let before: Vec<u64> = answered.iter().map(|seq| seq.load(std::sync::atomic::Ordering::SeqCst)).collect();
+        let file = snapshot(&engine).await;
+        let to = tempfile::tempdir().unwrap();
+        restore(to.path(), &file[..]).unwrap();
+        let restored = open(to.path());
+        for (shard, before) in (0_u16..).zip(before) {
+            let found = names(&restored, all(shard)).await.len() as u64;
+            assert!(found >= before, "shard {shard}: {found} of {before}");
+            let (_, seq) = restored.own(ShardId(shard), &[]).await.unwrap();
+            assert_eq!(seq, found, "the fence is of the same moment as the rows");
+        }
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_waits_while_the_store_closes_hears_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path());
+    let asked = engine.snapshot();
+    drop(engine);
+    assert!(asked.await.is_err());
+}
+
+#[test]
+fn a_folder_with_anything_in_it_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(&folder.path().join("data")));
+    for (path, found) in [(folder.path().to_owned(), "data"), (folder.path().join("data"), "")] {
+        let error = restore(&path, &empty()[..]).unwrap_err().to_string();
+        assert!(error.contains("is not empty") && error.contains(found), "{error}");
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+    }
+    drop(open(&folder.path().join("data")));
+}
+
+fn empty() -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open(folder.path());
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(snapshot(&engine))
+}
+
+#[test]
+fn a_damaged_or_cut_off_file_leaves_no_folder_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new");
+    let file = empty();
+    let mut damaged = file.clone();
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    for (bad, said) in
+        [(&file[..file.len() - 3], "cut off"), (&damaged[..], "damaged at byte"), (b"PK\x03\x04", "not a snapshot")]
+    {
+        let error = restore(&path, bad).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+        assert!(!path.exists(), "{said}");
+    }
+    restore(&path, &file[..]).unwrap();
+}
+
+/// A restore that was cut off by a kill must not be opened as a new, empty store.
+#[test]
+fn what_a_killed_restore_leaves_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = empty();
+    for (names, gone) in
+        [(&[][..], false), (&["journal"], false), (&["journal", "db"], false), (&["journal", "db", "FORMAT"], true)]
+    {
+        let path = folder.path().join(format!("after-{}", names.len()));
+        restore(&path, &file[..]).unwrap();
+        // Back to where it was after these had been moved up.
+        let part = path.join(PART);
+        fs::create_dir(&part).unwrap();
+        fs::File::create(part.join("LOCK")).unwrap().write_all(b"").unwrap();
+        for name in ["journal", "db", "FORMAT"].iter().filter(|name| !names.contains(name)) {
+            fs::rename(path.join(name), part.join(name)).unwrap();
+        }
+        let opened = Fjall::open(&path, Options::default());
+        assert_eq!(opened.is_ok(), gone, "{names:?}: {:?}", opened.err());
+    }
+}

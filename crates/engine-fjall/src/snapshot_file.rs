@@ -1,0 +1,298 @@
+//! The format of a snapshot file: all rows of a store at one moment, in order, such that any truncation or damage shows.
+//!
+//! ```text
+//! file    "wayleave snapshot\n" · header frame · rows frames · end frame
+//! frame   length of the body (4 bytes, little endian) · check (8 bytes) · body
+//! header  1 · version · number of shards · time in milliseconds
+//! rows    2 · (key · value) for each row
+//! end     3 · number of rows · bytes of their keys and values
+//! ```
+//!
+//! The check of a frame covers its body and is seeded with the check of the frame before it, so a frame that is missing,
+//! repeated or out of place fails like a damaged one. Numbers are of variable length; keys and values follow their length.
+
+use std::io::{ErrorKind, Read, Write};
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use wayleave_core::time::Time;
+use wayleave_core::wire::{self, Damaged};
+
+const MAGIC: &[u8] = b"wayleave snapshot\n";
+/// The newest version that this program reads and the one that it writes.
+const VERSION: u32 = 1;
+const HEADER: u8 = 1;
+const ROWS: u8 = 2;
+const END: u8 = 3;
+/// A frame is written once it has grown to this size.
+const FRAME_BYTES: usize = 256 << 10;
+/// No frame is longer, unless its length is damaged: a row is far smaller than this.
+const FRAME_BYTES_MAX: usize = 256 << 20;
+
+/// What a snapshot is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotHeader {
+    /// The number of shards of the store.
+    pub shards: u16,
+    /// The store's time when the snapshot was taken.
+    pub at: Time,
+}
+
+/// What is in a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotCounts {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+}
+
+/// Why a snapshot file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// It is something else.
+    #[error("it is not a snapshot of wayleave")]
+    NotOne,
+    /// It was written by a newer program.
+    #[error("it has format {found}, this program reads formats up to {VERSION}: use a newer wayleave")]
+    Newer {
+        /// Its format.
+        found: u32,
+    },
+    /// It ends too early.
+    #[error("it ends at byte {at}, before its end mark: it was cut off; take or copy it again")]
+    Truncated {
+        /// Where.
+        at: u64,
+    },
+    /// Its content is not what was written.
+    #[error("it is damaged at byte {at} ({what}): use another copy")]
+    Damaged {
+        /// Where the frame begins.
+        at: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Io(std::io::Error),
+}
+
+fn check(body: &[u8], before: u64) -> u64 {
+    rapidhash_v3_seeded(body, &RapidSecrets::seed(before))
+}
+
+/// Writes a snapshot.
+pub(crate) struct SnapshotWriter<W> {
+    out: W,
+    frame: wire::Writer,
+    /// The check of the last frame.
+    last: u64,
+    counts: SnapshotCounts,
+}
+
+impl<W: Write> SnapshotWriter<W> {
+    /// Begins the file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn begin(mut out: W, header: SnapshotHeader) -> std::io::Result<Self> {
+        out.write_all(MAGIC)?;
+        let mut frame = wire::Writer::with_capacity(FRAME_BYTES + (4 << 10));
+        frame.byte(HEADER);
+        frame.number(VERSION.into());
+        frame.number(header.shards.into());
+        frame.number(header.at.0);
+        let mut writer = Self { out, frame, last: 0, counts: SnapshotCounts::default() };
+        writer.end_frame()?;
+        Ok(writer)
+    }
+
+    /// Adds a row, whose key is greater than that of the last one.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn row(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+        if self.frame.is_empty() {
+            self.frame.byte(ROWS);
+        }
+        self.frame.bytes(key);
+        self.frame.bytes(value);
+        self.counts.rows += 1;
+        self.counts.bytes += (key.len() + value.len()) as u64;
+        if self.frame.len() < FRAME_BYTES { Ok(()) } else { self.end_frame() }
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn finish(mut self) -> std::io::Result<SnapshotCounts> {
+        if !self.frame.is_empty() {
+            self.end_frame()?;
+        }
+        self.frame.byte(END);
+        self.frame.number(self.counts.rows);
+        self.frame.number(self.counts.bytes);
+        self.end_frame()?;
+        self.out.flush()?;
+        Ok(self.counts)
+    }
+
+    fn end_frame(&mut self) -> std::io::Result<()> {
+        let body = self.frame.as_bytes();
+        let length = u32::try_from(body.len()).map_err(|_| std::io::Error::other("a row of over 4 GB"))?;
+        self.last = check(body, self.last);
+        self.out.write_all(&length.to_le_bytes())?;
+        self.out.write_all(&self.last.to_le_bytes())?;
+        self.out.write_all(body)?;
+        self.frame.clear();
+        Ok(())
+    }
+}
+
+/// Reads a snapshot and holds it against its checks.
+pub struct SnapshotReader<R> {
+    input: R,
+    header: SnapshotHeader,
+    /// Where the next frame begins.
+    at: u64,
+    last: u64,
+    counts: SnapshotCounts,
+    body: Vec<u8>,
+    last_key: Vec<u8>,
+}
+
+impl<R: Read> SnapshotReader<R> {
+    /// Reads the beginning.
+    ///
+    /// # Errors
+    /// If it is not a snapshot that this program reads.
+    pub fn begin(mut input: R) -> Result<Self, SnapshotError> {
+        let mut magic = vec![0; MAGIC.len()];
+        match input.read_exact(&mut magic) {
+            Ok(()) if magic == MAGIC => {}
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(SnapshotError::Io(error)),
+            _ => return Err(SnapshotError::NotOne),
+        }
+        let (body, last_key) = (Vec::new(), Vec::new());
+        let header = SnapshotHeader { shards: 0, at: Time::ZERO };
+        let (at, counts) = (MAGIC.len() as u64, SnapshotCounts::default());
+        let mut reader = Self { input, header, at, last: 0, counts, body, last_key };
+        let frame_at = reader.at;
+        reader.read_frame()?;
+        reader.header = parse_header(&reader.body, frame_at)?;
+        Ok(reader)
+    }
+
+    /// What the snapshot is of.
+    pub const fn header(&self) -> SnapshotHeader {
+        self.header
+    }
+
+    /// Gives all rows that follow to `take`, in order, up to the end mark; says how many there were.
+    ///
+    /// # Errors
+    /// If the file is cut off or damaged, or `take` fails. Rows that were given before are then to be thrown away.
+    pub fn rows<E: From<SnapshotError>>(
+        mut self,
+        mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<SnapshotCounts, E> {
+        loop {
+            let at = self.at;
+            let damaged = |what: &str| E::from(SnapshotError::Damaged { at, what: what.into() });
+            self.read_frame()?;
+            let mut body = wire::Reader::new(&self.body);
+            let unreadable = |why: Damaged| damaged(why.0);
+            match body.byte().map_err(unreadable)? {
+                ROWS => {}
+                END => {
+                    let rows = body.number().map_err(unreadable)?;
+                    let found = SnapshotCounts { rows, bytes: body.number().map_err(unreadable)? };
+                    if found != self.counts {
+                        return Err(damaged("the end mark counts other rows"));
+                    }
+                    self.expect_nothing()?;
+                    return Ok(found);
+                }
+                _ => return Err(damaged("a frame of unknown kind")),
+            }
+            while !body.is_empty() {
+                let (key, value) = (body.bytes().map_err(unreadable)?, body.bytes().map_err(unreadable)?);
+                if self.counts.rows > 0 && key <= self.last_key.as_slice() {
+                    return Err(damaged("rows out of order"));
+                }
+                self.last_key.clear();
+                self.last_key.extend_from_slice(key);
+                self.counts.rows += 1;
+                self.counts.bytes += (key.len() + value.len()) as u64;
+                take(key, value)?;
+            }
+        }
+    }
+
+    fn read_frame(&mut self) -> Result<(), SnapshotError> {
+        let mut head = [0; 12];
+        self.fill(&mut head)?;
+        let (length, check_found) = head.split_at(4);
+        let length = length.try_into().map_or(0, u32::from_le_bytes) as usize;
+        let check_found = check_found.try_into().map_or(0, u64::from_le_bytes);
+        if length > FRAME_BYTES_MAX {
+            return Err(SnapshotError::Damaged { at: self.at, what: "a frame's length is out of bounds".into() });
+        }
+        // Not allocated at once: the length may be damaged.
+        self.body.clear();
+        let read = self.input.by_ref().take(length as u64).read_to_end(&mut self.body).map_err(SnapshotError::Io)?;
+        if read < length {
+            return Err(SnapshotError::Truncated { at: self.at + (head.len() + read) as u64 });
+        }
+        self.last = check(&self.body, self.last);
+        if self.last != check_found {
+            return Err(SnapshotError::Damaged { at: self.at, what: "a checksum does not match".into() });
+        }
+        self.at += (head.len() + length) as u64;
+        Ok(())
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), SnapshotError> {
+        let mut have = 0;
+        while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
+            match self.input.read(rest) {
+                Ok(0) => return Err(SnapshotError::Truncated { at: self.at + have as u64 }),
+                Ok(read) => have += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(SnapshotError::Io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn expect_nothing(&mut self) -> Result<(), SnapshotError> {
+        let mut one = [0];
+        match self.input.read(&mut one) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(SnapshotError::Damaged { at: self.at, what: "bytes behind its end mark".into() }),
+            Err(error) => Err(SnapshotError::Io(error)),
+        }
+    }
+}
+
+fn parse_header(body: &[u8], at: u64) -> Result<SnapshotHeader, SnapshotError> {
+    let damaged = |what: &str| SnapshotError::Damaged { at, what: what.into() };
+    let unreadable = |why: Damaged| damaged(why.0);
+    let mut body = wire::Reader::new(body);
+    if body.byte().map_err(unreadable)? != HEADER {
+        return Err(damaged("the header is missing"));
+    }
+    let found: u32 = body.small().map_err(unreadable)?;
+    // Judged before the rest: a newer format may say more, or say it differently.
+    if found > VERSION {
+        return Err(SnapshotError::Newer { found });
+    }
+    let shards: u16 = body.small().map_err(unreadable)?;
+    let at = Time(body.number().map_err(unreadable)?);
+    if shards == 0 { Err(damaged("the header names no shards")) } else { Ok(SnapshotHeader { shards, at }) }
+}
+
+#[cfg(test)]
+#[path = "snapshot_file_tests.rs"]
+mod tests;

@@ -1,0 +1,58 @@
+//! The whole store as one file, streamed while the server goes on.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use wayleave_api::{Code, Problem};
+
+use crate::http::app::App;
+use crate::http::refused::Refused;
+use crate::store::BodyWriter;
+
+/// Pieces of the file that wait for the connection.
+const PIECES_WAITING: usize = 8;
+
+/// A consistent copy of everything that the store holds, as a file for `wayleave restore`. What was acknowledged before the
+/// call is in it. If it fails half-way the connection is cut, and the file has no end mark. Only an embedded store can be
+/// copied so; a database has tools of its own.
+#[utoipa::path(
+    get, path = "/v1/snapshot", tag = "store",
+    responses((status = 200, description = "The file.", body = String, content_type = "application/octet-stream"))
+)]
+pub async fn get_snapshot(State(app): State<App>) -> Result<Response, Refused> {
+    let Some(store) = &app.store else {
+        return Err(Problem::new(Code::NotSupported, "this server keeps nothing that could be copied").into());
+    };
+    let Ok(place) = app.snapshots.clone().try_acquire_owned() else {
+        return Err(Problem::new(Code::Overloaded, "another snapshot is being taken; try again later").into());
+    };
+    let write = store.snapshot().await?;
+    let (pieces, body) = mpsc::channel(PIECES_WAITING);
+    let (done, result) = oneshot::channel();
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let mut out = BodyWriter::new(pieces, runtime);
+        let written = write(&mut out).and_then(|()| std::io::Write::flush(&mut out));
+        if let Err(error) = &written {
+            tracing::warn!(%error, "a snapshot was given up");
+        }
+        // Said before the channel ends: a body that is short must not look whole.
+        _ = done.send(written);
+    });
+    // The end of the pieces is the end of the body only if all were written.
+    let end = futures::stream::once(result).filter_map(|result| async {
+        match result {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(Err(error)),
+            Err(_) => Some(Err(std::io::Error::other("the snapshot was not written to its end"))),
+        }
+    });
+    let body = Body::from_stream(ReceiverStream::new(body).map(Ok).chain(end));
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
+}
