@@ -9,7 +9,7 @@ use crate::commands::{
     ListArgs, crawls, get, groups, hosts, nodes, put, release, reservations, roles, stats, urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
-use crate::{elect, exit, export, import, seed, serve};
+use crate::{elect, exit, export, import, seed, serve, snapshot};
 
 /// The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it.
 #[derive(Debug, Parser)]
@@ -29,7 +29,8 @@ Start here:
   wayleave why example.com              see what a host waits for
 
 Exit codes: 0 done, 1 error, 2 wrong usage or settings, 3 not found or nothing ready, 4 refused or in conflict,
-5 the server cannot be reached or cannot answer now, 6 some of what was given was rejected and all the rest stored.";
+5 the server cannot be reached or cannot answer now, 6 some of what was given was rejected and all the rest stored,
+7 the store of a server has failed: start it again.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -71,6 +72,10 @@ enum Command {
     Why(why::Args),
     /// Totals
     Stats,
+    /// Copy the store of a running server to a file, as of one moment
+    Snapshot(snapshot::SnapshotArgs),
+    /// Make a new data folder from a snapshot
+    Restore(snapshot::RestoreArgs),
     /// Write everything to a file
     Export(export::Args),
     /// Read an export, or a dump of URLFrontier
@@ -95,6 +100,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::Elect(args) => elect::run(&Remote::new(remote)?, *args),
         Command::ElectGuard(args) => elect::guard(&args),
         Command::ElectExec(args) => elect::exec(&args),
+        Command::Restore(args) => snapshot::restore(remote.json, &args),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?.told(), command))
@@ -112,7 +118,7 @@ fn bench(remote: &RemoteArgs, mut args: wayleave_bench::BenchArgs) -> anyhow::Re
 async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
     match command {
         // These need threads of their own, or none, and were started before.
-        Command::Serve(_) | Command::Bench(_) => Ok(()),
+        Command::Serve(_) | Command::Bench(_) | Command::Restore(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,
@@ -128,6 +134,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Nodes => nodes::run(remote).await,
         Command::Why(args) => why::run(remote, args).await,
         Command::Stats => stats::run(remote).await,
+        Command::Snapshot(args) => snapshot::take(remote, args).await,
         Command::Export(args) => export::run(remote, args).await,
         Command::Import(args) => import::run(remote, args).await,
     }

@@ -1,6 +1,5 @@
 //! `export`: everything that a store holds, as lines of JSON.
 
-use std::fs::{File, Metadata};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,12 +13,14 @@ use wayleave_api::urlfrontier::Local;
 use wayleave_api::urls::ListUrlsQuery;
 use wayleave_client::Client;
 
-use crate::exit::Usage;
+use crate::exit::{Ended, REFUSED};
 use crate::input::progress_of;
+use crate::left_out::LeftOut;
 use crate::output::now;
-use crate::record::{Header, Record, RoleSettings, ServerSettings, Totals, format_of};
+use crate::record::{End, Header, Record, RoleSettings, ServerSettings, Totals, format_of};
 use crate::remote::Remote;
 use crate::values;
+use crate::whole_file::{Names, create};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -28,8 +29,11 @@ Examples:
   wayleave export --crawl news news.jsonl
 
 One JSON object a line: the settings of crawls, groups, hosts and roles, then every URL with its state. A file gets its name
-only when it is whole. The server goes on working: each line is as it was when it was read. What is not in it, see
-`wayleave import --help`.";
+only when it is whole. The server goes on working: each line is as it was when it was read.
+
+An export is for moving to another kind of store or another number of shards. It cannot carry leases, and not what came of
+visits: where a store has any of that, the command refuses with the list of what would be left out (code 4), unless --partial
+accepts it. For a backup that has everything there is `wayleave snapshot`.";
 
 /// How many rows a page of a listing has.
 const PAGE: u64 = 1_000;
@@ -44,17 +48,21 @@ pub struct Args {
     /// Only this crawl, and nothing of groups, hosts and roles
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
+    /// Accept that leases and what came of visits are left out
+    #[arg(long)]
+    partial: bool,
 }
 
 /// Writes everything.
 ///
 /// # Errors
-/// If the server does not answer or the file cannot be written.
+/// If the server does not answer, the file cannot be written, or it would leave out what nobody has agreed to.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     remote.check_crawl(args.crawl.as_deref()).await?;
     let mut writer = Writer::open(&args.file)?;
-    let roles = if args.crawl.is_none() { roles(&client).await? } else { Vec::new() };
+    let mut left_out = LeftOut::default();
+    let roles = if args.crawl.is_none() { roles(&client, &mut left_out).await? } else { Vec::new() };
     let header = Header { format: format_of(roles.len()), version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
     writer.write(&Record::Wayleave(header))?;
     let expected = match &args.crawl {
@@ -65,13 +73,23 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             total
         }
         None => {
-            write_settings(&client, &mut writer).await?;
+            write_settings(&client, &mut writer, &mut left_out).await?;
             roles.into_iter().try_for_each(|role| writer.write(&Record::Role(role)))?;
             total(&client.stats().await?.urls)
         }
     };
-    write_urls(&client, args.crawl, expected, &mut writer).await?;
-    let totals = writer.finish()?;
+    write_urls(&client, args.crawl, expected, (&mut writer, &mut left_out)).await?;
+    let list = left_out.list();
+    if !list.is_empty() && !args.partial {
+        writer.give_up();
+        let keep = "`wayleave snapshot` keeps everything, --partial accepts it";
+        let message = format!("the export would leave out {}: {keep}; nothing was written", list.join("; "));
+        return Err(Ended { code: REFUSED, message }.into());
+    }
+    if !list.is_empty() {
+        eprintln!("left out: {}", list.join("; "));
+    }
+    let totals = writer.finish(list)?;
     let Totals { crawls, groups, hosts, roles, urls } = totals;
     eprintln!("exported {urls} URLs, settings of {crawls} crawls, {groups} groups, {hosts} hosts and {roles} roles");
     Ok(())
@@ -81,17 +99,19 @@ const fn total(counts: &wayleave_api::stats::Counts) -> u64 {
     counts.queued + counts.reserved + counts.fetched + counts.gone + counts.failed
 }
 
-async fn roles(client: &Client) -> anyhow::Result<Vec<RoleSettings>> {
+async fn roles(client: &Client, left_out: &mut LeftOut) -> anyhow::Result<Vec<RoleSettings>> {
     let mut roles = Vec::new();
     let mut all = std::pin::pin!(client.all_roles());
-    while let Some(Role { role, ttl_ms, mode, continue_for_ms, epoch, .. }) = all.next().await.transpose()? {
+    while let Some(role) = all.next().await.transpose()? {
+        left_out.role(&role);
+        let Role { role, ttl_ms, mode, continue_for_ms, epoch, .. } = role;
         let continue_for_ms = Some(continue_for_ms).filter(|ms| *ms > 0);
         roles.push(RoleSettings { role, ttl_ms, mode, continue_for_ms, epoch });
     }
     Ok(roles)
 }
 
-async fn write_settings(client: &Client, writer: &mut Writer) -> anyhow::Result<()> {
+async fn write_settings(client: &Client, writer: &mut Writer, left_out: &mut LeftOut) -> anyhow::Result<()> {
     let mut door = client.urlfrontier().await?;
     let active = door.get_active(Local { local: false }).await.map_err(|status| client.refused_call(&status))?;
     writer.write(&Record::Server(ServerSettings { active: active.into_inner().state }))?;
@@ -102,6 +122,7 @@ async fn write_settings(client: &Client, writer: &mut Writer) -> anyhow::Result<
     let all = ListHostsQuery { limit: Some(PAGE), ..ListHostsQuery::default() };
     let mut groups = std::pin::pin!(client.all_groups(all.clone()));
     while let Some(group) = groups.next().await.transpose()? {
+        left_out.group(&group);
         if group.aliased {
             writer.write(&Record::Group(Box::new(group)))?;
         }
@@ -125,12 +146,18 @@ fn is_set(host: &Host) -> bool {
     pace || held || host.crawls.iter().any(|queue| queue.limit.is_some())
 }
 
-async fn write_urls(client: &Client, crawl: Option<String>, expected: u64, writer: &mut Writer) -> anyhow::Result<()> {
+async fn write_urls(
+    client: &Client,
+    crawl: Option<String>,
+    expected: u64,
+    (writer, left_out): (&mut Writer, &mut LeftOut),
+) -> anyhow::Result<()> {
     let bar = progress_of(expected);
     let query = ListUrlsQuery { crawl, ..ListUrlsQuery::default() };
     let mut urls = std::pin::pin!(client.stream_urls(&query).await?);
     while let Some(url) = urls.next().await {
         let url = url.context("the export is not whole and was given up")?;
+        left_out.url(&url);
         writer.write(&Record::Url(Box::new(url)))?;
         bar.inc(1);
     }
@@ -174,43 +201,23 @@ impl Writer {
         Ok(out.write_all(b"\n")?)
     }
 
-    fn finish(mut self) -> anyhow::Result<Totals> {
+    /// Leaves nothing behind. What went to a pipe has no end, and is refused by whoever reads it.
+    fn give_up(self) {
+        if let Some(names) = self.names {
+            names.give_up();
+        }
+    }
+
+    fn finish(mut self, left_out: Vec<String>) -> anyhow::Result<Totals> {
         let totals = self.totals;
-        self.write(&Record::End(totals))?;
+        self.write(&Record::End(End { totals, left_out }))?;
         match self.out {
             Out::Plain(mut out) => out.flush()?,
             Out::Packed(out) => out.finish()?.flush()?,
         }
-        if let Some((part, name)) = self.names {
-            std::fs::rename(&part, &name).with_context(|| format!("cannot rename {}", part.display()))?;
-        }
+        self.names.map_or(Ok(()), Names::finish)?;
         Ok(totals)
     }
-}
-
-/// A file's name while it is written, and the one it gets then.
-type Names = (PathBuf, PathBuf);
-
-/// Makes the file to write to. Whatever is no regular file, such as a pipe or a device, is written to as it is: another one
-/// must not take its place. A link stays a link, also to what is not there yet, and a file keeps the rights that it has.
-fn create(path: &Path) -> anyhow::Result<(File, Option<Names>)> {
-    let found = path.metadata().ok();
-    if found.as_ref().is_some_and(Metadata::is_dir) {
-        return Err(Usage(format!("{} is a folder: name a file in it", path.display())).into());
-    }
-    if found.as_ref().map_or(path.is_symlink(), |found| !found.is_file()) {
-        return Ok((File::create(path).with_context(|| format!("cannot write {}", path.display()))?, None));
-    }
-    let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut part = name.clone().into_os_string();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let cannot = || format!("cannot write {}", part.display());
-    let file = File::create(&part).with_context(cannot)?;
-    if let Some(found) = found {
-        file.set_permissions(found.permissions()).with_context(cannot)?;
-    }
-    Ok((file, Some((part, name))))
 }
 
 #[cfg(test)]
@@ -220,7 +227,7 @@ mod tests {
     use super::*;
 
     fn write(path: &Path) {
-        Writer::open(path).unwrap().finish().unwrap();
+        Writer::open(path).unwrap().finish(Vec::new()).unwrap();
     }
 
     #[test]

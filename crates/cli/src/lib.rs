@@ -11,12 +11,15 @@ mod exit;
 mod export;
 mod import;
 mod input;
+mod left_out;
 mod output;
 mod patience;
 mod record;
 mod remote;
 mod seed;
 pub mod serve;
+mod snapshot;
 mod values;
+mod whole_file;
 
 pub use cli::{Cli, main};

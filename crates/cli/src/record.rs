@@ -39,7 +39,7 @@ pub enum Record {
     /// A URL with its state.
     Url(Box<Url>),
     /// The last line.
-    End(Totals),
+    End(End),
 }
 
 /// What the file is.
@@ -93,6 +93,17 @@ pub struct Totals {
     pub urls: u64,
 }
 
+/// The last line: how many lines there are, and what is not in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// How many lines of each kind there are.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// What the store had and the file has not, in words. Older programs pass over it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
 impl Totals {
     /// Counts a line.
     pub const fn count(&mut self, record: &Record) {
@@ -114,7 +125,8 @@ mod tests {
     #[test]
     fn a_file_of_the_first_format_reads_as_before_and_only_roles_need_the_second() {
         let end: Record = serde_json::from_str(r#"{"end":{"crawls":1,"groups":2,"hosts":3,"urls":4}}"#).unwrap();
-        assert_eq!(end, Record::End(Totals { crawls: 1, groups: 2, hosts: 3, roles: 0, urls: 4 }));
+        let totals = Totals { crawls: 1, groups: 2, hosts: 3, roles: 0, urls: 4 };
+        assert_eq!(end, Record::End(End { totals, left_out: Vec::new() }));
         assert_eq!((format_of(0), format_of(1)), (1, FORMAT));
     }
 }

@@ -51,12 +51,23 @@ fn an_export_restores_urls_and_settings_in_another_store() {
     fill(&from);
     let done = from.run(&["urls", "lookup", "http://done.example/", "--json"]).json().remove(0);
     assert_eq!(done["state"], "fetched");
-    from.run(&["export", file.to_str().unwrap()]).ok();
+    // What came of visits cannot be carried: that must be known, and agreed to.
+    let refused = from.run(&["export", file.to_str().unwrap()]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    for what in
+        ["last results of 1 URLs", "back-offs and robots.txt delays of 1 groups", "wayleave snapshot", "--partial"]
+    {
+        assert!(refused.err.contains(what), "{what}: {}", refused.err);
+    }
+    assert_eq!(std::fs::read_dir(keep.path()).unwrap().count(), 1, "only the data folder is there");
+    let partial = from.run(&["export", "--partial", file.to_str().unwrap()]);
+    assert!(partial.err.contains("left out: ") && partial.code == 0, "{}", partial.err);
     assert!(std::fs::read(&file).unwrap().starts_with(&[0x1f, 0x8b]), "packed by its name");
 
     let to = Server::start(&other);
     let imported = to.run(&["import", file.to_str().unwrap()]);
     assert_eq!(imported.code, 0, "{}{}", imported.out, imported.err);
+    assert!(imported.err.contains("the export left out") && imported.err.contains("back-offs"), "{}", imported.err);
     assert_eq!(essence(&to), essence(&from));
     for (what, name, fields) in [
         ("hosts", "b.example", &["paused"][..]),

@@ -19,6 +19,7 @@ mod reservations;
 mod retry;
 mod roles;
 mod servers;
+mod snapshot;
 mod stats;
 mod urls;
 mod waiting;

@@ -25,11 +25,15 @@ Examples:
   wayleave import frontier-dump.txt --crawl old    a dump of URLFrontier; --crawl is for its bare URLs
   wayleave export --server http://old:7071 | wayleave import -
 
+For a copy of everything, on the same number of shards, there are `wayleave snapshot` and `wayleave restore`.
+
 Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
 pauses of crawls, groups and hosts; roles with T, mode, the time to go on, whose epochs go on above those of the file.
-Not restored: who is primary of a role and its standbys, the epochs of roles that were deleted; live reservations and holds (their URLs become queued), attempts and last results, creation dates, the
-time of each host's last visit, due times in the past (they become now), why a URL is completed (gone and failed ones
-count as fetched), metadata of completed ones, and the server's default delay. URLs that only URLFrontier's loose rules
+Not restored: who is primary of a role and its standbys, the epochs of roles that were deleted; live reservations and holds
+(their URLs become queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and
+the Crawl-delay of its robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones
+count as fetched), metadata of completed ones, and the server's default delay. An export that would leave something of a
+store at work out refuses with the list, unless --partial accepts it; the list is in the file and is repeated here. URLs that only URLFrontier's loose rules
 accept lose priority and depth too.
 
 Settings come first and limits last, so that no URL of the file is turned away by them. Importing twice is harmless, but
@@ -149,6 +153,9 @@ fn finish(
     reasons.sort_unstable();
     for (line, reason) in reasons.iter().take(args.reasons) {
         eprintln!("line {line}: {reason}");
+    }
+    if !routed.left_out.is_empty() {
+        eprintln!("note: the export left out {}", routed.left_out.join("; "));
     }
     let ended = |code, message: String| Err(Ended { code, message }.into());
     if routed.cut {

@@ -99,7 +99,7 @@ fn bare(url: &str, crawl: Option<&str>) -> UrlItem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Totals;
+    use crate::record::{End, Totals};
 
     #[test]
     fn each_form_of_a_line_is_told_apart() {
@@ -108,7 +108,8 @@ mod tests {
         }
         assert_eq!(parse("http://a/", Some("c")), Line::Item(Box::new(bare("http://a/", Some("c")))));
         assert_eq!(parse(r#"{"end":{"crawls":0,"groups":0,"hosts":0,"urls":2}}"#, None), {
-            Line::Record(Record::End(Totals { urls: 2, ..Totals::default() }))
+            let totals = Totals { urls: 2, ..Totals::default() };
+            Line::Record(Record::End(End { totals, left_out: Vec::new() }))
         });
         assert!(matches!(parse(r#"{"known":{"info":{"url":"http://a/"}}}"#, None), Line::Item(_)));
         for text in ["{", "{}", r#"{"strange":1}"#, r#"{"known":7}"#] {

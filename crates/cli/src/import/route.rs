@@ -22,6 +22,8 @@ pub struct Routed {
     pub reasons: Vec<Reason>,
     /// Whether the file has a beginning but no end.
     pub cut: bool,
+    /// What the store of the file had and the file has not.
+    pub left_out: Vec<String>,
     later: Later,
 }
 
@@ -82,8 +84,9 @@ impl Routed {
                 self.cut = true;
                 return Ok(());
             }
-            Record::End(_) => {
+            Record::End(end) => {
                 self.cut = false;
+                self.left_out = end.left_out;
                 return Ok(());
             }
             Record::Server(server) => {

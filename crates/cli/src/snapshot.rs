@@ -1,0 +1,118 @@
+//! `snapshot` and `restore`: a consistent copy of a running server's store, and a new data folder made from it.
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use futures::StreamExt;
+use indicatif::ProgressBar;
+use wayleave_engine_fjall::{SnapshotCounts, SnapshotError, SnapshotHeader, SnapshotReader};
+
+use crate::input::{Input, progress};
+use crate::output;
+use crate::remote::Remote;
+use crate::whole_file;
+
+const SNAPSHOT_HELP: &str = "\
+Examples:
+  wayleave snapshot backup.snapshot
+  wayleave snapshot --server http://10.0.0.7:7071 /backups/$(date +%F).snapshot
+  wayleave restore backup.snapshot --data ./new-data && wayleave serve --data ./new-data
+
+The server goes on working. The file holds everything that was acknowledged before the command began, as of one moment:
+URLs, settings, reservations, holds, roles and their epochs. It is written as FILE.part, read back and checked against its
+checksums, synced, and only then given its name.
+A server on PostgreSQL refuses: back the database up with its own tools (pg_basebackup, point-in-time recovery).
+To move to another number of shards or another kind of store, use `wayleave export`.";
+
+const RESTORE_HELP: &str = "\
+Example:
+  wayleave restore backup.snapshot --data ./new-data && wayleave serve --data ./new-data
+
+The folder must be new or empty; no server is needed. A file that is damaged, cut off or of a newer format is refused, and
+nothing is left behind. Leases that have not ended by the clock go on; what was granted after the snapshot was taken is not
+known to the restored store. So epochs of roles go on a thousand above those of the file, and for one time to live a role
+changes hands only by its primary's renewal. Stop the server that the snapshot was taken of before you start the new one.";
+
+/// Arguments of `snapshot`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = SNAPSHOT_HELP)]
+pub struct SnapshotArgs {
+    /// File to write
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Arguments of `restore`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = RESTORE_HELP)]
+pub struct RestoreArgs {
+    /// Snapshot to read
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Folder to make; it must be new or empty
+    #[arg(long, value_name = "FOLDER")]
+    data: PathBuf,
+}
+
+/// Copies the store of a running server.
+///
+/// # Errors
+/// If its store cannot be copied so, the server does not answer, or the file cannot be written.
+pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
+    let mut pieces = std::pin::pin!(remote.client.snapshot().await?);
+    let (mut out, names) = whole_file::create(&args.file)?;
+    // How long it will be nobody knows before its end.
+    let bar = progress(&[Input::Stdin]);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.context("the snapshot is not whole and was given up")?;
+        out.write_all(&piece).with_context(|| format!("cannot write {}", args.file.display()))?;
+        bar.inc(piece.len() as u64);
+    }
+    bar.finish_and_clear();
+    let Some(names) = names else { return Ok(()) };
+    // What is on the disk must be what was sent, or it is of no use on the day when it is needed.
+    let (header, counts) = check(&names.part).with_context(|| format!("{} was given up", names.part.display()))?;
+    names.finish()?;
+    report(remote.json, &args.file, header, counts)
+}
+
+/// Makes a data folder from a snapshot.
+///
+/// # Errors
+/// If the file cannot be used or the folder is not empty.
+pub fn restore(json: bool, args: &RestoreArgs) -> anyhow::Result<()> {
+    let bar = progress(&[Input::new(&args.file)]);
+    let input = open(&args.file, &bar)?;
+    let restored = wayleave_engine_fjall::restore(&args.data, input);
+    bar.finish_and_clear();
+    let (header, counts) =
+        restored.with_context(|| format!("cannot restore {} into {}", args.file.display(), args.data.display()))?;
+    report(json, &args.data, header, counts)
+}
+
+fn check(path: &Path) -> anyhow::Result<(SnapshotHeader, SnapshotCounts)> {
+    let reader = SnapshotReader::begin(open(path, &ProgressBar::hidden())?)?;
+    let header = reader.header();
+    Ok((header, reader.rows(|_, _| Ok::<_, SnapshotError>(()))?))
+}
+
+fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<impl std::io::Read + use<>> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(BufReader::with_capacity(1 << 20, bar.wrap_read(file)))
+}
+
+fn report(json: bool, path: &Path, header: SnapshotHeader, counts: SnapshotCounts) -> anyhow::Result<()> {
+    let (SnapshotHeader { shards, at }, SnapshotCounts { rows, bytes }) = (header, counts);
+    let at = wayleave_api::Timestamp(at);
+    if json {
+        let path = path.display().to_string();
+        return output::json(
+            &serde_json::json!({"path": path, "at": at, "shards": shards, "rows": rows, "bytes": bytes}),
+        );
+    }
+    let megabytes = bytes.div_ceil(1 << 20);
+    let text = format!("{}: {rows} rows of {shards} shards, {megabytes} MiB, as of {at}", path.display());
+    output::line(format_args!("{text}"))
+}

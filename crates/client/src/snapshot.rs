@@ -1,0 +1,21 @@
+//! The store as one file.
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+
+use crate::{Client, Error};
+
+impl Client {
+    /// A consistent copy of the server's whole store, piece by piece. It has no end in time and is not resumed: a copy that was
+    /// cut ends with an error, and has no end mark.
+    ///
+    /// # Errors
+    /// If the store cannot be copied so, or the server cannot answer.
+    pub async fn snapshot(&self) -> Result<impl Stream<Item = Result<Bytes, Error>> + use<>, Error> {
+        let here = self.here();
+        let request = self.http.get(here.place(&self.url(&["snapshot"])));
+        let response = request.send().await.map_err(|error| here.failed(here.not_answered(&error)))?;
+        let response = here.accepted(response).await.map_err(|(error, _)| here.failed(error))?;
+        Ok(response.bytes_stream().map(move |piece| piece.map_err(|error| here.failed(here.not_answered(&error)))))
+    }
+}
