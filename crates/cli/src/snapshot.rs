@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -22,7 +23,7 @@ Examples:
 
 The server goes on working. The file holds everything that was acknowledged before the command began, as of one moment:
 URLs, settings, reservations, holds, roles and their epochs. It is written as FILE.part, read back and checked against its
-checksums, synced, and only then given its name.
+checksums, synced, and only then given its name. It holds the tokens of leases, so a new file is readable by its owner alone.
 A server on PostgreSQL refuses: back the database up with its own tools (pg_basebackup, point-in-time recovery).
 To move to another number of shards or another kind of store, use `wayleave export`.";
 
@@ -62,7 +63,13 @@ pub struct RestoreArgs {
 /// If its store cannot be copied so, the server does not answer, or the file cannot be written.
 pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
     let mut pieces = std::pin::pin!(remote.client.snapshot().await?);
+    let fresh = !args.file.exists();
     let (mut out, names) = whole_file::create(&args.file)?;
+    if fresh && names.is_some() {
+        // It holds the tokens of leases. A file that is there already keeps the rights that it has.
+        let private = std::fs::Permissions::from_mode(0o600);
+        out.set_permissions(private).with_context(|| format!("cannot write {}", args.file.display()))?;
+    }
     // How long it will be nobody knows before its end.
     let bar = progress(&[Input::Stdin]);
     while let Some(piece) = pieces.next().await {

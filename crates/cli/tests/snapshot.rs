@@ -65,6 +65,8 @@ fn a_snapshot_taken_under_load_restores_all_that_was_acknowledged_before_it() {
         before
     });
     assert!(!file.with_extension("snapshot.part").exists());
+    let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "it holds tokens");
     server.kill();
 
     let said = restore(&file, &other).ok();

@@ -1,8 +1,10 @@
 use super::*;
 
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
 const AT: Time = Time(1_700_000_000_123);
 
-fn rows() -> Vec<(Vec<u8>, Vec<u8>)> {
+fn rows() -> Rows {
     // Enough for several frames, with an empty value and an empty key among them.
     let row = |n: u32| (n.to_be_bytes().to_vec(), vec![n as u8; 1_000]);
     let first = (Vec::new(), Vec::new());
@@ -17,7 +19,7 @@ fn written() -> Vec<u8> {
     out
 }
 
-fn read(file: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SnapshotError> {
+fn read(file: &[u8]) -> Result<Rows, SnapshotError> {
     let reader = SnapshotReader::begin(file)?;
     assert_eq!(reader.header(), SnapshotHeader { shards: 16, at: AT });
     let mut found = Vec::new();
