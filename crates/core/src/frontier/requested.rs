@@ -17,6 +17,9 @@ use crate::time::Time;
 /// A holder and its name for a request.
 type Key = (Arc<str>, Arc<str>);
 
+/// A reservation and its URLs.
+pub type Granted = (Token, Vec<(QueueId, UrlKey)>);
+
 /// Reservations by request. It grows with the live ones that have an id, and with nothing else.
 #[derive(Default)]
 pub(super) struct Requests {
@@ -62,12 +65,7 @@ impl State {
     ///
     /// # Errors
     /// If they were granted for a request of the same name that asked for something else.
-    pub fn requested(
-        &self,
-        holder: &Arc<str>,
-        request: &RequestId,
-        now: Time,
-    ) -> Result<Vec<(Token, Vec<(QueueId, UrlKey)>)>, Refusal> {
+    pub fn requested(&self, holder: &Arc<str>, request: &RequestId, now: Time) -> Result<Vec<Granted>, Refusal> {
         if self.requests.granted.is_empty() {
             return Ok(Vec::new());
         }
