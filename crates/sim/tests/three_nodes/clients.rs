@@ -2,6 +2,7 @@
 //! half of them are patient enough to hear what a node says that stood still for seconds.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,17 @@ use wayleave_core::invariants::Span;
 use wayleave_core::time::Millis;
 
 use crate::history::{History, Id, count};
+use crate::movers::says_unchanged;
 
 /// Hosts of these clients, and the delay of each.
 pub const HOSTS: usize = 18;
 pub const DELAY_MS: u64 = 40;
+/// Those of them that move in and out of aliases.
+pub const MOVING: Range<usize> = 10..HOSTS;
 const LEASE_MS: u64 = 1_000;
 /// After its lease a token is surely not current, whatever a clock's rate.
 const SURELY_OVER: Duration = Duration::from_millis(LEASE_MS + 200);
-const CRAWL: &str = "http";
+pub const CRAWL: &str = "http";
 
 pub fn host(n: usize) -> String {
     format!("h{n}.example")
@@ -75,11 +79,27 @@ async fn put(nodes: Vec<Client>, n: usize, history: Arc<History>) {
         let request = AddUrlsRequest { crawl: Some(CRAWL.to_owned()), urls: (0..5).map(url).collect() };
         // Mostly its own node, now and then the others.
         let client = &nodes[(n + usize::from(round % 3 == 2)) % nodes.len()];
-        let Some(answer) = within(&history, patience(round), client.add_urls(&request)).await else { continue };
-        let results = answer.results.unwrap_or_default();
-        let pairs = request.urls.iter().zip(results.iter().map(|result| result.status));
-        let stored = pairs.filter(|(_, status)| matches!(status, AddStatus::Added | AddStatus::Known));
-        history.added(stored.map(|(url, _)| (CRAWL.to_owned(), url.url.clone())));
+        add(client, &history, patience(round), &request).await;
+    }
+}
+
+/// Puts URLs that nobody else puts, and notes of each whether it is stored, or whether the answer says that it is not.
+pub async fn add(client: &Client, history: &History, patience: Duration, request: &AddUrlsRequest) {
+    let crawl = request.crawl.clone().unwrap_or_default();
+    let id = |url: &UrlToAdd| (crawl.clone(), url.url.clone());
+    let answer = match tokio::time::timeout(patience, client.add_urls(request)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) if says_unchanged(&error) => {
+            return request.urls.iter().for_each(|url| history.refused(id(url), error.to_string()));
+        }
+        _ => return count(&history.counts.calls_failed, 1),
+    };
+    for (url, result) in request.urls.iter().zip(answer.results.unwrap_or_default()) {
+        match (result.status, result.reason) {
+            (AddStatus::Added | AddStatus::Known, _) => history.added([id(url)]),
+            (AddStatus::Failed, Some(why)) if why.starts_with("unavailable") => history.refused(id(url), why),
+            _ => {}
+        }
     }
 }
 
@@ -126,7 +146,10 @@ impl Visit<'_> {
         history.served(&ids, self.asked);
         let start = reservation.expires_at.0.before(Millis(LEASE_MS));
         let span = Span { start, end: reservation.expires_at.0 };
-        let visit = history.granted(&reservation.group, span, DELAY_MS, &ids);
+        // A host that moves is judged by itself: its group is another one from time to time.
+        let moves = MOVING.map(host).any(|host| host == reservation.host);
+        let place = if moves { &reservation.host } else { &reservation.group };
+        let visit = history.granted(place, span, DELAY_MS, &ids);
         if round % 23 == 22 {
             return self.come_late(reservation).await;
         }
@@ -169,7 +192,7 @@ impl Visit<'_> {
     }
 }
 
-fn results(ids: &[Id]) -> ReleaseReservationRequest {
+pub fn results(ids: &[Id]) -> ReleaseReservationRequest {
     let result = |url: &str| UrlResult {
         url: url.to_owned(),
         outcome: outcome(url),

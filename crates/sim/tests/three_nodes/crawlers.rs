@@ -1,5 +1,6 @@
 //! Crawlers over gRPC: the paced form, in which the server spaces the hand-outs of a queue and holds what it has given.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,10 @@ use crate::history::{History, Id};
 pub const QUEUES: usize = 6;
 pub const DELAY_MS: u64 = 60;
 pub const HOLD_MS: u64 = 2_000;
+/// Those of the queues that move in and out of aliases.
+pub const MOVING: Range<usize> = 3..QUEUES;
 const PATIENCE: Duration = Duration::from_secs(4);
-const CRAWL: &str = "grpc";
+pub const CRAWL: &str = "grpc";
 
 pub fn queue(n: usize) -> String {
     format!("g{}.example", n % QUEUES)

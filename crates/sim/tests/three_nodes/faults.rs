@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::clients::pause;
+use crate::databases::Kind;
 use crate::history::History;
 use crate::network::NODES;
 use crate::stage::{PATIENCE, Stage};
@@ -25,20 +26,52 @@ pub enum Fault {
     CutEngine,
     /// Nodes cannot reach each other: one neither of the others, or two of them not each other.
     CutNodes,
-    /// The primary database is lost and the standby promoted.
-    FailOver,
     /// A node is stopped in order and started again.
     Stop,
+    /// The primary database is lost and the standby promoted.
+    FailOver,
+    /// The primary database crashes and starts again.
+    Crash,
+    /// The synchronous standby stands still: no commit ends meanwhile, and owners give up waiting.
+    PauseStandby,
+    /// Patroni hands over to the synchronous standby, in order.
+    SwitchOver,
+    /// The primary's PostgreSQL is killed under its Patroni.
+    KillPostgres,
+    /// The primary's Patroni is killed and leaves its PostgreSQL behind.
+    KillPatroni,
+    /// The primary's machine loses power.
+    LoseMachine,
+    /// The primary's machine and all others cannot reach each other.
+    CutMachine,
+    /// The primary's PgBouncer is killed and started again.
+    KillPooler,
 }
 
-pub const ALL: [Fault; 6] =
-    [Fault::Kill, Fault::Pause, Fault::CutEngine, Fault::CutNodes, Fault::FailOver, Fault::Stop];
+const NODE_FAULTS: [Fault; 5] = [Fault::Kill, Fault::Pause, Fault::CutEngine, Fault::CutNodes, Fault::Stop];
+const PAIR_FAULTS: [Fault; 3] = [Fault::FailOver, Fault::PauseStandby, Fault::Crash];
+const PATRONI_FAULTS: [Fault; 5] =
+    [Fault::SwitchOver, Fault::KillPostgres, Fault::KillPatroni, Fault::LoseMachine, Fault::CutMachine];
+const POOLER_FAULTS: [Fault; 1] = [Fault::KillPooler];
+
+/// All that can happen to nodes over such a database; or of it what `WAYLEAVE_FAULTS` names, with commas between.
+pub fn of(kind: Kind) -> Vec<Fault> {
+    let database: &[&[Fault]] = match kind {
+        Kind::Pair => &[&PAIR_FAULTS],
+        Kind::Patroni => &[&PATRONI_FAULTS],
+        Kind::Pooled => &[&PATRONI_FAULTS, &POOLER_FAULTS],
+    };
+    let all = [&NODE_FAULTS[..], &database.concat()].concat();
+    let Ok(asked) = std::env::var("WAYLEAVE_FAULTS") else { return all };
+    let named = |name: &str| all.iter().copied().find(|fault| format!("{fault:?}") == name);
+    asked.split(',').map(|name| named(name).unwrap_or_else(|| panic!("no fault '{name}' among {all:?}"))).collect()
+}
 
 /// Does it to a node, sees that work goes on meanwhile, mends it and waits until all is well again.
 pub async fn befall(stage: &mut Stage, history: &History, fault: Fault, round: usize) {
     let node = (round + fault as usize) % NODES;
     let others: Vec<usize> = (0..NODES).filter(|n| *n != node).collect();
-    let (start, visits) = (Instant::now(), visits(history));
+    let (start, visits, moves) = (Instant::now(), visits(history), moves(history));
     match fault {
         Fault::Kill => {
             stage.nodes[node].kill();
@@ -63,11 +96,6 @@ pub async fn befall(stage: &mut Stage, history: &History, fault: Fault, round: u
             progress(history, "nodes that hear the database go on").await;
             cut.iter().for_each(|other| stage.network.cut_pair(node, *other, false));
         }
-        Fault::FailOver => {
-            stage.fail_over(!round.is_multiple_of(2)).await;
-            progress(history, "the new database serves").await;
-            stage.restore_standby().await;
-        }
         Fault::Stop => {
             stage.nodes[node].signal(Signal::TERM);
             let asked = Instant::now();
@@ -78,12 +106,67 @@ pub async fn befall(stage: &mut Stage, history: &History, fault: Fault, round: u
             without(stage, history, &others).await;
             stage.nodes[node].start();
         }
+        _ => befall_database(stage, history, fault, round).await,
     }
     let faulty = start.elapsed();
     let settled = stage.settle().await;
     progress(history, "all is well again").await;
-    let visits = crate::faults::visits(history) - visits;
-    println!("{fault:?} of node {node}: {faulty:.1?}, calm again after {settled:.1?}; {visits} visits meanwhile");
+    moves_go_on(history).await;
+    let (visits, moves) = (crate::faults::visits(history) - visits, crate::faults::moves(history) - moves);
+    println!(
+        "{fault:?} of node {node}: {faulty:.1?}, calm again after {settled:.1?}; {visits} visits and {moves} moves meanwhile"
+    );
+}
+
+async fn befall_database(stage: &mut Stage, history: &History, fault: Fault, round: usize) {
+    match fault {
+        Fault::FailOver => {
+            stage.database.pair().fail_over(&stage.network, !round.is_multiple_of(2)).await;
+            progress(history, "the new database serves").await;
+            stage.database.pair().restore_standby(&stage.network).await;
+        }
+        Fault::Crash => stage.database.pair().crash().await,
+        Fault::PauseStandby => {
+            // Longer than an owner waits for the taker of a host, shorter than a standby is given up.
+            for pause_ms in [5_000, 5_500, 6_000] {
+                stage.database.pair().pause_standby().await;
+                pause(pause_ms).await;
+                stage.database.pair().resume_standby().await;
+                progress(history, "the standby follows again").await;
+            }
+        }
+        _ => befall_patroni(stage, history, fault).await,
+    }
+}
+
+async fn befall_patroni(stage: &mut Stage, history: &History, fault: Fault) {
+    let patroni = stage.database.patroni();
+    match fault {
+        Fault::SwitchOver => patroni.switch_over().await,
+        Fault::KillPostgres => patroni.kill_postgres().await,
+        Fault::KillPatroni => {
+            let machine = patroni.kill_patroni().await;
+            if patroni.is_balanced() {
+                // Without a health check nodes may stay with the one that was left behind, where no commit ends.
+                progress(history, "another primary serves").await;
+            }
+            patroni.restart_patroni(machine);
+        }
+        Fault::LoseMachine => {
+            let machine = patroni.lose_machine().await;
+            progress(history, "another primary serves").await;
+            patroni.restore_machine(machine);
+        }
+        Fault::CutMachine => {
+            let machine = patroni.cut_machine(&stage.network).await;
+            progress(history, "another primary serves").await;
+            stage.network.cut_database(machine, false);
+        }
+        Fault::KillPooler => patroni.kill_pooler().await,
+        _ => unreachable!("{fault:?} is none of a database"),
+    }
+    progress(history, "there is a primary").await;
+    stage.database.patroni().settle().await;
 }
 
 /// The other nodes take over and work goes on.
@@ -100,6 +183,20 @@ pub async fn progress(history: &History, why: &str) {
         assert!(start.elapsed() < PATIENCE, "no work was done for {PATIENCE:?} though {why}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Waits until every mover can have moved a host again.
+async fn moves_go_on(history: &History) {
+    let (start, before) = (Instant::now(), moves(history));
+    while moves(history) < before + PROGRESS {
+        history.check();
+        assert!(start.elapsed() < PATIENCE, "no host was moved for {PATIENCE:?} though all is well");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn moves(history: &History) -> usize {
+    history.counts.moves.load(Ordering::Relaxed)
 }
 
 fn visits(history: &History) -> usize {

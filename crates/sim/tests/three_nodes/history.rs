@@ -28,6 +28,12 @@ pub struct Counts {
     pub guarded_writes: AtomicUsize,
     pub stale_writes_refused: AtomicUsize,
     pub calls_failed: AtomicUsize,
+    pub moves: AtomicUsize,
+    pub moves_unavailable: AtomicUsize,
+    /// Of those, the ones after which the group was looked at.
+    pub moves_looked_at: AtomicUsize,
+    pub puts_unavailable: AtomicUsize,
+    pub reservations_unavailable: AtomicUsize,
 }
 
 /// Adds to a count.
@@ -53,6 +59,12 @@ struct Told {
     /// When results were sent for URLs of the paced form: they end holds, acknowledged or not.
     ended: BTreeMap<String, Vec<Instant>>,
     tenures: BTreeMap<(String, u64, String), Span>,
+    /// Where hosts that move must be: in an alias, or alone. Absent while a move is under way or its outcome unknown.
+    places: BTreeMap<String, Option<String>>,
+    /// URLs whose put was answered "unavailable", with the answer.
+    refused: BTreeMap<Id, String>,
+    /// Those whose reservation was answered "unavailable", with the answer.
+    refused_holders: BTreeMap<String, String>,
     /// What must not have been.
     broken: Vec<String>,
 }
@@ -92,6 +104,39 @@ impl History {
                 count(&self.counts.acknowledged, 1);
             }
         }
+    }
+
+    /// A put of a URL that nobody else puts was answered "unavailable".
+    pub fn refused(&self, id: Id, told: String) {
+        count(&self.counts.puts_unavailable, 1);
+        self.told.lock().unwrap().refused.insert(id, told);
+    }
+
+    /// A reservation under a name of its own was answered "unavailable".
+    pub fn refused_holder(&self, holder: String, told: String) {
+        count(&self.counts.reservations_unavailable, 1);
+        self.told.lock().unwrap().refused_holders.insert(holder, told);
+    }
+
+    /// The answer, if it was "unavailable".
+    pub fn was_refused(&self, holder: &str) -> Option<String> {
+        self.told.lock().unwrap().refused_holders.get(holder).cloned()
+    }
+
+    /// A host that moves is in an alias or alone; none if that is not known for now.
+    pub fn placed(&self, host: &str, place: Option<Option<String>>) {
+        let places = &mut self.told.lock().unwrap().places;
+        match place {
+            Some(place) => _ = places.insert(host.to_owned(), place),
+            None => _ = places.remove(host),
+        }
+    }
+
+    /// Where hosts that move must be: the name of an alias, or their own.
+    pub fn places(&self) -> BTreeMap<String, String> {
+        let told = self.told.lock().unwrap();
+        let place = |(host, alias): (&String, &Option<String>)| (host.clone(), alias.as_ref().unwrap_or(host).clone());
+        told.places.iter().map(place).collect()
     }
 
     /// A result was acknowledged.
@@ -196,6 +241,9 @@ impl History {
         let told = self.told.lock().unwrap();
         let names: BTreeSet<Id> = known.keys().cloned().collect();
         invariants::nothing_lost(&told.added, &names).unwrap();
+        let kept: Vec<_> = told.refused.iter().filter(|(id, _)| names.contains(*id)).collect();
+        let puts = told.refused.len();
+        assert!(kept.is_empty(), "{} of {puts} puts answered 'unavailable' were stored: {kept:#?}", kept.len());
         for (id, (state, _)) in &told.finished {
             assert_eq!(known.get(id), Some(state), "the acknowledged result of {id:?} is in force");
         }

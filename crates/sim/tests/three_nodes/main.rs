@@ -14,23 +14,29 @@
 mod candidates;
 mod clients;
 mod crawlers;
+mod databases;
 mod faults;
 mod history;
 mod measure;
+mod movers;
 mod network;
-mod node;
+mod process;
 mod stage;
+mod word;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use candidates::Register;
+use databases::Kind;
+use futures::StreamExt;
 use history::History;
 use stage::{PATIENCE, Stage};
 use tokio::task::JoinHandle;
 use wayleave_api::Patch;
 use wayleave_api::groups::SetGroupRequest;
-use wayleave_api::hosts::SetHostRequest;
+use wayleave_api::hosts::{ListHostsQuery, SetHostRequest};
 use wayleave_api::roles::SetRoleRequest;
 use wayleave_client::{Client, Retry};
 
@@ -48,7 +54,8 @@ async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     }
     let rounds = number("WAYLEAVE_ROUNDS").unwrap_or(2);
     let begun = Instant::now();
-    let mut stage = Stage::set(NODE_TTL_MS).await;
+    let kind = Kind::asked_for();
+    let mut stage = Stage::set(NODE_TTL_MS, kind).await;
     set_up(&stage.client(0)).await;
     println!("set up in {:.1?}", begun.elapsed());
     let (history, registers) = (Arc::new(History::new()), [Arc::default(), Arc::default()]);
@@ -56,22 +63,33 @@ async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     let mut working = clients::start(&nodes, &history);
     working.extend(crawlers::start(&nodes, &history));
     working.extend(candidates::start(&nodes, &history, &registers));
+    let mut changing = movers::start(&nodes, &history);
+    changing.extend(word::start(&nodes, &history));
     faults::progress(&history, "nothing has happened yet").await;
     for round in 0..rounds {
-        for fault in faults::ALL {
+        for fault in faults::of(kind) {
             faults::befall(&mut stage, &history, fault, round).await;
+            word::check(&stage.client(round % nodes.len()), &history).await;
             history.check();
-            assert!(!working.iter().any(JoinHandle::is_finished), "a client has ended; see above");
+            let ended = working.iter().chain(&changing).any(JoinHandle::is_finished);
+            assert!(!ended, "a client has ended; see above");
         }
     }
     history.next_phase();
+    for client in changing {
+        client.await.unwrap();
+    }
+    word::check(&stage.client(0), &history).await;
     finish(&nodes, &history).await;
     history.next_phase();
     for client in working {
         client.await.unwrap();
     }
     let terms = judge(&stage, &history, &registers).await;
-    println!("{rounds} rounds in {:.0?}: {:?}, {terms} terms of roles", begun.elapsed(), history.counts);
+    let (took, counts) = (begun.elapsed(), &history.counts);
+    println!(
+        "seen: {rounds} rounds over {kind:?} in {took:.0?}: {counts:?}, {terms} terms of roles; nothing lost, nothing twice"
+    );
 }
 
 /// Delays, a group of hosts from several shards, roles.
@@ -85,6 +103,7 @@ async fn set_up(client: &Client) {
     let hosts = Some(vec![clients::host(0), clients::host(1), clients::host(2)]);
     let delay_ms = Patch::Set(clients::DELAY_MS);
     client.put_group("trio", &SetGroupRequest { hosts, delay_ms, ..SetGroupRequest::default() }).await.unwrap();
+    word::set_up(client).await;
     for role in candidates::ROLES {
         let ttl = SetRoleRequest { ttl_ms: Patch::Set(candidates::TTL_MS), ..SetRoleRequest::default() };
         client.put_role(role, &ttl).await.unwrap();
@@ -95,15 +114,18 @@ async fn set_up(client: &Client) {
 async fn finish(nodes: &[Client], history: &History) {
     let (mut least, mut since) = (u64::MAX, Instant::now());
     loop {
-        let stats = nodes[0].stats().await.unwrap();
-        let left = stats.urls.queued + stats.urls.reserved;
+        let mut left = 0;
+        for crawl in [clients::CRAWL, crawlers::CRAWL] {
+            let counts = nodes[0].crawl(crawl).await.unwrap().counts;
+            left += counts.queued + counts.reserved;
+        }
         if left == 0 {
             return;
         }
         if left < least {
             (least, since) = (left, Instant::now());
         }
-        assert!(since.elapsed() < PATIENCE, "URLs are left that nobody finishes: {stats:?}");
+        assert!(since.elapsed() < PATIENCE, "{left} URLs are left that nobody finishes");
         history.check();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -117,6 +139,7 @@ async fn judge(stage: &Stage, history: &History, registers: &[Arc<Register>]) ->
         assert_eq!(clients::known(client).await, known, "{} lists the same", client.server());
     }
     history.judge(&known, (crawlers::DELAY_MS, crawlers::HOLD_MS));
+    judge_hosts(&nodes, history).await;
     for register in registers {
         assert!(register.judge() > 1, "a role changed hands");
     }
@@ -128,4 +151,26 @@ async fn judge(stage: &Stage, history: &History, registers: &[Arc<Register>]) ->
     let refused = refused.map(|counter| counter.load(std::sync::atomic::Ordering::Relaxed));
     assert!(refused.iter().all(|count| *count > 0), "stale tokens and writes were tried: {counts:?}");
     history.terms()
+}
+
+/// Every host is there, at every node, and in the group that was acknowledged last.
+async fn judge_hosts(nodes: &[Client], history: &History) {
+    let places = history.places();
+    let moving = clients::MOVING.map(clients::host).chain(crawlers::MOVING.map(crawlers::queue));
+    assert_eq!(
+        moving.filter(|host| !places.contains_key(host)).collect::<Vec<_>>(),
+        [""; 0],
+        "all moves were answered"
+    );
+    for client in nodes {
+        let hosts: Vec<_> = client.all_hosts(ListHostsQuery::default()).collect().await;
+        let hosts = hosts.into_iter().map(|host| host.map(|host| (host.host, host.group)));
+        let groups: BTreeMap<String, String> = hosts.collect::<Result<_, _>>().unwrap();
+        let all = (0..clients::HOSTS).map(clients::host).chain((0..crawlers::QUEUES).map(crawlers::queue));
+        let lost: Vec<String> = all.filter(|host| !groups.contains_key(host)).collect();
+        assert_eq!(lost, [""; 0], "every host is there, as {} says", client.server());
+        for (host, place) in &places {
+            assert_eq!(&groups[host], place, "the group of {host}, as {} says", client.server());
+        }
+    }
 }

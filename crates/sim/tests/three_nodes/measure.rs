@@ -15,6 +15,7 @@ use wayleave_core::time::Time;
 use wayleave_engine::rows::seat;
 
 use crate::clients::pause;
+use crate::databases::Kind;
 use crate::network::NODES;
 use crate::stage::{PATIENCE, SHARDS, Stage};
 
@@ -33,7 +34,7 @@ pub async fn run(trials: usize, only: Option<&str>) {
         assert!(PARTS.contains(name), "WAYLEAVE_MEASURE_ONLY={name}: it takes some of {}", PARTS.join(","));
     }
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only.contains(&part));
-    let mut stage = Stage::set(TTL_MS).await;
+    let mut stage = Stage::set(TTL_MS, Kind::Pair).await;
     println!("{trials} trials each, times to live of {TTL_MS} ms");
     if wanted("role-kill") {
         print("killed primary of a role -> next primary's answer", roles(&stage, trials, End::Killed).await);
@@ -194,12 +195,14 @@ async fn node(stage: &mut Stage, trial: usize, signal: Signal) -> (Duration, Dur
 }
 
 /// A host for each shard that a node owns.
-async fn hosts_of(stage: &Stage, node: usize, crawl: &str) -> Vec<String> {
+async fn hosts_of(stage: &mut Stage, node: usize, crawl: &str) -> Vec<String> {
     let nodes = stage.client(node).nodes().await.unwrap().nodes;
     let id = &nodes.iter().find(|node| node.here).unwrap().id;
     let scan = seat::all(SHARDS as u16);
     let (from, to) = (hex(&scan.from), hex(&scan.to));
     let rows = stage
+        .database
+        .pair()
         .sql(&format!(
             "select encode(key, 'hex'), encode(value, 'hex') from wayleave_rows where key >= '\\x{from}' and key < '\\x{to}'"
         ))

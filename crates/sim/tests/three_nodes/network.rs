@@ -10,7 +10,9 @@
 //! cut by itself. All of it is gone when the test is, however it ended: a shell waits for that.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 pub const NODES: usize = 3;
@@ -23,6 +25,7 @@ for name in $(ip netns list | cut -d' ' -f1 | grep "^wl-$1-"); do
   pids=$(ip netns pids "$name"); [ -z "$pids" ] || kill -KILL $pids
   ip netns delete "$name"
 done
+rm -rf "${TMPDIR:-/tmp}/wl-$1"
 ip link delete "wl$1" 2> /dev/null
 "#;
 
@@ -34,15 +37,16 @@ pub struct Network {
     run: u32,
     /// The network that clients share with nodes, as its first three numbers.
     clients: String,
+    databases: usize,
     guard: Child,
 }
 
 impl Network {
-    /// Builds everything.
+    /// Builds everything, with so many machines for databases.
     ///
     /// # Panics
     /// If this process may not: a test that cannot run must be seen to fail.
-    pub fn build() -> Self {
+    pub fn build(databases: usize) -> Self {
         let run = std::process::id();
         remove_stale();
         let made = Command::new("ip").args(["netns", "add", &name(run, "switch")]).output();
@@ -57,13 +61,13 @@ impl Network {
         let mut guard = Command::new("sh");
         guard.args(["-c", &script, "sh", &run.to_string()]).process_group(0);
         let guard = guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let network = Self { run, clients: free_network(run), guard };
+        let network = Self { run, clients: free_network(run), databases, guard };
         network.lay_out();
         network
     }
 
     fn lay_out(&self) {
-        let machines = (0..NODES).map(node).chain([database(0), database(1)]);
+        let machines = (0..NODES).map(node).chain((0..self.databases).map(database));
         for machine in machines {
             ip(&format!("netns add {}", name(self.run, &machine)));
             self.inside(&machine, "link set lo up");
@@ -78,7 +82,7 @@ impl Network {
             self.plug(&node(n), "e", &format!("10.1.0.{}/24", n + 1));
             self.inside(&node(n), &format!("address add {}/32 dev lo", own(n)));
         }
-        for d in 0..2 {
+        for d in 0..self.databases {
             self.plug(&database(d), "e", &format!("{}/24", database_address(d)));
         }
         for (i, (a, b)) in PAIRS.into_iter().enumerate() {
@@ -143,6 +147,14 @@ impl Network {
 
     fn on(&self, machine: &str) -> Vec<String> {
         ["ip", "netns", "exec", &name(self.run, machine)].map(str::to_owned).into()
+    }
+
+    /// A new folder that is removed with the network, and that every user may enter.
+    pub fn folder(&self) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("wl-{}", self.run));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        folder
     }
 
     /// Where clients reach a node.

@@ -1,14 +1,14 @@
-//! The stage: a database with a synchronous standby, and three nodes over it, each on a machine of its own.
+//! The stage: a database with synchronous standbys, and three nodes over it, each on a machine of its own.
 
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use wayleave_api::nodes::{NodeState, Nodes};
 use wayleave_client::{Client, Retry};
-use wayleave_testbed::{Cluster, Options};
 
+use crate::databases::{Database, Kind};
 use crate::network::{self, NODES, Network};
-use crate::node::{Node, binary};
+use crate::process::{Process, binary};
 
 /// Shards of the store: enough that every node has some, few enough that they move quickly.
 pub const SHARDS: usize = 24;
@@ -16,30 +16,24 @@ pub const SHARDS: usize = 24;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(50);
 const PORT: u16 = 7071;
-const DATABASE_PORT: u16 = 5432;
 
 /// Everything that runs.
 pub struct Stage {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Process>,
     clients: Vec<Client>,
-    /// Which of the two databases' machines has the primary.
-    primary_at: usize,
-    primary: Cluster,
-    standby: Cluster,
+    pub database: Database,
     pub network: Network,
     _logs: TempDir,
 }
 
 impl Stage {
     /// Starts everything and waits until the shards are spread.
-    pub async fn set(node_ttl_ms: u64) -> Self {
+    pub async fn set(node_ttl_ms: u64, kind: Kind) -> Self {
         let binary = binary().expect("there is no binary: build it with `cargo build -p wayleave-cli`");
-        let network = Network::build();
-        let primary = Cluster::start_with(place(&network, 0)).await;
-        let standby = primary.standby_with(place(&network, 1)).await;
+        let network = Network::build(kind.machines());
+        let database = Database::start(kind, &network).await;
         let logs = tempfile::tempdir().unwrap();
-        let hosts = [0, 1].map(|d| format!("{}:{DATABASE_PORT}", network::database_address(d))).join(",");
-        let engine = format!("postgres://postgres@{hosts}/postgres?target_session_attrs=read-write");
+        let engine = database.engine_url();
         let node = |n: usize| {
             let mut words = network.on_node(n);
             words.push(binary.display().to_string());
@@ -48,13 +42,13 @@ impl Stage {
             let flags = ["serve", "--insecure", "--engine", &engine, "--listen", &listen, "--advertise", &advertise];
             words.extend(flags.map(str::to_owned));
             words.extend(["--node", &name, "--node-ttl-ms", &ttl, "--shards", &shards].map(str::to_owned));
-            Node::new(words, &logs.path().join(format!("node {n}.log")))
+            Process::new(words, &logs.path().join(format!("node {n}.log")))
         };
-        let mut nodes: Vec<Node> = (0..NODES).map(node).collect();
-        nodes.iter_mut().for_each(Node::start);
+        let mut nodes: Vec<Process> = (0..NODES).map(node).collect();
+        nodes.iter_mut().for_each(Process::start);
         let address = |n| format!("http://{}:{PORT}", network.client_address(n));
         let clients = (0..NODES).map(|n| Client::new(&address(n)).unwrap().with_retry(Retry::NEVER)).collect();
-        let mut stage = Self { nodes, clients, primary_at: 0, primary, standby, network, _logs: logs };
+        let mut stage = Self { nodes, clients, database, network, _logs: logs };
         stage.settle().await;
         stage
     }
@@ -103,38 +97,6 @@ impl Stage {
             told += &format!("\n{}: {answer:?}", client.server());
         }
         told
-    }
-
-    /// The primary's machine is lost; the standby takes its place, and a new standby the other's. With `silent` nobody is
-    /// told: connections to the old one just hang.
-    pub async fn fail_over(&mut self, silent: bool) {
-        if silent {
-            self.network.cut_database(self.primary_at, true);
-        }
-        self.primary.stop_immediate().await;
-        self.standby.promote().await;
-    }
-
-    /// Gives a database that was promoted a new standby, where the old primary was.
-    pub async fn restore_standby(&mut self) {
-        self.network.cut_database(self.primary_at, false);
-        let standby = self.standby.standby_with(place(&self.network, self.primary_at)).await;
-        self.primary = std::mem::replace(&mut self.standby, standby);
-        self.primary_at = 1 - self.primary_at;
-    }
-
-    /// Runs SQL in the database that takes writes.
-    pub async fn sql(&self, text: &str) -> String {
-        self.primary.sql(text).await
-    }
-}
-
-fn place(network: &Network, database: usize) -> Options {
-    Options {
-        listen: network::database_address(database),
-        port: DATABASE_PORT,
-        prefix: network.on_database(database),
-        ..Options::default()
     }
 }
 

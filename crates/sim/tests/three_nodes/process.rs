@@ -1,4 +1,4 @@
-//! One node: the real binary as a process on its machine, with its log in a file.
+//! One process on its machine, a node or a part of the database, with its log in a file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const LOG_LINES: usize = 30;
 /// The binary, if it has been built.
 pub fn binary() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("WAYLEAVE_BIN") {
-        return Some(path.into());
+        return std::fs::canonicalize(path).ok();
     }
     // This test lies in target/PROFILE/deps, the binary in target/PROFILE.
     let mine = std::env::current_exe().ok()?;
@@ -20,41 +20,43 @@ pub fn binary() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// A node's process, running or not.
-pub struct Node {
+/// A process, running or not.
+pub struct Process {
     words: Vec<String>,
     log: PathBuf,
     child: Option<Child>,
 }
 
-impl Node {
-    /// A node that is started with these words.
+impl Process {
+    /// A process that is started with these words.
     pub fn new(words: Vec<String>, log: &Path) -> Self {
         Self { words, log: log.to_owned(), child: None }
     }
 
     /// Starts the process; it is ready some moments later.
     pub fn start(&mut self) {
-        assert!(self.child.is_none(), "the node runs already");
+        assert!(self.child.is_none(), "{:?} runs already", self.words);
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new(&self.words[0]);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
             command.env_remove(name);
         }
-        command.args(&self.words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // The folder of the test may be closed to the user that the process runs as.
+        command.args(&self.words[1..]).current_dir("/").stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
     }
 
     /// Ends it as a power cut would.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().expect("the node runs");
+        let mut child = self.child.take().expect("the process runs");
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("the node runs");
+        let child = self.child.as_ref().expect("the process runs");
         kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
     }
 
@@ -73,7 +75,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             _ = child.kill();
