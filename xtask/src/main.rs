@@ -1,8 +1,10 @@
-//! The house keeper: `cargo xtask tidy`, `verify` and `fix`.
+//! The house keeper: `cargo xtask tidy`, `verify`, `prove` and `fix`.
 //!
-//! `verify` is what continuous integration runs and never writes; `fix` writes. Nothing here is part of the product.
+//! `verify` is what continuous integration runs and never writes; `prove` runs what takes longer; `fix` writes. Nothing here is
+//! part of the product.
 
 mod packages;
+mod prove;
 mod steps;
 mod tidy;
 
@@ -15,21 +17,23 @@ usage: cargo xtask <command>
   tidy     check the rules of the house: arrows, sizes, dead files, lints, words
   verify   everything that must hold before a change goes in; writes nothing
   fix      format, and apply what clippy can repair by itself
+  prove    the long proofs, all or those that are named after it:
 ";
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let (command, rest) = (args.next(), args.next());
-    let result = match (command.as_deref(), rest) {
-        (Some("tidy"), None) => tidy::run(&root()),
-        (Some("verify"), None) => steps::verify(&root()),
-        (Some("fix"), None) => steps::fix(&root()),
-        (Some("help" | "--help" | "-h"), None) => {
-            print!("{USAGE}");
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["tidy"] => tidy::run(&root()),
+        ["verify"] => steps::verify(&root()),
+        ["fix"] => steps::fix(&root()),
+        ["prove", ..] => prove::run(&root(), args.get(1..).unwrap_or_default()),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}{}", prove::listing());
             return ExitCode::SUCCESS;
         }
         _ => {
-            eprint!("{USAGE}");
+            eprint!("{USAGE}{}", prove::listing());
             return ExitCode::from(2);
         }
     };

@@ -1,4 +1,5 @@
-//! Programs that only the tests need, from Debian's packages: a real database, and tools for networks.
+//! Programs that only tests and proofs need, from Debian's packages: a real database and what manages it, and tools for
+//! networks and file systems.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +7,22 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 /// A package and how to tell that it is there.
-type Package<'a> = (&'a str, fn() -> bool);
+pub type Package<'a> = (&'a str, fn() -> bool);
 
-const PACKAGES: &[Package<'_>] = &[("postgresql", has_postgresql), ("iproute2", has_ip)];
+/// What the tests of `verify` need.
+pub const TESTS: &[Package<'_>] = &[("postgresql", has_postgresql), ("iproute2", || has("ip"))];
+/// A Patroni cluster. Its own recommendation for etcd is the module that speaks to it.
+pub const PATRONI: &[Package<'_>] =
+    &[("patroni", || has("patroni")), ("etcd-server", || has("etcd")), ("python3-etcd", has_python_etcd)];
+/// What stands between clients and a cluster.
+pub const POOLER: &[Package<'_>] = &[("pgbouncer", || has("pgbouncer")), ("haproxy", || has("haproxy"))];
+/// File systems on loop devices.
+pub const DISK: &[Package<'_>] =
+    &[("e2fsprogs", || has("mkfs.ext4")), ("mount", || has("losetup")), ("perl-base", || has("perl"))];
 
 /// Installs what is missing, saying so.
-pub fn ensure() -> Result<()> {
-    let missing = missing(PACKAGES);
+pub fn ensure(packages: &[Package<'_>]) -> Result<()> {
+    let missing = missing(packages);
     if missing.is_empty() {
         return Ok(());
     }
@@ -20,7 +30,7 @@ pub fn ensure() -> Result<()> {
     println!("the tests need {names}, which will be installed with apt-get, once");
     let install = install(&missing);
     install.with_context(|| format!("cannot install {names}: install them by hand, then run this again"))?;
-    match self::missing(PACKAGES).as_slice() {
+    match self::missing(packages).as_slice() {
         [] => Ok(()),
         still => bail!("{} still missing after apt-get: install by hand, then run this again", still.join(" ")),
     }
@@ -53,8 +63,12 @@ fn has_postgresql() -> bool {
     versions.into_iter().any(|version| version.path().join("bin/initdb").exists())
 }
 
-fn has_ip() -> bool {
-    ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip", "/bin/ip"].iter().any(|path| Path::new(path).exists())
+fn has_python_etcd() -> bool {
+    Path::new("/usr/lib/python3/dist-packages/etcd").exists()
+}
+
+fn has(program: &str) -> bool {
+    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub fn verify(root: &Path) -> Result<()> {
         ("tidy", &|| crate::tidy::run(root)),
         ("licences and sources", &|| deny(root)),
         ("tests", &|| {
-            crate::packages::ensure()?;
+            crate::packages::ensure(crate::packages::TESTS)?;
             cargo(root, &["test", "--locked", "--workspace"])
         }),
     ];
@@ -48,15 +48,18 @@ fn deny(root: &Path) -> Result<()> {
     cargo(root, &["deny", "check", "licenses", "bans", "sources"])
 }
 
-fn heading(name: &str) {
+/// Prints a heading.
+pub fn heading(name: &str) {
     println!("\n== {name} ==");
 }
 
-fn cargo(root: &Path, args: &[&str]) -> Result<()> {
+/// Runs cargo in the workspace.
+pub fn cargo(root: &Path, args: &[&str]) -> Result<()> {
     run(&mut command(root, args))
 }
 
-fn command(root: &Path, args: &[&str]) -> Command {
+/// A command of cargo, in the workspace.
+pub fn command(root: &Path, args: &[&str]) -> Command {
     // The cargo that runs us, so that a toolchain given on the command line holds for every step.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

@@ -1,0 +1,187 @@
+//! `prove`: the long proofs, which are no part of `verify` because they take from minutes to an hour. Each has a name, runs a test
+//! on the release binary with more rounds, kills or seeds than `verify` does, and ends with the figures that it has seen.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::packages::{self, Package};
+use crate::steps;
+
+/// What lines of figures begin with, in the output of tests.
+const SEEN: &str = "seen: ";
+
+/// One long proof: a test of the simulator's crate, and what it is told.
+struct Proof {
+    name: &'static str,
+    about: &'static str,
+    tests: &'static [&'static str],
+    /// Variables and their values, unless they are set already.
+    settings: &'static [(&'static str, &'static str)],
+    packages: &'static [&'static [Package<'static>]],
+}
+
+const PROOFS: &[Proof] = &[
+    Proof {
+        name: "nodes",
+        about: "three nodes over a primary with a synchronous standby: 10 rounds of every fault",
+        tests: &["three_nodes"],
+        settings: &[("WAYLEAVE_DATABASE", "pair"), ("WAYLEAVE_ROUNDS", "10")],
+        packages: &[packages::TESTS],
+    },
+    Proof {
+        name: "patroni",
+        about: "three nodes over three PostgreSQL under Patroni and etcd: switchover, kills, a lost and a cut machine",
+        tests: &["three_nodes"],
+        settings: &[("WAYLEAVE_DATABASE", "patroni"), ("WAYLEAVE_ROUNDS", "2")],
+        packages: &[packages::TESTS, packages::PATRONI],
+    },
+    Proof {
+        name: "pgbouncer",
+        about: "the same through HAProxy and PgBouncer in session mode",
+        tests: &["three_nodes"],
+        settings: &[("WAYLEAVE_DATABASE", "pgbouncer"), ("WAYLEAVE_ROUNDS", "2")],
+        packages: &[packages::TESTS, packages::PATRONI, packages::POOLER],
+    },
+    Proof {
+        name: "kills",
+        about: "the embedded store, killed 1,000 times while clients work",
+        tests: &["kill_loop"],
+        settings: &[("WAYLEAVE_KILLS", "1000")],
+        packages: &[],
+    },
+    Proof {
+        name: "disk",
+        about: "the embedded store on a file system of its own that loses power 100 times",
+        tests: &["power_cut"],
+        settings: &[("WAYLEAVE_POWER_CUTS", "100")],
+        packages: &[packages::DISK],
+    },
+    Proof {
+        name: "seeds",
+        about: "the simulators with 2,000 seeds each",
+        tests: &["seeds", "node_seeds"],
+        settings: &[("WAYLEAVE_SEEDS", "2000"), ("WAYLEAVE_SIM_SEEDS", "2000")],
+        packages: &[],
+    },
+];
+
+/// The names with what each proves, one a line.
+pub fn listing() -> String {
+    PROOFS.iter().map(|proof| format!("    {:<10} {}\n", proof.name, proof.about)).collect()
+}
+
+/// Runs the proofs that are named, or all; every one runs, also after one that failed.
+pub fn run(root: &Path, names: &[String]) -> Result<()> {
+    let chosen = choose(names)?;
+    steps::cargo(root, &["build", "--locked", "--release", "--package", "wayleave-cli"])?;
+    let binary = target(root).join("release/wayleave");
+    let mut verdicts = Vec::new();
+    for proof in chosen {
+        steps::heading(&format!("{}: {}", proof.name, proof.about));
+        let start = Instant::now();
+        let outcome = prove(root, proof, &binary);
+        if let Err(error) = &outcome {
+            eprintln!("{error:#}");
+        }
+        verdicts.push((proof.name, start.elapsed(), outcome.ok()));
+    }
+    steps::heading("what was seen");
+    for (name, took, seen) in &verdicts {
+        let minutes = took.as_secs_f64() / 60.0;
+        match seen {
+            Some(seen) => println!("{name}: holds ({minutes:.1} min)\n  {}", seen.join("\n  ")),
+            None => println!("{name}: FAILED ({minutes:.1} min); see above"),
+        }
+    }
+    match verdicts.iter().filter(|(_, _, seen)| seen.is_none()).count() {
+        0 => Ok(()),
+        failed => bail!("prove: {failed} of {} FAILED", verdicts.len()),
+    }
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Proof>> {
+    if names.is_empty() {
+        return Ok(PROOFS.iter().collect());
+    }
+    let find = |name: &String| {
+        let proof = PROOFS.iter().find(|proof| proof.name == name);
+        proof.with_context(|| format!("there is no proof '{name}'; these are:\n{}", listing()))
+    };
+    names.iter().map(find).collect()
+}
+
+/// Runs a proof's tests; says the lines of figures that they printed.
+fn prove(root: &Path, proof: &Proof, binary: &Path) -> Result<Vec<String>> {
+    for packages in proof.packages {
+        packages::ensure(packages)?;
+    }
+    let mut seen = Vec::new();
+    for test in proof.tests {
+        let words = ["test", "--locked", "--package", "wayleave-sim", "--test", test, "--", "--nocapture"];
+        let mut command = steps::command(root, &words);
+        command.env("WAYLEAVE_BIN", binary).stdout(Stdio::piped());
+        for (name, value) in proof.settings.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
+            command.env(name, value);
+        }
+        seen.extend(watch(&mut command).with_context(|| format!("proof {}, test {test}", proof.name))?);
+    }
+    if seen.is_empty() {
+        bail!("proof {}: its tests passed without a line that begins with '{SEEN}': did they do anything?", proof.name);
+    }
+    Ok(seen)
+}
+
+/// Runs a command, shows what it prints and keeps the lines of figures.
+fn watch(command: &mut Command) -> Result<Vec<String>> {
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let output = child.stdout.take().context("the output of a test")?;
+    let mut seen = Vec::new();
+    for line in BufReader::new(output).lines() {
+        let line = line.context("cannot read the output of a test")?;
+        println!("{line}");
+        // The test harness may print the name of the test on the same line.
+        seen.extend(line.split_once(SEEN).map(|(_, figures)| figures.to_owned()));
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("its test failed ({status})");
+    }
+    Ok(seen)
+}
+
+/// Where cargo builds.
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proofs_are_chosen_by_name_and_unknown_names_are_answered_with_the_list() {
+        assert_eq!(choose(&[]).unwrap().len(), PROOFS.len());
+        assert_eq!(choose(&["disk".into(), "kills".into()]).unwrap().len(), 2);
+        let refused = choose(&["kill".into()]).err().unwrap().to_string();
+        assert!(
+            refused.contains("'kill'") && refused.contains("kills  ") && refused.contains("pgbouncer"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn figures_are_kept_and_a_failed_test_is_an_error() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdout(Stdio::piped());
+            watch(&mut command)
+        };
+        let figures = shell("echo noise; echo 'test a ... seen: 3 kills'; echo 'seen: 4 cuts'").unwrap();
+        assert_eq!(figures, ["3 kills", "4 cuts"]);
+        assert!(shell("echo 'seen: 3 kills'; exit 1").is_err());
+    }
+}
