@@ -16,7 +16,7 @@ use crate::stage::{PATIENCE, Stage};
 const PROGRESS: usize = 10;
 
 /// Everything that can happen.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A node is killed and started again.
     Kill,
@@ -112,9 +112,10 @@ pub async fn befall(stage: &mut Stage, history: &History, fault: Fault, round: u
     let settled = stage.settle().await;
     progress(history, "all is well again").await;
     moves_go_on(history).await;
+    let of = if NODE_FAULTS.contains(&fault) { format!(" of node {node}") } else { String::new() };
     let (visits, moves) = (crate::faults::visits(history) - visits, crate::faults::moves(history) - moves);
     println!(
-        "{fault:?} of node {node}: {faulty:.1?}, calm again after {settled:.1?}; {visits} visits and {moves} moves meanwhile"
+        "{fault:?}{of}: {faulty:.1?}, calm again after {settled:.1?}; {visits} visits and {moves} moves meanwhile"
     );
 }
 

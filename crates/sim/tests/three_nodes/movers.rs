@@ -90,6 +90,8 @@ impl Mover {
             delay_ms: Patch::Set(self.delay_ms),
             ..SetGroupRequest::default()
         };
+        // Once an answer was lost, the group may be as it was or as it should be, until a later call is acknowledged.
+        let mut in_doubt = false;
         while !self.history.is_over() {
             let name = self.aliases[alias].name.clone();
             let answer = tokio::time::timeout(PATIENCE, self.nodes[self.at].put_group(&name, &request)).await;
@@ -99,17 +101,20 @@ impl Mover {
                     if members != *wanted {
                         self.history.broken(format!("'{name}' was set to {wanted:?} and then had {members:?}"));
                     }
+                    if in_doubt {
+                        self.unsure_until = Instant::now() + LINGERS;
+                    }
                     return true;
                 }
                 Ok(Err(error)) if says_unchanged(&error) => {
                     count(&self.history.counts.moves_unavailable, 1);
-                    if Instant::now() > self.unsure_until {
+                    if !in_doubt && Instant::now() > self.unsure_until {
                         self.look(alias, wanted, &error).await;
                     }
                 }
                 // Nothing was sent.
                 Ok(Err(Error::Unreachable { .. })) => {}
-                _ => self.unsure_until = Instant::now() + LINGERS,
+                _ => in_doubt = true,
             }
             count(&self.history.counts.calls_failed, 1);
             self.at = (self.at + 1) % self.nodes.len();

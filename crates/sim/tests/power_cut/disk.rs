@@ -1,0 +1,93 @@
+//! A file system of its own, on a loop device, that loses power when it is told to: what was not synced is gone.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+const BYTES: &str = "2G";
+/// FS_IOC_SHUTDOWN with FS_SHUTDOWN_FLAGS_NOLOGFLUSH: from this moment on nothing reaches the device, neither pages nor the file
+/// system's own journal, and every call fails. The next mount sees what a disk would have after a power cut.
+const CUT: &str = r#"
+my $without_flush = pack("L", 2);
+open(my $folder, "<", $ARGV[0]) or die "open: $!";
+defined ioctl($folder, 0x8004587d, $without_flush) or die "FS_IOC_SHUTDOWN: $!";
+"#;
+
+/// A mounted file system.
+pub struct Disk {
+    folder: TempDir,
+}
+
+impl Disk {
+    /// Makes and mounts one.
+    ///
+    /// # Panics
+    /// If this process may not: a test that cannot run must be seen to fail.
+    pub fn new() -> Self {
+        let disk = Self { folder: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(disk.mounted()).unwrap();
+        let image = disk.image();
+        run(Command::new("truncate").args(["--size", BYTES]).arg(&image));
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
+        disk.mount();
+        disk
+    }
+
+    /// The folder on it.
+    pub fn mounted(&self) -> PathBuf {
+        self.folder.path().join("mounted")
+    }
+
+    /// The power is cut.
+    pub fn cut(&self) {
+        run(Command::new("perl").args(["-e", CUT]).arg(self.mounted()));
+    }
+
+    /// The power is back. Whoever used the file system must have ended.
+    pub fn restore(&self) {
+        run(Command::new("umount").arg(self.mounted()));
+        self.mount();
+    }
+
+    fn mount(&self) {
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(self.mounted()));
+    }
+
+    fn image(&self) -> PathBuf {
+        Path::join(self.folder.path(), "image")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        _ = Command::new("umount").arg("--lazy").arg(self.mounted()).status();
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?} failed: {why}\nthis needs root, loop devices and an ext4 that takes FS_IOC_SHUTDOWN"
+    );
+}
+
+/// The test of the test: without this a cut that loses nothing would prove nothing.
+#[test]
+fn a_cut_loses_what_was_not_synced_and_nothing_else() {
+    if !crate::asked_for() {
+        return println!("not asked for: {}", crate::HOW);
+    }
+    let disk = Disk::new();
+    let (synced, unsynced) = (disk.mounted().join("synced"), disk.mounted().join("unsynced"));
+    std::fs::write(&synced, "kept").unwrap();
+    std::fs::File::open(&synced).unwrap().sync_all().unwrap();
+    std::fs::write(&unsynced, "lost").unwrap();
+    disk.cut();
+    assert!(std::fs::write(disk.mounted().join("late"), "").is_err(), "nothing is written after the cut");
+    disk.restore();
+    assert_eq!(std::fs::read_to_string(&synced).unwrap(), "kept");
+    assert!(!unsynced.exists(), "what was not synced is gone");
+}
