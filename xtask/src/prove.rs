@@ -22,6 +22,8 @@ struct Proof {
     /// Variables and their values, unless they are set already.
     settings: &'static [(&'static str, &'static str)],
     packages: &'static [&'static [Package<'static>]],
+    /// Whether it mounts file systems: in a mount namespace of its own nobody else can keep them from being unmounted.
+    mounts: bool,
 }
 
 const PROOFS: &[Proof] = &[
@@ -31,6 +33,7 @@ const PROOFS: &[Proof] = &[
         tests: &["three_nodes"],
         settings: &[("WAYLEAVE_DATABASE", "pair"), ("WAYLEAVE_ROUNDS", "10")],
         packages: &[packages::TESTS],
+        mounts: false,
     },
     Proof {
         name: "patroni",
@@ -38,6 +41,7 @@ const PROOFS: &[Proof] = &[
         tests: &["three_nodes"],
         settings: &[("WAYLEAVE_DATABASE", "patroni"), ("WAYLEAVE_ROUNDS", "2")],
         packages: &[packages::TESTS, packages::PATRONI],
+        mounts: false,
     },
     Proof {
         name: "pgbouncer",
@@ -45,6 +49,7 @@ const PROOFS: &[Proof] = &[
         tests: &["three_nodes"],
         settings: &[("WAYLEAVE_DATABASE", "pgbouncer"), ("WAYLEAVE_ROUNDS", "2")],
         packages: &[packages::TESTS, packages::PATRONI, packages::POOLER],
+        mounts: false,
     },
     Proof {
         name: "kills",
@@ -52,6 +57,7 @@ const PROOFS: &[Proof] = &[
         tests: &["kill_loop"],
         settings: &[("WAYLEAVE_KILLS", "1000")],
         packages: &[],
+        mounts: false,
     },
     Proof {
         name: "disk",
@@ -59,6 +65,7 @@ const PROOFS: &[Proof] = &[
         tests: &["power_cut"],
         settings: &[("WAYLEAVE_POWER_CUTS", "100")],
         packages: &[packages::DISK],
+        mounts: true,
     },
     Proof {
         name: "seeds",
@@ -66,6 +73,7 @@ const PROOFS: &[Proof] = &[
         tests: &["seeds", "node_seeds"],
         settings: &[("WAYLEAVE_SEEDS", "2000"), ("WAYLEAVE_SIM_SEEDS", "2000")],
         packages: &[],
+        mounts: false,
     },
 ];
 
@@ -123,6 +131,9 @@ fn prove(root: &Path, proof: &Proof, binary: &Path) -> Result<Vec<String>> {
     for test in proof.tests {
         let words = ["test", "--locked", "--package", "wayleave-sim", "--test", test, "--", "--nocapture"];
         let mut command = steps::command(root, &words);
+        if proof.mounts {
+            command = alone(&command);
+        }
         command.env("WAYLEAVE_BIN", binary).stdout(Stdio::piped());
         for (name, value) in proof.settings.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
             command.env(name, value);
@@ -133,6 +144,16 @@ fn prove(root: &Path, proof: &Proof, binary: &Path) -> Result<Vec<String>> {
         bail!("proof {}: its tests passed without a line of figures: did they do anything?", proof.name);
     }
     Ok(seen)
+}
+
+/// The same command in a mount namespace of its own.
+fn alone(command: &Command) -> Command {
+    let mut alone = Command::new("unshare");
+    alone.arg("--mount").arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        alone.current_dir(folder);
+    }
+    alone
 }
 
 /// Runs a command, shows what it prints and keeps the lines of figures.

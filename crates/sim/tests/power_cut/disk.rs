@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 const BYTES: &str = "2G";
+/// The kernel lets go of a loop device some moments after the file system is unmounted.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// FS_IOC_SHUTDOWN with FS_SHUTDOWN_FLAGS_NOLOGFLUSH: from this moment on nothing reaches the device, neither pages nor the file
 /// system's own journal, and every call fails. The next mount sees what a disk would have after a power cut.
 const CUT: &str = r#"
@@ -47,6 +50,15 @@ impl Disk {
     /// The power is back. Whoever used the file system must have ended.
     pub fn restore(&self) {
         run(Command::new("umount").arg(self.mounted()));
+        let start = Instant::now();
+        while !run(Command::new("losetup").arg("--associated").arg(self.image())).is_empty() {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "the file system is still mounted somewhere: a process that began meanwhile in a mount namespace of its own \
+                 has taken it along; run this under `unshare --mount`"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
         self.mount();
     }
 
@@ -65,13 +77,15 @@ impl Drop for Disk {
     }
 }
 
-fn run(command: &mut Command) {
+/// Runs a program to its end; returns what it printed.
+fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let why = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
         "{command:?} failed: {why}\nthis needs root, loop devices and an ext4 that takes FS_IOC_SHUTDOWN"
     );
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The test of the test: without this a cut that loses nothing would prove nothing.

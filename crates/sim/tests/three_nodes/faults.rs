@@ -141,7 +141,7 @@ async fn befall_database(stage: &mut Stage, history: &History, fault: Fault, rou
 }
 
 async fn befall_patroni(stage: &mut Stage, history: &History, fault: Fault) {
-    let patroni = stage.database.patroni();
+    let (start, patroni) = (Instant::now(), stage.database.patroni());
     match fault {
         Fault::SwitchOver => patroni.switch_over().await,
         Fault::KillPostgres => patroni.kill_postgres().await,
@@ -167,6 +167,7 @@ async fn befall_patroni(stage: &mut Stage, history: &History, fault: Fault) {
         _ => unreachable!("{fault:?} is none of a database"),
     }
     progress(history, "there is a primary").await;
+    println!("{fault:?}: work went on {:.1?} after it", start.elapsed());
     stage.database.patroni().settle().await;
 }
 
