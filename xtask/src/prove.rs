@@ -1,5 +1,6 @@
 //! `prove`: the long proofs, which are no part of `verify` because they take from minutes to an hour. Each has a name, runs a test
-//! on the release binary with more rounds, kills or seeds than `verify` does, and ends with the figures that it has seen.
+//! on the release binary (or on `WAYLEAVE_BIN`) with more rounds, kills or seeds than `verify` does, and ends with the figures that it
+//! has seen. The variables that say how many may be set to other numbers.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -85,8 +86,7 @@ pub fn listing() -> String {
 /// Runs the proofs that are named, or all; every one runs, also after one that failed.
 pub fn run(root: &Path, names: &[String]) -> Result<()> {
     let chosen = choose(names)?;
-    steps::cargo(root, &["build", "--locked", "--release", "--package", "wayleave-cli"])?;
-    let binary = target(root).join("release/wayleave");
+    let binary = binary(root)?;
     let mut verdicts = Vec::new();
     for proof in chosen {
         steps::heading(&format!("{}: {}", proof.name, proof.about));
@@ -176,9 +176,14 @@ fn watch(command: &mut Command) -> Result<Vec<String>> {
     Ok(seen)
 }
 
-/// Where cargo builds.
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+/// The release binary, built now; or the one that `WAYLEAVE_BIN` names.
+fn binary(root: &Path) -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("WAYLEAVE_BIN") {
+        return std::fs::canonicalize(&given).with_context(|| format!("WAYLEAVE_BIN={}", given.display()));
+    }
+    steps::cargo(root, &["build", "--locked", "--release", "--package", "wayleave-cli"])?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder));
+    Ok(target.join("release/wayleave"))
 }
 
 #[cfg(test)]

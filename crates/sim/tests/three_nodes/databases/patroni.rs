@@ -82,7 +82,26 @@ impl Patroni {
         patroni.sql("create database wayleave owner wayleave").await;
         let poolers = patroni.machines.iter_mut().filter_map(|machine| machine.pooler.as_mut());
         poolers.chain(&mut patroni.balancers).for_each(Process::start);
+        if pooled {
+            for n in 0..NODES {
+                patroni.reach_from(&network.on_node(n)).await;
+            }
+        }
         patroni
+    }
+
+    /// Waits until the primary can be reached by the balancer beside a node: one that has just begun takes every machine for it.
+    async fn reach_from(&self, on_node: &[String]) {
+        let (start, url) = (Instant::now(), self.engine_url());
+        let words = ["psql", "-XAtq", &url, "-c", "show transaction_read_only"];
+        loop {
+            let told = run(on_node, &words).await;
+            if told.as_deref() == Ok("off") {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "no primary behind the balancer in {PATIENCE:?}: {told:?}");
+            pause(200).await;
+        }
     }
 
     pub fn engine_url(&self) -> String {
