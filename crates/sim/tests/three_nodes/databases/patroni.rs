@@ -187,14 +187,26 @@ impl Patroni {
         let start = Instant::now();
         loop {
             let members = self.members(0).await;
-            let has = |role: &str| members.iter().any(|member| member.role == role);
-            let running = members.iter().filter(|member| matches!(&*member.state, "running" | "streaming")).count();
-            if running == MACHINES.len() && has("Leader") && has("Sync Standby") {
+            if self.is_calm(&members).await {
                 return start.elapsed();
             }
             assert!(start.elapsed() < PATIENCE, "no calm cluster in {PATIENCE:?}: {members:?}\n{}", self.last_words());
             pause(300).await;
         }
+    }
+
+    /// Whether the listing shows a whole cluster and its primary agrees: an etcd that was cut off shows old listings for a while.
+    async fn is_calm(&self, members: &[Member]) -> bool {
+        let running = members.iter().filter(|member| matches!(&*member.state, "running" | "streaming")).count();
+        let leader = (0..MACHINES.len()).find(|d| members.iter().any(|m| m.name == name(*d) && m.role == "Leader"));
+        let standby = members.iter().find(|member| member.role == "Sync Standby");
+        let (Some(leader), Some(standby)) = (leader, standby) else { return false };
+        let told = self.ask(
+            leader,
+            "select pg_is_in_recovery(), current_setting('synchronous_standby_names'), count(*) \
+             from pg_stat_replication where state = 'streaming'",
+        );
+        running == MACHINES.len() && told.await == Ok(format!("f|\"{}\"|2", standby.name))
     }
 
     /// The machine with the primary. With `but` it waits until it is another one.
@@ -231,10 +243,15 @@ impl Patroni {
 
     /// Runs SQL at the primary, as the superuser.
     async fn sql(&self, text: &str) -> String {
-        let leader = self.leader(None).await;
-        let (password, host) = (format!("PGPASSWORD={PASSWORD}"), network::database_address(leader));
-        let psql = ["env", &password, "psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h", &host];
-        run(&self.on[leader], &[&psql[..], &["-c", text]].concat()).await.unwrap()
+        self.ask(self.leader(None).await, text).await.unwrap()
+    }
+
+    /// Runs SQL at a machine, as the superuser. Returns what it gives, or why it failed.
+    async fn ask(&self, machine: usize, text: &str) -> Result<String, String> {
+        let (password, host) = (format!("PGPASSWORD={PASSWORD}"), network::database_address(machine));
+        let psql =
+            ["env", &password, "PGCONNECT_TIMEOUT=2", "psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres"];
+        run(&self.on[machine], &[&psql[..], &["-h", &host, "-c", text]].concat()).await
     }
 
     fn last_words(&self) -> String {
