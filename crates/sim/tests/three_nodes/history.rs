@@ -65,6 +65,8 @@ struct Told {
     refused: BTreeMap<Id, String>,
     /// Those whose reservation was answered "unavailable", with the answer.
     refused_holders: BTreeMap<String, String>,
+    /// Answers "unavailable" after which something had changed.
+    untrue: BTreeSet<String>,
     /// What must not have been.
     broken: Vec<String>,
 }
@@ -165,6 +167,20 @@ impl History {
         }
     }
 
+    /// An answer "unavailable" was not true. It is judged at the end, so that the other laws are judged as well.
+    pub fn untrue(&self, what: String) {
+        self.told.lock().unwrap().untrue.insert(what);
+    }
+
+    /// Every answer "unavailable" was true.
+    pub fn judge_words(&self) {
+        let untrue = &self.told.lock().unwrap().untrue;
+        let counters =
+            [&self.counts.puts_unavailable, &self.counts.reservations_unavailable, &self.counts.moves_looked_at];
+        let all: usize = counters.map(|counter| counter.load(Ordering::Relaxed)).iter().sum();
+        assert!(untrue.is_empty(), "{} of {all} answers 'unavailable' were not true: {untrue:#?}", untrue.len());
+    }
+
     /// A client saw something that must not be.
     pub fn broken(&self, what: String) {
         self.told.lock().unwrap().broken.push(what);
@@ -238,12 +254,12 @@ impl History {
     /// long they hold a URL.
     pub fn judge(&self, known: &BTreeMap<Id, UrlState>, pace: (u64, u64)) {
         self.check();
-        let told = self.told.lock().unwrap();
+        let mut told = self.told.lock().unwrap();
         let names: BTreeSet<Id> = known.keys().cloned().collect();
         invariants::nothing_lost(&told.added, &names).unwrap();
-        let kept: Vec<_> = told.refused.iter().filter(|(id, _)| names.contains(*id)).collect();
-        let puts = told.refused.len();
-        assert!(kept.is_empty(), "{} of {puts} puts answered 'unavailable' were stored: {kept:#?}", kept.len());
+        let kept = told.refused.iter().filter(|(id, _)| names.contains(*id));
+        let kept: Vec<String> = kept.map(|(id, why)| format!("{id:?} is stored; the answer was '{why}'")).collect();
+        told.untrue.extend(kept);
         for (id, (state, _)) in &told.finished {
             assert_eq!(known.get(id), Some(state), "the acknowledged result of {id:?} is in force");
         }

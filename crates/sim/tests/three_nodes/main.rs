@@ -87,9 +87,9 @@ async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     }
     let terms = judge(&stage, &history, &registers).await;
     let (took, counts) = (begun.elapsed(), &history.counts);
-    println!(
-        "seen: {rounds} rounds over {kind:?} in {took:.0?}: {counts:?}, {terms} terms of roles; nothing lost, nothing twice"
-    );
+    let terms = format!("{terms} terms of roles; nothing lost, nothing twice");
+    println!("seen: {rounds} rounds over {kind:?} in {took:.0?}: {counts:?}, {terms}");
+    history.judge_words();
 }
 
 /// Delays, a group of hosts from several shards, roles.

@@ -142,7 +142,7 @@ impl Mover {
                 let wrong = format!(
                     "'{name}' had {before:?} and should have had {wanted:?}; the answer was '{told}', yet it has {members:?}"
                 );
-                self.history.broken(wrong);
+                self.history.untrue(wrong);
             }
             return;
         }
