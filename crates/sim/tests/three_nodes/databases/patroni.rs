@@ -90,17 +90,16 @@ impl Patroni {
         patroni
     }
 
-    /// Waits until the primary can be reached by the balancer beside a node: one that has just begun takes every machine for it.
+    /// Waits until the balancer beside a node leads to the primary, twice round: before its first checks it takes every machine
+    /// for one, in turn.
     async fn reach_from(&self, on_node: &[String]) {
-        let (start, url) = (Instant::now(), self.engine_url());
+        let (start, url, mut in_a_row) = (Instant::now(), self.engine_url(), 0);
         let words = ["psql", "-XAtq", &url, "-c", "show transaction_read_only"];
-        loop {
+        while in_a_row < 2 * MACHINES.len() {
             let told = run(on_node, &words).await;
-            if told.as_deref() == Ok("off") {
-                return;
-            }
+            in_a_row = if told.as_deref() == Ok("off") { in_a_row + 1 } else { 0 };
             assert!(start.elapsed() < PATIENCE, "no primary behind the balancer in {PATIENCE:?}: {told:?}");
-            pause(200).await;
+            pause(100).await;
         }
     }
 
