@@ -129,7 +129,8 @@ async fn befall_database(stage: &mut Stage, history: &History, fault: Fault, rou
         Fault::Crash => stage.database.pair().crash().await,
         Fault::PauseStandby => {
             // Longer than an owner waits for the taker of a host, shorter than a standby is given up.
-            for pause_ms in [5_000, 5_500, 6_000] {
+            for pause_ms in [5_100, 5_400, 5_900] {
+                moves_go_on(history).await;
                 stage.database.pair().pause_standby().await;
                 pause(pause_ms).await;
                 stage.database.pair().resume_standby().await;
