@@ -113,10 +113,12 @@ async fn set_up(client: &Client) {
 /// Waits until no URL waits for anything any more. Groups are visited one URL at a time, so after many rounds it takes long.
 async fn finish(nodes: &[Client], history: &History) {
     let (mut least, mut since) = (u64::MAX, Instant::now());
+    // A node may still be on its way back from the last fault.
+    let client = nodes[0].clone().with_retry(Retry::default());
     loop {
         let mut left = 0;
         for crawl in [clients::CRAWL, crawlers::CRAWL] {
-            let counts = nodes[0].crawl(crawl).await.unwrap().counts;
+            let counts = client.crawl(crawl).await.unwrap().counts;
             left += counts.queued + counts.reserved;
         }
         if left == 0 {
