@@ -5,11 +5,17 @@
 //! other is refused. So a fenced transaction is simply sent again. Refused then, it has met either its own first try,
 //! which the fence row shows by its number under our epoch, or another owner. Only where another owner has already
 //! come past our number nobody can tell any more.
+//!
+//! **A locked row.** Somebody else's session may hold a row for as long as it likes. So a transaction waits for locks only
+//! briefly at first. Halves then find out who needs the row, and that one waits beside the committers, in a task of its own:
+//! everybody else goes on.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use wayleave_core::ids::{Epoch, ShardId};
@@ -18,18 +24,20 @@ use wayleave_engine::fences::{Fences, Turn};
 
 use crate::clock::Clock;
 use crate::group::Group;
-use crate::job::Job;
+use crate::job::{Job, Lane};
 use crate::link::CALL;
 use crate::overlay::Overlay;
 use crate::pool::Pool;
-use crate::queue::Queue;
-use crate::transaction::{self, Attempt, Head};
+use crate::queue::{Queue, Serves};
+use crate::transaction::{self, Attempt, Head, Locks};
 use crate::trouble::{Class, Trouble, within};
 
 /// How long a commit tries to get through, from the first trouble on: callers wait meanwhile, and hear "unavailable" then.
 const PATIENCE: Duration = Duration::from_millis(2_500);
 /// The same for a commit that may have been applied: to learn what became of it is worth more waiting.
 const PATIENCE_IN_DOUBT: Duration = Duration::from_secs(5);
+/// How often a transaction is halved on account of locked rows; then what is left of it waits as a whole.
+const LOCK_TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
@@ -41,6 +49,8 @@ pub(crate) struct Bench {
     pub(crate) clock: Clock,
     /// The database was away for longer than our patience: until it is back, one try is enough.
     pub(crate) down: AtomicBool,
+    /// Places beside the committers for batches that wait for locked rows.
+    pub(crate) stuck: Arc<Semaphore>,
 }
 
 /// How batches that were sent together ended.
@@ -50,6 +60,8 @@ enum Verdict {
     Refused(Error),
     /// All of them, for a reason that is none of theirs.
     Failed(Error),
+    /// Another session has locked a row that one of them needs. Nothing was changed.
+    Locked(String),
 }
 
 /// What the fence rows say about a transaction whose answer was lost.
@@ -60,27 +72,82 @@ enum Trace {
 }
 
 /// Commits until the queue is closed and empty.
-pub(crate) async fn run(bench: Arc<Bench>) {
-    while let Some(jobs) = bench.queue.next().await {
-        bench.commit(&jobs).await;
-        bench.queue.done(&jobs);
+pub(crate) async fn run(bench: Arc<Bench>, serves: Serves) {
+    while let Some(jobs) = bench.queue.next(serves).await {
+        let stuck = bench.commit(jobs).await;
+        if stuck.is_empty() {
+            continue;
+        }
+        match Arc::clone(&bench.stuck).try_acquire_owned() {
+            Ok(place) => {
+                let bench = Arc::clone(&bench);
+                tokio::spawn(async move {
+                    bench.wait_for_locks(stuck).await;
+                    drop(place);
+                });
+            }
+            Err(_) => bench.wait_for_locks(stuck).await,
+        }
     }
 }
 
 impl Bench {
     /// Commits batches that fit together and answers each truly, in order. When they are refused as a whole, halves find
-    /// out who is to blame in few steps.
-    async fn commit(&self, jobs: &[Arc<Job>]) {
+    /// out who is to blame in few steps. Returns those that need locked rows, and those behind them, unanswered.
+    async fn commit(&self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
         let mut parts = vec![jobs];
+        let mut stuck = Vec::new();
+        let mut held = HashSet::new();
+        let mut patience = LOCK_TRIES;
         while let Some(part) = parts.pop() {
-            match self.push_through(part).await {
-                Verdict::Done => self.answer(part, &Ok(())),
-                Verdict::Refused(_) if part.len() > 1 => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([second, first]);
-                }
-                Verdict::Refused(error) | Verdict::Failed(error) => self.answer(part, &Err(error)),
+            let (behind, mut part): (Vec<_>, Vec<_>) = part.into_iter().partition(|job| is_behind(&mut held, job));
+            stuck.extend(behind);
+            if part.is_empty() {
+                continue;
             }
+            match self.push_through(&part, Locks::Brief).await {
+                Verdict::Done => self.answer(&part, &Ok(())),
+                Verdict::Locked(_) if part.len() == 1 || patience == 0 => {
+                    held.extend(part.iter().flat_map(|job| &job.lanes));
+                    stuck.append(&mut part);
+                }
+                verdict @ (Verdict::Refused(_) | Verdict::Locked(_)) if part.len() > 1 => {
+                    patience -= u32::from(matches!(verdict, Verdict::Locked(_)));
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+                Verdict::Refused(error) | Verdict::Failed(error) => self.answer(&part, &Err(error)),
+                Verdict::Locked(why) => self.answer(&part, &Err(Error::Unavailable(why))),
+            }
+        }
+        stuck
+    }
+
+    /// Commits batches one by one. The first that meets a locked row has all the patience that there is for it; by then the
+    /// others have waited as long. One behind a batch that failed fails too: its fence cannot hold any more, or it needs the
+    /// same row.
+    async fn wait_for_locks(&self, jobs: Vec<Arc<Job>>) {
+        let mut failed: Vec<(Arc<Job>, Error)> = Vec::new();
+        let mut locks = Locks::Patient;
+        for job in jobs {
+            let before = failed.iter().find(|(other, _)| job.lanes.iter().any(|lane| other.lanes.contains(lane)));
+            let outcome = match before {
+                Some((_, error)) => Err(error.clone()),
+                None => match self.push_through(std::slice::from_ref(&job), locks).await {
+                    Verdict::Done => Ok(()),
+                    Verdict::Refused(error) | Verdict::Failed(error) => Err(error),
+                    Verdict::Locked(why) => {
+                        locks = Locks::Brief;
+                        Err(Error::Unavailable(why))
+                    }
+                },
+            };
+            if let Err(error) = &outcome {
+                // Of the ones behind it nothing was even sent.
+                let unsent = Error::Unavailable(format!("a commit before this one failed: {error}"));
+                failed.push((Arc::clone(&job), unsent));
+            }
+            self.answer(&[job], &outcome);
         }
     }
 
@@ -89,16 +156,17 @@ impl Bench {
             self.overlay.remove(job);
             job.answer(outcome.clone());
         }
+        self.queue.done(jobs);
     }
 
-    async fn push_through(&self, jobs: &[Arc<Job>]) -> Verdict {
+    async fn push_through(&self, jobs: &[Arc<Job>], locks: Locks) -> Verdict {
         let Some(group) = Group::merge(jobs) else { return self.refuse(jobs).await };
         if group.is_empty() {
             return Verdict::Done;
         }
         let mut tries = Tries::default();
         loop {
-            let again = match self.attempt(&group).await {
+            let again = match self.attempt(&group, locks).await {
                 Attempt::Done(_) => {
                     self.down.store(false, Ordering::Relaxed);
                     return Verdict::Done;
@@ -113,8 +181,12 @@ impl Bench {
                 // The first try may still be on its way to the database: only its fence would tell.
                 Attempt::Conflict if tries.doubt.is_some() => return tries.give_up("a row has changed since"),
                 Attempt::Conflict => return Verdict::Refused(Error::Conflict),
+                Attempt::Undone(trouble) if trouble.is_lock_timeout() && tries.doubt.is_none() => {
+                    return Verdict::Locked(trouble.words());
+                }
                 Attempt::Undone(trouble) => match trouble.class() {
                     Class::Again | Class::Lost => trouble.words(),
+                    _ if trouble.is_cancelled() => trouble.words(),
                     Class::Damaged | Class::Refused if tries.doubt.is_some() => return tries.give_up(&trouble.words()),
                     Class::Damaged => return Verdict::Failed(Error::Corrupt(trouble.words())),
                     Class::Refused => return Verdict::Failed(Error::Unavailable(trouble.words())),
@@ -134,13 +206,13 @@ impl Bench {
         }
     }
 
-    async fn attempt(&self, group: &Group) -> Attempt {
+    async fn attempt(&self, group: &Group, locks: Locks) -> Attempt {
         let link = match self.writes.lease().await {
             Ok(link) => link,
             // Nothing was sent.
             Err(trouble) => return Attempt::Undone(trouble),
         };
-        let attempt = transaction::run(&link, &self.clock, Head::Fences, group).await;
+        let attempt = transaction::run(&link, &self.clock, Head::Fences, group, locks).await;
         let sound = match &attempt {
             Attempt::Done(_) | Attempt::Fenced | Attempt::Conflict => true,
             Attempt::Undone(trouble) => trouble.class() != Class::Lost,
@@ -202,6 +274,15 @@ impl Bench {
         link.keep();
         read_turns(&rows)
     }
+}
+
+/// Whether a batch must wait for one that is held up, and with it those behind both.
+fn is_behind(held: &mut HashSet<Lane>, job: &Job) -> bool {
+    let behind = job.lanes.iter().any(|lane| held.contains(lane));
+    if behind {
+        held.extend(&job.lanes);
+    }
+    behind
 }
 
 fn read_turns(rows: &[Row]) -> Result<Fences, Trouble> {

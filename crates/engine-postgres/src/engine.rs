@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 use wayleave_core::ids::{Epoch, ShardId};
@@ -19,7 +19,7 @@ use crate::link::{self, CALL, Use};
 use crate::open_error::OpenError;
 use crate::overlay::Overlay;
 use crate::pool::Pool;
-use crate::queue::Queue;
+use crate::queue::{Queue, Serves};
 use crate::target::Target;
 use crate::timekeeper::Sample;
 use crate::trouble::{Trouble, within};
@@ -29,6 +29,10 @@ use crate::{Durability, look, own, reads, schema, vendor};
 const VERSION_LEAST: u32 = 11;
 /// The clock is asked at least this often, so that it cannot drift away unseen.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// Committers for leases and seats of nodes alone, each with a connection.
+const FOR_NODES: usize = 1;
+/// Batches that wait for locked rows beside the committers, each with a connection.
+const FOR_STUCK: usize = 2;
 /// Opening a store may take this long once the database has answered: other nodes may be making its tables.
 const OPENING: Duration = Duration::from_secs(60);
 
@@ -41,8 +45,8 @@ pub struct Options {
     pub read_connections: usize,
     /// Connections for taking shards, besides those of the committers.
     pub write_connections: usize,
-    /// Transactions that may be on their way at once. With more than one, commits of different shards may be answered
-    /// out of order; those of one shard never are.
+    /// Transactions of owners and roles that may be on their way at once. With more than one, commits of different shards
+    /// may be answered out of order; those of one shard never are.
     pub committers: usize,
 }
 
@@ -82,12 +86,16 @@ impl Postgres {
         let bench = Arc::new(Bench {
             queue: Queue::default(),
             overlay: Overlay::default(),
-            writes: pool(Use::Writes, options.committers + options.write_connections),
+            writes: pool(Use::Writes, options.committers + options.write_connections + FOR_NODES + FOR_STUCK),
             clock: facts.clock,
             down: AtomicBool::new(false),
+            stuck: Arc::new(Semaphore::new(FOR_STUCK)),
         });
         for _ in 0..options.committers {
-            tokio::spawn(committer::run(Arc::clone(&bench)));
+            tokio::spawn(committer::run(Arc::clone(&bench), Serves::Others));
+        }
+        for _ in 0..FOR_NODES {
+            tokio::spawn(committer::run(Arc::clone(&bench), Serves::Nodes));
         }
         let sampler = tokio::spawn(sample(Arc::clone(&bench), Arc::clone(&reads))).abort_handle();
         Ok(Self { bench, reads, sampler, shards: facts.shards, durability: facts.durability })

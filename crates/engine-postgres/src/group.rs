@@ -23,10 +23,9 @@ pub(crate) struct Gathering {
 }
 
 impl Gathering {
-    /// Whether a batch is of the kind of those that are here. One that swaps rows without a fence is a guess, refused
-    /// whenever another node was faster: guesses go together, so that no owner's commit is split on their account.
+    /// Whether a batch is of the same kind as those that are here.
     pub(crate) fn is_kin(&self, job: &Job) -> bool {
-        self.jobs.first().is_none_or(|first| first.is_guess() == job.is_guess())
+        self.jobs.first().is_none_or(|first| first.track == job.track)
     }
 
     /// Whether a batch can join those that are here.

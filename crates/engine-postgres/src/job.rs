@@ -5,8 +5,25 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use wayleave_core::ids::Epoch;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_engine::rows::key::{OUTSIDE, is_about_nodes};
 use wayleave_engine::{Batch, Error, Expect, Fence, Write};
+
+/// Batches that share a lane are committed in the order in which they came. A shard is a lane. Rows outside the shards are
+/// spread over lanes by their keys, so that one locked row holds up nobody who does not need it.
+pub(crate) type Lane = u32;
+
+/// What kind of transaction a batch belongs in. Only batches of one kind share a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Track {
+    /// Commits of the owners of shards.
+    Owners,
+    /// Swaps of rows without a fence. They are refused whenever another node was faster, and no owner's commit should be
+    /// split on their account.
+    Guesses,
+    /// Leases and seats of nodes. They have a committer of their own: whatever holds up the others, a node stays alive.
+    Nodes,
+}
 
 /// What a shard's fence row must hold and what it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +46,11 @@ pub(crate) struct Job {
     pub(crate) expects: Vec<(Bytes, Option<Bytes>)>,
     /// By key, the last of each.
     pub(crate) writes: Vec<(Bytes, Option<Bytes>)>,
-    /// Every shard that it touches, by fence or by key, in order: the order of commits holds within each.
+    /// Every shard that it touches, by fence or by key, in order.
     pub(crate) shards: Vec<u16>,
+    /// Every lane that it touches, in order.
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) track: Track,
     /// Bytes of keys and values.
     pub(crate) bytes: usize,
     answer: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
@@ -44,26 +64,32 @@ impl Job {
     pub(crate) fn new(batch: Batch, answer: oneshot::Sender<Result<(), Error>>) -> Result<Self, Error> {
         let expects = sort_expects(&batch.expects).ok_or(Error::Conflict)?;
         let writes = sort_writes(batch.writes);
-        let keys = writes.iter().chain(&expects).map(|(key, _)| shard_of(key));
-        let mut shards: Vec<u16> = batch.fences.iter().map(|fence| fence.shard.0).collect();
-        for shard in keys {
-            // Neighbours lie in one shard: most are seen at once.
-            if shards.last() != Some(&shard) {
-                shards.push(shard);
+        let keys = || writes.iter().chain(&expects).map(|(key, _)| key);
+        let mut lanes: Vec<Lane> = batch.fences.iter().map(|fence| lane(fence.shard.0, 0)).collect();
+        for lane in keys().map(|key| lane_of(key)) {
+            // Neighbours share a lane: most repetitions are seen at once.
+            if lanes.last() != Some(&lane) {
+                lanes.push(lane);
             }
         }
-        shards.sort_unstable();
+        lanes.sort_unstable();
+        lanes.dedup();
+        let mut shards: Vec<u16> = lanes.iter().map(|lane| (lane >> 16) as u16).collect();
         shards.dedup();
+        let track =
+            if lanes.last().is_some_and(|last| *last >= lane(OUTSIDE.0, 0)) && keys().any(|key| is_about_nodes(key)) {
+                Track::Nodes
+            } else if batch.fences.is_empty() && !expects.is_empty() {
+                Track::Guesses
+            } else {
+                Track::Owners
+            };
         let size = |(key, value): &(Bytes, Option<Bytes>)| key.len() + value.as_ref().map_or(0, Bytes::len);
         let bytes = writes.iter().chain(&expects).map(size).sum();
         let moves = chain(&batch.fences);
         let fences = batch.fences;
-        Ok(Self { number: 0, fences, moves, expects, writes, shards, bytes, answer: Mutex::new(Some(answer)) })
-    }
-
-    /// Whether it stands on expectations alone.
-    pub(crate) fn is_guess(&self) -> bool {
-        self.fences.is_empty() && !self.expects.is_empty()
+        let answer = Mutex::new(Some(answer));
+        Ok(Self { number: 0, fences, moves, expects, writes, shards, lanes, track, bytes, answer })
     }
 
     /// Tells whoever waits. Nobody may be listening any more; what was done stays done.
@@ -79,6 +105,21 @@ impl Job {
 pub(crate) fn shard_of(key: &[u8]) -> u16 {
     let byte = |at: usize| key.get(at).copied().unwrap_or(0);
     u16::from_be_bytes([byte(0), byte(1)])
+}
+
+const fn lane(shard: u16, within: u16) -> Lane {
+    (shard as Lane) << 16 | within as Lane
+}
+
+fn lane_of(key: &[u8]) -> Lane {
+    let shard = shard_of(key);
+    // FNV-1a, folded. Keys that fall together only wait for each other.
+    let hash = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    if ShardId(shard) != OUTSIDE {
+        return lane(shard, 0);
+    }
+    let hash = key.iter().fold(0x811c_9dc5, hash);
+    lane(shard, (hash ^ hash >> 16) as u16)
 }
 
 /// What the fences ask of each shard. Fences of one shard must follow each other.

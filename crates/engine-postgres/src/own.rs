@@ -5,12 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
+use wayleave_engine::fences::Turn;
 use wayleave_engine::{Error, Expect};
 
 use crate::committer::Bench;
 use crate::group::Group;
 use crate::job::sort_expects;
-use crate::transaction::{self, Attempt, Head};
+use crate::transaction::{self, Attempt, Head, Locks};
 use crate::trouble::Class;
 
 /// How long to try while the database undoes it (a deadlock, a lock that the old owner's last commit holds).
@@ -23,7 +24,7 @@ pub(crate) async fn own(bench: &Bench, shard: ShardId, expects: &[Expect]) -> Re
     let start = Instant::now();
     loop {
         let link = bench.writes.lease().await.map_err(|trouble| trouble.unchanged())?;
-        match transaction::run(&link, &bench.clock, Head::Own(shard), &group).await {
+        match transaction::run(&link, &bench.clock, Head::Own(shard), &group, Locks::Patient).await {
             Attempt::Done(row) => {
                 link.keep();
                 let row = row.ok_or_else(|| Error::Corrupt("the new epoch was not told".into()))?;
@@ -33,8 +34,9 @@ pub(crate) async fn own(bench: &Bench, shard: ShardId, expects: &[Expect]) -> Re
                 };
                 // What the old owner committed lies in the past, by whatever clock it did.
                 bench.clock.raise(Time(at));
-                bench.queue.supersede(shard, Epoch(epoch), &bench.overlay);
-                return Ok((Epoch(epoch), seq));
+                let epoch = Epoch(epoch);
+                bench.queue.supersede(shard, Turn { epoch, seq }, &bench.overlay);
+                return Ok((epoch, seq));
             }
             Attempt::Conflict | Attempt::Fenced => {
                 link.keep();
@@ -45,7 +47,7 @@ pub(crate) async fn own(bench: &Bench, shard: ShardId, expects: &[Expect]) -> Re
                 if class != Class::Lost {
                     link.keep();
                 }
-                if class != Class::Again || start.elapsed() > PATIENCE {
+                if (class != Class::Again && !trouble.is_cancelled()) || start.elapsed() > PATIENCE {
                     return Err(trouble.unchanged());
                 }
                 tokio::time::sleep(PAUSE).await;

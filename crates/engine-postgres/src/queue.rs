@@ -1,32 +1,56 @@
-//! What waits to be committed. Batches that touch a common shard are committed in the order in which they came.
+//! What waits to be committed. Batches that share a lane are committed in the order in which they came.
+//!
+//! The queue also knows under which epoch this process last took each shard. A batch with an older fence can only be refused by
+//! the database. It is refused here instead, before reads could see it: the owner that took the shard again must never read
+//! what its predecessor failed to write.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::ids::ShardId;
+use wayleave_engine::fences::Turn;
 use wayleave_engine::{Error, Fence};
 
 use crate::group::Gathering;
-use crate::job::Job;
+use crate::job::{Job, Lane, Track};
 use crate::overlay::Overlay;
 
 /// Past this much waiting the database is too slow for what it is asked, and callers are told so.
 const WAITING_BYTES: usize = 256 << 20;
 
+/// Whose batches a committer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    /// Those about nodes.
+    Nodes,
+    /// All others.
+    Others,
+}
+
+impl Serves {
+    fn takes(self, job: &Job) -> bool {
+        (self == Self::Nodes) == (job.track == Track::Nodes)
+    }
+}
+
 /// The line before the database.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    changed: Notify,
+    /// One bell for each kind of committer: one bell for both would wake the wrong one.
+    for_nodes: Notify,
+    for_others: Notify,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Arc<Job>>,
-    /// Batches that are being committed, and their shards.
+    /// Batches that are being committed, and how many of them are in each lane.
     running: Vec<Arc<Job>>,
-    busy: HashSet<u16>,
+    busy: HashMap<Lane, usize>,
+    /// The shards that this process has taken: the latest epoch, and the last commit at that time.
+    owned: HashMap<ShardId, Turn>,
     number: u64,
     bytes: usize,
     closing: bool,
@@ -43,9 +67,13 @@ impl Queue {
     /// Lets a batch stand in line and shows it to reads.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if too much is waiting.
+    /// [`Error::Fenced`] if this process has taken one of its shards again since, [`Error::Unavailable`] if too much is
+    /// waiting.
     pub(crate) fn push(&self, mut job: Job, overlay: &Overlay) -> Result<(), Error> {
         let mut state = self.lock();
+        if let Some((shard, turn)) = job.fences.iter().find_map(|fence| state.superseded(fence)) {
+            return Err(Error::Fenced { shard: shard.0, epoch: turn.epoch.0, seq: turn.seq });
+        }
         if state.bytes > WAITING_BYTES {
             return Err(Error::Unavailable(format!("{} MiB wait to be committed", state.bytes >> 20)));
         }
@@ -54,32 +82,34 @@ impl Queue {
         // Inside the lock: the order in the overlay is the order of the commits.
         overlay.add(&job);
         state.bytes += job.bytes;
+        let bell = if Serves::Nodes.takes(&job) { &self.for_nodes } else { &self.for_others };
         state.waiting.push_back(Arc::new(job));
         drop(state);
-        self.changed.notify_one();
+        bell.notify_one();
         Ok(())
     }
 
-    /// The next batches to commit together, or none once the queue is closed and empty. Their shards are busy until
+    /// The next batches to commit together, or none once the queue is closed and empty. Their lanes are busy until
     /// [`Queue::done`].
-    pub(crate) async fn next(&self) -> Option<Vec<Arc<Job>>> {
+    pub(crate) async fn next(&self, serves: Serves) -> Option<Vec<Arc<Job>>> {
+        let bell = if serves == Serves::Nodes { &self.for_nodes } else { &self.for_others };
         loop {
-            let changed = self.changed.notified();
-            match self.try_next() {
+            let rung = bell.notified();
+            match self.try_next(serves) {
                 Next::Jobs(jobs) => return Some(jobs),
                 Next::End => return None,
-                Next::Wait => changed.await,
+                Next::Wait => rung.await,
             }
         }
     }
 
-    fn try_next(&self) -> Next {
+    fn try_next(&self, serves: Serves) -> Next {
         let mut state = self.lock();
-        let jobs = state.take();
+        let jobs = state.take(serves);
         let ended = state.closing && state.waiting.is_empty();
         if ended || (!jobs.is_empty() && !state.waiting.is_empty()) {
             // The other committers must learn of it too.
-            self.changed.notify_one();
+            self.ring();
         }
         match jobs.is_empty() {
             false => Next::Jobs(jobs),
@@ -91,22 +121,31 @@ impl Queue {
     /// These batches have been answered.
     pub(crate) fn done(&self, jobs: &[Arc<Job>]) {
         let mut state = self.lock();
-        state.running.retain(|running| !jobs.iter().any(|job| job.number == running.number));
-        for job in jobs {
-            for shard in &job.shards {
-                state.busy.remove(shard);
+        let answered: HashSet<u64> = jobs.iter().map(|job| job.number).collect();
+        state.running.retain(|running| !answered.contains(&running.number));
+        for lane in jobs.iter().flat_map(|job| &job.lanes) {
+            if let Some(count) = state.busy.get_mut(lane) {
+                *count -= 1;
+                if *count == 0 {
+                    state.busy.remove(lane);
+                }
             }
         }
         drop(state);
-        self.changed.notify_one();
+        self.ring();
     }
 
-    /// Hides from reads what an earlier owner of a shard still has on its way. A new owner has the shard now, so each of
-    /// those batches is durable already, and the database shows it, or will be refused. The new owner must not read it.
-    pub(crate) fn supersede(&self, shard: ShardId, epoch: Epoch, overlay: &Overlay) {
-        let state = self.lock();
-        let old = |fence: &Fence| fence.shard == shard && fence.epoch < epoch;
-        for job in state.running.iter().chain(&state.waiting).filter(|job| job.fences.iter().any(old)) {
+    /// This process has taken a shard. From now on batches of earlier epochs are refused, and those that are on their way are
+    /// hidden from reads: each of them is durable already, and the database shows it, or will be refused.
+    pub(crate) fn supersede(&self, shard: ShardId, turn: Turn, overlay: &Overlay) {
+        let mut state = self.lock();
+        let owned = state.owned.entry(shard).or_default();
+        if turn.epoch > owned.epoch {
+            *owned = turn;
+        }
+        let state = &*state;
+        let old = |job: &&Arc<Job>| job.fences.iter().any(|fence| state.superseded(fence).is_some());
+        for job in state.running.iter().chain(&state.waiting).filter(old) {
             overlay.remove(job);
         }
     }
@@ -114,7 +153,12 @@ impl Queue {
     /// What waits is still committed, and then the committers end.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
-        self.changed.notify_one();
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.for_nodes.notify_one();
+        self.for_others.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -123,14 +167,21 @@ impl Queue {
 }
 
 impl State {
-    fn take(&mut self) -> Vec<Arc<Job>> {
+    /// The turn that has come since a fence was made, if there is one.
+    fn superseded(&self, fence: &Fence) -> Option<(ShardId, Turn)> {
+        let turn = self.owned.get(&fence.shard).filter(|turn| fence.epoch < turn.epoch)?;
+        Some((fence.shard, *turn))
+    }
+
+    fn take(&mut self, serves: Serves) -> Vec<Arc<Job>> {
         let mut gathering = Gathering::default();
-        // Shards of batches that must wait: a later batch must not pass them.
-        let mut barred = self.busy.clone();
+        // Lanes of batches that must wait: a later batch must not pass them.
+        let mut barred: HashSet<Lane> = self.busy.keys().copied().collect();
         let mut rest = VecDeque::new();
         while let Some(job) = self.waiting.pop_front() {
-            if job.shards.iter().any(|shard| barred.contains(shard)) || !gathering.is_kin(&job) {
-                barred.extend(&job.shards);
+            let kin = serves.takes(&job) && gathering.is_kin(&job);
+            if !kin || job.lanes.iter().any(|lane| barred.contains(lane)) {
+                barred.extend(&job.lanes);
                 rest.push_back(job);
             } else if gathering.fits(&job) {
                 gathering.take(job);
@@ -143,7 +194,9 @@ impl State {
         self.waiting = rest;
         for job in &gathering.jobs {
             self.bytes -= job.bytes;
-            self.busy.extend(&job.shards);
+            for lane in &job.lanes {
+                *self.busy.entry(*lane).or_default() += 1;
+            }
             self.running.push(Arc::clone(job));
         }
         gathering.jobs
@@ -153,8 +206,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use tokio::sync::oneshot;
+    use wayleave_core::ids::Epoch;
     use wayleave_engine::Batch;
-    use wayleave_engine::suite::harness::{batch, key, put};
+    use wayleave_engine::rows::{Kind, key as keys};
+    use wayleave_engine::suite::harness::{batch, fenced, key, put};
 
     use super::*;
 
@@ -170,7 +225,7 @@ mod tests {
     }
 
     async fn next(queue: &Queue) -> Vec<Arc<Job>> {
-        queue.next().await.unwrap()
+        queue.next(Serves::Others).await.unwrap()
     }
 
     fn numbers(jobs: &[Arc<Job>]) -> Vec<u64> {
@@ -217,7 +272,57 @@ mod tests {
         let jobs = next(&queue).await;
         assert_eq!(numbers(&jobs), [1, 2]);
         queue.done(&jobs);
-        assert!(queue.next().await.is_none());
-        assert!(queue.next().await.is_none(), "for every committer");
+        assert!(queue.next(Serves::Others).await.is_none());
+        assert!(queue.next(Serves::Others).await.is_none(), "for every committer");
+    }
+
+    /// A batch that swaps one row outside the shards.
+    fn outside(kind: Kind, name: &str) -> Job {
+        let mut key = keys::start(keys::OUTSIDE, kind, name.len());
+        key.extend_from_slice(name.as_bytes());
+        Job::new(Batch { expects: vec![(key, None)], ..batch([]) }, oneshot::channel().0).unwrap()
+    }
+
+    #[tokio::test]
+    async fn rows_outside_the_shards_wait_only_for_themselves_and_nodes_have_their_own_committer() {
+        let (queue, overlay) = (Queue::default(), Overlay::default());
+        for (kind, name) in [(Kind::Role, "a"), (Kind::Node, "n"), (Kind::Role, "b"), (Kind::Role, "a")] {
+            queue.push(outside(kind, name), &overlay).unwrap();
+        }
+        let first = next(&queue).await;
+        assert_eq!(numbers(&first), [1, 3, 4], "one transaction, in order");
+        for (kind, name) in [(Kind::Role, "a"), (Kind::Role, "c"), (Kind::Seat, "n")] {
+            queue.push(outside(kind, name), &overlay).unwrap();
+        }
+        assert_eq!(numbers(&next(&queue).await), [6], "5 waits for role a");
+        assert_eq!(numbers(&queue.next(Serves::Nodes).await.unwrap()), [2, 7]);
+        // One of the two batches of role a is still under way.
+        queue.done(&first[..1]);
+        queue.push(outside(Kind::Role, "d"), &overlay).unwrap();
+        assert_eq!(numbers(&next(&queue).await), [8]);
+        queue.done(&first[1..]);
+        assert_eq!(numbers(&next(&queue).await), [5]);
+    }
+
+    #[tokio::test]
+    async fn an_older_fence_is_refused_and_what_was_in_line_is_hidden() {
+        let (queue, overlay) = (Queue::default(), Overlay::default());
+        let push = |epoch, seq, name| {
+            let job = Job::new(fenced([(1, Epoch(epoch), seq)], [put(1, name, "1")]), oneshot::channel().0).unwrap();
+            queue.push(job, &overlay)
+        };
+        let own = |epoch, seq| queue.supersede(ShardId(1), Turn { epoch: Epoch(epoch), seq }, &overlay);
+        let shown = |name| overlay.get(&[key(1, name)]).0 != [None];
+        push(4, 7, "before").unwrap();
+        assert!(shown("before"));
+        own(5, 6);
+        assert!(!shown("before"));
+        assert_eq!(push(4, 8, "late"), Err(Error::Fenced { shard: 1, epoch: 5, seq: 6 }));
+        assert!(!shown("late"));
+        push(5, 7, "mine").unwrap();
+        // The answer to an earlier `own` that comes late must not bring its epoch back.
+        own(4, 0);
+        assert!(shown("mine"));
+        assert!(push(4, 1, "later").is_err());
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! Nothing here is beyond what YugabyteDB and CockroachDB understand. A statement that must fail as a whole divides by
 //! zero: raising an error by name needs a procedural language, which is not portable.
+//!
+//! **The guard.** A transaction is pipelined, so its statements are on their way before it is known whether its BEGIN went
+//! through. Had that failed, each statement would be a transaction of its own, without fence or atomicity. So BEGIN sets a
+//! variable that lasts as long as the transaction, and a statement that does not see it changes nothing.
 
 use tokio_postgres::{Client, Error, Statement};
 
@@ -9,15 +13,32 @@ use tokio_postgres::{Client, Error, Statement};
 /// statement does not see happened later.
 const MICROS: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8";
 
+/// Opens a transaction, with the variable that the guard looks for. Its name has a dot, so databases take it as it is.
+pub(crate) const BEGIN: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'";
+
+/// The same, and the transaction waits for locks only briefly.
+pub(crate) const BEGIN_IMPATIENT: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'; SET LOCAL lock_timeout = 200";
+
+/// Holds within a transaction that [`BEGIN`] has opened and nowhere else.
+macro_rules! guard {
+    () => {
+        "current_setting('wayleave.transaction', true) = 'open'"
+    };
+}
+
 /// Moves the fences of a batch on, or fails as a whole. Rows are locked in order of their shards, so that two nodes
 /// that write the same shards cannot wait for each other.
-const FENCE: &str = "\
+const FENCE: &str = concat!(
+    "\
 WITH want AS (SELECT shard, epoch, prev, next FROM \
-  unnest($1::int4[], $2::int8[], $3::int8[], $4::int8[]) AS w (shard, epoch, prev, next)), \
+  unnest($1::int4[], $2::int8[], $3::int8[], $4::int8[]) AS w (shard, epoch, prev, next) WHERE ",
+    guard!(),
+    "), \
 held AS (SELECT shard FROM wayleave_fences WHERE shard = ANY ($1::int4[]) ORDER BY shard FOR UPDATE), \
 done AS (UPDATE wayleave_fences AS f SET seq = w.next, at = greatest(f.at, $5::int8) FROM want AS w, held AS h \
   WHERE f.shard = w.shard AND f.shard = h.shard AND f.epoch = w.epoch AND f.seq = w.prev RETURNING f.shard) \
-SELECT 1 / CASE WHEN (SELECT count(*) FROM done) = $6::int8 THEN 1 ELSE 0 END, ";
+SELECT 1 / CASE WHEN (SELECT count(*) FROM done) = $6::int8 THEN 1 ELSE 0 END, "
+);
 
 /// Locks rows and fails unless every one is there with its expected value.
 const EXPECT: &str = "\
@@ -26,17 +47,24 @@ held AS (SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::bytea[]) ORDE
 SELECT 1 / CASE WHEN (SELECT count(*) FROM held, want WHERE key = k AND value = v) = $3::int8 THEN 1 ELSE 0 END";
 
 /// Takes the places of rows that must be absent: a plain insert, so that of two nodes only one gets through.
-const ABSENT: &str = "INSERT INTO wayleave_rows (key, value) SELECT k, ''::bytea FROM unnest($1::bytea[]) AS w (k)";
+const ABSENT: &str = concat!(
+    "INSERT INTO wayleave_rows (key, value) SELECT k, ''::bytea FROM unnest($1::bytea[]) AS w (k) WHERE ",
+    guard!()
+);
 
-const PUT: &str = "\
-INSERT INTO wayleave_rows (key, value) SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v) \
-ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+const PUT: &str = concat!(
+    "INSERT INTO wayleave_rows (key, value) SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v) WHERE ",
+    guard!(),
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+);
 
-const DELETE: &str = "DELETE FROM wayleave_rows WHERE key = ANY ($1::bytea[])";
+const DELETE: &str = concat!("DELETE FROM wayleave_rows WHERE key = ANY ($1::bytea[]) AND ", guard!());
 
-const OWN: &str = "\
-INSERT INTO wayleave_fences (shard, epoch, seq, at) VALUES ($1::int4, 1, 0, $2::int8) ON CONFLICT (shard) DO UPDATE \
-SET epoch = wayleave_fences.epoch + 1, at = greatest(wayleave_fences.at, excluded.at) RETURNING epoch, seq, at, ";
+const OWN: &str = concat!(
+    "INSERT INTO wayleave_fences (shard, epoch, seq, at) SELECT $1::int4, 1, 0, $2::int8 WHERE ",
+    guard!(),
+    " ON CONFLICT (shard) DO UPDATE SET epoch = wayleave_fences.epoch + 1, at = greatest(wayleave_fences.at, excluded.at) RETURNING epoch, seq, at, "
+);
 
 const TURNS: &str = "SELECT shard, epoch, seq FROM wayleave_fences WHERE shard = ANY ($1::int4[])";
 

@@ -1,7 +1,8 @@
 //! One transaction, sent in one go: fences, expectations, writes, commit.
 //!
 //! The commit goes out before the first answer is in. That is safe: when a statement fails the database undoes the
-//! transaction and takes the commit for a rollback.
+//! transaction and takes the commit for a rollback; when BEGIN itself fails, the guard in each statement keeps it from
+//! changing anything.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -16,7 +17,8 @@ use crate::clock::{Clock, boot_us};
 use crate::group::Group;
 use crate::link::{CALL, Link};
 use crate::pipeline::in_order;
-use crate::trouble::{Class, Trouble};
+use crate::statements::{BEGIN, BEGIN_IMPATIENT};
+use crate::trouble::Trouble;
 
 /// What a transaction begins with.
 pub(crate) enum Head {
@@ -24,6 +26,15 @@ pub(crate) enum Head {
     Fences,
     /// A shard gets a new owner.
     Own(ShardId),
+}
+
+/// How long a transaction waits for rows that another session has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locks {
+    /// As long as it takes to see that this is no ordinary contention.
+    Brief,
+    /// As long as the session is set to.
+    Patient,
 }
 
 /// How a transaction ended.
@@ -53,7 +64,7 @@ type Question<'a> = BoxFuture<'a, (Step, Result<Vec<Row>, tokio_postgres::Error>
 
 /// Sends a transaction and waits for its end. The connection is sound afterwards unless the attempt is in doubt or
 /// its trouble is a lost connection.
-pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &Group) -> Attempt {
+pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &Group, locks: Locks) -> Attempt {
     let warnings = link.warnings();
     let statements = &link.statements;
     let fences = Fences::new(group, clock.now());
@@ -65,7 +76,8 @@ pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &Group) -
 
     let own = if let Head::Own(shard) = head { i32::from(shard.0) } else { 0 };
 
-    let mut questions: Vec<Question<'_>> = vec![say(link, Step::Begin, "BEGIN")];
+    let begin = if locks == Locks::Brief { BEGIN_IMPATIENT } else { BEGIN };
+    let mut questions: Vec<Question<'_>> = vec![say(link, Step::Begin, begin)];
     match head {
         Head::Own(_) => {
             questions.push(timed(clock, 3, ask(link, Step::Head, &statements.own, vec![&own, &fences.at])));
@@ -125,12 +137,9 @@ fn judge_failure(step: Step, trouble: Trouble) -> Attempt {
         Step::Expect if code == Some(&SqlState::DIVISION_BY_ZERO) || code == Some(&SqlState::UNIQUE_VIOLATION) => {
             Attempt::Conflict
         }
-        // A commit that the database refused is undone, but not if the connection ended with it.
-        Step::Commit if trouble.is_answer() && trouble.class() != Class::Lost => Attempt::Undone(trouble),
-        Step::Commit => Attempt::InDoubt(trouble.words()),
-        // The database spoke before the commit's turn came: undone, even if the connection ended.
-        _ if trouble.is_answer() => Attempt::Undone(trouble),
-        // Silence: all of it may have arrived.
+        Step::Commit if trouble.proves_refused_commit() => Attempt::Undone(trouble),
+        Step::Begin | Step::Head | Step::Expect | Step::Write if trouble.proves_rollback() => Attempt::Undone(trouble),
+        // The commit is on its way and may have been done.
         _ => Attempt::InDoubt(trouble.words()),
     }
 }

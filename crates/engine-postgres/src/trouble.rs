@@ -44,11 +44,13 @@ impl Trouble {
         let Self::Said(error) = self else { return Class::Lost };
         let Some(said) = error.as_db_error() else { return Class::Lost };
         let fatal = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
-        // A read-only database is an old primary or a standby: the right one is somewhere else.
-        if fatal || *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION || said.code().code().starts_with("08") {
+        if fatal || said.code().code().starts_with("08") {
             return Class::Lost;
         }
         match said.code().code() {
+            // A read-only database is an old primary or a standby: the right one is somewhere else. A session that is stuck
+            // in an aborted transaction (its COMMIT was cancelled) never gets out of it by itself.
+            "25006" | "25P02" => Class::Lost,
             // Serialization failure, deadlock, a lock that another node holds for too long, a wait for the disk or a
             // recovery that is under way.
             "40001" | "40P01" | "55P03" | "57P03" => Class::Again,
@@ -58,9 +60,33 @@ impl Trouble {
         }
     }
 
-    /// Whether the database itself answered, so that what was asked has surely not been done.
-    pub(crate) fn is_answer(&self) -> bool {
-        matches!(self, Self::Said(error) if error.as_db_error().is_some())
+    /// Whether this error, as the answer to a statement of a transaction, proves that the transaction was undone although its
+    /// COMMIT had been sent. An error about the connection does not: a pooler makes it up when it has lost the server, and the
+    /// server goes on and commits. Nor does "statement completion unknown".
+    pub(crate) fn proves_rollback(&self) -> bool {
+        let Self::Said(error) = self else { return false };
+        let Some(said) = error.as_db_error() else { return false };
+        let code = said.code().code();
+        let of_the_connection = ["08", "57P", "58"].iter().any(|class| code.starts_with(class));
+        let fatal = !matches!(said.parsed_severity(), Some(Severity::Error));
+        !fatal && !of_the_connection && code != "40003"
+    }
+
+    /// The same of an answer to COMMIT itself. Only what the database is known to say when it refuses to commit counts:
+    /// a serialization failure, a deadlock, a constraint that is checked at the end.
+    pub(crate) fn proves_refused_commit(&self) -> bool {
+        let refusal = |code: &SqlState| ["40", "23"].iter().any(|class| code.code().starts_with(class));
+        self.proves_rollback() && self.code().is_some_and(refusal)
+    }
+
+    /// Whether rows were locked by another session for too long.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        self.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
+    /// Whether somebody cancelled the statement. No time limit of the database does that to a transaction that writes.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.code() == Some(&SqlState::QUERY_CANCELED)
     }
 
     /// The database's own code for it.
@@ -111,7 +137,7 @@ pub(crate) fn words(error: &tokio_postgres::Error) -> String {
         "25006" => ": this is a standby or an old primary; name the primary, or all hosts, in the URL",
         "42501" => ": grant the user what it needs",
         "57P01" | "57P02" | "57P03" => ": the database is stopping or starting; it is asked again",
-        "55P03" => ": another node holds the rows",
+        "55P03" => ": another session holds the rows; pg_blocking_pids shows which",
         _ => "",
     };
     format!("{} (SQLSTATE {}){remedy}", said.message(), said.code().code())

@@ -1,6 +1,7 @@
 //! The engine contract. Two promises make pipelining possible: a batch is visible to reads as soon as
 //! [`Engine::commit`] has returned, and it is durable once its [`Commit`] resolves, with every batch before it that touches
-//! a shard of its own, by fence or by key.
+//! a shard of its own, by fence or by key. Rows outside the shards are independent of each other: there only batches that
+//! touch a common row keep their order.
 
 use futures::future::BoxFuture;
 use wayleave_core::ids::{Epoch, ShardId};

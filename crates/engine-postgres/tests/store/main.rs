@@ -8,10 +8,11 @@
 )]
 
 mod against_memory;
+mod faults;
+mod locks;
 mod many_nodes;
 mod opening;
 mod outages;
-mod proxy;
 mod resolving;
 mod stream;
 mod tls;

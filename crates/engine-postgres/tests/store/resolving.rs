@@ -4,10 +4,9 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::suite::harness::{batch, check, fenced, put};
 use wayleave_engine::{Engine, Error};
 use wayleave_engine_postgres::Postgres;
-use wayleave_testbed::Cluster;
+use wayleave_testbed::{Cluster, Fault, Proxy};
 
 use crate::open;
-use crate::proxy::{Cut, Proxy};
 
 struct Cuttable {
     engine: Postgres,
@@ -27,12 +26,12 @@ async fn cuttable() -> Cuttable {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fenced_commit_is_done_once_wherever_the_line_was_cut() {
-    for cut in [Cut::Before, Cut::After] {
+    for cut in [Fault::CutBefore, Fault::CutAnswer] {
         let Cuttable { engine, proxy, epoch, .. } = cuttable().await;
         engine.commit(fenced([(1, epoch, 1)], [put(1, "a", "1")])).await.unwrap();
-        proxy.cut_next(cut);
+        proxy.arm(0, cut);
         assert_eq!(engine.commit(fenced([(1, epoch, 2)], [put(1, "a", "2")])).await, Ok(()), "{cut:?}");
-        assert!(proxy.has_cut(), "{cut:?}");
+        assert!(proxy.has_struck(), "{cut:?}");
         check(&engine, 1, [("a", Some("2"))]).await;
         engine.commit(fenced([(1, epoch, 3)], [put(1, "a", "3")])).await.unwrap();
         assert_eq!(engine.own(ShardId(1), &[]).await, Ok((Epoch(epoch.0 + 1), 3)), "{cut:?}");
@@ -41,10 +40,10 @@ async fn a_fenced_commit_is_done_once_wherever_the_line_was_cut() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_in_a_row_survive_a_cut_together() {
-    for cut in [Cut::Before, Cut::After] {
+    for cut in [Fault::CutBefore, Fault::CutAnswer] {
         let Cuttable { engine, proxy, epoch, .. } = cuttable().await;
         let (other, _) = engine.own(ShardId(2), &[]).await.unwrap();
-        proxy.cut_next(cut);
+        proxy.arm(0, cut);
         let answers: Vec<_> = (1..=20)
             .flat_map(|seq| {
                 let name = format!("{seq:02}");
@@ -64,9 +63,9 @@ async fn commits_in_a_row_survive_a_cut_together() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_commit_without_a_fence_nobody_can_tell() {
-    for (cut, found) in [(Cut::Before, None), (Cut::After, Some("1"))] {
+    for (cut, found) in [(Fault::CutBefore, None), (Fault::CutAnswer, Some("1"))] {
         let Cuttable { engine, proxy, .. } = cuttable().await;
-        proxy.cut_next(cut);
+        proxy.arm(0, cut);
         let answer = engine.commit(batch([put(1, "a", "1")])).await;
         assert!(matches!(answer, Err(Error::OutcomeUnknown(_))), "{cut:?}: {answer:?}");
         check(&engine, 1, [("a", found)]).await;
@@ -74,13 +73,13 @@ async fn of_a_commit_without_a_fence_nobody_can_tell() {
 }
 
 /// The line is cut, and before it is mended another node takes the shard.
-async fn taken_over(cut: Cut, commits_of_the_other: u64) -> (Result<(), Error>, u64) {
+async fn taken_over(cut: Fault, commits_of_the_other: u64) -> (Result<(), Error>, u64) {
     let Cuttable { engine, proxy, direct, epoch } = cuttable().await;
     let other = open(&direct).await;
-    proxy.cut_next(cut);
+    proxy.arm(0, cut);
     proxy.close(true);
     let answer = tokio::spawn(engine.commit(fenced([(1, epoch, 1)], [put(1, "a", "mine")])));
-    while !proxy.has_cut() {
+    while !proxy.has_struck() {
         tokio::task::yield_now().await;
     }
     // What was cut off after its commit is in the database before its answer can be lost; own waits for it.
@@ -94,14 +93,14 @@ async fn taken_over(cut: Cut, commits_of_the_other: u64) -> (Result<(), Error>, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_never_arrived_is_fenced_by_the_new_owner() {
-    let (answer, seq) = taken_over(Cut::Before, 0).await;
+    let (answer, seq) = taken_over(Fault::CutBefore, 0).await;
     assert_eq!(seq, 0);
     assert_eq!(answer, Err(Error::Fenced { shard: 1, epoch: 2, seq: 0 }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_can_tell_once_the_new_owner_has_come_past_the_number() {
-    let (answer, _) = taken_over(Cut::Before, 3).await;
+    let (answer, _) = taken_over(Fault::CutBefore, 3).await;
     assert!(matches!(&answer, Err(Error::OutcomeUnknown(why)) if why.contains("another owner")), "{answer:?}");
 }
 
@@ -109,7 +108,7 @@ async fn nobody_can_tell_once_the_new_owner_has_come_past_the_number() {
 async fn a_database_that_cannot_be_reached_is_unavailable_and_comes_back() {
     let Cuttable { engine, proxy, epoch, .. } = cuttable().await;
     proxy.close(true);
-    proxy.cut_next(Cut::Before);
+    proxy.arm(0, Fault::CutBefore);
     // Cut in the middle: it may have been done.
     let lost = engine.commit(fenced([(1, epoch, 1)], [put(1, "a", "1")])).await;
     assert!(matches!(lost, Err(Error::OutcomeUnknown(_))), "{lost:?}");

@@ -22,6 +22,14 @@ pub fn start(shard: ShardId, kind: Kind, room: usize) -> Key {
     key
 }
 
+/// Whether a row is about the nodes of a store: their leases, their seats, and what they agree on. Stores may serve these
+/// ahead of everything else, because a node that cannot renew its lease gives up its shards.
+#[must_use]
+pub fn is_about_nodes(key: &[u8]) -> bool {
+    let about = [Kind::Node, Kind::Seat, Kind::Cluster];
+    key.starts_with(&OUTSIDE.0.to_be_bytes()) && about.iter().any(|kind| key.get(2) == Some(&(*kind as u8)))
+}
+
 /// The keys of a kind in a shard: from the first, up to the second, itself left out.
 #[must_use]
 pub fn range(shard: ShardId, first: Kind, last: Kind) -> (Key, Key) {

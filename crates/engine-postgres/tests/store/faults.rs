@@ -1,0 +1,166 @@
+//! A fault at every step of a transaction's pipeline: a batch is done as a whole or not at all, and its answer is true.
+
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_engine::suite::harness::{batch, delete, fenced, key, put};
+use wayleave_engine::{Batch, Engine, Error};
+use wayleave_engine_postgres::Postgres;
+use wayleave_testbed::{Cluster, Fault, Proxy};
+
+use crate::open;
+
+/// What may go wrong at any step.
+const ANYWHERE: [Fault; 6] = [
+    Fault::Cancel,
+    Fault::CutBefore,
+    Fault::CutAnswer,
+    // What poolers say when they lose the server, with the client's commit already passed on to it.
+    Fault::MakeUp { severity: "FATAL", code: "08P01" },
+    Fault::MakeUp { severity: "FATAL", code: "57P01" },
+    Fault::MakeUp { severity: "FATAL", code: "58000" },
+];
+/// What may go wrong in place of the answer to a commit.
+const AT_COMMIT: [Fault; 4] = [
+    Fault::MakeUp { severity: "ERROR", code: "40003" },
+    Fault::MakeUp { severity: "ERROR", code: "08006" },
+    Fault::MakeUp { severity: "ERROR", code: "57P02" },
+    Fault::MakeUp { severity: "ERROR", code: "XX000" },
+];
+
+struct World {
+    cluster: Cluster,
+    engine: Postgres,
+    /// A second node, by a line without faults.
+    witness: Postgres,
+    proxy: Proxy,
+    database: String,
+}
+
+impl World {
+    async fn new() -> Self {
+        let cluster = Cluster::shared().await;
+        let direct = cluster.fresh_database().await;
+        let proxy = Proxy::start(cluster.address()).await;
+        let (engine, witness) = (open(&proxy.url(&direct)).await, open(&direct).await);
+        let database = direct.rsplit('/').next().unwrap().to_owned();
+        Self { cluster, engine, witness, proxy, database }
+    }
+
+    /// Epoch and number of shard 1, as they are in the database.
+    async fn turn(&self) -> (u64, u64) {
+        let text = "select epoch, seq from wayleave_fences where shard = 1";
+        let found = self.cluster.sql_in(&self.database, text).await;
+        let (epoch, seq) = found.split_once('|').unwrap();
+        (epoch.parse().unwrap(), seq.parse().unwrap())
+    }
+
+    /// The three rows that [`change`] changes, as they are in the database.
+    async fn rows(&self) -> [Option<Vec<u8>>; 3] {
+        let keys = ["a", "b", "d"].map(|name| key(1, name));
+        self.witness.get_many(&keys).await.unwrap().try_into().unwrap()
+    }
+
+    async fn set_back(&self) {
+        self.witness.commit(batch([put(1, "a", "old"), delete(1, "b"), put(1, "d", "old")])).await.unwrap();
+    }
+}
+
+fn old() -> [Option<Vec<u8>>; 3] {
+    [Some(b"old".to_vec()), None, Some(b"old".to_vec())]
+}
+
+fn new() -> [Option<Vec<u8>>; 3] {
+    [Some(b"new".to_vec()), Some(b"new".to_vec()), None]
+}
+
+/// A batch that needs every statement there is.
+fn change(epoch: Epoch, seq: Option<u64>) -> Batch {
+    let writes = [put(1, "a", "new"), put(1, "b", "new"), delete(1, "d")];
+    let expects = vec![(key(1, "a"), Some(b"old".to_vec())), (key(1, "b"), None)];
+    Batch { expects, ..fenced(seq.map(|seq| (1, epoch, seq)), writes) }
+}
+
+/// Every fault at every step of a transaction of so many steps.
+fn faults(steps: usize) -> impl Iterator<Item = (usize, Fault)> {
+    let anywhere = (0..steps).flat_map(|step| ANYWHERE.map(|fault| (step, fault)));
+    anywhere.chain(AT_COMMIT.map(|fault| (steps - 1, fault)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fenced_commit_is_done_exactly_once_whatever_goes_wrong_at_whichever_step() {
+    let world = World::new().await;
+    let (epoch, mut seq) = world.engine.own(ShardId(1), &[]).await.unwrap();
+    world.set_back().await;
+    world.engine.commit(change(epoch, Some(seq + 1))).await.unwrap();
+    seq += 1;
+    let steps = world.proxy.steps();
+    assert_eq!(steps, 7, "begin, fence, expect, absent, put, delete, commit");
+    for (step, fault) in faults(steps) {
+        world.set_back().await;
+        world.proxy.arm(step, fault);
+        let answer = world.engine.commit(change(epoch, Some(seq + 1))).await;
+        assert!(world.proxy.has_struck(), "{fault:?} at {step}");
+        let found = (world.turn().await.1, world.rows().await);
+        assert_eq!((answer, found), (Ok(()), (seq + 1, new())), "{fault:?} at {step}");
+        seq += 1;
+    }
+}
+
+/// Without a fence nobody can find out what became of a lost commit. "Unknown" then means all or nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_without_a_fence_is_whole_and_its_answer_true_whatever_goes_wrong() {
+    let world = World::new().await;
+    world.set_back().await;
+    world.engine.commit(change(Epoch(0), None)).await.unwrap();
+    for (step, fault) in faults(world.proxy.steps()) {
+        world.set_back().await;
+        world.proxy.arm(step, fault);
+        let answer = world.engine.commit(change(Epoch(0), None)).await;
+        assert!(world.proxy.has_struck(), "{fault:?} at {step}");
+        let found = world.rows().await;
+        match answer {
+            Ok(()) => assert_eq!(found, new(), "{fault:?} at {step}"),
+            Err(Error::OutcomeUnknown(_)) => {
+                assert!(found == new() || found == old(), "{fault:?} at {step}: {found:?}")
+            }
+            Err(error) => assert_eq!(found, old(), "{fault:?} at {step}: {error}"),
+        }
+    }
+}
+
+/// A cancelled BEGIN must not let the new epoch stand without the seat that it hangs on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_is_taken_only_with_its_seat_whatever_goes_wrong() {
+    let world = World::new().await;
+    world.engine.own(ShardId(1), &[]).await.unwrap();
+    world.witness.commit(batch([put(9, "seat", "mine")])).await.unwrap();
+    for name in ["mine", "theirs"] {
+        let expects = [(key(9, "seat"), Some(name.as_bytes().to_vec())), (key(9, "absent"), None)];
+        // Begin, own, expect, absent, delete, commit.
+        for (step, fault) in faults(6) {
+            let (before, _) = world.turn().await;
+            world.proxy.arm(step, fault);
+            let answer = world.engine.own(ShardId(1), &expects).await;
+            assert!(world.proxy.has_struck(), "{fault:?} at {step}");
+            let (after, _) = world.turn().await;
+            assert!(name == "mine" || after == before, "{fault:?} at {step}: taken without its seat: {answer:?}");
+            match answer {
+                Ok((epoch, _)) => assert_eq!((epoch.0, after), (before + 1, before + 1), "{fault:?} at {step}"),
+                Err(Error::OutcomeUnknown(_)) => assert!(after <= before + 1, "{fault:?} at {step}"),
+                Err(error) => assert_eq!(after, before, "{fault:?} at {step}: {error}"),
+            }
+        }
+    }
+}
+
+/// A session whose COMMIT was cancelled is left within an aborted transaction: it must not go back to the pool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_cancelled_commit_the_next_ones_go_through() {
+    let world = World::new().await;
+    let (epoch, seq) = world.engine.own(ShardId(1), &[]).await.unwrap();
+    for number in 1..=20 {
+        world.proxy.arm(3, Fault::Cancel);
+        let commit = world.engine.commit(fenced([(1, epoch, seq + number)], [put(1, "a", &number.to_string())]));
+        assert_eq!(commit.await, Ok(()), "{number}");
+    }
+    assert_eq!(world.turn().await.1, seq + 20);
+}

@@ -1,0 +1,135 @@
+//! Rows that another session has locked: whoever needs them waits or is refused, and nobody else does.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::{Client, NoTls};
+use wayleave_core::ids::ShardId;
+use wayleave_engine::rows::key::OUTSIDE;
+use wayleave_engine::rows::{Kind, key as keys};
+use wayleave_engine::suite::harness::{all, batch, fenced, names, put};
+use wayleave_engine::{Batch, Engine, Error, Key, Write};
+use wayleave_testbed::Cluster;
+
+use crate::open;
+
+/// A row outside the shards.
+fn outside(kind: Kind, name: &str) -> Key {
+    let mut key = keys::start(OUTSIDE, kind, name.len());
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+/// A change as heartbeats make it: it expects what was read.
+fn swap(key: &Key, old: Option<&str>, new: &str) -> Batch {
+    let value = |text: &str| text.as_bytes().to_vec();
+    let writes = vec![Write { key: key.clone(), value: Some(value(new)) }];
+    Batch { fences: Vec::new(), expects: vec![(key.clone(), old.map(value))], writes }
+}
+
+/// A session that holds what it has locked until it is dropped.
+async fn holding(url: &str, lock: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN").await.unwrap();
+    client.batch_execute(lock).await.unwrap();
+    client
+}
+
+async fn hold_row(url: &str, key: &Key) -> Client {
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    holding(url, &format!("SELECT 1 FROM wayleave_rows WHERE key = '\\x{hex}' FOR UPDATE")).await
+}
+
+/// One role is locked while eight others and a node's own row are changed at the same time, again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_locked_role_stops_neither_other_roles_nor_nodes() {
+    const ROUNDS: usize = 4;
+    let url = Cluster::shared().await.fresh_database().await;
+    let engine = open(&url).await;
+    let roles: Vec<Key> = (0..9).map(|role| outside(Kind::Role, &format!("role {role}"))).collect();
+    let node = outside(Kind::Node, "node");
+    for key in roles.iter().chain([&node]) {
+        engine.commit(swap(key, None, "0")).await.unwrap();
+    }
+    let held = hold_row(&url, &roles[4]).await;
+    let begun = Instant::now();
+    let stuck = tokio::spawn(engine.commit(swap(&roles[4], Some("0"), "1")));
+    for round in 0..ROUNDS {
+        let (old, new) = (round.to_string(), (round + 1).to_string());
+        let free = roles.iter().enumerate().filter(|(role, _)| *role != 4).map(|(_, key)| key);
+        let all: Vec<_> =
+            free.chain([&node]).map(|key| tokio::spawn(engine.commit(swap(key, Some(&old), &new)))).collect();
+        for answer in all {
+            assert_eq!(answer.await.unwrap(), Ok(()), "round {round}");
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let answer = stuck.await.unwrap();
+    assert!(matches!(&answer, Err(Error::Unavailable(why)) if why.contains("55P03")), "{answer:?}");
+    drop(held);
+    engine.commit(swap(&roles[4], Some("0"), "1")).await.unwrap();
+}
+
+/// The locked row is in one transaction with many others: those must be found innocent quickly. The session that holds the row
+/// takes it *before* any of them is sent, and lets go only at the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_that_were_sent_with_a_locked_one_get_through() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let engine = open(&url).await;
+    let mut epochs = Vec::new();
+    for shard in 1..=16 {
+        epochs.push(engine.own(ShardId(shard), &[]).await.unwrap().0);
+    }
+    let held = holding(&url, "SELECT 1 FROM wayleave_fences WHERE shard = 7 FOR UPDATE").await;
+    let begun = Instant::now();
+    let commits: Vec<_> = (1..=3)
+        .flat_map(|seq| epochs.iter().zip(1..=16).map(move |(epoch, shard)| (shard, *epoch, seq)))
+        .map(|(shard, epoch, seq)| {
+            let name = format!("{seq}");
+            (shard, tokio::spawn(engine.commit(fenced([(shard, epoch, seq)], [put(shard, &name, "1")]))))
+        })
+        .collect();
+    let mut refused = 0;
+    let mut slowest = Duration::ZERO;
+    for (shard, answer) in commits {
+        match (shard, answer.await.unwrap()) {
+            (7, Err(Error::Unavailable(_))) => refused += 1,
+            (_, answer) => {
+                assert_eq!(answer, Ok(()), "shard {shard}");
+                slowest = if refused == 0 { begun.elapsed() } else { slowest };
+            }
+        }
+    }
+    assert_eq!(refused, 3, "what stands behind a batch that was refused is refused too");
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    assert!(names(&engine, all(7)).await.is_empty());
+    drop(held);
+    engine.commit(fenced([(7, epochs[6], 1)], [put(7, "1", "1")])).await.unwrap();
+}
+
+/// As many rows are locked as there are committers and more: nodes must still be able to renew their leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_renews_its_lease_while_many_rows_are_locked() {
+    let url = Cluster::shared().await.fresh_database().await;
+    let engine = open(&url).await;
+    let node = outside(Kind::Node, "node");
+    engine.commit(swap(&node, None, "0")).await.unwrap();
+    let roles: Vec<Key> = (0..12).map(|role| outside(Kind::Role, &format!("role {role}"))).collect();
+    for key in &roles {
+        engine.commit(swap(key, None, "0")).await.unwrap();
+    }
+    let of_roles = format!("SELECT 1 FROM wayleave_rows WHERE get_byte(key, 2) = {} FOR UPDATE", Kind::Role as u8);
+    let held = holding(&url, &of_roles).await;
+    let stuck: Vec<_> = roles.iter().map(|key| tokio::spawn(engine.commit(swap(key, Some("0"), "1")))).collect();
+    for round in 0..8 {
+        let begun = Instant::now();
+        engine.commit(swap(&node, Some(&round.to_string()), &(round + 1).to_string())).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(1), "round {round}: {:?}", begun.elapsed());
+    }
+    for answer in stuck {
+        let answer = answer.await.unwrap();
+        assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
+    }
+    drop(held);
+    engine.commit(batch([put(1, "a", "1")])).await.unwrap();
+}
