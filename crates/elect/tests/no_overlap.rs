@@ -92,6 +92,7 @@ impl World {
             origin: None,
             now: Time(1_000_000),
             incarnation: 0,
+            stepped_at: Time::ZERO,
         };
         let set = roles::set(&facts, &RoleChanges { ttl: Change::Set(T), ..RoleChanges::default() }).unwrap();
         let Change::Set(row) = set.writes.row else { panic!("a role is made") };

@@ -145,8 +145,8 @@ impl Engine for Fjall {
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         // The time first: what is read afterwards lay there then or came later. Nobody else has this folder, so it is
         // always the same store, unless it was made from a snapshot of another.
-        let (now, incarnation) = (self.clock.now(), self.incarnation);
-        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation, rows })).boxed()
+        let (now, incarnation, stepped_at) = (self.clock.now(), self.incarnation, Time::ZERO);
+        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation, stepped_at, rows })).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {

@@ -1,59 +1,116 @@
-//! The store's time in this process: the timekeeper, the machine's boot clock, and a word when the store's clock stepped.
+//! The store's time in this process: the timekeeper, the machine's boot clock, and what other nodes should know of both.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::Notify;
 use wayleave_core::time::Time;
 
 use crate::timekeeper::{Sample, Step, Timekeeper};
 
+/// A lead over the store's clock that other nodes should know of, in microseconds. Answers that took different times on
+/// their way look like smaller ones.
+const LEAD_US: u64 = 10_000;
+
 /// The store's clock as this process knows it.
-pub(crate) struct Clock(Mutex<Timekeeper>);
+pub(crate) struct Clock {
+    state: Mutex<State>,
+    /// Rung when there is something that other nodes should know.
+    pub(crate) news: Notify,
+}
+
+struct State {
+    keeper: Timekeeper,
+    /// When the store's clock was last seen to step forward, here or by another node; zero if never.
+    stepped_at: Time,
+    /// What of it is known to be noted in the store.
+    noted: Time,
+}
+
+/// What other nodes should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) stepped_at: Time,
+    /// The time here if it leads the store's clock, else zero.
+    pub(crate) at: Time,
+}
 
 impl Clock {
     /// Starts at the first answer, and not before the latest commit.
     pub(crate) fn start(first: Sample, last_commit: Time) -> Self {
-        Self(Mutex::new(Timekeeper::new(first, last_commit.0.saturating_mul(1_000))))
+        let keeper = Timekeeper::new(first, last_commit.0.saturating_mul(1_000));
+        let state = State { keeper, stepped_at: Time::ZERO, noted: Time::ZERO };
+        Self { state: Mutex::new(state), news: Notify::new() }
     }
 
     /// The store's time.
     pub(crate) fn now(&self) -> Time {
-        let keeper = self.lock();
+        let state = self.lock();
         // Read inside the lock, so that readings come in order.
-        Time(keeper.at(boot_us()) / 1_000)
+        Time(state.keeper.at(boot_us()) / 1_000)
+    }
+
+    /// When the store's clock was last seen to step forward.
+    pub(crate) fn stepped_at(&self) -> Time {
+        self.lock().stepped_at
     }
 
     /// Takes in what the store's clock showed in an answer that has just arrived to a question sent at `sent_us`.
     pub(crate) fn learn(&self, store_us: i64, sent_us: u64) {
-        let mut keeper = self.lock();
-        let sample = Sample { store_us: store_us.max(0).cast_unsigned(), sent_us, arrived_us: boot_us() };
-        let step = keeper.learn(sample);
-        drop(keeper);
-        if let Some(Step(step_us)) = step {
-            let step_ms = step_us / 1_000;
-            if step_us < 0 {
-                tracing::warn!(
-                    clock.step_ms = step_ms,
-                    "the database's clock stepped back; time goes on, a little slower until that clock has caught up: check \
-                     the clocks of the database's machines"
-                );
-            } else {
-                tracing::warn!(
-                    clock.step_ms = step_ms,
-                    "the database's clock stepped forward and time follows it: check the clocks of the database's machines"
-                );
-            }
+        let mut state = self.lock();
+        let arrived_us = boot_us();
+        let sample = Sample { store_us: store_us.max(0).cast_unsigned(), sent_us, arrived_us };
+        let Some(Step(step_us)) = state.keeper.learn(sample) else { return };
+        if step_us > 0 {
+            state.stepped_at = Time(state.keeper.at(arrived_us) / 1_000);
+        }
+        drop(state);
+        self.news.notify_one();
+        let step_ms = step_us / 1_000;
+        if step_us < 0 {
+            tracing::warn!(
+                clock.step_ms = step_ms,
+                "the database's clock stepped back; time goes on, a little slower until that clock has caught up: check \
+                 the clocks of the database's machines"
+            );
+        } else {
+            tracing::warn!(
+                clock.step_ms = step_ms,
+                "the database's clock stepped forward and time follows it; no role changes hands for one time to live: \
+                 check the clocks of the database's machines"
+            );
         }
     }
 
     /// Somebody has committed at this time.
     pub(crate) fn raise(&self, at: Time) {
-        let mut keeper = self.lock();
-        keeper.raise(at.0.saturating_mul(1_000), boot_us());
+        let mut state = self.lock();
+        let boot_us = boot_us();
+        let led = state.keeper.lead(boot_us) >= LEAD_US;
+        state.keeper.raise(at.0.saturating_mul(1_000), boot_us);
+        if !led && state.keeper.lead(boot_us) >= LEAD_US {
+            self.news.notify_one();
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Timekeeper> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Another node has noted a step.
+    pub(crate) fn hear_step(&self, stepped_at: Time) {
+        let mut state = self.lock();
+        state.stepped_at = state.stepped_at.max(stepped_at);
+        state.noted = state.noted.max(stepped_at);
+    }
+
+    /// What other nodes should know and the store does not say yet.
+    pub(crate) fn note(&self) -> Option<Note> {
+        let state = self.lock();
+        let boot_us = boot_us();
+        let leads = state.keeper.lead(boot_us) >= LEAD_US;
+        let at = if leads { Time(state.keeper.at(boot_us) / 1_000) } else { Time::ZERO };
+        (leads || state.stepped_at > state.noted).then_some(Note { stepped_at: state.stepped_at, at })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,20 +17,17 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tokio_postgres::Row;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::Error;
-use wayleave_engine::fences::{Fences, Turn};
+use wayleave_engine::fences::Turn;
 
-use crate::clock::Clock;
 use crate::group::Group;
 use crate::job::{Job, Lane};
-use crate::link::CALL;
 use crate::overlay::Overlay;
-use crate::pool::Pool;
 use crate::queue::{Queue, Serves};
-use crate::transaction::{self, Attempt, Head, Locks};
-use crate::trouble::{Class, Trouble, within};
+use crate::transaction::{Attempt, Locks};
+use crate::trouble::{Class, Trouble};
+use crate::wire::Database;
 
 /// How long a commit tries to get through, from the first trouble on: callers wait meanwhile, and hear "unavailable" then.
 const PATIENCE: Duration = Duration::from_millis(2_500);
@@ -42,11 +39,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// What a committer works with.
-pub(crate) struct Bench {
+pub(crate) struct Bench<D> {
     pub(crate) queue: Queue,
     pub(crate) overlay: Overlay,
-    pub(crate) writes: Pool,
-    pub(crate) clock: Clock,
+    pub(crate) database: D,
     /// The database was away for longer than our patience: until it is back, one try is enough.
     pub(crate) down: AtomicBool,
     /// Places beside the committers for batches that wait for locked rows.
@@ -72,7 +68,7 @@ enum Trace {
 }
 
 /// Commits until the queue is closed and empty.
-pub(crate) async fn run(bench: Arc<Bench>, serves: Serves) {
+pub(crate) async fn run<D: Database>(bench: Arc<Bench<D>>, serves: Serves) {
     while let Some(jobs) = bench.queue.next(serves).await {
         let stuck = bench.commit(jobs).await;
         if stuck.is_empty() {
@@ -91,7 +87,7 @@ pub(crate) async fn run(bench: Arc<Bench>, serves: Serves) {
     }
 }
 
-impl Bench {
+impl<D: Database> Bench<D> {
     /// Commits batches that fit together and answers each truly, in order. When they are refused as a whole, halves find
     /// out who is to blame in few steps. Returns those that need locked rows, and those behind them, unanswered.
     async fn commit(&self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
@@ -166,7 +162,7 @@ impl Bench {
         }
         let mut tries = Tries::default();
         loop {
-            let again = match self.attempt(&group, locks).await {
+            let again = match self.database.attempt(&group, locks).await {
                 Attempt::Done(_) => {
                     self.down.store(false, Ordering::Relaxed);
                     return Verdict::Done;
@@ -181,9 +177,8 @@ impl Bench {
                 // The first try may still be on its way to the database: only its fence would tell.
                 Attempt::Conflict if tries.doubt.is_some() => return tries.give_up("a row has changed since"),
                 Attempt::Conflict => return Verdict::Refused(Error::Conflict),
-                Attempt::Undone(trouble) if trouble.is_lock_timeout() && tries.doubt.is_none() => {
-                    return Verdict::Locked(trouble.words());
-                }
+                Attempt::Locked(why) if tries.doubt.is_none() => return Verdict::Locked(why),
+                Attempt::Locked(why) => why,
                 Attempt::Undone(trouble) => match trouble.class() {
                     Class::Again | Class::Lost => trouble.words(),
                     _ if trouble.is_cancelled() => trouble.words(),
@@ -206,24 +201,6 @@ impl Bench {
         }
     }
 
-    async fn attempt(&self, group: &Group, locks: Locks) -> Attempt {
-        let link = match self.writes.lease().await {
-            Ok(link) => link,
-            // Nothing was sent.
-            Err(trouble) => return Attempt::Undone(trouble),
-        };
-        let attempt = transaction::run(&link, &self.clock, Head::Fences, group, locks).await;
-        let sound = match &attempt {
-            Attempt::Done(_) | Attempt::Fenced | Attempt::Conflict => true,
-            Attempt::Undone(trouble) => trouble.class() != Class::Lost,
-            Attempt::InDoubt(_) => false,
-        };
-        if sound {
-            link.keep();
-        }
-        attempt
-    }
-
     /// Says which fence does not hold, as the store has it now.
     async fn refuse(&self, jobs: &[Arc<Job>]) -> Verdict {
         let [job] = jobs else {
@@ -231,7 +208,7 @@ impl Bench {
             return Verdict::Refused(Error::Conflict);
         };
         let shards = job.fences.iter().map(|fence| i32::from(fence.shard.0)).collect();
-        match self.turns(shards).await {
+        match self.database.turns(shards).await {
             Err(trouble) => Verdict::Failed(trouble.unchanged()),
             Ok(turns) => match turns.check(&job.fences) {
                 Err(fenced) => Verdict::Refused(fenced),
@@ -241,19 +218,10 @@ impl Bench {
         }
     }
 
-    /// What became of a transaction that was refused at its second try. To see it is not enough: a commit whose wait for
-    /// a standby was cut short is seen, and lost in a failover. So a write goes after it.
+    /// What became of a transaction that was refused at its second try.
     async fn trace(&self, group: &Group) -> Result<Trace, Trouble> {
-        let shards: Vec<i32> = group.moves.iter().map(|step| i32::from(step.shard)).collect();
-        let at = self.clock.now().0.cast_signed();
-        let link = self.writes.lease().await?;
-        let warnings = link.warnings();
-        let rows = within(CALL, link.client.query(&link.statements.settle, &[&shards, &at])).await?;
-        if let Some(warning) = link.warned_since(warnings) {
-            return Err(Trouble::Warned(warning));
-        }
-        link.keep();
-        let turns = read_turns(&rows)?;
+        let shards = group.moves.iter().map(|step| i32::from(step.shard)).collect();
+        let turns = self.database.settle(shards).await?;
         let mut unclear = false;
         for step in &group.moves {
             let Turn { epoch, seq } = turns.turn(ShardId(step.shard));
@@ -267,13 +235,6 @@ impl Bench {
         }
         Ok(if unclear { Trace::Unclear } else { Trace::NotApplied })
     }
-
-    async fn turns(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
-        let link = self.writes.lease().await?;
-        let rows = within(CALL, link.client.query(&link.statements.turns, &[&shards])).await?;
-        link.keep();
-        read_turns(&rows)
-    }
 }
 
 /// Whether a batch must wait for one that is held up, and with it those behind both.
@@ -283,16 +244,6 @@ fn is_behind(held: &mut HashSet<Lane>, job: &Job) -> bool {
         held.extend(&job.lanes);
     }
     behind
-}
-
-fn read_turns(rows: &[Row]) -> Result<Fences, Trouble> {
-    let mut fences = Fences::default();
-    for row in rows {
-        let (shard, epoch, seq): (i32, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let turn = Turn { epoch: Epoch(epoch.cast_unsigned()), seq: seq.cast_unsigned() };
-        fences.set(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), turn);
-    }
-    Ok(fences)
 }
 
 /// The tries of one transaction.

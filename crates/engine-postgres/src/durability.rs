@@ -5,7 +5,7 @@
 pub struct Durability {
     /// Whether the database waits for its disk.
     pub fsync: bool,
-    /// The server's default for `synchronous_commit`. The engine's own sessions never run with `off`.
+    /// The server's default for `synchronous_commit`. The engine's own sessions never run with less than `on`.
     pub synchronous_commit: String,
     /// The standbys that every commit waits for, as the server's setting names them; empty if there are none.
     pub synchronous_standbys: String,
@@ -21,10 +21,20 @@ impl Durability {
                 "the database runs with fsync off: a power cut loses or damages what was acknowledged; set fsync = on",
             );
         }
-        if self.synchronous_commit == "off" {
-            warnings.push(
+        match self.synchronous_commit.as_str() {
+            "off" => warnings.push(
                 "the database's synchronous_commit is off; wayleave switches it on for its own sessions, set it to on",
-            );
+            ),
+            "local" => warnings.push(
+                "the database's synchronous_commit is local, which waits for no standby: a failover would lose what was \
+                 acknowledged; wayleave switches it on for its own sessions, set it to on",
+            ),
+            "remote_write" => warnings.push(
+                "the database's synchronous_commit is remote_write, which does not wait for the standby's disk: a standby that \
+                 crashes with the primary would lose what was acknowledged; wayleave switches it on for its own sessions, set \
+                 it to on",
+            ),
+            _ => {}
         }
         if self.synchronous_standbys.is_empty() {
             warnings.push(
@@ -50,5 +60,12 @@ mod tests {
             assert!(warning.contains(word), "{warning}");
         }
         assert_eq!(told.len(), 3);
+        for weaker in ["off", "local", "remote_write"] {
+            let told = Durability { synchronous_commit: weaker.into(), ..sound.clone() }.warnings();
+            assert!(told.len() == 1 && told[0].contains(weaker), "{told:?}");
+        }
+        for enough in ["on", "remote_apply"] {
+            assert!(Durability { synchronous_commit: enough.into(), ..sound.clone() }.warnings().is_empty());
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::queue::{Queue, Serves};
 use crate::target::Target;
 use crate::timekeeper::Sample;
 use crate::trouble::{Trouble, within};
+use crate::wire::{Database, Wire};
 use crate::{Durability, look, own, reads, schema, vendor};
 
 /// The oldest server that will do (YugabyteDB calls itself 11).
@@ -58,7 +59,7 @@ impl Default for Options {
 
 /// The store of many nodes.
 pub struct Postgres {
-    bench: Arc<Bench>,
+    bench: Arc<Bench<Wire>>,
     reads: Arc<Pool>,
     sampler: AbortHandle,
     shards: u16,
@@ -83,11 +84,11 @@ impl Postgres {
         let facts = facts.await.map_err(slow)??;
         let pool = |usage, size| Pool::new(target.clone(), usage, facts.incarnation, size);
         let reads = Arc::new(pool(Use::Reads, options.read_connections));
+        let writes = pool(Use::Writes, options.committers + options.write_connections + FOR_NODES + FOR_STUCK);
         let bench = Arc::new(Bench {
             queue: Queue::default(),
             overlay: Overlay::default(),
-            writes: pool(Use::Writes, options.committers + options.write_connections + FOR_NODES + FOR_STUCK),
-            clock: facts.clock,
+            database: Wire { writes, clock: facts.clock },
             down: AtomicBool::new(false),
             stuck: Arc::new(Semaphore::new(FOR_STUCK)),
         });
@@ -124,7 +125,7 @@ impl Postgres {
 
 impl Engine for Postgres {
     fn now(&self) -> Time {
-        self.bench.clock.now()
+        self.bench.database.clock.now()
     }
 
     fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
@@ -140,11 +141,24 @@ impl Engine for Postgres {
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        look::look(&self.reads, &self.bench.clock, scans).boxed()
+        look::look(&self.reads, &self.bench.database.clock, scans).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {
-        self.try_commit(batch).unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
+        match self.try_commit(batch) {
+            Ok(commit) => commit,
+            Err(Error::Fenced { shard, epoch, seq }) => {
+                // Refused already; the database only tells how far the shard has come since it was taken.
+                let (bench, known) = (Arc::clone(&self.bench), Error::Fenced { shard, epoch, seq });
+                async move {
+                    let turns = bench.database.turns(vec![shard.into()]).await;
+                    let now = turns.map(|turns| turns.turn(ShardId(shard)));
+                    Err(now.map_or(known, |turn| Error::Fenced { shard, epoch: turn.epoch.0, seq: turn.seq }))
+                }
+                .boxed()
+            }
+            Err(error) => std::future::ready(Err(error)).boxed(),
+        }
     }
 }
 
@@ -196,10 +210,10 @@ async fn start_clock(client: &Client) -> Result<Clock, Trouble> {
     Ok(Clock::start(sample, Time(last.max(0).cast_unsigned())))
 }
 
-async fn sample(bench: Arc<Bench>, reads: Arc<Pool>) {
+async fn sample(bench: Arc<Bench<Wire>>, reads: Arc<Pool>) {
     loop {
-        tokio::time::sleep(SAMPLE_EVERY).await;
-        if let Err(error) = look::sample(&reads, &bench.clock).await {
+        _ = tokio::time::timeout(SAMPLE_EVERY, bench.database.clock.news.notified()).await;
+        if let Err(error) = look::sample(&reads, &bench.database.writes, &bench.database.clock).await {
             tracing::debug!(error = %error, "the database's clock cannot be read; time goes on without it");
         }
     }

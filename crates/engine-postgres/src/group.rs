@@ -74,7 +74,7 @@ impl Gathering {
 }
 
 /// One transaction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Group {
     /// By shard.
     pub(crate) moves: Vec<Move>,

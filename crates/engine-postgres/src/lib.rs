@@ -22,6 +22,8 @@ mod pool;
 mod queue;
 mod reads;
 mod schema;
+#[cfg(test)]
+mod simulated;
 mod statements;
 mod target;
 mod timekeeper;
@@ -29,6 +31,7 @@ mod tls;
 mod transaction;
 mod trouble;
 mod vendor;
+mod wire;
 
 pub use durability::Durability;
 pub use engine::{Options, Postgres};

@@ -6,10 +6,11 @@ use wayleave_core::time::Time;
 use wayleave_engine::{Error, Look, Row, Scan};
 
 use crate::clock::{Clock, boot_us};
-use crate::link::Link;
+use crate::link::{CALL, Link};
 use crate::pipeline::in_order;
 use crate::pool::Pool;
 use crate::reads::{Answer, ask, scan_one};
+use crate::trouble::within;
 
 /// All statements of it see one and the same moment.
 const ONE_STEP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -17,7 +18,9 @@ const ONE_STEP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// What the database says about time.
 struct Told {
     store_us: i64,
-    last_commit: Time,
+    /// The latest time of a node that leads the database's clock, as far as one has noted it.
+    noted: Time,
+    stepped_at: Time,
     incarnation: u64,
 }
 
@@ -33,10 +36,12 @@ pub(crate) async fn look(pool: &Pool, clock: &Clock, scans: &[Scan]) -> Result<L
     let floor = clock.now();
     let sent = boot_us();
     let (told, rows) = ask(pool, scans, |link, scans| one_step(link, scans).boxed()).await?;
-    let now = floor.max(told.last_commit).max(Time(told.store_us.max(0).cast_unsigned() / 1_000));
+    let now = floor.max(told.noted).max(Time(told.store_us.max(0).cast_unsigned() / 1_000));
     clock.learn(told.store_us, sent);
     clock.raise(now);
-    Ok(Look { now, incarnation: told.incarnation, rows })
+    clock.hear_step(told.stepped_at);
+    // After `learn`: this very answer may be the first to show a step.
+    Ok(Look { now, incarnation: told.incarnation, stepped_at: clock.stepped_at(), rows })
 }
 
 async fn one_step(link: &Link, scans: &[Scan]) -> Answer<(Told, Vec<Vec<Row>>)> {
@@ -47,7 +52,7 @@ async fn one_step(link: &Link, scans: &[Scan]) -> Answer<(Told, Vec<Vec<Row>>)> 
         questions.push(scan_one(link, scan).map(|rows| rows.map(Part::Rows)).boxed());
     }
     questions.push(frame("COMMIT"));
-    let mut told = Told { store_us: 0, last_commit: Time::ZERO, incarnation: 0 };
+    let mut told = Told { store_us: 0, noted: Time::ZERO, stepped_at: Time::ZERO, incarnation: 0 };
     let mut rows = Vec::with_capacity(scans.len());
     for part in in_order(questions).await {
         match part? {
@@ -62,11 +67,20 @@ async fn one_step(link: &Link, scans: &[Scan]) -> Answer<(Told, Vec<Vec<Row>>)> 
 async fn ask_time(link: &Link) -> Answer<Part> {
     let row = link.client.query_one(&link.statements.time, &[]).await?;
     let number = |column: usize| row.try_get::<_, i64>(column);
-    let last_commit = Time(number(1)?.max(0).cast_unsigned());
-    Ok(Part::Told(Told { store_us: number(0)?, last_commit, incarnation: number(2)?.cast_unsigned() }))
+    let time = |column: usize| number(column).map(|ms| Time(ms.max(0).cast_unsigned()));
+    let incarnation = number(3)?.cast_unsigned();
+    Ok(Part::Told(Told { store_us: number(0)?, noted: time(1)?, stepped_at: time(2)?, incarnation }))
 }
 
-/// Lets the clock learn, and nothing else.
-pub(crate) async fn sample(pool: &Pool, clock: &Clock) -> Result<(), Error> {
-    look(pool, clock, &[]).await.map(drop)
+/// Lets the clock learn, and tells other nodes what they should know of it.
+pub(crate) async fn sample(reads: &Pool, writes: &Pool, clock: &Clock) -> Result<(), Error> {
+    look(reads, clock, &[]).await?;
+    let Some(note) = clock.note() else { return Ok(()) };
+    let link = writes.lease().await.map_err(|trouble| trouble.unchanged())?;
+    let (stepped_at, at) = (note.stepped_at.0.cast_signed(), note.at.0.cast_signed());
+    let noted = within(CALL, link.client.execute(&link.statements.note, &[&stepped_at, &at])).await;
+    noted.map_err(|trouble| trouble.unchanged())?;
+    link.keep();
+    clock.hear_step(note.stepped_at);
+    Ok(())
 }

@@ -13,18 +13,19 @@ use crate::group::Group;
 use crate::job::sort_expects;
 use crate::transaction::{self, Attempt, Head, Locks};
 use crate::trouble::Class;
+use crate::wire::Wire;
 
 /// How long to try while the database undoes it (a deadlock, a lock that the old owner's last commit holds).
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes a shard. Commits of the old owner that are on their way are refused from then on.
-pub(crate) async fn own(bench: &Bench, shard: ShardId, expects: &[Expect]) -> Result<(Epoch, u64), Error> {
+pub(crate) async fn own(bench: &Bench<Wire>, shard: ShardId, expects: &[Expect]) -> Result<(Epoch, u64), Error> {
     let group = Group::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
     let start = Instant::now();
     loop {
-        let link = bench.writes.lease().await.map_err(|trouble| trouble.unchanged())?;
-        match transaction::run(&link, &bench.clock, Head::Own(shard), &group, Locks::Patient).await {
+        let link = bench.database.writes.lease().await.map_err(|trouble| trouble.unchanged())?;
+        match transaction::run(&link, &bench.database.clock, Head::Own(shard), &group, Locks::Patient).await {
             Attempt::Done(row) => {
                 link.keep();
                 let row = row.ok_or_else(|| Error::Corrupt("the new epoch was not told".into()))?;
@@ -33,7 +34,7 @@ pub(crate) async fn own(bench: &Bench, shard: ShardId, expects: &[Expect]) -> Re
                     return Err(Error::Corrupt(format!("the fence row of shard {} cannot be read", shard.0)));
                 };
                 // What the old owner committed lies in the past, by whatever clock it did.
-                bench.clock.raise(Time(at));
+                bench.database.clock.raise(Time(at));
                 let epoch = Epoch(epoch);
                 bench.queue.supersede(shard, Turn { epoch, seq }, &bench.overlay);
                 return Ok((epoch, seq));
@@ -41,6 +42,13 @@ pub(crate) async fn own(bench: &Bench, shard: ShardId, expects: &[Expect]) -> Re
             Attempt::Conflict | Attempt::Fenced => {
                 link.keep();
                 return Err(Error::Conflict);
+            }
+            Attempt::Locked(why) => {
+                link.keep();
+                if start.elapsed() > PATIENCE {
+                    return Err(Error::Unavailable(why));
+                }
+                tokio::time::sleep(PAUSE).await;
             }
             Attempt::Undone(trouble) => {
                 let class = trouble.class();

@@ -24,6 +24,18 @@ pub(crate) type Answer<T> = Result<T, tokio_postgres::Error>;
 
 /// The values of keys, in their order.
 pub(crate) async fn get_many(pool: &Pool, overlay: &Overlay, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
+    get_over(overlay, keys, |asked| async move { get_stored(pool, &asked).await }).await
+}
+
+/// The values of keys where `stored` asks the database.
+pub(crate) async fn get_over<'k, F>(
+    overlay: &Overlay,
+    keys: &'k [Key],
+    stored: impl Fn(Vec<&'k [u8]>) -> F,
+) -> Result<Vec<Option<Value>>, Error>
+where
+    F: Future<Output = Result<HashMap<Vec<u8>, Value>, Error>>,
+{
     let mut tries = 0;
     loop {
         let (in_flight, stamp) = overlay.get(keys);
@@ -31,14 +43,14 @@ pub(crate) async fn get_many(pool: &Pool, overlay: &Overlay, keys: &[Key]) -> Re
             keys.iter().zip(&in_flight).filter(|(_, found)| found.is_none()).map(|(key, _)| &**key).collect();
         asked.sort_unstable();
         asked.dedup();
-        let stored = if asked.is_empty() { HashMap::new() } else { get_stored(pool, &asked).await? };
+        let rows = if asked.is_empty() { HashMap::new() } else { stored(asked).await? };
         tries += 1;
         if tries < TRIES && overlay.stamp_of_keys(keys) != stamp {
             continue;
         }
         let pick = |(key, found): (&Key, Option<InFlight>)| match found {
             Some(value) => value.map(|value| value.to_vec()),
-            None => stored.get(key.as_slice()).cloned(),
+            None => rows.get(key.as_slice()).cloned(),
         };
         return Ok(keys.iter().zip(in_flight).map(pick).collect());
     }
@@ -57,17 +69,29 @@ async fn get_stored(pool: &Pool, keys: &[&[u8]]) -> Result<HashMap<Vec<u8>, Valu
 
 /// The rows of each scan.
 pub(crate) async fn scan_many(pool: &Pool, overlay: &Overlay, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
+    scan_over(overlay, scans, |wider| async move { scan_stored(pool, &wider).await }).await
+}
+
+/// The rows of each scan where `stored` asks the database.
+pub(crate) async fn scan_over<F>(
+    overlay: &Overlay,
+    scans: &[Scan],
+    stored: impl Fn(Vec<Scan>) -> F,
+) -> Result<Vec<Vec<Row>>, Error>
+where
+    F: Future<Output = Result<Vec<Vec<Row>>, Error>>,
+{
     let mut tries = 0;
     loop {
         let (in_flight, stamp) = overlay.scan(scans);
         // Rows that are being deleted must not use up the limit.
         let wider: Vec<Scan> = scans.iter().zip(&in_flight).map(|(scan, found)| widen(scan, found)).collect();
-        let stored = scan_stored(pool, &wider).await?;
+        let found = stored(wider).await?;
         tries += 1;
         if tries < TRIES && overlay.stamp_of_scans(scans) != stamp {
             continue;
         }
-        let answers = scans.iter().zip(stored).zip(in_flight);
+        let answers = scans.iter().zip(found).zip(in_flight);
         return Ok(answers.map(|((scan, stored), in_flight)| merge(stored, in_flight, scan.limit)).collect());
     }
 }

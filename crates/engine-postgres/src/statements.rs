@@ -73,6 +73,12 @@ const TURNS: &str = "SELECT shard, epoch, seq FROM wayleave_fences WHERE shard =
 const SETTLE: &str = "\
 UPDATE wayleave_fences SET at = greatest(at, $2::int8) WHERE shard = ANY ($1::int4[]) RETURNING shard, epoch, seq";
 
+/// Notes about time that all nodes read, in a fence row that belongs to no shard: `at` is the latest time of a node that leads
+/// the database's clock, `seq` the time at which that clock was last seen to step forward.
+const NOTE: &str = "\
+INSERT INTO wayleave_fences (shard, epoch, seq, at) VALUES (-1, 0, $1::int8, $2::int8) ON CONFLICT (shard) DO UPDATE \
+SET seq = greatest(wayleave_fences.seq, excluded.seq), at = greatest(wayleave_fences.at, excluded.at)";
+
 const GET: &str = "SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::bytea[])";
 
 const SCAN: &str =
@@ -88,6 +94,7 @@ pub(crate) struct Statements {
     pub(crate) own: Statement,
     pub(crate) turns: Statement,
     pub(crate) settle: Statement,
+    pub(crate) note: Statement,
     pub(crate) get: Statement,
     pub(crate) scan: Statement,
     pub(crate) time: Statement,
@@ -97,7 +104,7 @@ impl Statements {
     /// Prepares all of them in one round trip.
     pub(crate) async fn prepare(client: &Client, incarnation: &str) -> Result<Self, Error> {
         let (fence, own, time) = (format!("{FENCE}{MICROS}"), format!("{OWN}{MICROS}"), time(incarnation));
-        let (fence, expect, absent, put, delete, own, turns, settle, get, scan, time) = futures::try_join!(
+        let (fence, expect, absent, put, delete, own, turns, settle, note, get, scan, time) = futures::try_join!(
             client.prepare(&fence),
             client.prepare(EXPECT),
             client.prepare(ABSENT),
@@ -106,15 +113,20 @@ impl Statements {
             client.prepare(&own),
             client.prepare(TURNS),
             client.prepare(SETTLE),
+            client.prepare(NOTE),
             client.prepare(GET),
             client.prepare(SCAN),
             client.prepare(&time),
         )?;
-        Ok(Self { fence, expect, absent, put, delete, own, turns, settle, get, scan, time })
+        Ok(Self { fence, expect, absent, put, delete, own, turns, settle, note, get, scan, time })
     }
 }
 
-/// The database's time, the latest time that any commit was made at (milliseconds), and which store this is.
+/// The database's time, what nodes have noted about time (see [`NOTE`]), and which store this is. Only the one row is read:
+/// the fences of all shards change with every commit, and a scan of them passes every version that an old snapshot keeps.
 fn time(incarnation: &str) -> String {
-    format!("SELECT {MICROS}, (SELECT coalesce(max(at), 0) FROM wayleave_fences)::int8, ({incarnation})::int8")
+    format!(
+        "SELECT {MICROS}, coalesce((SELECT at FROM wayleave_fences WHERE shard = -1), 0)::int8, \
+         coalesce((SELECT seq FROM wayleave_fences WHERE shard = -1), 0)::int8, ({incarnation})::int8"
+    )
 }

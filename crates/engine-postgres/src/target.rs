@@ -141,7 +141,8 @@ impl Security {
         Ok(true)
     }
 
-    /// Roots that were named are used, also where PostgreSQL's own tools would check less.
+    /// Roots that were named are used, also where PostgreSQL's own tools would check less: whoever names them wants the
+    /// server checked. Modes that would go on without a check contradict that.
     fn judge(self) -> Result<(SslMode, Trust), OpenError> {
         let checked = match self.roots {
             None => Trust::PublicRoots,
@@ -150,6 +151,11 @@ impl Security {
         };
         let unless_named = if self.roots.is_some() { checked.clone() } else { Trust::Anybody };
         match self.mode.as_deref() {
+            Some(mode @ ("disable" | "prefer")) if self.roots.is_some() => {
+                let text = format!("sslmode {mode} does not check the server, but sslrootcert asks for it");
+                Err(OpenError::Url(format!("{text}: use sslmode=verify-full, or leave sslrootcert out")))
+            }
+            None if self.roots.is_some() => Ok((SslMode::Require, checked)),
             Some("disable") => Ok((SslMode::Disable, Trust::Anybody)),
             None | Some("prefer") => Ok((SslMode::Prefer, Trust::Anybody)),
             Some("require") => Ok((SslMode::Require, unless_named)),
@@ -200,6 +206,9 @@ mod tests {
             ("postgres:///b", "host"),
             ("postgres://u:secret@a/b?target_session_attrs=read-only", "read-write"),
             ("postgres://u:secret@a/b?sslmode=verify-full&sslrootcert=/nowhere/ca.pem", "/nowhere/ca.pem"),
+            ("postgres://u:secret@a/b?sslrootcert=/nowhere/ca.pem", "/nowhere/ca.pem"),
+            ("postgres://u:secret@a/b?sslmode=prefer&sslrootcert=/nowhere/ca.pem", "verify-full"),
+            ("postgres://u:secret@a/b?sslmode=disable&sslrootcert=system", "verify-full"),
         ] {
             let text = refused(url);
             assert!(text.contains(word) && !text.contains("secret"), "{url}: {text}");
@@ -214,6 +223,8 @@ mod tests {
         assert_eq!(judged(None, None), (SslMode::Prefer, Trust::Anybody));
         assert_eq!(judged(Some("require"), None), (SslMode::Require, Trust::Anybody));
         assert_eq!(judged(Some("require"), Some("/ca")), (SslMode::Require, Trust::RootsIn("/ca".into())));
+        assert_eq!(judged(None, Some("/ca")), (SslMode::Require, Trust::RootsIn("/ca".into())));
+        assert_eq!(judged(None, Some("system")), (SslMode::Require, Trust::PublicRoots));
         assert_eq!(judged(Some("verify-full"), None), (SslMode::Require, Trust::PublicRoots));
         assert_eq!(judged(Some("verify-full"), Some("system")), (SslMode::Require, Trust::PublicRoots));
     }

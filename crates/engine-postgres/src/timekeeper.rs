@@ -9,7 +9,7 @@
 const LEAN: u64 = 200;
 /// A step of the store's clock that an operator should know of, in microseconds.
 const STEP_BACK_US: i64 = 100_000;
-const STEP_FORWARD_US: i64 = 5_000_000;
+const STEP_FORWARD_US: i64 = 250_000;
 
 /// One answer of the store. All in microseconds; the first by the store's clock, the others by this machine's boot clock.
 #[derive(Clone, Copy, Debug)]
@@ -72,13 +72,16 @@ impl Timekeeper {
         }
     }
 
+    /// How far time leads the store at a reading of the boot clock, as far as that is known.
+    pub(crate) fn lead(&self, boot_us: u64) -> u64 {
+        self.lead_us.saturating_sub(boot_us.saturating_sub(self.boot_us) / LEAN)
+    }
+
     /// Time is at least `floor_us`: somebody has committed at that time.
     pub(crate) fn raise(&mut self, floor_us: u64, boot_us: u64) {
         let now = self.at(boot_us);
         if floor_us > now {
-            let elapsed = boot_us.saturating_sub(self.boot_us);
-            let lead = self.lead_us - self.lead_us.min(elapsed / LEAN);
-            self.lead_us = lead + (floor_us - now);
+            self.lead_us = self.lead(boot_us) + (floor_us - now);
             self.anchor_us = floor_us;
             self.boot_us = self.boot_us.max(boot_us);
         }
@@ -144,6 +147,9 @@ mod tests {
         let step = keeper.learn(sample(1_101 * SECOND, SECOND, SECOND + 100));
         assert!(matches!(step, Some(Step(step)) if step > 99_000_000));
         assert_eq!(keeper.at(SECOND + 100), 1_101 * SECOND);
+        // Half a second is enough to end a short lease; what the network may have done is not.
+        assert!(keeper.learn(sample(1_102 * SECOND + SECOND / 2, 2 * SECOND, 2 * SECOND + 100)).is_some());
+        assert_eq!(keeper.learn(sample(1_105 * SECOND, 3 * SECOND, 5 * SECOND)), None);
     }
 
     #[test]

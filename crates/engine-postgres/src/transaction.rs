@@ -45,6 +45,8 @@ pub(crate) enum Attempt {
     Fenced,
     /// An expectation does not hold. Nothing was changed.
     Conflict,
+    /// Another session has locked a row for too long. Nothing was changed.
+    Locked(String),
     /// Nothing was changed, for another reason.
     Undone(Trouble),
     /// Nobody knows.
@@ -138,6 +140,7 @@ fn judge_failure(step: Step, trouble: Trouble) -> Attempt {
             Attempt::Conflict
         }
         Step::Commit if trouble.proves_refused_commit() => Attempt::Undone(trouble),
+        Step::Head | Step::Expect | Step::Write if trouble.is_lock_timeout() => Attempt::Locked(trouble.words()),
         Step::Begin | Step::Head | Step::Expect | Step::Write if trouble.proves_rollback() => Attempt::Undone(trouble),
         // The commit is on its way and may have been done.
         _ => Attempt::InDoubt(trouble.words()),

@@ -24,8 +24,9 @@ const SETTINGS: &[&str] = &[
     "SET tcp_keepalives_interval = 2",
     "SET tcp_keepalives_count = 3",
     "SET tcp_user_timeout = 10000",
-    // Durable before answered, whatever the server's default is.
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+    // Durable before answered, on disk and on the standbys that the server names, whatever its default is.
+    "SELECT set_config('synchronous_commit', 'on', false) \
+     WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')",
 ];
 
 /// How tables are stored: fences are updated in place, so their pages need room; queues leave dead rows behind.

@@ -61,6 +61,9 @@ pub struct Look {
     /// Changes when another store has stepped in for this one, as after a failover: what was granted shortly before may
     /// be lost.
     pub incarnation: u64,
+    /// When the store's clock was last seen to step forward, by its time after the step; zero if it never was. Leases that
+    /// were granted before then end earlier by this clock than their holders count.
+    pub stepped_at: Time,
     /// The rows of each scan, in its order.
     pub rows: Vec<Vec<Row>>,
 }

@@ -1,9 +1,11 @@
-//! Clocks for the memory engine: one that the simulator sets, one that runs by itself.
+//! Clocks for the memory engine: one that the simulator sets, one that runs by itself. Also the time that a machine was
+//! suspended, which ordinary timers do not count and leases do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use wayleave_core::time::{Millis, Time};
 
 /// Tells the time. It may step in either direction; the engine that reads it makes sure that its own time never goes
@@ -41,11 +43,11 @@ impl Clock for ManualClock {
     }
 }
 
-/// The wall clock at its creation plus the time elapsed since: steps of the wall clock do not move it.
+/// The wall clock at its creation plus the time elapsed since, suspends included: steps of the wall clock do not move it.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: Time,
-    since: Instant,
+    since: Duration,
 }
 
 impl SystemClock {
@@ -53,7 +55,7 @@ impl SystemClock {
     #[must_use]
     pub fn new() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { start: Time(millis(wall)), since: Instant::now() }
+        Self { start: Time(millis(wall)), since: boot() }
     }
 }
 
@@ -65,8 +67,38 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn read(&self) -> Time {
-        self.start.after(Millis(millis(self.since.elapsed())))
+        self.start.after(Millis(millis(boot().saturating_sub(self.since))))
     }
+}
+
+/// How long this machine has been suspended since it was started. A deadline that was set on an ordinary timer has come
+/// earlier by as much as this has grown.
+#[must_use]
+pub fn suspended() -> Duration {
+    let awake = || span(clock_gettime(ClockId::Monotonic));
+    let mut best = (Duration::MAX, Duration::ZERO);
+    // A thread that is preempted between the two readings would take the pause for a suspend.
+    for _ in 0..TRIES {
+        let (before, boot, after) = (awake(), boot(), awake());
+        best = best.min((after.saturating_sub(before), boot.saturating_sub(after)));
+        if best.0 < CLOSE {
+            break;
+        }
+    }
+    best.1
+}
+
+/// Readings of two clocks that are this close are as good as one.
+const CLOSE: Duration = Duration::from_micros(100);
+const TRIES: usize = 20;
+
+/// The time since this machine was started, suspends included.
+fn boot() -> Duration {
+    span(clock_gettime(ClockId::Boottime))
+}
+
+fn span(time: Timespec) -> Duration {
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 fn millis(span: std::time::Duration) -> u64 {

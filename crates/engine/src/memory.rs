@@ -191,7 +191,7 @@ impl Memory {
         let mut state = self.lock();
         state.refuse()?;
         let rows = scans.iter().map(|scan| state.scan_durable(scan)).collect();
-        Ok(Look { now, incarnation: state.incarnation, rows })
+        Ok(Look { now, incarnation: state.incarnation, stepped_at: Time::ZERO, rows })
     }
 
     fn try_get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {

@@ -55,6 +55,7 @@ impl Roles {
                 origin: None,
                 now: look.now,
                 incarnation: look.incarnation,
+                stepped_at: look.stepped_at,
             };
             views.push(core::view(&facts));
         }

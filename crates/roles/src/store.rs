@@ -41,6 +41,7 @@ pub(crate) async fn look(engine: &dyn Engine, name: &RoleName) -> Result<Seen, E
         origin,
         now: look.now,
         incarnation: look.incarnation,
+        stepped_at: look.stepped_at,
     };
     Ok(Seen { facts, rows: [roles, origins, standbys].concat() })
 }

@@ -122,8 +122,15 @@ mod tests {
     async fn a_sight_that_has_aged_shows_no_primary_whose_time_is_over() {
         let (sights, news) = watch::channel(None);
         let mut news = News(news);
-        let facts =
-            Facts { role: "r".into(), row: None, standbys: Vec::new(), origin: None, now: Time(1_000), incarnation: 0 };
+        let facts = Facts {
+            role: "r".into(),
+            row: None,
+            standbys: Vec::new(),
+            origin: None,
+            now: Time(1_000),
+            incarnation: 0,
+            stepped_at: Time::ZERO,
+        };
         sights.send_replace(Some(Ok(Arc::new((facts, Instant::now())))));
         tokio::time::advance(Duration::from_millis(600)).await;
         assert_eq!(news.next().await.unwrap().now, Time(1_600));

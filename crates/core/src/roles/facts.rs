@@ -23,6 +23,8 @@ pub struct Facts {
     pub now: Time,
     /// Which store it is.
     pub incarnation: u64,
+    /// When the store's clock was last seen to step forward, by its time after the step; zero if it never was.
+    pub stepped_at: Time,
 }
 
 /// Rows to write. They count only if every row of the facts that they replace, and the role's own, is still the same.
@@ -67,6 +69,7 @@ impl Facts {
         if let Some(row) = &self.row {
             let mut row = row.clone();
             row.notice(self.incarnation, self.now);
+            row.quiet_until = row.quiet_until.max(row.quiet_after_step(self.stepped_at));
             return Ok((row, None));
         }
         let origin = self.enlarged()?;

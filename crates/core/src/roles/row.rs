@@ -147,7 +147,8 @@ pub struct RoleRow {
     pub avoided: Option<Uuid>,
     /// The store that wrote this.
     pub incarnation: u64,
-    /// Until then only a living term is renewed and nothing is granted, because another store has stepped in.
+    /// Until then only a living term is renewed and nothing is granted, because another store has stepped in or its clock has
+    /// stepped forward.
     pub quiet_until: Time,
 }
 
@@ -162,6 +163,19 @@ impl RoleRow {
     #[must_use]
     pub fn vacant_since(&self) -> Time {
         self.term.as_ref().map_or(self.vacant_since, |term| term.expires_at).max(self.quiet_until)
+    }
+
+    /// Until when nothing is granted because the store's clock stepped forward at `stepped_at`. A term that was renewed
+    /// before may have run out by the step alone: its holder counts on it for up to one term's length more, and for as long
+    /// again as it may go on. A term that was renewed since is counted by the new time on both sides.
+    #[must_use]
+    pub fn quiet_after_step(&self, stepped_at: Time) -> Time {
+        match &self.term {
+            Some(term) if term.renewed_at < stepped_at => {
+                stepped_at.after(self.settings.ttl).after(self.longest_to_go_on())
+            }
+            _ => Time::ZERO,
+        }
     }
 
     /// Notes that another store has stepped in. It may have lost what was granted last: so for one term's length nothing

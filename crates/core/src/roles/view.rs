@@ -172,6 +172,15 @@ pub(super) fn explain(facts: &Facts, row: Option<&RoleRow>, asker: Option<&Candi
             None,
         );
     }
+    let after_step = row.quiet_after_step(facts.stepped_at);
+    if after_step > now {
+        let left = after_step.max(row.quiet_until).since(now);
+        let text = format!(
+            "the store's clock stepped forward, so the last term may have run out too early: nothing is granted for {} ms more",
+            left.0
+        );
+        return (text, Some(left));
+    }
     if row.quiet_until > now {
         let left = row.quiet_until.since(now);
         let text = format!(

@@ -85,6 +85,45 @@ fn a4_a_role_that_is_new_to_another_store_is_quiet_too() {
 }
 
 #[test]
+fn after_a_forward_step_of_the_clock_a_role_changes_hands_only_one_time_to_live_later() {
+    let mut world = World::new();
+    world.beat("a").unwrap();
+    world.step(3_600_000);
+    // By the new time the term is long over; its holder counts on it for another 15 s.
+    let told = world.beat("b").unwrap();
+    assert_eq!((told.outcome, told.changes_in), (Outcome::Standby, Some(Millis(15_000))));
+    assert!(told.reason.contains("stepped forward"), "{}", told.reason);
+    assert!(world.look().reason.contains("stepped forward"), "{}", world.look().reason);
+    world.pass(14_999);
+    assert_eq!(world.beat("b").unwrap().outcome, Outcome::Standby);
+    world.pass(1);
+    let told = world.beat("b").unwrap();
+    assert_eq!((told.outcome, told.epoch), (Outcome::Acquired, Epoch(2)));
+}
+
+#[test]
+fn a_primary_that_renews_after_a_step_keeps_its_epoch_and_later_terms_end_as_usual() {
+    let mut world = World::new();
+    world.beat("a").unwrap();
+    world.step(3_600_000);
+    let told = world.beat("a").unwrap();
+    assert_eq!((told.outcome, told.epoch, told.remaining), (Outcome::Renewed, Epoch(1), Millis(15_000)));
+    world.pass(1);
+    world.beat("a").unwrap();
+    world.pass(15_000);
+    assert_eq!(world.beat("b").unwrap().outcome, Outcome::Acquired, "the step is over");
+}
+
+#[test]
+fn a_role_that_nobody_holds_is_not_quiet_after_a_step() {
+    let mut world = World::new();
+    world.beat("a").unwrap();
+    world.release("a", world.tokens.get("a").copied()).unwrap();
+    world.step(3_600_000);
+    assert_eq!(world.beat("b").unwrap().outcome, Outcome::Acquired);
+}
+
+#[test]
 fn a6_the_store_owns_the_time_to_live_and_shortening_it_breaks_no_promise() {
     let mut world = World::new();
     let first = world.beat("a").unwrap();

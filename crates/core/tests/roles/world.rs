@@ -45,14 +45,27 @@ impl World {
     }
 
     fn with(origin: Option<Origin>) -> Self {
-        let facts =
-            Facts { role: "r".into(), row: None, standbys: Vec::new(), origin, now: Time(1_000), incarnation: 0 };
+        let facts = Facts {
+            role: "r".into(),
+            row: None,
+            standbys: Vec::new(),
+            origin,
+            now: Time(1_000),
+            incarnation: 0,
+            stepped_at: Time::ZERO,
+        };
         let before = facts.clone();
         Self { facts, before, tokens: BTreeMap::new(), tenures: Vec::new(), written: Vec::new(), entropy: 0 }
     }
 
     pub fn pass(&mut self, ms: u64) {
         self.facts.now = self.facts.now.after(Millis(ms));
+    }
+
+    /// The store's clock steps forward, and that is noticed.
+    pub fn step(&mut self, ms: u64) {
+        self.pass(ms);
+        self.facts.stepped_at = self.facts.now;
     }
 
     /// What a store does with writes; every step is held against the law.

@@ -176,8 +176,8 @@ impl Engine for Simulated {
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        let now = self.now();
-        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation: 0, rows })).boxed()
+        let (now, stepped_at) = (self.now(), Time::ZERO);
+        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation: 0, stepped_at, rows })).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {

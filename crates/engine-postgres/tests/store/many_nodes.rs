@@ -1,6 +1,7 @@
 //! Two engines on one database stand for two nodes.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::suite::harness::{all, batch, check, delete, fenced, key, names, put};
@@ -198,11 +199,60 @@ async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
     one.own(ShardId(1), &[]).await.unwrap();
     let ahead = one.now().0 + 3_600_000;
     let database = url.rsplit('/').next().unwrap();
+    // Another node has committed that far ahead of the database's clock, which has stepped back since.
     cluster.sql_in(database, &format!("update wayleave_fences set at = {ahead}")).await;
-    assert!(two.look(&[]).await.unwrap().now.0 >= ahead);
-    assert!(two.now().0 >= ahead);
     one.own(ShardId(1), &[]).await.unwrap();
     assert!(one.now().0 >= ahead);
+    // It notes its lead for the others.
+    let begun = Instant::now();
+    while two.look(&[]).await.unwrap().now.0 < ahead {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the other node learns of it");
+    }
+    assert!(two.now().0 >= ahead);
     let late = open(&url).await;
     assert!((ahead..ahead + 60_000).contains(&late.now().0));
+}
+
+/// Fence rows change with every commit, and a snapshot that stays open keeps every version of them. A look must not pass them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_reads_one_fence_row_however_many_versions_there_are() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    let engine = open(&url).await;
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM wayleave_fences").await.unwrap();
+    let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
+    for seq in 1..=500 {
+        engine.commit(fenced([(1, epoch, seq)], [put(1, "a", "1")])).await.unwrap();
+    }
+    let database = url.rsplit('/').next().unwrap();
+    let count = async |column: &str| -> u64 {
+        let text = format!("select coalesce({column}, 0) from pg_stat_user_tables where relname = 'wayleave_fences'");
+        cluster.sql_in(database, &text).await.parse().unwrap()
+    };
+    // Counts come late: sessions send them when they have been idle for a moment.
+    let settled = async || {
+        let mut last = (count("seq_scan").await, count("idx_scan").await);
+        let begun = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            let now = (count("seq_scan").await, count("idx_scan").await);
+            // The clock's own sampling goes on: a few scans by index a second.
+            if now.1.saturating_sub(last.1) < 20 || begun.elapsed() > Duration::from_secs(20) {
+                return now;
+            }
+            last = now;
+        }
+    };
+    let before = settled().await;
+    for _ in 0..200 {
+        engine.look(&[all(1)]).await.unwrap();
+    }
+    let begun = Instant::now();
+    while count("idx_scan").await < before.1 + 200 && count("seq_scan").await < before.0 + 200 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the looks are counted");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(count("seq_scan").await, before.0, "a look walks over the whole table");
 }

@@ -100,15 +100,21 @@ async fn the_databases_own_promises_are_told() {
     assert_eq!((durability.synchronous_commit.as_str(), durability.synchronous_standbys.as_str()), ("on", ""));
 }
 
-/// A server whose default would acknowledge before its disk has it.
+/// A server whose default would acknowledge before its disk, or that of its standby, has it.
 #[tokio::test]
 async fn sessions_wait_for_the_disk_whatever_the_servers_default_is() {
+    for weaker in ["off", "local", "remote_write"] {
+        check_session_under(weaker).await;
+    }
+}
+
+async fn check_session_under(weaker: &str) {
     let cluster = Cluster::shared().await;
     let url = cluster.fresh_database().await;
     let database = url.rsplit('/').next().unwrap().to_owned();
-    cluster.sql(&format!("alter database {database} set synchronous_commit = off")).await;
+    cluster.sql(&format!("alter database {database} set synchronous_commit = {weaker}")).await;
     let engine = open(&url).await;
-    assert_eq!(engine.durability().synchronous_commit, "off");
+    assert_eq!(engine.durability().synchronous_commit, weaker);
     assert!(engine.durability().warnings().iter().any(|warning| warning.contains("synchronous_commit")));
     // The sessions of the committers say what they run with when they write.
     let trace = "create table seen (setting text); \

@@ -81,6 +81,7 @@ fn roles(secs: u64, budget: Budget) -> Roles {
         budget,
         incarnations: true,
         steps_ahead: false,
+        steps_noticed: false,
         steps_behind: false,
         guarded: true,
     }
@@ -168,10 +169,18 @@ fn without_the_guard_a_pause_lets_an_old_primary_write() {
     breaks("a receiver that forgets epochs", unguarded, roles::NO_OVERLAP, State::line);
 }
 
-/// What the store must see to: a clock that jumps ahead over a restart ends terms that their holders still count on. The
-/// epochs alone hold then.
+/// A clock that jumps ahead ends terms that their holders still count on. Where nodes notice the step, nothing is granted
+/// until the last of them is over.
 #[test]
-fn a_store_whose_clock_jumps_ahead_over_a_restart_is_held_by_epochs_alone() {
+fn a_store_whose_clock_is_seen_to_jump_ahead_keeps_all_laws() {
+    let budget = Budget { restarts: 1, delays: 1, ..NOTHING };
+    holds("a clock ahead of time, noticed", Roles { steps_ahead: true, steps_noticed: true, ..roles(12, budget) });
+}
+
+/// What the store must see to: a clock that jumps ahead unnoticed ends terms that their holders still count on. The epochs
+/// alone hold then.
+#[test]
+fn a_store_whose_clock_jumps_ahead_unnoticed_is_held_by_epochs_alone() {
     let ahead = Roles { steps_ahead: true, ..roles(12, Budget { restarts: 1, ..NOTHING }) };
     breaks("a clock ahead of time", ahead.clone(), roles::ONE_BELIEVER, State::line);
     let checker = ahead.checker().threads(THREADS).spawn_bfs().join();

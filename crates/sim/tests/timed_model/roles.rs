@@ -31,6 +31,8 @@ pub struct Roles {
     pub incarnations: bool,
     /// Whether a restart may find its clock ahead of time.
     pub steps_ahead: bool,
+    /// Whether that is noticed, as it is by nodes that knew the clock before.
+    pub steps_noticed: bool,
     /// Whether the clock of a store that steps in may be behind.
     pub steps_behind: bool,
     /// Whether receivers of guarded writes remember the highest epoch.
@@ -213,6 +215,9 @@ impl Model for Roles {
             Action::Restart(step_ms) => {
                 state.left.restarts -= 1;
                 state.store.restart(step_ms);
+                if step_ms > 0 && self.steps_noticed {
+                    state.store.notice_step(state.now);
+                }
             }
             Action::FailOver(lost, step_ms) => {
                 state.left.failovers -= 1;

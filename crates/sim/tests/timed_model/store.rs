@@ -54,6 +54,8 @@ pub struct Store {
     older: Vec<Kept>,
     /// By how much its clock is off.
     offset_ms: i64,
+    /// When its clock was seen to step forward.
+    stepped_at: Time,
     incarnation: u64,
     /// Terms granted so far, for tokens that never repeat.
     grants: u64,
@@ -95,7 +97,15 @@ impl Store {
         };
         let origin = Origin { roles: 1, incarnation: 1, ..Origin::default() };
         let kept = Kept { row: Some(row), origin: Some(origin), standbys: Vec::new(), floor: Time(NOON) };
-        Self { kept, older: Vec::new(), offset_ms: 0, incarnation: 1, grants: 0, fault: Fault::None }
+        Self {
+            kept,
+            older: Vec::new(),
+            offset_ms: 0,
+            stepped_at: Time::ZERO,
+            incarnation: 1,
+            grants: 0,
+            fault: Fault::None,
+        }
     }
 
     /// One whose role lets its primary go on for so long.
@@ -134,6 +144,7 @@ impl Store {
             origin: self.kept.origin,
             now: self.now(real_ms),
             incarnation: self.incarnation,
+            stepped_at: self.stepped_at,
         }
     }
 
@@ -208,6 +219,11 @@ impl Store {
     /// It restarts, with all that it committed, and its clock has been set.
     pub fn restart(&mut self, step_ms: i64) {
         self.offset_ms += step_ms;
+    }
+
+    /// Its nodes notice that its clock has stepped forward.
+    pub fn notice_step(&mut self, real_ms: u64) {
+        self.stepped_at = self.now(real_ms);
     }
 
     /// A standby takes over that has not seen the last writes. `known`: it knows that it is another store.

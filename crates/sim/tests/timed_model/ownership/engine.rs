@@ -69,7 +69,7 @@ impl Glance {
     pub fn look(&self, scans: &[Scan]) -> Look {
         let row = |(key, value): (&Key, &Value)| Row { key: key.clone(), value: value.clone() };
         let rows = |scan: &Scan| self.rows.range::<Key, _>(&scan.from..&scan.to).take(scan.limit).map(row).collect();
-        Look { now: self.now, incarnation: 0, rows: scans.iter().map(rows).collect() }
+        Look { now: self.now, incarnation: 0, stepped_at: Time::ZERO, rows: scans.iter().map(rows).collect() }
     }
 
     pub fn row(&self, key: &Key) -> Option<Value> {

@@ -1,0 +1,83 @@
+//! The database as committers use it. Behind a trait of three questions, so that a test can put a simulated database there.
+
+use std::future::Future;
+
+use tokio_postgres::Row;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_engine::fences::{Fences, Turn};
+
+use crate::clock::Clock;
+use crate::group::Group;
+use crate::link::CALL;
+use crate::pool::Pool;
+use crate::transaction::{self, Attempt, Head, Locks};
+use crate::trouble::{Class, Trouble, within};
+
+/// What committers ask.
+pub(crate) trait Database: Send + Sync + 'static {
+    /// Tries to commit a group.
+    fn attempt(&self, group: &Group, locks: Locks) -> impl Future<Output = Attempt> + Send;
+
+    /// The turns of shards.
+    fn turns(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
+
+    /// The turns of shards, once everything that they show is as durable as a commit.
+    fn settle(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
+}
+
+/// The real database.
+pub(crate) struct Wire {
+    pub(crate) writes: Pool,
+    pub(crate) clock: Clock,
+}
+
+impl Database for Wire {
+    async fn attempt(&self, group: &Group, locks: Locks) -> Attempt {
+        let link = match self.writes.lease().await {
+            Ok(link) => link,
+            // Nothing was sent.
+            Err(trouble) => return Attempt::Undone(trouble),
+        };
+        let attempt = transaction::run(&link, &self.clock, Head::Fences, group, locks).await;
+        let sound = match &attempt {
+            Attempt::Done(_) | Attempt::Fenced | Attempt::Conflict | Attempt::Locked(_) => true,
+            Attempt::Undone(trouble) => trouble.class() != Class::Lost,
+            Attempt::InDoubt(_) => false,
+        };
+        if sound {
+            link.keep();
+        }
+        attempt
+    }
+
+    async fn turns(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
+        let link = self.writes.lease().await?;
+        let rows = within(CALL, link.client.query(&link.statements.turns, &[&shards])).await?;
+        link.keep();
+        read_turns(&rows)
+    }
+
+    /// To see a commit is not enough: one whose wait for a standby was cut short is seen, and lost in a failover. So a write
+    /// goes after it.
+    async fn settle(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
+        let at = self.clock.now().0.cast_signed();
+        let link = self.writes.lease().await?;
+        let warnings = link.warnings();
+        let rows = within(CALL, link.client.query(&link.statements.settle, &[&shards, &at])).await?;
+        if let Some(warning) = link.warned_since(warnings) {
+            return Err(Trouble::Warned(warning));
+        }
+        link.keep();
+        read_turns(&rows)
+    }
+}
+
+fn read_turns(rows: &[Row]) -> Result<Fences, Trouble> {
+    let mut fences = Fences::default();
+    for row in rows {
+        let (shard, epoch, seq): (i32, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let turn = Turn { epoch: Epoch(epoch.cast_unsigned()), seq: seq.cast_unsigned() };
+        fences.set(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), turn);
+    }
+    Ok(fences)
+}
