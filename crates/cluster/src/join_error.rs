@@ -1,5 +1,6 @@
 //! Why a node could not join.
 
+use wayleave_core::ids::NodeId;
 use wayleave_engine::Error;
 
 /// Why a node could not join.
@@ -15,6 +16,18 @@ pub enum JoinError {
         found: u32,
         /// The highest that is known here.
         known: u32,
+    },
+    /// A living node has the same address.
+    #[error(
+        "node {id} ('{name}') lives at {address}, the address that this node was given: give each node an --advertise of its own"
+    )]
+    AddressTaken {
+        /// The address.
+        address: String,
+        /// What people call the other node.
+        name: String,
+        /// The other node.
+        id: NodeId,
     },
     /// The engine did not do as asked.
     #[error("cannot join the other nodes: {0}")]

@@ -4,6 +4,7 @@
 //! In: an engine, a frontier, a way to other nodes. Out: shards opened and closed, and the addresses of their owners.
 //! This crate must not know of HTTP's resources, of rows other than its own, or of any particular store.
 
+mod address;
 mod beats;
 pub mod claims;
 mod dial;

@@ -11,16 +11,15 @@ use wayleave_core::cluster::NodeRow;
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
-use wayleave_engine::rows::node;
 use wayleave_engine::{Batch, Engine, Error, Write};
-use wayleave_shard::{Frontier, links};
+use wayleave_shard::{Deadline, Frontier, links};
 
-use crate::claims::{self, NODES_MAX};
-use crate::heart::Heart;
+use crate::heart::{Heart, Missed};
 use crate::join_error::JoinError;
 use crate::network::Network;
 use crate::seats::{self, Seats};
 use crate::still::{Still, unless_still};
+use crate::{address, claims};
 
 /// How a node takes part.
 #[derive(Clone, Debug)]
@@ -126,7 +125,7 @@ impl Member {
         network: Arc<dyn Network>,
         options: Options,
     ) -> Result<Self, JoinError> {
-        bury_predecessor(&*engine, &options).await?;
+        address::claim(&*engine, &*network, &options).await?;
         let row = NodeRow {
             id: options.id,
             address: options.address.as_str().into(),
@@ -139,7 +138,11 @@ impl Member {
             leaving: false,
         };
         let mut heart = Heart { engine: engine.clone(), row, ttl: options.ttl };
-        let deadline = heart.beat(false).await?;
+        let deadline = heart.beat(false).await.map_err(|missed| match missed {
+            Missed::Store(error) => JoinError::Engine(error),
+            Missed::Replaced(row) => taken(&row),
+        })?;
+        address::confirm(&*engine, &*network, &heart.row).await?;
         frontier.set_sure_until(deadline);
         let shared = Arc::new(Shared {
             engine,
@@ -234,6 +237,12 @@ impl Member {
 }
 
 impl Shared {
+    /// This node must not take itself for alive any more.
+    fn lose(&self) {
+        self.frontier.set_cut_off(true);
+        self.alive.send_replace(false);
+    }
+
     pub fn tell_others(&self, role: Option<&str>) {
         let (seen, _) = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for node in seen.iter().filter(|node| !node.here && node.state != NodeState::Lost) {
@@ -242,23 +251,12 @@ impl Shared {
     }
 }
 
-/// A process that has this one's address is gone, for we have its port: its shards need not wait for its deadline.
-async fn bury_predecessor(engine: &dyn Engine, options: &Options) -> Result<(), JoinError> {
-    let look = engine.look(&[node::all(NODES_MAX)]).await?;
-    for row in look.rows.into_iter().flatten() {
-        let same = node::decode(&row.value).is_ok_and(|node| *node.address == *options.address);
-        if same {
-            match engine.commit(claims::bury(row)).await {
-                Ok(()) | Err(Error::Conflict) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-    Ok(())
+fn taken(row: &NodeRow) -> JoinError {
+    JoinError::AddressTaken { address: row.address.to_string(), name: row.name.to_string(), id: row.id }
 }
 
-/// Renews the row until the node has left.
-async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
+/// Renews the row until the node has left, or another one has taken its place.
+async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Deadline) {
     let interval = shared.options.interval();
     let mut leaving = shared.leaving.subscribe();
     let mut next = Instant::now() + interval;
@@ -277,8 +275,8 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
         let beat = tokio::select! {
             biased;
             beat = heart.beat(now_leaving) => beat,
-            () = tokio::time::sleep_until(deadline), if *shared.alive.borrow() => {
-                Err(Error::Unavailable("the store did not answer in time".to_owned()))
+            () = tokio::time::sleep_until(deadline.timer()), if *shared.alive.borrow() => {
+                Err(Missed::Store(Error::Unavailable("the store did not answer in time".to_owned())))
             }
         };
         match beat {
@@ -292,15 +290,20 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Instant) {
                     shared.nudged.notify_one();
                 }
             }
-            Err(error) => {
+            Err(Missed::Replaced(row)) => {
+                let error = taken(&row);
+                tracing::error!(%error, "this node was replaced and gives its shards up; start it again with another address");
+                shared.lose();
+                return;
+            }
+            Err(Missed::Store(error)) => {
                 tracing::warn!(%error, "this node could not renew its lease");
                 next = Instant::now() + interval / 4;
             }
         }
-        if Instant::now() >= deadline && *shared.alive.borrow() {
+        if deadline.has_passed() && *shared.alive.borrow() {
             tracing::error!("this node has lost its lease; its shards go to others");
-            shared.frontier.set_cut_off(true);
-            shared.alive.send_replace(false);
+            shared.lose();
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod config;
 mod crawl_beats;
 mod cursor;
 mod cycle;
+mod deadline;
 mod decide;
 mod facts;
 mod filter;
@@ -51,6 +52,7 @@ mod visits;
 
 pub use bell::{Bell, Listener};
 pub use config::Config;
+pub use deadline::{Deadline, Moment};
 pub use frontier::Frontier;
 pub use lanes::Lanes;
 pub use links::{LinkError, Links};

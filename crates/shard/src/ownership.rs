@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Expect;
 
 use crate::bell::Listener;
+use crate::deadline::Deadline;
 use crate::frontier::Frontier;
 use crate::held::Hold;
 use crate::message::Message;
@@ -59,7 +59,7 @@ impl Frontier {
 
     /// Says until when no other node can own the shards of this one. From then on owners ask the store before they
     /// answer, also where they change nothing: another node may know better.
-    pub fn set_sure_until(&self, until: Instant) {
+    pub fn set_sure_until(&self, until: Deadline) {
         self.pulse.set_sure_until(until);
     }
 

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
 use wayleave_core::frontier::view::Counts;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
@@ -19,6 +18,7 @@ use crate::crawl_beats::{CrawlBeats, NEVER};
 use crate::host_count::HostCount;
 use crate::rarely::StoreLog;
 use crate::requests::Requests;
+use crate::deadline::Deadline;
 
 /// What each shard says of itself.
 #[derive(Default)]
@@ -77,7 +77,7 @@ pub(crate) struct Pulse {
     /// Told when there is something new to say to other nodes.
     news: Bell,
     /// Until then no other node can own the shards of this one.
-    sure_until: Mutex<Option<Instant>>,
+    sure_until: Mutex<Option<Deadline>>,
 }
 
 /// What a node says of its shards, for other nodes to know whom to ask first and when to wake those who wait.
@@ -180,13 +180,13 @@ impl Pulse {
     }
 
     /// No other node can own the shards of this one until then.
-    pub fn set_sure_until(&self, until: Instant) {
+    pub fn set_sure_until(&self, until: Deadline) {
         *lock(&self.sure_until) = Some(until);
     }
 
     /// Whether another node may own the shards of this one by now.
     pub fn is_unsure(&self) -> bool {
-        lock(&self.sure_until).is_some_and(|until| until <= Instant::now())
+        lock(&self.sure_until).is_some_and(Deadline::has_passed)
     }
 
     /// A shard says since when a group of it is ready and when the next one becomes so.

@@ -334,6 +334,37 @@ async fn a_restarted_process_has_its_shards_back_without_waiting_for_its_own_dea
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_second_node_with_the_address_of_a_living_one_is_refused_and_changes_nothing() {
+    let world = World::new();
+    let a = world.start().await;
+    world.settle(&[&a]).await;
+    let refused = world.try_start_on(world.engine.clone(), NodeId(77), "http://node-1").await.err().unwrap();
+    let text = refused.to_string();
+    assert!(text.contains("http://node-1") && text.contains("'n1'") && text.contains("--advertise"), "{text}");
+    pass(Duration::from_millis(2 * TTL.0)).await;
+    assert!(a.member.as_ref().unwrap().is_alive());
+    assert_eq!(a.member.as_ref().unwrap().nodes().unwrap().len(), 1, "the refused one has left no row");
+    world.settle(&[&a]).await;
+}
+
+/// The address leads to the new node, so nobody answers there for the old one, which lives all the same: one of the two must
+/// stop, and it is the one that others cannot reach.
+#[tokio::test(start_paused = true)]
+async fn a_living_node_whose_address_leads_to_another_one_gives_up() {
+    let world = World::new();
+    let a = world.start().await;
+    world.settle(&[&a]).await;
+    world.board.cut(NodeId(77), a.id, true);
+    let b = world.start_at(NodeId(77), "http://node-1").await;
+    pass(Duration::from_millis(2 * TTL.0)).await;
+    assert!(!a.member.as_ref().unwrap().is_alive(), "two nodes would answer at one address");
+    assert!(b.member.as_ref().unwrap().is_alive());
+    assert_eq!(b.member.as_ref().unwrap().nodes().unwrap().len(), 1);
+    world.settle(&[&b]).await;
+    assert_eq!(a.owned(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_of_a_newer_format_is_refused_with_the_remedy() {
     let world = World::new();
     let row = cluster::encode(&ClusterRow { format: FORMAT + 1, secret: 1 });

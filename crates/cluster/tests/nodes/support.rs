@@ -56,6 +56,15 @@ impl World {
 
     /// Starts a node that sees the store through an engine of its own.
     pub async fn start_on(&self, engine: Arc<dyn Engine>, id: NodeId, address: &str) -> Node {
+        self.try_start_on(engine, id, address).await.unwrap()
+    }
+
+    pub async fn try_start_on(
+        &self,
+        engine: Arc<dyn Engine>,
+        id: NodeId,
+        address: &str,
+    ) -> Result<Node, wayleave_cluster::JoinError> {
         let runtime = tokio::runtime::Handle::current();
         let line = self.board.line(id);
         let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &runtime, line.clone());
@@ -63,9 +72,9 @@ impl World {
         let slot: Arc<std::sync::OnceLock<Arc<Member>>> = Arc::default();
         let told = slot.clone();
         self.board.answer(id, frontier.clone(), Arc::new(move |_| _ = told.get().map(|member| member.nudge())));
-        let member = Arc::new(Member::join(engine, frontier.clone(), line, options).await.unwrap());
+        let member = Arc::new(Member::join(engine, frontier.clone(), line, options).await?);
         _ = slot.set(member.clone());
-        Node { id, frontier, member: Some(member) }
+        Ok(Node { id, frontier, member: Some(member) })
     }
 
     /// Waits until one node owns everything, whatever another one still believes.

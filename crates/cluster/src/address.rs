@@ -1,0 +1,136 @@
+//! One address, one node. A process that starts at the address of another one has its port, so the other one is gone and its
+//! shards need not wait for its deadline. But an advertised address is only what an operator wrote: two living nodes may
+//! name the same one. So whoever joins asks first who answers there. If the other node does, the new one is refused; if not,
+//! the other one's row is removed, and should it live after all it finds that out with its next heartbeat and stops.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use wayleave_core::cluster::NodeRow;
+use wayleave_core::ids::NodeId;
+use wayleave_engine::rows::node;
+use wayleave_engine::{Engine, Error, Row};
+
+use crate::claims::{self, NODES_MAX};
+use crate::join_error::JoinError;
+use crate::member::Options;
+use crate::network::Network;
+
+/// A node that says nothing in this time does not answer at its address.
+const SAYS_SOMETHING: Duration = Duration::from_secs(2);
+
+/// Another node with the same address.
+pub(crate) struct Namesake {
+    pub row: NodeRow,
+    /// Whether its lease has not run out.
+    pub lives: bool,
+    stored: Row,
+}
+
+/// The other nodes that have a node's address.
+pub(crate) async fn sharing(engine: &dyn Engine, address: &str, me: NodeId) -> Result<Vec<Namesake>, Error> {
+    let look = engine.look(&[node::all(NODES_MAX)]).await?;
+    let now = look.now;
+    let decoded =
+        look.rows.into_iter().flatten().filter_map(|stored| Some((node::decode(&stored.value).ok()?, stored)));
+    let same = decoded.filter(|(row, _)| *row.address == *address && row.id != me);
+    Ok(same.map(|(row, stored)| Namesake { lives: row.is_alive(now), row, stored }).collect())
+}
+
+/// Makes a node's address its own before it joins, or refuses it.
+pub(crate) async fn claim(engine: &dyn Engine, network: &dyn Network, options: &Options) -> Result<(), JoinError> {
+    for other in sharing(engine, &options.address, options.id).await? {
+        yield_or_bury(engine, network, other).await?;
+    }
+    Ok(())
+}
+
+/// The same once this node's own row is there: of two that joined at the same moment, neither of which saw the other before,
+/// the later one gives way. Both have written by now, so the later one sees the earlier one's row.
+pub(crate) async fn confirm(engine: &dyn Engine, network: &dyn Network, mine: &NodeRow) -> Result<(), JoinError> {
+    let rank = |row: &NodeRow| (row.started_at, row.id);
+    let others = sharing(engine, &mine.address, mine.id).await?;
+    for other in others.into_iter().filter(|other| rank(&other.row) < rank(mine)) {
+        if let Err(refused) = yield_or_bury(engine, network, other).await {
+            engine.commit(claims::leave(mine.id)).await?;
+            return Err(refused);
+        }
+    }
+    Ok(())
+}
+
+async fn yield_or_bury(engine: &dyn Engine, network: &dyn Network, other: Namesake) -> Result<(), JoinError> {
+    if other.lives && answers(network, &other.row).await {
+        let (address, name) = (other.row.address.to_string(), other.row.name.to_string());
+        return Err(JoinError::AddressTaken { address, name, id: other.row.id });
+    }
+    match engine.commit(claims::bury(other.stored)).await {
+        Ok(()) | Err(Error::Conflict) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a node is reached at its address. One that is merely there refuses calls that mean another node.
+async fn answers(network: &dyn Network, row: &NodeRow) -> bool {
+    network.meet(&[(row.id, row.address.clone())]);
+    let mut said = network.listen(row.id);
+    tokio::time::timeout(SAYS_SOMETHING, said.next()).await.is_ok_and(|beat| beat.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use wayleave_core::time::{Millis, Time};
+    use wayleave_engine::Memory;
+    use wayleave_engine::clock::ManualClock;
+    use wayleave_shard::{Config, Frontier};
+
+    use super::*;
+    use crate::local::Switchboard;
+
+    fn row(id: u64, started_at: u64) -> NodeRow {
+        NodeRow {
+            id: NodeId(id),
+            address: "http://same".into(),
+            name: format!("n{id}").into(),
+            version: "1".into(),
+            protocol: 1,
+            started_at: Time(started_at),
+            alive_since: Time(started_at),
+            expires_at: Time(10_000),
+            leaving: false,
+        }
+    }
+
+    /// Both asked who has the address before either had written its row, and then both wrote: (look A) (look B) (write A)
+    /// (write B). Whichever of them confirms first, the later one gives way.
+    #[tokio::test(start_paused = true)]
+    async fn of_two_that_join_at_the_same_moment_the_later_one_gives_way() {
+        for later_first in [false, true] {
+            let engine: Arc<dyn Engine> = Arc::new(Memory::new(ManualClock::new(Time(1_000))));
+            let board = Switchboard::default();
+            let rows = [row(8, 500), row(7, 501)];
+            for mut row in rows.clone() {
+                let line = board.line(row.id);
+                let runtime = tokio::runtime::Handle::current();
+                let frontier = Frontier::join(engine.clone(), Config::new(1), &runtime, line);
+                board.answer(row.id, frontier, Arc::new(|_| ()));
+                engine.commit(claims::renew(&mut row, None, Time(1_000), Millis(9_000), false)).await.unwrap();
+            }
+            let [earlier, later] = &rows;
+            let confirm = async |row: &NodeRow| confirm(&*engine, &*board.line(row.id), row).await;
+            let refused = if later_first {
+                let refused = confirm(later).await;
+                assert_eq!(confirm(earlier).await, Ok(()));
+                refused
+            } else {
+                assert_eq!(confirm(earlier).await, Ok(()));
+                confirm(later).await
+            };
+            assert!(matches!(refused, Err(JoinError::AddressTaken { id: NodeId(8), .. })), "{refused:?}");
+            let left = sharing(&*engine, "http://same", NodeId(0)).await.unwrap();
+            assert_eq!(left.iter().map(|node| node.row.id).collect::<Vec<_>>(), [NodeId(8)]);
+        }
+    }
+}
