@@ -133,7 +133,7 @@ pub struct Args {
     /// speed [default: 48]
     #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub memtable_mb: Option<u64>,
-    /// Hosts that this process holds in memory at most, about 0.6 KB each; URLs of further hosts are rejected
+    /// Hosts that this process holds in memory at most; URLs of further hosts are rejected
     /// [default: 10000000]
     #[arg(long, env = "WAYLEAVE_HOSTS_MAX", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub hosts_max: Option<u64>,
