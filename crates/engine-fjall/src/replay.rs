@@ -109,6 +109,12 @@ impl Replay<'_> {
                 if !self.repair {
                     return Err(Failure::Damaged(damage));
                 }
+                let Damage { file, offset, what, repair } = &damage;
+                let dropped = repair.map(|dropped| dropped.to_string()).unwrap_or_default();
+                tracing::warn!(
+                    journal.file = %file.display(), journal.offset = offset, dropped, what,
+                    "the journal is damaged; what follows is dropped, and a copy of it kept beside the journal"
+                );
                 self.set_aside(number, &content)?;
             }
             let next = self.path(number + 1);

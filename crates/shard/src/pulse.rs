@@ -15,10 +15,10 @@ use wayleave_core::time::Time;
 
 use crate::bell::{Bell, Listener};
 use crate::crawl_beats::{CrawlBeats, NEVER};
+use crate::deadline::Deadline;
 use crate::host_count::HostCount;
 use crate::rarely::StoreLog;
 use crate::requests::Requests;
-use crate::deadline::Deadline;
 
 /// What each shard says of itself.
 #[derive(Default)]

@@ -133,6 +133,10 @@ pub struct Args {
     /// speed [default: 48]
     #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub memtable_mb: Option<u64>,
+    /// If the journal of the data folder is damaged, drop what follows the damage instead of refusing to start. Start once
+    /// without it: the refusal says what would be dropped. A copy is kept beside the journal
+    #[arg(long)]
+    pub repair: bool,
     /// Hosts that this process holds in memory at most; URLs of further hosts are rejected
     /// [default: 10000000]
     #[arg(long, env = "WAYLEAVE_HOSTS_MAX", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
@@ -195,6 +199,8 @@ pub struct Settings {
     pub cache_mb: u64,
     /// Memory for rows before they go to a table, in MiB.
     pub memtable_mb: u64,
+    /// Whether to drop what follows damage in the journal.
+    pub repair: bool,
     /// Hosts that this process holds at most.
     pub hosts_max: u64,
     /// Form of the log.
@@ -234,6 +240,7 @@ impl Settings {
             drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
             cache_mb: args.cache_mb.or(file.cache_mb).unwrap_or(32),
             memtable_mb: args.memtable_mb.or(file.memtable_mb).unwrap_or(48),
+            repair: args.repair,
             hosts_max: args.hosts_max.or(file.hosts_max).unwrap_or(wayleave_core::limits::HOSTS_MAX_DEFAULT),
             log: args.log.or(file.log).unwrap_or_default(),
             log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),

@@ -76,6 +76,7 @@ impl Store {
             cache_bytes: settings.cache_mb << 20,
             memtable_bytes: usize::try_from(settings.memtable_mb << 20).unwrap_or(usize::MAX),
             files_max,
+            repair: settings.repair,
         };
         let engine = Arc::new(Fjall::open(path, options)?);
         let shards = engine.shards();

@@ -1,0 +1,47 @@
+//! A damaged journal, with the real binary: refused with its place, left as it is, and repaired on demand.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{Server, folder, run, wayleave};
+
+/// Flips a byte in the midst of what the newest journal holds; returns the file's bytes as they are then.
+fn damage(data: &Path) -> (std::path::PathBuf, Vec<u8>) {
+    let files = fs::read_dir(data.join("journal")).unwrap().map(|entry| entry.unwrap().path());
+    let newest = files.filter(|path| path.extension().is_some_and(|suffix| suffix == "journal")).max().unwrap();
+    let mut bytes = fs::read(&newest).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[end / 2] ^= 1;
+    fs::write(&newest, &bytes).unwrap();
+    (newest, bytes)
+}
+
+#[test]
+fn one_flipped_byte_in_the_journal_refuses_to_start_and_is_repaired_on_demand() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    for n in 0..40 {
+        server.run(&["put", &format!("http://h{n}.example/")]).ok();
+    }
+    server.kill();
+    let (newest, bytes) = damage(&data);
+    let serve = ["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let refused = run(wayleave(&serve), "");
+    let name = newest.file_name().unwrap().to_str().unwrap();
+    for said in [name, "at byte ", "damaged", "backup", "--repair", "bytes of this file"] {
+        assert!(refused.err.contains(said), "{said}: {}", refused.err);
+    }
+    assert!(refused.code != 0 && fs::read(&newest).unwrap() == bytes, "the evidence is left as it is");
+    let repaired = Server::start_with(&data, &["--repair"]);
+    assert!(repaired.log().contains("the journal is damaged"), "{}", repaired.log());
+    let queued = repaired.stats()["urls"]["queued"].as_u64().unwrap();
+    assert!((1..40).contains(&queued), "what came before the damage is there: {queued}");
+    assert_eq!(repaired.stop(), 0);
+    let copy = fs::read_dir(data.join("journal")).unwrap();
+    assert!(copy.flatten().any(|entry| entry.file_name().to_string_lossy().contains("dropped")));
+    assert_eq!(Server::start(&data).stop(), 0, "and it starts without the flag from then on");
+}
