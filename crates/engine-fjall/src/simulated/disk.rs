@@ -14,6 +14,8 @@ use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile};
 
+use super::node::{Id, NameOp, Node, Write, apply_name, put};
+
 /// What a disk writes as a whole.
 const SECTOR: usize = 512;
 
@@ -32,29 +34,6 @@ pub enum Fault {
 
 /// A call that makes something durable: the phase it was made in, what was synced, and for how many times in that phase.
 pub type SyncPoint = (&'static str, String, u64);
-
-type Id = u64;
-
-/// A write that was not synced.
-#[derive(Clone, Debug)]
-struct Write {
-    at: usize,
-    bytes: Vec<u8>,
-    direct: bool,
-}
-
-#[derive(Clone, Debug)]
-enum NameOp {
-    Add(String, Id),
-    Remove(String),
-    Rename(String, String),
-}
-
-#[derive(Clone, Debug)]
-enum Node {
-    File { bytes: Vec<u8>, durable: Vec<u8>, unsynced: Vec<Write> },
-    Dir { names: BTreeMap<String, Id>, durable: BTreeMap<String, Id>, unsynced: Vec<NameOp> },
-}
 
 struct State {
     nodes: BTreeMap<Id, Node>,
@@ -336,27 +315,6 @@ fn error(fault: Fault) -> Error {
 fn split(path: &Path) -> Result<(&Path, String)> {
     let (folder, name) = path.parent().zip(path.file_name()).ok_or_else(not_found)?;
     Ok((folder, name.to_string_lossy().into_owned()))
-}
-
-fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
-    if bytes.len() < at + new.len() {
-        bytes.resize(at + new.len(), 0);
-    }
-    if let Some(place) = bytes.get_mut(at..at + new.len()) {
-        place.copy_from_slice(new);
-    }
-}
-
-fn apply_name(names: &mut BTreeMap<String, Id>, op: &NameOp) {
-    match op {
-        NameOp::Add(name, id) => _ = names.insert(name.clone(), *id),
-        NameOp::Remove(name) => _ = names.remove(name),
-        NameOp::Rename(from, to) => {
-            if let Some(id) = names.remove(from) {
-                names.insert(to.clone(), id);
-            }
-        }
-    }
 }
 
 /// A lock, until it is dropped.

@@ -5,6 +5,7 @@
 
 mod disk;
 mod engine;
+mod node;
 mod tables;
 
 pub use disk::{Fault, SimDisk, SyncPoint};
