@@ -83,7 +83,7 @@ impl Fjall {
         let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
         let (freeze_bytes, repair, drive) = (options.memtable_bytes, options.repair, Drive::Threads);
         let loading = Loading { freeze_bytes, repair, drive, life };
-        let store = Arc::new(loading::load(&folder, FjallTables { rows, database }, loading)?);
+        let store = Arc::new(loading::load(&folder, FjallTables::new(rows, database), loading)?);
         let reserve_bytes = watchdog::reserve_bytes(options.memtable_bytes);
         let watched = Watched { disk: Arc::clone(&disk), folder: path.into(), reserve_bytes };
         let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;

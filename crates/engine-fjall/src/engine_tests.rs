@@ -255,7 +255,7 @@ async fn a_damaged_database_is_told_as_such() {
 async fn an_unreadable_fence_row_is_damage() {
     let store = InFolder::create().await;
     own(&store, 3).await.unwrap();
-    store.engine.store.tables.rows.insert(fence_row::key(ShardId(3)), [9]).unwrap();
+    store.engine.store.tables.rows().insert(fence_row::key(ShardId(3)), [9]).unwrap();
     let InFolder { engine, folder } = store;
     drop(engine);
     let error = Fjall::open(folder.path(), Options::default()).err().unwrap().to_string();

@@ -258,6 +258,11 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    /// Whether it is anybody at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
     /// Tells them. Some may not listen any more; that is theirs to decide.
     pub(crate) fn tell(self) {
         for waiter in self.waiters {

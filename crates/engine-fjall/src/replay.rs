@@ -74,7 +74,7 @@ pub(crate) struct Replay<'a> {
     pub(crate) disk: &'a Arc<dyn Disk>,
     /// The journal's folder.
     pub(crate) folder: &'a Path,
-    /// Files up to this one are in tables; they are removed.
+    /// Files up to this one are in tables.
     pub(crate) done: u64,
     /// Whether to drop what lies behind damage instead of refusing to open.
     pub(crate) repair: bool,
@@ -122,10 +122,9 @@ impl Replay<'_> {
                 // A rotation that was cut off leaves it empty.
                 self.disk.remove(&next)?;
             }
-            let tail = self.make_ready(number, &content)?;
-            // Names that come back after a power cut are found as they are now: empty, or done with.
-            journal::remove_until(&**self.disk, self.folder, self.done)?;
-            return Ok(tail);
+            // Files that are done with stay until the next flush: that the database says so may itself be known to the
+            // page cache alone.
+            return Ok(self.make_ready(number, &content)?);
         }
     }
 
@@ -203,10 +202,13 @@ impl Replay<'_> {
         let file = self.disk.open(&kept, false)?;
         file.write_all_at(unread(content), 0)?;
         file.sync()?;
-        let mut later = number + 1;
-        while self.disk.exists(&self.path(later))? {
+        // From the last one down: cut off anywhere, it can be begun again.
+        let mut last = number;
+        while self.disk.exists(&self.path(last + 1))? {
+            last += 1;
+        }
+        for later in (number + 1..=last).rev() {
             self.disk.rename(&self.path(later), &self.folder.join(format!("{later}.dropped")))?;
-            later += 1;
         }
         self.disk.sync_dir(self.folder)
     }
@@ -249,11 +251,11 @@ impl Replay<'_> {
         }
         let filled = end.max((content.bytes.len() / BLOCK_BYTES * BLOCK_BYTES) as u64);
         let (direct, filled) = journal::probe_direct(&**self.disk, &path, end, filled)?;
-        if !direct {
-            // After a failed writeback the kernel marks pages clean that never reached the disk: reading finds them, and
-            // they would be lost with the page cache. Written again, they are synced again.
-            file.write_all_at(content.bytes.get(..content.end).unwrap_or_default(), 0)?;
-        }
+        // After a failed writeback the kernel marks pages clean that never reached the disk: reading finds them, and they would
+        // be lost with the page cache. Written again, they are synced again. What bypassed the cache was not in it; padding of
+        // an earlier open was, in the last two blocks.
+        let from = if direct { content.end.saturating_sub(2 * BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES } else { 0 };
+        file.write_all_at(content.bytes.get(from..content.end).unwrap_or_default(), from as u64)?;
         file.sync()?;
         Ok(Tail { number, end, filled, direct, before: content.life })
     }

@@ -332,7 +332,10 @@ impl Shared {
         }
         let mut queue = self.lock();
         let told = queue.commits.end(number, result);
-        queue.busy_since = queue.commits.in_flight().then(Instant::now);
+        if !told.is_empty() || !queue.commits.in_flight() {
+            // Others that end behind one that hangs are no progress: nobody is told of them.
+            queue.busy_since = queue.commits.in_flight().then(Instant::now);
+        }
         if queue.commits.rotation_can_begin() {
             // It waited for what was in flight, and those who wait for it may have looked already.
             queue.called = true;

@@ -2,7 +2,7 @@
 //!
 //! Only the flusher adds a table, and what it adds is durable, wholly or not at all. It knows nothing of the journal.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fjall::{Database, Keyspace, PersistMode, Readable};
 use wayleave_engine::{Error, Key, Value};
@@ -75,8 +75,22 @@ fn read(row: fjall::Result<(fjall::UserKey, fjall::UserValue)>) -> Result<TableR
 /// fjall's tables.
 pub(crate) struct FjallTables {
     // The order of the fields is the order in which they end.
-    pub(crate) rows: Keyspace,
-    pub(crate) database: Database,
+    rows: Keyspace,
+    database: Database,
+    /// Held while a table is added: the database holds a lock of its own meanwhile that asking it for its health needs.
+    adding: Mutex<()>,
+}
+
+impl FjallTables {
+    pub(crate) fn new(rows: Keyspace, database: Database) -> Self {
+        Self { rows, database, adding: Mutex::default() }
+    }
+
+    /// The keyspace of all rows.
+    #[cfg(test)]
+    pub(crate) fn rows(&self) -> &Keyspace {
+        &self.rows
+    }
 }
 
 /// A snapshot of fjall's tables.
@@ -93,6 +107,7 @@ impl Tables for FjallTables {
     }
 
     fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let add = || {
             let mut table = self.rows.start_ingestion()?;
             for rows in rows {
@@ -111,6 +126,7 @@ impl Tables for FjallTables {
     }
 
     fn ask_for_merge(&self) -> Result<(), String> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         // The database asks for a merge only when an ingestion ends; one without rows adds no table.
         self.rows.start_ingestion().and_then(|empty| empty.finish()).map_err(|error| trouble::describe(&error))
     }
@@ -120,6 +136,8 @@ impl Tables for FjallTables {
     }
 
     fn check(&self) -> Result<(), String> {
+        // Whoever watches must not wait behind a table that a disk does not take.
+        let Ok(_adding) = self.adding.try_lock() else { return Ok(()) };
         // Writes nothing, for nothing goes through the database's own journal; it only tells whether a thread has died.
         self.database.persist(PersistMode::Buffer).map_err(|error| trouble::describe(&error))
     }

@@ -141,11 +141,14 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
         return Health::Failed(why);
     }
     let stalled = store.flush.lock().unwrap_or_else(PoisonError::into_inner).stalled_since;
+    let syncing = store.syncer.busy_since().map(|since| since.elapsed());
+    // A disk that is dead may hang these two as well.
+    let dead = syncing.is_some_and(|span| span >= DEAD);
     let signs = Signs {
-        syncing: store.syncer.busy_since().map(|since| since.elapsed()),
+        syncing,
         stalled: stalled.map(|since| since.elapsed()),
-        free_bytes: watched.disk.free_bytes(&watched.folder).ok(),
-        merges: store.tables.check().err(),
+        free_bytes: if dead { None } else { watched.disk.free_bytes(&watched.folder).ok() },
+        merges: if dead { None } else { store.tables.check().err() },
     };
     let refusing = store.refuses.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     let verdict = judge(&signs, watched.reserve_bytes, refusing);

@@ -7,6 +7,8 @@
 
 /// Of this many microseconds one is held back while time leads the store.
 const LEAN: u64 = 200;
+/// An answer that took longer says too little of the store's clock to tell a step by.
+const SLOW_US: u64 = 200_000;
 /// A step of the store's clock that an operator should know of, in microseconds.
 const STEP_BACK_US: i64 = 100_000;
 const STEP_FORWARD_US: i64 = 250_000;
@@ -62,6 +64,10 @@ impl Timekeeper {
         self.anchor_us = now.max(store);
         self.lead_us = self.anchor_us - store;
         let (low, high) = (since(sample.store_us, sample.arrived_us), since(sample.store_us, sample.sent_us));
+        if sample.arrived_us.saturating_sub(sample.sent_us) > SLOW_US && self.bounds.is_some() {
+            // Its bounds are so wide that a step would hide in them, and the next answer would agree with it.
+            return None;
+        }
         let (old_low, old_high) = self.bounds.replace((low, high))?;
         if high + STEP_BACK_US < old_low {
             Some(Step(high - old_low))
@@ -100,6 +106,15 @@ mod tests {
 
     fn sample(store_us: u64, sent_us: u64, arrived_us: u64) -> Sample {
         Sample { store_us, sent_us, arrived_us }
+    }
+
+    /// A commit that waited for a lock is the first to be answered after the clock has stepped.
+    #[test]
+    fn a_step_does_not_hide_behind_an_answer_that_took_long() {
+        let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 300), 0);
+        assert!(keeper.learn(sample(1_001 * SECOND, SECOND, SECOND + 300)).is_none());
+        assert!(keeper.learn(sample(1_007 * SECOND, SECOND, 4 * SECOND)).is_none());
+        assert!(keeper.learn(sample(1_008 * SECOND, 5 * SECOND, 5 * SECOND + 300)).is_some());
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl Roles {
     /// If a candidate could not keep up, there are too many roles, or the store cannot serve it.
     pub async fn set(&self, role: RoleName, changes: RoleChanges) -> Result<RoleView, Refusal> {
         self.change(role.clone(), move |seen, _| core::set(&seen.facts, &changes)).await?;
-        self.now(&role).await
+        self.after_change(&role).await
     }
 
     /// Lets a role go on above an epoch that another store has granted.
@@ -172,7 +172,7 @@ impl Roles {
     /// If there are too many roles, or the store cannot serve it.
     pub async fn raise_epoch(&self, role: RoleName, least: Epoch) -> Result<RoleView, Refusal> {
         self.change(role.clone(), move |seen, _| core::raise_epoch(&seen.facts, least)).await?;
-        self.now(&role).await
+        self.after_change(&role).await
     }
 
     /// Asks the primary to let go; it is told with its next heartbeat.
@@ -181,7 +181,7 @@ impl Roles {
     /// If the role is not known or has no primary, or the store cannot serve it.
     pub async fn step_down(&self, role: RoleName) -> Result<RoleView, Refusal> {
         self.change(role.clone(), |seen, _| core::step_down(&seen.facts)).await?;
-        self.now(&role).await
+        self.after_change(&role).await
     }
 
     /// Deletes a role that nobody has and nobody stands by for. Should it come again, it goes on above its epochs.
@@ -202,6 +202,12 @@ impl Roles {
     /// If the store cannot serve it.
     pub async fn now(&self, role: &RoleName) -> Result<RoleView, Refusal> {
         Ok(core::view(&self.0.look(role).await?.facts))
+    }
+
+    /// A role that this call has just changed: where it cannot be read, that is no word on the change.
+    async fn after_change(&self, role: &RoleName) -> Result<RoleView, Refusal> {
+        let unread = |refusal| Refusal::OutcomeUnknown(format!("the role was changed, but cannot be read: {refusal}"));
+        self.now(role).await.map_err(unread)
     }
 
     /// A role, at once if what is waited for is so, else when it becomes so or the time is up.

@@ -62,6 +62,10 @@ impl Owner {
             return Ok(());
         }
         let Call { reply, mark } = call;
+        if let Some(taken) = self.taken_by_another(&hosts, alias.as_ref()) {
+            _ = reply.send(Err(taken));
+            return Ok(());
+        }
         let holds = match self.begin_give(&hosts).await {
             Ok(holds) => holds,
             Err(error) => {
@@ -103,6 +107,17 @@ impl Owner {
             },
             Err,
         )
+    }
+
+    /// Whether another alias has one of these hosts already. The home shard is the authority: whoever changes groups may have
+    /// lost that right since it looked, and another has moved the host.
+    fn taken_by_another(&self, hosts: &[HostName], alias: Option<&Alias>) -> Option<Refusal> {
+        let alias = alias?;
+        let taken = |host: &HostName| {
+            let other = self.state.moved_to(host).filter(|other| *other != alias)?;
+            Some(Refusal::HostTaken { host: host.to_string(), alias: other.to_string() })
+        };
+        hosts.iter().find_map(taken)
     }
 
     /// What must be so before hosts can go: nothing in flight that could come after the taker's commit. Says their holds.

@@ -6,11 +6,15 @@
 //! nothing are passed over by a digest of the id; another node is asked once for all its shards. Requests without an id
 //! come nowhere near this.
 //!
+//! Only what can be asked within a moment counts: a node that is cut off must not keep the others from working. What it has
+//! granted ends by its deadline, as it would without an id.
+//!
 //! Within a process a repetition waits until the first call has been decided, also if its caller has gone. Two nodes that
 //! are asked at the same time may both grant: a client repeats a request when the first try has ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::sync::OwnedMutexGuard;
@@ -27,6 +31,9 @@ use crate::links::Call;
 use crate::owner::Owner;
 use crate::pulse::{Source, lock};
 use crate::router::{Answer, Place, worse};
+
+/// How long other nodes are asked what they have granted.
+const ASK_OTHERS: Duration = Duration::from_millis(500);
 
 type Line = Arc<tokio::sync::Mutex<()>>;
 
@@ -124,27 +131,32 @@ impl Frontier {
                 Place::Here(_) if sure && self.pulse.is_open(shard) && !self.pulse.requests.may_have(shard, digest) => {
                 }
                 Place::There(node) => nodes.entry(node).or_default().push(shard),
-                Place::Here(_) | Place::Nobody => shards.push(shard),
+                Place::Here(_) => shards.push(shard),
+                // It changes hands; what it has granted is told by its next owner.
+                Place::Nobody => {}
             }
         }
         let ask = |shards| Ask::Requested { holder: holder.clone(), request: id.clone(), shards };
-        let mut found = Vec::new();
         let asked = nodes.into_iter().map(|(node, shards)| {
-            let call = Call::Any(ask(shards.clone()));
+            let (call, one) = (Call::Any(ask(shards.clone())), ask(Vec::new()));
             async move {
-                let Some(links) = &self.router.links else { return Err(shards) };
+                let Some(links) = &self.router.links else { return Ok(Vec::new()) };
                 match links.ask(node, &call, true).await {
-                    Ok(told) => Ok(Vec::<Reservation>::try_from(told)),
-                    Err(refusal @ Refusal::RequestReused(_)) => Ok(Err(refusal)),
-                    // It has not all of them, or cannot be reached: their owners are looked for one by one.
-                    Err(_) => Err(shards),
+                    Ok(told) => Vec::<Reservation>::try_from(told),
+                    Err(refusal @ Refusal::RequestReused(_)) => Err(refusal),
+                    // It has not all of them: their owners are looked for one by one.
+                    Err(Refusal::Elsewhere) => self.granted_in(&shards, one).await,
+                    Err(_) => Ok(Vec::new()),
                 }
             }
         });
+        let asked = asked.map(|asked| tokio::time::timeout(ASK_OTHERS, asked));
+        let mut found = Vec::new();
         for answer in futures::future::join_all(asked).await {
             match answer {
-                Ok(told) => found.extend(told?),
-                Err(unasked) => shards.extend(unasked),
+                Ok(Err(refusal @ Refusal::RequestReused(_))) => return Err(refusal),
+                Ok(Ok(told)) => found.extend(told),
+                Ok(Err(_)) | Err(_) => {}
             }
         }
         found.extend(self.granted_in(&shards, ask(Vec::new())).await?);

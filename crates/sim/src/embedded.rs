@@ -55,6 +55,7 @@ impl Embedded {
         if end == End::Stop {
             self.engine().close();
         }
+        self.engine().kill();
         match end {
             End::Stop | End::Kill => self.disk.kill(),
             End::PowerCut => self.disk.power_cut(),
@@ -89,7 +90,8 @@ fn open(
 pub async fn disk(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     let Some(embedded) = &world.embedded else { return };
-    while !world.done.get() {
+    // Until the run ends: its last clients still wait for their commits.
+    loop {
         let calm = world.calm.get();
         pass(if calm { 1 } else { 1 + chance.below(20) }).await;
         let engine = embedded.engine();

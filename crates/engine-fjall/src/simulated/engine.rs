@@ -146,6 +146,12 @@ impl Simulated {
         self.store.syncer.check().is_err()
     }
 
+    /// Ends the process: nothing more is written, and whoever still waits is told so.
+    pub fn kill(&self) {
+        self.store.syncer.fail("the process has ended".into());
+        lock(&self.flights).clear();
+    }
+
     /// Writes all that waits and seals the journal, as a clean stop does.
     pub fn close(&self) {
         while self.begin_write() || self.writes() > 0 {
