@@ -137,7 +137,7 @@ pub struct Args {
     /// without it: the refusal says what would be dropped. A copy is kept beside the journal
     #[arg(long)]
     pub repair: bool,
-    /// Hosts that this process holds in memory at most; URLs of further hosts are rejected
+    /// Hosts that this process holds in memory at most, about 600 bytes each beside caches; URLs of further hosts are rejected
     /// [default: 10000000]
     #[arg(long, env = "WAYLEAVE_HOSTS_MAX", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub hosts_max: Option<u64>,
