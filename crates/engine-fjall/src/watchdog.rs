@@ -22,8 +22,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const SLOW: Duration = Duration::from_secs(5);
 /// A sync that takes this long has failed.
 const DEAD: Duration = Duration::from_secs(60);
-/// The least that is kept free.
-const RESERVE_BYTES_MIN: u64 = 16 << 20;
+/// The least that is kept free: more than can be written between two looks, and to merge what is there with that.
+const RESERVE_BYTES_MIN: u64 = 64 << 20;
 
 /// What is kept free: for the rows in memory, which go to a table, and to merge that one with others.
 pub(crate) const fn reserve_bytes(memtable_bytes: usize) -> u64 {
