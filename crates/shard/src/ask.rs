@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wayleave_core::frontier::move_host::Moving;
+use wayleave_core::frontier::move_host::{Moving, Way};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Release, Released, RequestId, Reservation, Reserve, UrlToFetch};
 use wayleave_core::frontier::view::{
@@ -118,16 +118,16 @@ pub(crate) enum Ask {
         before: Time,
         after: Option<Key>,
     },
-    /// Let hosts go to another shard, which takes them into `alias` or as groups of their own.
+    /// Let hosts go to another shard.
     Give {
         hosts: Vec<HostName>,
-        alias: Option<Alias>,
+        way: Way,
         to: ShardId,
     },
     /// Take hosts in; `part` is the giver's side of the one commit.
     Take {
         moving: Vec<Moving>,
-        alias: Option<Alias>,
+        way: Way,
         part: Batch,
     },
     /// What was granted for a request before. Of a node it is asked for several shards at once.

@@ -85,8 +85,8 @@ impl Owner {
                 let found = self.requested(&holder, &request).await;
                 self.answer(call, found)
             }
-            Ask::Give { hosts, alias, to } => self.give(hosts, alias, to, call).await,
-            Ask::Take { moving, alias, part } => self.take(moving, alias, part, call.reply).await,
+            Ask::Give { hosts, way, to } => self.give(hosts, way, to, call).await,
+            Ask::Take { moving, way, part } => self.take(moving, way, part, call.reply).await,
             // All others were decided above.
             _ => self.answer(call, Ok(Err::<(), _>(Refusal::Corrupt("a question that nobody answers".to_owned())))),
         }

@@ -20,15 +20,24 @@
 //! 7. The answer to G is lost: G gives up, owns its shard, and finds the host gone or not, as in 4.
 //! 8. T refuses and G hears that: nothing was committed, so G resumes under its present epoch. The number that it sealed
 //!    is used again, and no request is left that carries it.
+//!
+//! Whoever changes groups may be behind the times as well: a mover M stops in the middle of a change, another becomes the
+//! mover and goes on, M wakes up and sends what it still had to send. So both sides look at what they know themselves, in
+//! the turn in which they change it:
+//!
+//! 9. M wants host H to join alias `a`, and the other mover has put H into `b`: H's home knows that and refuses.
+//! 10. M wants H to leave `a`, and the other mover has moved it out of `a` and into `b`: `a` no longer has H. Were H to
+//!     come home from nowhere, its home would serve it beside `b`. `a`'s shard refuses to give what it has not, and H's home
+//!     refuses to take from `a` what lives with `b`.
 
 use hashbrown::HashSet;
-use wayleave_core::frontier::move_host::Moving;
+use wayleave_core::frontier::move_host::{Moving, Way};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
 use wayleave_core::limits::{MOVE_TIME, SLICE_ROWS};
-use wayleave_core::names::{Alias, HostName};
+use wayleave_core::names::HostName;
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
 use wayleave_engine::{Batch, Error, Scan};
@@ -49,21 +58,12 @@ type Hold = (Time, QueueId, UrlKey);
 
 impl Owner {
     /// Lets hosts go. The owner waits for the taker's commit: until then nobody may decide anything about them.
-    pub async fn give(
-        &mut self,
-        hosts: Vec<HostName>,
-        alias: Option<Alias>,
-        to: ShardId,
-        call: Call,
-    ) -> Result<(), Error> {
-        let new = hosts.iter().map(|host| &**host).filter(|_| alias.is_some());
-        if let Some(full) = self.refuse_hosts(new) {
-            _ = call.reply.send(Err(full));
-            return Ok(());
-        }
+    pub async fn give(&mut self, hosts: Vec<HostName>, way: Way, to: ShardId, call: Call) -> Result<(), Error> {
         let Call { reply, mark } = call;
-        if let Some(taken) = self.taken_by_another(&hosts, alias.as_ref()) {
-            _ = reply.send(Err(taken));
+        let may = hosts.iter().try_for_each(|host| self.state.may_give(host, &way));
+        let new = hosts.iter().map(|host| &**host).filter(|_| way.into_alias().is_some());
+        if let Some(refusal) = may.err().or_else(|| self.refuse_hosts(new)) {
+            _ = reply.send(Err(refusal));
             return Ok(());
         }
         let holds = match self.begin_give(&hosts).await {
@@ -81,18 +81,18 @@ impl Owner {
             let id = self.state.host_id(host);
             let mine = holds.iter().filter(|(_, queue, _)| Some(queue.host) == id).cloned().collect();
             moving.push(self.state.export(host, mine, now, &mut writes));
-            if alias.is_some() {
-                self.state.set_moved(host, alias.as_ref());
+            if let Way::Into(alias) = &way {
+                self.state.set_moved(host, Some(alias));
             }
         }
         if to == self.shard {
-            self.adopt(moving, alias.as_ref(), now, &mut writes);
+            self.adopt(moving, &way, now, &mut writes);
             self.commit(writes);
             self.cycle.answer(mark, Box::new(move |durable| _ = reply.send(durable.map(Told::from))));
             return Ok(());
         }
         let part = self.seal(writes).unwrap_or_default();
-        let answer = self.hand_over(to, Ask::Take { moving, alias, part }).await;
+        let answer = self.hand_over(to, Ask::Take { moving, way, part }).await;
         // What was exported is out of memory; if it was not taken the store still has it.
         let failed = match &answer {
             Ok(()) => None,
@@ -107,17 +107,6 @@ impl Owner {
             },
             Err,
         )
-    }
-
-    /// Whether another alias has one of these hosts already. The home shard is the authority: whoever changes groups may have
-    /// lost that right since it looked, and another has moved the host.
-    fn taken_by_another(&self, hosts: &[HostName], alias: Option<&Alias>) -> Option<Refusal> {
-        let alias = alias?;
-        let taken = |host: &HostName| {
-            let other = self.state.moved_to(host).filter(|other| *other != alias)?;
-            Some(Refusal::HostTaken { host: host.to_string(), alias: other.to_string() })
-        };
-        hosts.iter().find_map(taken)
     }
 
     /// What must be so before hosts can go: nothing in flight that could come after the taker's commit. Says their holds.
@@ -141,13 +130,11 @@ impl Owner {
     }
 
     /// Takes hosts in, with the giver's side in the same commit.
-    pub async fn take(
-        &mut self,
-        moving: Vec<Moving>,
-        alias: Option<Alias>,
-        part: Batch,
-        reply: Reply,
-    ) -> Result<(), Error> {
+    pub async fn take(&mut self, moving: Vec<Moving>, way: Way, part: Batch, reply: Reply) -> Result<(), Error> {
+        if let Err(refusal) = moving.iter().try_for_each(|host| self.state.may_take(&host.name, &way)) {
+            _ = reply.send(Err(refusal));
+            return Ok(());
+        }
         let Some(router) = self.router.upgrade().filter(|router| !reply.is_closed() && router.held.allow(&part.fences))
         else {
             _ = reply.send(Err(not_awaited()));
@@ -155,7 +142,7 @@ impl Owner {
         };
         let now = self.now();
         let mut writes = Vec::new();
-        self.adopt(moving, alias.as_ref(), now, &mut writes);
+        self.adopt(moving, &way, now, &mut writes);
         let mut batch = self.seal(writes).unwrap_or_default();
         let theirs = part.fences.clone();
         batch.fences.extend(part.fences);
@@ -170,12 +157,12 @@ impl Owner {
         outcome
     }
 
-    fn adopt(&mut self, moving: Vec<Moving>, alias: Option<&Alias>, now: Time, writes: &mut Vec<Write>) {
+    fn adopt(&mut self, moving: Vec<Moving>, way: &Way, now: Time, writes: &mut Vec<Write>) {
         for host in moving {
-            if alias.is_none() {
+            if let Way::OutOf(_) = way {
                 self.state.set_moved(&host.name, None);
             }
-            self.state.adopt(host, alias, now, writes);
+            self.state.adopt(host, way.into_alias(), now, writes);
         }
         // A host that has been here before was served elsewhere since: what is remembered of its queues is out of date.
         self.heads = self.config.heads(self.state.host_count());
@@ -213,3 +200,7 @@ impl Owner {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "moving_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use wayleave_core::frontier::move_host::Way;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{CrawlView, GroupView, HostView};
 use wayleave_core::ids::{QueueId, ShardId};
@@ -131,7 +132,7 @@ impl Frontier {
         let to = home(alias, self.shards());
         let mut moved = 0;
         for (from, hosts) in by_home(hosts, self.shards()) {
-            let move_hosts = self.move_hosts(from, to, hosts.clone(), Some(alias.clone()));
+            let move_hosts = self.move_hosts(from, to, hosts.clone(), Way::Into(alias.clone()));
             move_hosts.await.map_err(|refusal| in_part(refusal, moved))?;
             moved += hosts.len();
             hosts.iter().for_each(|host| self.router.set_alias_of(host, Some(alias)));
@@ -144,15 +145,20 @@ impl Frontier {
         let from = home(alias, self.shards());
         let mut moved = 0;
         for (to, hosts) in by_home(hosts, self.shards()) {
-            self.move_hosts(from, to, hosts.clone(), None).await.map_err(|refusal| in_part(refusal, moved))?;
+            self.move_hosts(from, to, hosts.clone(), Way::OutOf(alias.clone()))
+                .await
+                .map_err(|refusal| in_part(refusal, moved))?;
             moved += hosts.len();
             hosts.iter().for_each(|host| self.router.set_alias_of(host, None));
         }
         Ok(())
     }
 
-    async fn move_hosts(&self, from: ShardId, to: ShardId, hosts: Vec<HostName>, alias: Option<Alias>) -> Answer<()> {
-        let moved = self.router.ask::<()>(from, Ask::Give { hosts, alias, to }).await;
+    async fn move_hosts(&self, from: ShardId, to: ShardId, hosts: Vec<HostName>, way: Way) -> Answer<()> {
+        if self.router.links.is_some() && !self.owns(MOVER) {
+            return Err(Refusal::Unavailable("another node changes groups now; try again".to_owned()));
+        }
+        let moved = self.router.ask::<()>(from, Ask::Give { hosts, way, to }).await;
         if moved.is_err() {
             // The move may have been made all the same.
             self.router.doubt();

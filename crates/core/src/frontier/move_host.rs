@@ -1,6 +1,7 @@
 //! Moving a host between groups: it leaves with its queues, its reservations and what politeness remembers; the group
 //! that takes it in is bound by all of that. The rows of its URLs stay where they are.
 
+use super::refusal::Refusal;
 use super::row::{HostRow, HotRow, LeaseRow, Pace, Write};
 use super::slab::Ix;
 use super::state::{Members, State};
@@ -20,6 +21,26 @@ pub struct Moving {
     pub luggage: Option<Luggage>,
 }
 
+/// Which way hosts go. One side of every move is the shard that is their home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// From their home into an alias.
+    Into(Alias),
+    /// From an alias back to their home.
+    OutOf(Alias),
+}
+
+impl Way {
+    /// The alias that they join; none if they come home.
+    #[must_use]
+    pub const fn into_alias(&self) -> Option<&Alias> {
+        match self {
+            Self::Into(alias) => Some(alias),
+            Self::OutOf(_) => None,
+        }
+    }
+}
+
 /// What a host carries along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Luggage {
@@ -33,12 +54,45 @@ pub struct Luggage {
     pub holds: Vec<(Time, QueueId, UrlKey)>,
 }
 
+fn has_left(host: &HostName, alias: &Alias) -> Refusal {
+    Refusal::Unavailable(format!("host '{host}' has left '{alias}' meanwhile; ask for the group and try again"))
+}
+
 impl State {
     /// Whether a host here has URLs on hold, so that a move must find them first.
     #[must_use]
     pub fn has_holds(&self, host: &str) -> Option<HostId> {
         let host = &self.hosts[self.host_ix(host)?];
         host.queues.iter().any(|q| q.reserved > 0).then_some(host.id)
+    }
+
+    /// Whether a host may go that way from here.
+    ///
+    /// # Errors
+    /// If it lives with another alias than whoever moves it believes.
+    pub fn may_give(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
+        match way {
+            Way::Into(alias) => match self.moved_to(host).filter(|other| *other != alias) {
+                Some(other) => Err(Refusal::HostTaken { host: host.to_string(), alias: other.to_string() }),
+                None => Ok(()),
+            },
+            Way::OutOf(alias) => {
+                let lives_with = self.host_ix(host).map(|ix| self.hosts[ix].group);
+                let is_member = lives_with.is_some() && lives_with == self.group_by_alias.get(alias).copied();
+                if is_member { Ok(()) } else { Err(has_left(host, alias)) }
+            }
+        }
+    }
+
+    /// Whether a host that comes that way may be taken in here.
+    ///
+    /// # Errors
+    /// If it comes home from an alias that it does not live with.
+    pub fn may_take(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
+        match way {
+            Way::OutOf(alias) if self.moved_to(host) != Some(alias) => Err(has_left(host, alias)),
+            _ => Ok(()),
+        }
     }
 
     /// Lets a host go. `holds` are its holds as the engine has them.
