@@ -26,35 +26,100 @@ const CRAWLS: [&str; 2] = ["x", "y"];
 const START: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
+struct OnePut {
+    host: usize,
+    crawl: usize,
+    path: u8,
+    kind: OneKind,
+}
+
+#[derive(Clone, Debug)]
+enum OneKind {
+    Discover { priority: u8, later: u64 },
+    Update { due: Option<u64> },
+}
+
+/// Mostly discovered, mostly of one host, so that puts of a turn meet each other.
+fn puts() -> impl Strategy<Value = Command> {
+    let later = prop_oneof![3 => Just(0u64), 1 => 0..5_000u64];
+    let due = prop_oneof![Just(None), (0..3_000u64).prop_map(Some)];
+    let kind = prop_oneof![
+        3 => (3..7u8, later).prop_map(|(priority, later)| OneKind::Discover { priority, later }),
+        1 => due.prop_map(|due| OneKind::Update { due }),
+    ];
+    let host = prop_oneof![2 => Just(0), 1 => 0..HOSTS];
+    let put = (host, 0..2usize, 0..6u8, kind).prop_map(|(host, crawl, path, kind)| OnePut { host, crawl, path, kind });
+    prop::collection::vec(put, 1..6).prop_map(|mut puts: Vec<OnePut>| {
+        let mut seen = std::collections::BTreeSet::new();
+        puts.retain(|put| seen.insert((put.host, put.crawl, put.path)));
+        Command::Put(puts)
+    })
+}
+
+#[derive(Clone, Debug)]
 enum Command {
-    Discover { host: usize, crawl: usize, path: u8, priority: u8, later: u64 },
-    Update { host: usize, crawl: usize, path: u8, due: Option<u64> },
-    Reserve { groups: usize, urls: usize, crawl: Option<usize>, lease: u64 },
-    HandOut { queues: usize, urls: usize, crawl: Option<usize>, hold: u64 },
-    Renew { which: usize, lease: u64 },
-    Release { which: usize, outcomes: Vec<u8>, retry_after: Option<u64> },
-    Stale { which: usize },
-    Pass { span: u64 },
-    Delay { host: usize, delay: Option<u64> },
-    Pause { host: usize, paused: bool },
-    Block { host: usize, span: u64 },
-    Join { host: usize, delay: Option<u64> },
-    Leave { host: usize },
-    DeleteQueue { host: usize, crawl: usize },
+    /// URLs that are put in one turn.
+    Put(Vec<OnePut>),
+    Reserve {
+        groups: usize,
+        urls: usize,
+        crawl: Option<usize>,
+        lease: u64,
+    },
+    HandOut {
+        queues: usize,
+        urls: usize,
+        crawl: Option<usize>,
+        hold: u64,
+    },
+    Renew {
+        which: usize,
+        lease: u64,
+    },
+    Release {
+        which: usize,
+        outcomes: Vec<u8>,
+        retry_after: Option<u64>,
+    },
+    Stale {
+        which: usize,
+    },
+    Pass {
+        span: u64,
+    },
+    Delay {
+        host: usize,
+        delay: Option<u64>,
+    },
+    Pause {
+        host: usize,
+        paused: bool,
+    },
+    Block {
+        host: usize,
+        span: u64,
+    },
+    Join {
+        host: usize,
+        delay: Option<u64>,
+    },
+    Leave {
+        host: usize,
+    },
+    DeleteQueue {
+        host: usize,
+        crawl: usize,
+    },
     Reload,
 }
 
 fn command() -> impl Strategy<Value = Command> {
     use Command::*;
-    let (host, crawl, path) = (0..HOSTS, 0..2usize, 0..6u8);
+    let (host, crawl) = (0..HOSTS, 0..2usize);
     let wanted = prop_oneof![2 => Just(None), 1 => (0..2usize).prop_map(Some)];
-    let later = prop_oneof![3 => Just(0u64), 1 => 0..5_000u64];
     let delay = prop_oneof![Just(None), Just(Some(0)), (0..4_000u64).prop_map(Some)];
     prop_oneof![
-        8 => (host.clone(), crawl.clone(), path.clone(), 3..7u8, later)
-            .prop_map(|(host, crawl, path, priority, later)| Discover { host, crawl, path, priority, later }),
-        2 => (host.clone(), crawl.clone(), path, prop_oneof![Just(None), (0..3_000u64).prop_map(Some)])
-            .prop_map(|(host, crawl, path, due)| Update { host, crawl, path, due }),
+        9 => puts(),
         6 => (1..4usize, 1..4usize, wanted.clone(), 100..5_000u64)
             .prop_map(|(groups, urls, crawl, lease)| Reserve { groups, urls, crawl, lease }),
         3 => (1..4usize, 1..4usize, wanted, 100..5_000u64)
@@ -108,24 +173,33 @@ impl Pair {
         Self { shard, model: Model::new(START, HOSTS), live: Vec::new(), over: Vec::new() }
     }
 
-    fn put(&mut self, host: usize, crawl: usize, path: u8, kind: PutKind) -> PutOutcome {
-        let put = Put {
-            url: text(host, path).into(),
-            host: host_name(host),
-            crawl: CRAWLS[crawl].into(),
-            kind,
+    fn put(&mut self, puts: Vec<OnePut>) {
+        let now = self.model.now;
+        let put = |put: &OnePut| Put {
+            url: text(put.host, put.path).into(),
+            host: host_name(put.host),
+            crawl: CRAWLS[put.crawl].into(),
+            kind: match put.kind {
+                OneKind::Discover { priority, later } => {
+                    PutKind::Discovered { at: Some(Time(now + later)), priority, depth: 0 }
+                }
+                OneKind::Update { due } => PutKind::Known { due: due.map(|later| Time(now + later)) },
+            },
             metadata: Metadata::default(),
         };
-        self.model.hosts[host].known = true;
-        self.shard.put(put)
+        let outcomes = self.shard.put_all(puts.iter().map(put).collect());
+        for (OnePut { host, crawl, path, kind }, outcome) in puts.into_iter().zip(outcomes) {
+            self.model.hosts[host].known = true;
+            match kind {
+                OneKind::Discover { priority, later } => self.discovered(host, crawl, path, (priority, later), outcome),
+                OneKind::Update { due } => self.updated(host, crawl, path, due, outcome),
+            }
+        }
     }
 
     fn run(&mut self, command: Command) {
         match command {
-            Command::Discover { host, crawl, path, priority, later } => {
-                self.discover(host, crawl, path, priority, later)
-            }
-            Command::Update { host, crawl, path, due } => self.update(host, crawl, path, due),
+            Command::Put(puts) => self.put(puts),
             Command::Reserve { groups, urls, crawl, lease } => self.reserve(groups, urls, crawl, lease),
             Command::HandOut { queues, urls, crawl, hold } => self.hand_out(queues, urls, crawl, hold),
             Command::Renew { which, lease } => self.renew(which, lease),
@@ -138,9 +212,8 @@ impl Pair {
         }
     }
 
-    fn discover(&mut self, host: usize, crawl: usize, path: u8, priority: u8, later: u64) {
+    fn discovered(&mut self, host: usize, crawl: usize, path: u8, (priority, later): (u8, u64), outcome: PutOutcome) {
         let due = self.model.now + later;
-        let outcome = self.put(host, crawl, path, PutKind::Discovered { at: Some(Time(due)), priority, depth: 0 });
         let known = self.model.find(crawl, &text(host, path)).is_some();
         assert_eq!(outcome, if known { PutOutcome::Known } else { PutOutcome::Added });
         if !known {
@@ -149,9 +222,8 @@ impl Pair {
         }
     }
 
-    fn update(&mut self, host: usize, crawl: usize, path: u8, due: Option<u64>) {
+    fn updated(&mut self, host: usize, crawl: usize, path: u8, due: Option<u64>, outcome: PutOutcome) {
         let due = due.map(|later| self.model.now + later);
-        let outcome = self.put(host, crawl, path, PutKind::Known { due: due.map(Time) });
         let known = self.model.find(crawl, &text(host, path)).is_some();
         assert_eq!(outcome, if known { PutOutcome::Updated } else { PutOutcome::Added });
         if !known {

@@ -20,8 +20,6 @@ pub struct Target {
     pub queue: Option<QueueId>,
     /// Where the queue is, so that it is looked up once.
     place: Option<(Ix, usize)>,
-    /// No URL of it was due before this; puts since then can only have made it earlier.
-    head: Time,
     /// The URL within it.
     pub key: UrlKey,
 }
@@ -43,8 +41,7 @@ impl State {
 
     fn target_of(&self, put: &Put, place: Option<(Ix, usize)>) -> Target {
         let queue = place.map(|(host, at)| QueueId { host: self.hosts[host].id, no: self.queue(host, at).no });
-        let head = place.map_or(Time::NEVER, |(host, at)| self.queue(host, at).head());
-        Target { queue, place, head, key: UrlKey::new(&put.host, &put.url) }
+        Target { queue, place, key: UrlKey::new(&put.host, &put.url) }
     }
 
     fn queue_place(&self, host: &str, crawl: &str) -> Option<(Ix, usize)> {
@@ -66,7 +63,7 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
-        let Target { key, place, head, .. } = target;
+        let Target { key, place, .. } = target;
         if let Some(refusal) = refuse_other(&put, found.as_ref()).or_else(|| self.refuse_host(&put, place)) {
             return PutOutcome::Rejected(refusal.into());
         }
@@ -80,7 +77,7 @@ impl State {
                 let turn = Turn { lane, due: at.unwrap_or(now).max(now) };
                 let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
                 let (host, at) = self.place_of(&put, place);
-                if head <= turn.due || self.queue(host, at).head() <= turn.due {
+                if self.queue(host, at).head() <= turn.due {
                     // Behind one that is due no later: nothing changes for the group, whose slot is where it belongs.
                     let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
                     self.enqueue(host, at, key, turn, row, writes);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::load::Loader;
+use wayleave_core::frontier::put::Target;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released, Reservation, UrlToFetch};
 use wayleave_core::frontier::reserve::Grant;
@@ -136,12 +137,19 @@ impl Shard {
     }
 
     pub fn put(&mut self, put: Put) -> PutOutcome {
-        let target = self.state.put_target(&put);
-        let found = target.queue.and_then(|queue| self.row(queue, &target.key));
+        self.put_all(vec![put]).remove(0)
+    }
+
+    /// Puts of different URLs that are decided in one turn: what they speak of is looked up before the first is decided.
+    pub fn put_all(&mut self, puts: Vec<Put>) -> Vec<PutOutcome> {
+        let targets = self.state.put_targets(puts.iter());
+        let row = |target: &Target| target.queue.and_then(|queue| self.row(queue, &target.key));
+        let found: Vec<Option<UrlRow>> = targets.iter().map(row).collect();
         let mut writes = Vec::new();
-        let outcome = self.state.put(put, target, found, self.now, &mut writes);
+        let decide = |((put, target), found)| self.state.put(put, target, found, self.now, &mut writes);
+        let outcomes = puts.into_iter().zip(targets).zip(found).map(decide).collect();
         self.commit(writes);
-        outcome
+        outcomes
     }
 
     /// What a visit's scans find.
