@@ -4,7 +4,7 @@
 //! against the laws; at the end everything is calm, even, finished, and the same at every node.
 //!
 //! It needs root, iproute2, PostgreSQL and the binary (`cargo build -p wayleave-cli`, or `WAYLEAVE_BIN=path`), and fails
-//! without them. `WAYLEAVE_MOVES=1` moves hosts between groups during every fault, as the long proofs do. `WAYLEAVE_ROUNDS=10`
+//! without them. `WAYLEAVE_ROUNDS=10`
 //! goes through all faults more often than a normal run does. `WAYLEAVE_MEASURE=50`
 //! measures instead how long others take to replace one that is gone, in so many trials each; all of it, or with
 //! `WAYLEAVE_MEASURE_ONLY=role-release` (names with commas between) a part.
@@ -65,9 +65,7 @@ async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     working.extend(crawlers::start(&nodes, &history));
     working.extend(candidates::start(&nodes, &history, &registers));
     let mut changing = word::start(&nodes, &history);
-    if movers::are_wanted() {
-        changing.extend(movers::start(&nodes, &history));
-    }
+    changing.extend(movers::start(&nodes, &history));
     faults::progress(&history, "nothing has happened yet").await;
     for round in 0..rounds {
         for fault in faults::of(kind) {
@@ -163,7 +161,7 @@ async fn judge_hosts(nodes: &[Client], history: &History) {
     let places = history.places();
     let moving = clients::MOVING.map(clients::host).chain(crawlers::MOVING.map(crawlers::queue));
     assert_eq!(
-        moving.filter(|host| movers::are_wanted() && !places.contains_key(host)).collect::<Vec<_>>(),
+        moving.filter(|host| !places.contains_key(host)).collect::<Vec<_>>(),
         [""; 0],
         "all moves were answered"
     );

@@ -21,11 +21,6 @@ const LINGERS: Duration = Duration::from_secs(15);
 
 type Hosts = BTreeSet<String>;
 
-/// Whether hosts are to be moved in this run.
-pub fn are_wanted() -> bool {
-    std::env::var_os("WAYLEAVE_MOVES").is_some()
-}
-
 /// Starts one at every node. Two move hosts that are visited, the third moves queues of the paced form.
 pub fn start(nodes: &[Client], history: &Arc<History>) -> Vec<JoinHandle<()>> {
     let of_clients = |part: usize| clients::MOVING.skip(part).step_by(2).map(clients::host).collect();
