@@ -40,7 +40,7 @@ impl State {
             .leases
             .values()
             .map(|lease| {
-                let group = self.host_by_id.get(&lease.host).map(|host| self.hosts[*host].group);
+                let group = self.hosts.by_id(lease.host).map(|host| self.hosts[host].group);
                 LeaseAudit {
                     token: lease.token,
                     granted_at: lease.granted_at,

@@ -88,9 +88,9 @@ impl State {
                 let host = *host;
                 self.touch(host, |before| if before == Touched::Nothing { Touched::Pace } else { before });
             }
-            Members::Many { dirty, .. } => {
-                if !*dirty {
-                    *dirty = true;
+            Members::Many(together) => {
+                if !together.dirty {
+                    together.dirty = true;
                     self.changed.aliases.push(group);
                 }
             }
@@ -146,11 +146,11 @@ impl State {
     fn alias_row(&mut self, ix: Ix) -> Option<AliasRow> {
         self.groups.find(ix)?;
         let group = &mut self.groups[ix];
-        let Members::Many { id, alias, dirty, .. } = &mut group.members else { return None };
-        if !std::mem::take(dirty) {
+        let Members::Many(together) = &mut group.members else { return None };
+        if !std::mem::take(&mut together.dirty) {
             return None;
         }
         let settings = group.settings.as_deref().copied().unwrap_or_default();
-        Some(AliasRow { id: *id, name: alias.clone(), settings, pace: group.pace })
+        Some(AliasRow { id: together.id, name: together.alias.clone(), settings, pace: group.pace })
     }
 }

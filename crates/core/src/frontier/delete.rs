@@ -104,8 +104,6 @@ impl State {
             }
         }
         if let Some(host) = self.hosts.remove(ix) {
-            self.host_by_name.remove(&host.name);
-            self.host_by_id.remove(&host.id);
             self.changed.others.push(HotRow::HostGone(host.id));
         }
     }

@@ -35,7 +35,7 @@ impl State {
         let leases = self.groups[group].leases.iter().filter_map(|token| self.leases.get(token));
         let mut leases: Vec<&LeaseRow> = leases.collect();
         leases.sort_unstable_by_key(|lease| (lease.expires_at, lease.token));
-        let name = |lease: &LeaseRow| self.host_by_id.get(&lease.host).map(|ix| self.hosts[*ix].name.clone());
+        let name = |lease: &LeaseRow| self.hosts.by_id(lease.host).map(|ix| self.hosts[ix].name.clone());
         let visit = |lease: &LeaseRow| {
             let (host, holder) = (name(lease).unwrap_or_default(), lease.holder.clone());
             LiveVisit { host, holder, expires_at: lease.expires_at }
@@ -286,7 +286,7 @@ impl State {
     #[must_use]
     pub fn reservation_views(&self) -> Vec<ReservationView> {
         let view = |lease: &LeaseRow| {
-            let host = *self.host_by_id.get(&lease.host)?;
+            let host = self.hosts.by_id(lease.host)?;
             Some(ReservationView {
                 token: lease.token,
                 group: self.group_name(self.hosts[host].group),

@@ -9,6 +9,7 @@ mod delete;
 mod expire;
 mod explain;
 mod hand_out;
+mod hosts;
 pub mod load;
 pub mod move_host;
 mod pace;

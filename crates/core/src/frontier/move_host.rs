@@ -136,12 +136,10 @@ impl State {
             }
         }
         if let Some(host) = self.hosts.remove(ix) {
-            self.host_by_name.remove(&host.name);
-            self.host_by_id.remove(&host.id);
             self.changed.others.push(HotRow::HostGone(host.id));
         }
-        if let Members::Many { hosts, .. } = &mut self.groups[group].members {
-            hosts.retain(|h| *h != ix);
+        if let Members::Many(together) = &mut self.groups[group].members {
+            together.hosts.retain(|h| *h != ix);
             self.drop_idle_slots(group);
             self.reschedule(group, now);
         } else if let Some(group) = self.groups.remove(group) {
@@ -203,8 +201,8 @@ impl State {
         let ix = self.ensure_host(name);
         let own = std::mem::replace(&mut self.hosts[ix].group, group);
         self.groups.remove(own);
-        if let Members::Many { hosts, .. } = &mut self.groups[group].members {
-            hosts.push(ix);
+        if let Members::Many(together) = &mut self.groups[group].members {
+            together.hosts.push(ix);
         }
     }
 

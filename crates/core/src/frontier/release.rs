@@ -81,7 +81,7 @@ impl State {
         lease: &LeaseRow,
         results: &'a [UrlResult],
     ) -> Result<Vec<Option<&'a UrlResult>>, Refusal> {
-        let name = self.host_by_id.get(&lease.host).map(|host| self.hosts[*host].name.clone()).unwrap_or_default();
+        let name = self.hosts.by_id(lease.host).map(|host| self.hosts[host].name.clone()).unwrap_or_default();
         let mut matched = vec![None; lease.urls.len()];
         for result in results {
             let key = UrlKey::new(&name, &result.url);

@@ -85,7 +85,7 @@ impl State {
     #[must_use]
     pub fn granted_again(&self, token: Token, rows: Vec<Option<UrlRow>>) -> Option<Reservation> {
         let lease = self.leases.get(&token)?;
-        let host = *self.host_by_id.get(&lease.host)?;
+        let host = self.hosts.by_id(lease.host)?;
         let (name, group) = (self.hosts[host].name.clone(), self.hosts[host].group);
         let urls = lease.urls.iter().zip(rows);
         let urls = urls.filter_map(|((queue, key), row)| self.reserved_url(&name, token, (*queue, key), row?));

@@ -85,8 +85,8 @@ impl State {
 
     /// Takes a lease in; its group is busy from now on.
     pub(super) fn insert_lease(&mut self, lease: LeaseRow) {
-        if let Some(host) = self.host_by_id.get(&lease.host) {
-            let group = self.hosts[*host].group;
+        if let Some(host) = self.hosts.by_id(lease.host) {
+            let group = self.hosts[host].group;
             self.groups[group].leases.push(lease.token);
         }
         self.lease_ends.insert((lease.expires_at, lease.token));
@@ -99,7 +99,7 @@ impl State {
         let lease = self.leases.remove(&token)?;
         self.lease_ends.remove(&(lease.expires_at, token));
         self.forget_request(&lease);
-        let place = self.host_by_id.get(&lease.host).map(|host| (*host, self.hosts[*host].group));
+        let place = self.hosts.by_id(lease.host).map(|host| (host, self.hosts[host].group));
         if let Some((_, group)) = place {
             self.groups[group].leases.retain(|t| *t != token);
         }

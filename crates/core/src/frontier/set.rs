@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use super::row::{CrawlRow, HotRow};
 use super::slab::Ix;
-use super::state::{Group, Members, State, boxed};
+use super::state::{Group, Members, State, Together, boxed};
 use crate::ids::{CrawlNo, GroupId};
 use crate::names::{Alias, CrawlName, HostName};
 use crate::settings::{CrawlChanges, CrawlSettings, PaceChanges, PaceSettings};
@@ -56,7 +56,7 @@ impl State {
     }
 
     pub(super) fn insert_group(&mut self, id: GroupId, alias: Alias, pace: super::row::Pace) -> Ix {
-        let members = Members::Many { id, alias: alias.clone(), hosts: Vec::new(), dirty: false };
+        let members = Members::Many(Box::new(Together { id, alias: alias.clone(), hosts: Vec::new(), dirty: false }));
         let ix = self.groups.insert(Group::new(members, pace));
         self.group_by_alias.insert(alias, ix);
         ix
@@ -77,8 +77,8 @@ impl State {
             for slot in group.slots {
                 self.schedule.remove(slot);
             }
-            if let Members::Many { id, .. } = group.members {
-                self.changed.others.push(HotRow::AliasGone(id));
+            if let Members::Many(together) = group.members {
+                self.changed.others.push(HotRow::AliasGone(together.id));
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use hashbrown::HashMap;
 
 use super::changes::{Changed, Touched};
+use super::hosts::Hosts;
 use super::requested::Requests;
 use super::row::{CrawlRow, HostRef, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
 use super::schedule::Schedule;
@@ -31,7 +32,16 @@ pub(super) struct Host {
 
 pub(super) enum Members {
     One(Ix),
-    Many { id: GroupId, alias: Alias, hosts: Vec<Ix>, dirty: bool },
+    /// Apart, as most groups are one host.
+    Many(Box<Together>),
+}
+
+/// Hosts that share an alias.
+pub(super) struct Together {
+    pub id: GroupId,
+    pub alias: Alias,
+    pub hosts: Vec<Ix>,
+    pub dirty: bool,
 }
 
 pub(super) struct Group {
@@ -71,9 +81,7 @@ pub struct HostRoom {
 pub struct State {
     pub(super) shard: ShardId,
     pub(super) shard_row: ShardRow,
-    pub(super) hosts: Slab<Host>,
-    pub(super) host_by_name: HashMap<HostName, Ix>,
-    pub(super) host_by_id: HashMap<HostId, Ix>,
+    pub(super) hosts: Hosts,
     pub(super) groups: Slab<Group>,
     pub(super) group_by_alias: HashMap<Alias, Ix>,
     pub(super) crawls: std::collections::BTreeMap<CrawlNo, Crawl>,
@@ -102,14 +110,14 @@ impl Group {
     pub fn hosts(&self) -> &[Ix] {
         match &self.members {
             Members::One(host) => std::slice::from_ref(host),
-            Members::Many { hosts, .. } => hosts,
+            Members::Many(together) => &together.hosts,
         }
     }
 
     pub fn alias(&self) -> Option<&Alias> {
         match &self.members {
             Members::One(_) => None,
-            Members::Many { alias, .. } => Some(alias),
+            Members::Many(together) => Some(&together.alias),
         }
     }
 
@@ -153,7 +161,7 @@ impl State {
     }
 
     pub(super) fn host_ix(&self, name: &str) -> Option<Ix> {
-        self.host_by_name.get(name).copied()
+        self.hosts.by_name(name)
     }
 
     /// The id of a host that is here.
@@ -172,7 +180,7 @@ impl State {
 
     /// Where a queue is: its host's number and its place among the host's queues.
     pub(super) fn find_queue(&self, id: QueueId) -> Option<(Ix, usize)> {
-        let host = *self.host_by_id.get(&id.host)?;
+        let host = self.hosts.by_id(id.host)?;
         let at = self.hosts[host].queues.iter().position(|q| q.no == id.no)?;
         Some((host, at))
     }
@@ -195,8 +203,6 @@ impl State {
     pub(super) fn reserve_hosts(&mut self, more: usize) {
         self.hosts.reserve(more);
         self.groups.reserve(more);
-        self.host_by_name.reserve(more);
-        self.host_by_id.reserve(more);
     }
 
     pub(super) fn ensure_host(&mut self, name: &HostName) -> Ix {
@@ -229,7 +235,7 @@ impl State {
     pub(super) fn insert_host(&mut self, row: HostRow, group: Option<Ix>) -> Ix {
         let host = Host {
             id: row.id,
-            name: row.name.clone(),
+            name: row.name,
             group: 0,
             settings: boxed(row.settings),
             robots_delay: row.robots_delay,
@@ -239,12 +245,10 @@ impl State {
             touched: Touched::Nothing,
         };
         let ix = self.hosts.insert(host);
-        self.host_by_name.insert(row.name, ix);
-        self.host_by_id.insert(row.id, ix);
         let group = group.unwrap_or_else(|| self.groups.insert(Group::new(Members::One(ix), row.pace)));
         self.hosts[ix].group = group;
-        if let Members::Many { hosts, .. } = &mut self.groups[group].members {
-            hosts.push(ix);
+        if let Members::Many(together) = &mut self.groups[group].members {
+            together.hosts.push(ix);
         }
         for queue in row.queues {
             self.insert_queue(ix, queue);
@@ -358,7 +362,7 @@ impl State {
     /// The row of a host, if it is here.
     #[must_use]
     pub fn host_by_id(&self, id: HostId) -> Option<HostRef<'_>> {
-        self.host_by_id.get(&id).map(|ix| self.host_ref(*ix))
+        self.hosts.by_id(id).map(|ix| self.host_ref(ix))
     }
 
     /// A host as its row.
@@ -371,7 +375,7 @@ impl State {
         let group = &self.groups[host.group];
         let (id, pace) = match &group.members {
             Members::One(_) => (None, group.pace),
-            Members::Many { id, .. } => (Some(*id), Pace::default()),
+            Members::Many(together) => (Some(together.id), Pace::default()),
         };
         HostRef {
             id: host.id,
