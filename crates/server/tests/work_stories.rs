@@ -162,6 +162,50 @@ async fn a_long_poll_is_answered_when_work_arrives() {
 }
 
 #[tokio::test]
+async fn what_is_found_follows_a_page_that_has_a_key_of_its_own() {
+    let door = Door::new();
+    let page = json!({"url": "http://a.example/1", "key": "big", "depth": 4});
+    door.post("/v1/urls", json!({"crawl": "news", "urls": [page]})).await.ok();
+    let reservation = door.reserve_one(json!({"holder": "w"})).await;
+    let results = json!({"results": [{"url": "http://a.example/1", "outcome": "fetched", "found": [{"url": "http://b.example/"}]}]});
+    door.post(&path(&reservation, "release"), results).await.ok();
+    assert_eq!(door.get(&lookup("http://b.example/", "news")).await.ok()["depth"], 5);
+    assert_eq!(door.get(&lookup("http://b.example/", "DEFAULT")).await.problem().0, 404);
+}
+
+#[tokio::test]
+async fn what_is_found_on_a_page_of_a_deleted_crawl_is_rejected() {
+    let door = Door::new();
+    door.post("/v1/urls", json!({"crawl": "news", "urls": [{"url": "http://a.example/1"}]})).await.ok();
+    let reservation = door.reserve_one(json!({"holder": "w"})).await;
+    door.delete("/v1/crawls/news").await.ok();
+    let found = json!([{"url": "http://b.example/"}, {"url": "http://c.example/", "crawl": "other", "depth": 0}]);
+    let results = json!({"results": [{"url": "http://a.example/1", "outcome": "fetched", "found": found}]});
+    let released = door.post(&path(&reservation, "release"), results).await.ok();
+    assert_eq!(released["found"]["counts"], json!({"added": 1, "known": 0, "rejected": 1, "failed": 0}));
+    let reason = released["found"]["results"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("http://a.example/1") && reason.contains("crawl"), "{reason}");
+    door.get(&lookup("http://c.example/", "other")).await.ok();
+}
+
+#[tokio::test]
+async fn a_result_that_is_not_the_reservations_stores_nothing_of_what_was_found() {
+    let door = Door::new();
+    door.post("/v1/urls", json!({"crawl": "news", "urls": [{"url": "http://a.example/1"}]})).await.ok();
+    let reservation = door.reserve_one(json!({"holder": "w", "lease_ms": 1000})).await;
+    let found = json!([{"url": "http://b.example/"}]);
+    let results = json!({"results": [
+        {"url": "http://a.example/1", "outcome": "fetched", "found": found},
+        {"url": "http://other.example/", "outcome": "fetched"},
+    ]});
+    let refused = door.post(&path(&reservation, "release"), results).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert_eq!(door.get(&lookup("http://b.example/", "news")).await.problem().0, 404);
+    let live = door.get("/v1/reservations").await.ok();
+    assert_eq!(live["reservations"][0]["expires_at"], reservation["expires_at"], "its deadline is where it was");
+}
+
+#[tokio::test]
 async fn what_is_found_belongs_to_the_page_it_was_found_on() {
     let door = Door::new();
     let seed = json!({"crawl": "news", "urls": [{"url": "http://a.example/1", "depth": 3}]});

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::move_host::{Moving, Way};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{HandOut, Release, Released, RequestId, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::request::{
+    HandOut, Parent, Release, Released, RequestId, Reservation, Reserve, UrlToFetch,
+};
 use wayleave_core::frontier::view::{
     CrawlView, GroupView, HostFilter, HostView, ReservationView, Stats, UrlFilter, UrlView,
 };
@@ -37,10 +39,11 @@ pub(crate) enum Ask {
         token: Token,
         lease: Millis,
     },
-    /// Keeps a reservation alive while its release stores what was found.
+    /// Keeps a reservation alive while its release stores what was found on these pages; tells what that inherits.
     Keep {
         token: Token,
         lease: Millis,
+        pages: Vec<Box<str>>,
     },
     Host(HostName),
     Hosts {
@@ -232,6 +235,7 @@ told! {
     QueueIds(Vec<QueueId>),
     HandedOut(Vec<UrlToFetch>),
     Reserved(Vec<Reservation>),
+    Parents(Vec<Option<Parent>>),
     Released(Released),
     Url(Option<UrlView>),
     Urls(UrlPage),

@@ -50,7 +50,6 @@ fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> O
             Ok(Told::Done(()))
         }
         Ask::Renew { token, lease } => state.renew(*token, *lease, now, writes).map(Told::from),
-        Ask::Keep { token, lease } => state.keep(*token, now.after(*lease), now, writes).map(Told::from),
         Ask::Host(name) => host(state, name, now),
         Ask::SetHost { host: name, changes, replace, ready_at } => {
             state.set_host(name, changes, *replace, *ready_at, now);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released};
+use wayleave_core::frontier::request::{Parent, Put, PutOutcome, Release, Released};
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
@@ -135,21 +135,26 @@ impl Frontier {
         self.with_token(token, &Ask::Renew { token, lease }).await
     }
 
-    /// Ends a reservation. What was found is stored first, and only if the token is current.
+    /// Begins the release of a reservation with found links: makes sure that it holds until they are stored, and says what
+    /// links on each of these pages inherit; none for a page that is no longer part of it.
+    ///
+    /// # Errors
+    /// If the token is not current, or a page is not part of the reservation; then nothing has changed.
+    pub async fn begin_release(&self, token: Token, pages: Vec<Box<str>>) -> Answer<Vec<Option<Parent>>> {
+        self.with_token(token, &Ask::Keep { token, lease: RELEASE_TIME, pages }).await
+    }
+
+    /// Ends a reservation. What was found is stored first; [`Frontier::begin_release`] has said that it may be.
     ///
     /// # Errors
     /// If the token is not current, or a result names a URL that is not part of the reservation.
     pub async fn release(&self, release: Release, found: Vec<Put>) -> Answer<(Released, Vec<PutOutcome>)> {
-        let token = release.token;
-        let mut outcomes = Vec::new();
-        if !found.is_empty() {
-            let _until: Time = self.with_token(token, &Ask::Keep { token, lease: RELEASE_TIME }).await?;
-            outcomes = self.put(found).await;
-            let released = self.with_token(token, &Ask::Release(release)).await;
-            let kept = "the reservation was kept and what was found was stored; send the release again";
-            return Ok((released.map_err(|refusal: Refusal| refusal.after_a_part(kept))?, outcomes));
-        }
-        Ok((self.with_token(token, &Ask::Release(release)).await?, outcomes))
+        let (token, stored) = (release.token, !found.is_empty());
+        let outcomes = if stored { self.put(found).await } else { Vec::new() };
+        let released: Answer<Released> = self.with_token(token, &Ask::Release(release)).await;
+        let kept = "the reservation was kept and what was found was stored; send the release again";
+        let released = released.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
+        Ok((released?, outcomes))
     }
 
     /// Asks the shard that granted a token; if its host may have moved since, all others: a host that has left its

@@ -1,11 +1,12 @@
 //! Handling of single messages: each reads what it needs, decides, commits, and leaves its answer to the cycle.
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{HandOut, Release, Released, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::request::{HandOut, Parent, Release, Released, Reservation, Reserve, UrlToFetch};
 use wayleave_core::frontier::reserve::Grant;
 use wayleave_core::frontier::visit::Want;
-use wayleave_core::ids::CrawlNo;
+use wayleave_core::ids::{CrawlNo, Token};
 use wayleave_core::limits;
+use wayleave_core::time::Millis;
 use wayleave_engine::Error;
 
 use crate::ask::{Ask, Told};
@@ -64,6 +65,10 @@ impl Owner {
                 let (reservations, trouble) = self.reserve(&request).await;
                 self.tell_crawl(request.crawl.as_ref());
                 self.answer_part(call, reservations, trouble)
+            }
+            Ask::Keep { token, lease, pages } => {
+                let parents = self.keep(token, lease, &pages).await;
+                self.answer(call, parents)
             }
             Ask::Release(release) => {
                 let released = self.release(&release).await;
@@ -193,6 +198,29 @@ impl Owner {
     /// The number of the crawl that is asked for; an error if this shard has never met it.
     fn crawl_wanted(&self, crawl: Option<&str>) -> Result<Option<CrawlNo>, ()> {
         crawl.map_or(Ok(None), |name| self.state.crawl_no(name).map(Some).ok_or(()))
+    }
+
+    /// Makes sure that a reservation holds long enough to be released, once it is known that its results are its own.
+    async fn keep(
+        &mut self,
+        token: Token,
+        lease: Millis,
+        pages: &[Box<str>],
+    ) -> Result<Result<Vec<Option<Parent>>, Refusal>, Error> {
+        let now = self.now();
+        let targets = match self.state.release_targets(token, now) {
+            Ok(targets) => targets,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let rows = facts::url_rows(&*self.engine, &targets).await?;
+        let mut writes = Vec::new();
+        let parents = self.state.parents(token, pages, &rows, now);
+        let kept = parents.and_then(|parents| {
+            self.state.keep(token, now.after(lease), now, &mut writes)?;
+            Ok(parents)
+        });
+        self.commit(writes);
+        Ok(kept)
     }
 
     async fn release(&mut self, release: &Release) -> Result<Result<Released, Refusal>, Error> {

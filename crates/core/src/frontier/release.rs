@@ -1,7 +1,7 @@
 //! Release: a visit ends with results; URLs that are not named go back untouched.
 
 use super::refusal::Refusal;
-use super::request::{Outcome, Release, Released, UrlResult};
+use super::request::{Outcome, Parent, Release, Released, UrlResult};
 use super::row::{Details, DueRow, End, LeaseRow, Place, Turn, UrlRow, Write};
 use super::state::State;
 use super::url_key::UrlKey;
@@ -40,11 +40,11 @@ impl State {
         writes: &mut Vec<Write>,
     ) -> Result<Released, Refusal> {
         let lease = self.leases.get(&release.token).filter(|l| l.expires_at > now).ok_or(Refusal::NotCurrent)?;
-        let results = self.match_results(lease, &release.results)?;
-        for (row, result) in rows.iter().zip(&results).filter_map(|(row, result)| Some((row.as_ref()?, (*result)?))) {
-            // A key that was cut may be another URL's.
-            if row.whole.as_deref().is_some_and(|whole| whole != &*result.url) {
-                return Err(Refusal::ForeignResult(result.url.to_string()));
+        let places = self.places_in(lease, &rows, release.results.iter().map(|result| &*result.url))?;
+        let mut results = vec![None; lease.urls.len()];
+        for (at, result) in places.into_iter().zip(&release.results) {
+            if let Some(place) = results.get_mut(at) {
+                *place = Some(result);
             }
         }
         let (lease, place) = self.remove_lease(release.token).ok_or(Refusal::NotCurrent)?;
@@ -75,21 +75,46 @@ impl State {
         Ok(Released { group: self.group_name(group), ready_at: self.gate(group).max(now) })
     }
 
-    /// The result for each URL of a lease, in its order.
-    fn match_results<'a>(
+    /// What links on the pages of a reservation inherit, page by page; none of a page that is no longer part of it. `rows`
+    /// are the rows of [`State::release_targets`].
+    ///
+    /// # Errors
+    /// If the token is not current or names no such URL.
+    pub fn parents(
+        &self,
+        token: Token,
+        pages: &[Box<str>],
+        rows: &[Option<UrlRow>],
+        now: Time,
+    ) -> Result<Vec<Option<Parent>>, Refusal> {
+        let lease = self.leases.get(&token).filter(|lease| lease.expires_at > now).ok_or(Refusal::NotCurrent)?;
+        let places = self.places_in(lease, rows, pages.iter().map(|page| &**page))?;
+        let parent = |at: usize| {
+            let (host, queue) = self.find_queue(lease.urls.get(at)?.0)?;
+            let row = rows.get(at)?.as_ref().filter(|row| row.is_reserved_by(token))?;
+            let Place::Reserved { details, .. } = &row.place else { return None };
+            let crawl = self.crawl_of(self.queue(host, queue).crawl)?;
+            Some(Parent { crawl: crawl.name.clone(), depth: details.depth })
+        };
+        Ok(places.into_iter().map(parent).collect())
+    }
+
+    /// Where each of some URLs is among those of a lease.
+    fn places_in<'a>(
         &self,
         lease: &LeaseRow,
-        results: &'a [UrlResult],
-    ) -> Result<Vec<Option<&'a UrlResult>>, Refusal> {
+        rows: &[Option<UrlRow>],
+        urls: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<usize>, Refusal> {
         let name = self.hosts.by_id(lease.host).map(|host| self.hosts[host].name.clone()).unwrap_or_default();
-        let mut matched = vec![None; lease.urls.len()];
-        for result in results {
-            let key = UrlKey::new(&name, &result.url);
-            let at = lease.urls.iter().position(|(_, k)| *k == key);
-            let place = at.and_then(|at| matched.get_mut(at));
-            *place.ok_or_else(|| Refusal::ForeignResult(result.url.to_string()))? = Some(result);
-        }
-        Ok(matched)
+        let place = |url: &str| {
+            let key = UrlKey::new(&name, url);
+            let at = lease.urls.iter().position(|(_, k)| *k == key)?;
+            // A key that was cut may be another URL's.
+            let whole = rows.get(at).and_then(|row| row.as_ref()?.whole.as_deref());
+            whole.is_none_or(|whole| whole == url).then_some(at)
+        };
+        urls.map(|url| place(url).ok_or_else(|| Refusal::ForeignResult(url.to_owned()))).collect()
     }
 
     fn settle(

@@ -200,6 +200,15 @@ pub struct Release {
     pub ready_at: Option<Time>,
 }
 
+/// What links found on a page inherit of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The page's crawl.
+    pub crawl: CrawlName,
+    /// Links from the seed to the page.
+    pub depth: u32,
+}
+
 /// The answer to a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {

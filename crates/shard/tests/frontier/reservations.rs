@@ -63,8 +63,7 @@ async fn f5_a_stale_token_is_refused_and_changes_nothing() {
     let before = world.portrait().await;
     assert_eq!(world.release(&slow, |r| r).await, Err(Refusal::NotCurrent));
     assert_eq!(world.frontier.renew(slow.token, Millis(60_000)).await, Err(Refusal::NotCurrent));
-    let found = Release { token: slow.token, results: Vec::new(), ready_at: None };
-    let refused = world.frontier.release(found, vec![disc("http://b.example/")]).await;
+    let refused = world.frontier.begin_release(slow.token, vec![URL.into()]).await;
     assert_eq!(refused, Err(Refusal::NotCurrent));
     for shard in [0, 3, 4, 900] {
         let never = Token::new(ShardId(shard), 77);
@@ -85,7 +84,10 @@ async fn a_result_for_a_foreign_url_is_refused_and_the_reservation_lives_on() {
     let release = Release { token: reservation.token, results, ready_at: None };
     let refused = world.frontier.release(release, Vec::new()).await;
     assert_eq!(refused, Err(Refusal::ForeignResult("http://c.example/".to_owned())));
-    assert_eq!(world.portrait().await, before);
+    let pages = vec![URL.into(), "http://c.example/".into()];
+    let refused = world.frontier.begin_release(reservation.token, pages).await;
+    assert_eq!(refused, Err(Refusal::ForeignResult("http://c.example/".to_owned())));
+    assert_eq!(world.portrait().await, before, "its deadline, too");
     world.fetched(&reservation).await;
 }
 

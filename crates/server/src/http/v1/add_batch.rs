@@ -36,6 +36,11 @@ impl AddBatch {
         self.pending.0.push(Entry { line, url: Some(url.url), refused });
     }
 
+    /// Remembers a URL that cannot be stored.
+    pub fn refuse(&mut self, url: UrlToAdd, reason: String) {
+        self.pending.0.push(Entry { line: None, url: Some(url.url), refused: Some(reason) });
+    }
+
     /// Remembers a line that is no URL at all.
     pub fn reject(&mut self, line: u64, reason: String) {
         self.pending.0.push(Entry { line: Some(line), url: None, refused: Some(reason) });

@@ -9,7 +9,6 @@ mod hosts;
 mod list_urls;
 mod lookup_url;
 mod nodes;
-mod parents;
 mod reservations;
 mod roles;
 mod snapshot;

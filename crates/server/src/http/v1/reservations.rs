@@ -16,7 +16,6 @@ use wayleave_core::frontier::request::{Release, Reserve};
 use wayleave_core::time::{Millis, Time};
 
 use super::add_batch::{AddBatch, count};
-use super::parents::inherited;
 use crate::http::app::App;
 use crate::http::extract::{JsonBody, OptionalJsonBody, QueryOf, TokenInPath};
 use crate::http::refused::Refused;
@@ -72,7 +71,7 @@ pub async fn release_reservation(
 ) -> Result<Json<ReleaseReservationResponse>, Refused> {
     body.check_size()?;
     let release = Release { token, results: body.core_results()?, ready_at: body.ready_at.map(Time::from) };
-    let (puts, pending) = found_batch(&app, body).await?.into_parts();
+    let (puts, pending) = found_batch(&app, &release, body).await?.into_parts();
     let released = app.frontier.release(release, puts).await;
     let (released, outcomes) = released.map_err(|refusal| noted(&app, refusal))?;
     app.metrics.reservations_released.fetch_add(1, Ordering::Relaxed);
@@ -84,12 +83,23 @@ pub async fn release_reservation(
     Ok(Json(ReleaseReservationResponse { group, ready_at, found }))
 }
 
-async fn found_batch(app: &App, body: ReleaseReservationRequest) -> Result<AddBatch, Refused> {
+/// The links that were found, each with the crawl of its page and one link deeper unless it says otherwise.
+async fn found_batch(app: &App, release: &Release, body: ReleaseReservationRequest) -> Result<AddBatch, Refused> {
     let mut batch = AddBatch::default();
-    for result in body.results.into_iter().filter(|result| !result.found.is_empty()) {
-        let from = inherited(app, &result).await?;
+    if body.results.iter().all(|result| result.found.is_empty()) {
+        return Ok(batch);
+    }
+    let pages = release.results.iter().map(|result| result.url.clone()).collect();
+    let parents = app.frontier.begin_release(release.token, pages).await.map_err(|refusal| noted(app, refusal))?;
+    for (result, parent) in body.results.into_iter().zip(parents) {
         for url in result.found {
-            batch.push(None, url, &from.crawl, from.depth);
+            match &parent {
+                Some(parent) => batch.push(None, url, &parent.crawl, parent.depth.saturating_add(1)),
+                None => match (url.crawl.clone(), url.depth) {
+                    (Some(crawl), Some(depth)) => batch.push(None, url, &crawl.as_str().into(), depth),
+                    _ => batch.refuse(url, format!("the page '{}' or its crawl was deleted meanwhile: name 'crawl' and 'depth' of the link to store it all the same", result.url)),
+                },
+            }
         }
     }
     Ok(batch)
