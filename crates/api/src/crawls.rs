@@ -7,10 +7,10 @@ use wayleave_core::limits;
 use wayleave_core::settings::{self, CrawlChanges};
 use wayleave_core::time::Millis;
 
-use crate::Patch;
 use crate::bad_value::{BadValue, between};
 use crate::pace::delay;
 use crate::stats::Counts;
+use crate::{Patch, Timestamp};
 
 /// When a fetched URL is visited again, where the worker does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -106,6 +106,35 @@ impl CrawlLimitsPatch {
     };
 }
 
+/// Changes to how often, and after which waits, a URL is tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetryPatch {
+    /// Attempts after which a URL is set aside, the first one included; the same as `limits.attempts`. 5 where unset.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
+    pub attempts: Patch<u32>,
+    /// The wait after the first attempt, twice as long after each further one; 240,000 where unset.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub first_ms: Patch<u64>,
+    /// The longest wait; 3,600,000 where unset.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub max_ms: Patch<u64>,
+}
+
+/// How often, and after which waits, a URL is tried again: the values in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RetryPolicy {
+    /// Attempts after which a URL is set aside, the first one included.
+    pub attempts: u32,
+    /// The wait after the first attempt, twice as long after each further one.
+    pub first_ms: u64,
+    /// The longest wait.
+    pub max_ms: u64,
+}
+
 /// Makes or changes a crawl. PATCH keeps what is absent, PUT clears it; `null` clears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -130,6 +159,10 @@ pub struct SetCrawlRequest {
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Revisit>)]
     pub revisit: Patch<Revisit>,
+    /// How URLs are tried again whose outcome was `retry` or whose lease ran out; `null` clears all of it.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<RetryPatch>)]
+    pub retry: Patch<RetryPatch>,
 }
 
 impl TryFrom<&SetCrawlRequest> for CrawlChanges {
@@ -141,6 +174,21 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
             Patch::Clear => CrawlLimitsPatch::CLEAR,
             Patch::Set(bounds) => bounds,
         };
+        let retry = match request.retry {
+            Patch::Keep => RetryPatch::default(),
+            Patch::Clear => RetryPatch { attempts: Patch::Clear, first_ms: Patch::Clear, max_ms: Patch::Clear },
+            Patch::Set(retry) => retry,
+        };
+        let attempts = match retry.attempts {
+            Patch::Keep => bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?,
+            attempts => attempts.try_into_change(|n| between("retry.attempts", n, 1, u32::MAX))?,
+        };
+        if let (Some(first), Some(most)) = (retry.first_ms.value(), retry.max_ms.value())
+            && first > most
+        {
+            return Err(BadValue::new("retry.first_ms", format!("{first} is more than max_ms, which is {most}")));
+        }
+        let wait = |field, ms| between(field, ms, 1, limits::RETRY_AFTER_MAX.0).map(Millis);
         Ok(Self {
             weight: request.weight.try_into_change(|n| between("weight", n, 1, limits::WEIGHT_MAX))?,
             paused: request.paused.into(),
@@ -151,8 +199,10 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
             urls: bounds.urls.into(),
             pages: bounds.pages.into(),
             depth: bounds.depth.into(),
-            attempts: bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?,
+            attempts,
             hosts: bounds.hosts.into(),
+            retry_first: retry.first_ms.try_into_change(|ms| wait("retry.first_ms", ms))?,
+            retry_most: retry.max_ms.try_into_change(|ms| wait("retry.max_ms", ms))?,
         })
     }
 }
@@ -192,12 +242,25 @@ pub struct Crawl {
     pub limits: CrawlLimits,
     /// When pages are visited again.
     pub revisit: Revisit,
+    /// How URLs are tried again: what is in force.
+    #[serde(default)]
+    pub retry: RetryPolicy,
     /// Its URLs.
     pub counts: Counts,
     /// Hosts that have a queue of it, empty ones too.
     pub hosts: u64,
     /// Hosts that hold URLs of it which will be handed out.
     pub active_hosts: u64,
+    /// Whether nothing of it is handed out, and nothing is queued that can become due; URLs over a limit do not count
+    /// (in listings of crawls they do).
+    #[serde(default)]
+    pub finished: bool,
+    /// Where it is finished: the end of the last visit to a group with URLs of it; null if there was none.
+    #[serde(default)]
+    pub finished_at: Option<Timestamp>,
+    /// Where it is not finished: what stands in the way, in a sentence.
+    #[serde(default)]
+    pub waits_for: Option<String>,
 }
 
 impl From<view::CrawlView> for Crawl {
@@ -211,9 +274,17 @@ impl From<view::CrawlView> for Crawl {
             delay_ms: view.settings.delay.map(|ms| ms.0),
             limits: CrawlLimits { urls, pages, urls_per_host, pages_per_host, depth, attempts, hosts },
             revisit: view.settings.revisit.into(),
+            retry: RetryPolicy {
+                attempts: view.settings.attempts_max(),
+                first_ms: view.settings.retry.first().0,
+                max_ms: view.settings.retry.most().0,
+            },
             counts: view.counts.into(),
             hosts: view.queues,
             active_hosts: view.active_queues,
+            finished: view.waits_for.is_none(),
+            finished_at: view.last_visit_at.filter(|_| view.waits_for.is_none()).map(Timestamp),
+            waits_for: view.waits_for,
         }
     }
 }

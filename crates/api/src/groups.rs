@@ -36,7 +36,7 @@ pub struct SetGroupRequest {
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
-    /// Barred until this time.
+    /// Barred until this time. `null` also lifts the back-off that the site asked for.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Timestamp>)]
     pub blocked_until: Patch<Timestamp>,
@@ -85,6 +85,7 @@ impl TryFrom<&SetGroupRequest> for PaceChanges {
             paused: request.paused,
             limit: request.limit,
             parallel: request.parallel,
+            crawl_delay_ms: Patch::Keep,
         }
         .try_into()
     }

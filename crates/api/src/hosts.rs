@@ -104,10 +104,14 @@ pub struct SetHostRequest {
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
-    /// Barred until this time.
+    /// Barred until this time. `null` also lifts the back-off that the site asked for, of the whole group.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Timestamp>)]
     pub blocked_until: Patch<Timestamp>,
+    /// The Crawl-delay of robots.txt, which workers report; `null` forgets it until one reports it again.
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
+    pub crawl_delay_ms: Patch<u64>,
     /// Held by an operator.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<bool>)]
@@ -125,10 +129,18 @@ impl TryFrom<&SetHostRequest> for PaceChanges {
     type Error = BadValue;
 
     fn try_from(request: &SetHostRequest) -> Result<Self, BadValue> {
-        let SetHostRequest { delay_ms, delay_factor, delay_ms_min, delay_ms_max, blocked_until, paused, limit, .. } =
-            *request;
-        let parallel = Patch::Keep;
-        Pace { delay_ms, delay_factor, delay_ms_min, delay_ms_max, blocked_until, paused, limit, parallel }.try_into()
+        Pace {
+            delay_ms: request.delay_ms,
+            delay_factor: request.delay_factor,
+            delay_ms_min: request.delay_ms_min,
+            delay_ms_max: request.delay_ms_max,
+            blocked_until: request.blocked_until,
+            paused: request.paused,
+            limit: request.limit,
+            crawl_delay_ms: request.crawl_delay_ms,
+            parallel: Patch::Keep,
+        }
+        .try_into()
     }
 }
 
@@ -208,6 +220,9 @@ pub struct Host {
     pub paused: bool,
     /// Pages of each crawl after which no more are handed out.
     pub limit: Option<u64>,
+    /// The Crawl-delay of robots.txt, as a worker reported it.
+    #[serde(default)]
+    pub crawl_delay_ms: Option<u64>,
     /// The delay that is in force for its group.
     pub delay_in_force_ms: u64,
     /// The end of the last visit to its group.
@@ -234,6 +249,7 @@ impl From<view::HostView> for Host {
             blocked_until: view.settings.blocked_until.map(Timestamp),
             paused: view.settings.paused.unwrap_or(false),
             limit: view.settings.limit,
+            crawl_delay_ms: view.crawl_delay.map(|ms| ms.0),
             delay_in_force_ms: view.delay.0,
             last_visit_at: view.last_visit_at.map(Timestamp),
             queued_at: view.queued_at.map(Timestamp),
@@ -299,6 +315,7 @@ mod tests {
             counts: view::Counts { queued: 1, reserved: 2, fetched: 3, gone: 4, failed: 5 },
             queues: vec![],
             settings: PaceSettings { delay: Some(Millis(7)), factor_milli: Some(1), ..PaceSettings::default() },
+            crawl_delay: None,
             delay: Millis(9),
             last_visit_at: None,
             queued_at: None,
@@ -310,7 +327,7 @@ mod tests {
             "visits": [{"host": "b.example", "holder": "w", "expires_at": "1970-01-01T00:00:00.006Z"}],
             "counts": {"queued": 1, "reserved": 2, "fetched": 3, "gone": 4, "failed": 5}, "crawls": [],
             "delay_ms": 7, "delay_factor": 0.001, "delay_ms_min": null, "delay_ms_max": null, "blocked_until": null,
-            "paused": false, "limit": null, "delay_in_force_ms": 9, "last_visit_at": null, "queued_at": null,
+            "paused": false, "limit": null, "crawl_delay_ms": null, "delay_in_force_ms": 9, "last_visit_at": null, "queued_at": null,
         });
         assert_eq!(told, want);
     }

@@ -21,6 +21,7 @@ pub(crate) struct Pace {
     pub paused: Patch<bool>,
     pub limit: Patch<u64>,
     pub parallel: Patch<u32>,
+    pub crawl_delay_ms: Patch<u64>,
 }
 
 impl TryFrom<Pace> for PaceChanges {
@@ -41,6 +42,9 @@ impl TryFrom<Pace> for PaceChanges {
             paused: pace.paused.into(),
             limit: pace.limit.into(),
             parallel: pace.parallel.try_into_change(|n| between("parallel", n, 1, limits::PARALLEL_MAX))?,
+            crawl_delay: pace
+                .crawl_delay_ms
+                .try_into_change(|ms| between("crawl_delay_ms", ms, 0, limits::CRAWL_DELAY_MAX.0).map(Millis))?,
         })
     }
 }

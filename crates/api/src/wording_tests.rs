@@ -34,7 +34,7 @@ fn the_field_what_came_and_what_is_expected_are_told() {
         (
             r#"{"delay":1}"#,
             "delay: there is no such field; it is none of delay_ms, delay_factor, delay_ms_min, delay_ms_max, \
-             blocked_until, paused, limit, ready_at; did you mean 'delay_ms'?",
+             blocked_until, crawl_delay_ms, paused, limit, ready_at; did you mean 'delay_ms'?",
         ),
     ] {
         assert_eq!(said::<SetHostRequest>(text), want, "{text}");

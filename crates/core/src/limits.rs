@@ -66,16 +66,16 @@ pub const CRAWL_DELAY_MAX: Millis = Millis(300_000);
 pub const RETRY_AFTER_MAX: Millis = Millis(86_400_000);
 /// First back-off of a group after a 429 or 503 without Retry-After.
 pub const BACKOFF_BASE: Millis = Millis(60_000);
-/// Longest back-off.
-pub const BACKOFF_MAX: Millis = Millis(86_400_000);
+/// Longest back-off that is computed, where nothing else is set; one that a site asks for counts up to [`RETRY_AFTER_MAX`].
+pub const BACKOFF_MAX_DEFAULT: Millis = Millis(600_000);
 /// A back-off is forgiven after this quiet time.
 pub const BACKOFF_QUIET: Millis = Millis(1_800_000);
 /// First wait of a URL whose outcome was `retry` without a time.
-pub const RETRY_BASE: Millis = Millis(60_000);
+pub const RETRY_BASE: Millis = Millis(240_000);
 /// Longest wait of a URL whose outcome was `retry` without a time.
-pub const RETRY_MAX: Millis = Millis(86_400_000);
+pub const RETRY_MAX: Millis = Millis(3_600_000);
 /// Attempts after which a URL is set aside as failed, where the crawl sets none.
-pub const ATTEMPTS_MAX_DEFAULT: u32 = 20;
+pub const ATTEMPTS_MAX_DEFAULT: u32 = 5;
 /// Reservations of one group at once.
 pub const PARALLEL_MAX: u32 = 1_000;
 /// Largest weight of a crawl.

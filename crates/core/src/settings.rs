@@ -75,6 +75,8 @@ pub struct PaceChanges {
     pub limit: Change<u64>,
     /// See [`PaceSettings::parallel`].
     pub parallel: Change<u32>,
+    /// What robots.txt asked for (hosts only); cleared it is forgotten until a worker reports it again.
+    pub crawl_delay: Change<Millis>,
 }
 
 impl PaceChanges {
@@ -127,6 +129,36 @@ pub struct CrawlLimits {
     pub hosts: Option<u64>,
 }
 
+/// How long a URL waits after an attempt that is to be repeated: twice as long each time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryWaits {
+    /// The first wait.
+    pub first: Option<Millis>,
+    /// The longest.
+    pub most: Option<Millis>,
+}
+
+impl RetryWaits {
+    /// The first wait in force.
+    #[must_use]
+    pub fn first(&self) -> Millis {
+        self.first.unwrap_or(limits::RETRY_BASE)
+    }
+
+    /// The longest wait in force.
+    #[must_use]
+    pub fn most(&self) -> Millis {
+        self.most.unwrap_or_else(|| limits::RETRY_MAX.max(self.first()))
+    }
+
+    /// The wait after so many attempts, at least one.
+    #[must_use]
+    pub fn after(&self, attempts: u32) -> Millis {
+        let doubled = self.first().0.saturating_mul(1 << attempts.saturating_sub(1).min(20));
+        Millis(doubled).min(self.most())
+    }
+}
+
 /// How a crawl is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlSettings {
@@ -140,11 +172,14 @@ pub struct CrawlSettings {
     pub limits: CrawlLimits,
     /// When pages are visited again.
     pub revisit: Revisit,
+    /// How long URLs wait for another attempt.
+    pub retry: RetryWaits,
 }
 
 impl Default for CrawlSettings {
     fn default() -> Self {
-        Self { weight: 1, paused: false, delay: None, limits: CrawlLimits::default(), revisit: Revisit::Never }
+        let (limits, retry) = (CrawlLimits::default(), RetryWaits::default());
+        Self { weight: 1, paused: false, delay: None, limits, revisit: Revisit::Never, retry }
     }
 }
 
@@ -181,6 +216,10 @@ pub struct CrawlChanges {
     pub attempts: Change<u32>,
     /// See [`CrawlLimits::hosts`].
     pub hosts: Change<u64>,
+    /// See [`RetryWaits::first`].
+    pub retry_first: Change<Millis>,
+    /// See [`RetryWaits::most`].
+    pub retry_most: Change<Millis>,
 }
 
 impl CrawlChanges {
@@ -203,5 +242,7 @@ impl CrawlChanges {
         self.depth.apply(&mut settings.limits.depth);
         self.attempts.apply(&mut settings.limits.attempts);
         self.hosts.apply(&mut settings.limits.hosts);
+        self.retry_first.apply(&mut settings.retry.first);
+        self.retry_most.apply(&mut settings.retry.most);
     }
 }

@@ -348,7 +348,7 @@ impl Pair {
             }
             Command::Join { host, delay } if !self.model.hosts[host].alias => {
                 let changes = PaceChanges { delay: optional(delay), ..PaceChanges::default() };
-                self.shard.state.set_group(&"alias".into(), &changes, false, now);
+                self.shard.state.set_group(&"alias".into(), &changes, false, now).unwrap();
                 self.shard.move_hosts(&[host_name(host)], Some(&"alias".into()));
                 self.model.alias_delay = delay;
                 self.model.join(host);

@@ -16,6 +16,8 @@ pub struct Config {
     pub shards: u16,
     /// Hosts that this process holds in memory at most. URLs of further ones are rejected.
     pub hosts_max: u64,
+    /// Longest back-off that is computed where a site names no time.
+    pub backoff_max: Millis,
     /// Hot rows are written out one by one when this many bytes of them lie packed in the log.
     pub log_bytes_max: usize,
     /// Bytes of memory for each host for the first rows of its queues, so that a visit seldom reads the store: with many
@@ -45,6 +47,7 @@ impl Config {
         Self {
             shards,
             hosts_max: limits::HOSTS_MAX_DEFAULT,
+            backoff_max: limits::BACKOFF_MAX_DEFAULT,
             log_bytes_max: 2 * 1024 * 1024,
             head_bytes_per_host: 448,
             head_bytes: (64 * 1024 * 1024, 512 * 1024 * 1024),

@@ -56,8 +56,8 @@ fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> O
             host(state, name, now)
         }
         Ask::SetGroup { alias, changes, replace } => {
-            state.set_group(alias, changes, *replace, now);
-            Ok(state.group_view(alias, now).map(|view| view.hosts).unwrap_or_default().into())
+            let set = state.set_group(alias, changes, *replace, now);
+            set.map(|()| state.group_view(alias, now).map(|view| view.hosts).unwrap_or_default().into())
         }
         Ask::DeleteGroup(alias) => state.delete_group(alias).map(Told::from),
         Ask::SetCrawl { crawl, changes, replace } => {

@@ -47,7 +47,8 @@ pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened,
     let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
     let jobs = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
     let jobs: Result<VecDeque<_>, _> = jobs.iter().map(|row| job::parse_key(&row.key)).collect();
-    let state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
+    let mut state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
+    state.set_backoff_max(Some(config.backoff_max));
     Ok(Opened { state, epoch, seq, log, jobs: jobs.map_err(damaged)? })
 }
 

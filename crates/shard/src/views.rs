@@ -147,6 +147,20 @@ impl Frontier {
     /// # Errors
     /// If it is not known.
     pub async fn crawl(&self, crawl: CrawlName) -> Answer<CrawlView> {
+        let first = self.crawl_once(&crawl).await?;
+        if first.waits_for.is_some() {
+            return Ok(first);
+        }
+        // Shards are asked one after the other, and links found on a page of one that was not asked yet may have gone to
+        // one that was: they are stored before the page is released, so that a second look finds them or what they led to.
+        let mut second = self.crawl_once(&crawl).await?;
+        if second.counts != first.counts && second.waits_for.is_none() {
+            second.waits_for = Some("its URLs are changing just now".to_owned());
+        }
+        Ok(second)
+    }
+
+    async fn crawl_once(&self, crawl: &CrawlName) -> Answer<CrawlView> {
         let parts: Vec<Option<CrawlView>> = self.router.ask_all(&self.scope(), &Ask::Crawl(crawl.clone())).await?;
         let mut views = parts.into_iter().flatten();
         let mut sum = views.next().ok_or_else(|| Refusal::UnknownCrawl(crawl.to_string()))?;
@@ -218,4 +232,8 @@ fn merge(sum: &mut CrawlView, part: &CrawlView) {
     sum.counts.add(&part.counts);
     sum.queues += part.queues;
     sum.active_queues += part.active_queues;
+    sum.last_visit_at = sum.last_visit_at.max(part.last_visit_at);
+    if sum.waits_for.is_none() {
+        sum.waits_for.clone_from(&part.waits_for);
+    }
 }

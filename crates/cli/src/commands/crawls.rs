@@ -1,7 +1,7 @@
 //! `crawls`: list, show, set, delete, purge.
 
 use wayleave_api::Patch;
-use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, PurgeCrawlQuery, Revisit, SetCrawlRequest};
+use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, PurgeCrawlQuery, RetryPatch, Revisit, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
 
 use super::pace::patch;
@@ -77,6 +77,10 @@ enum Clear {
     Weight,
     /// The delay.
     Delay,
+    /// The first wait for another attempt.
+    RetryFirst,
+    /// The longest wait for another attempt.
+    RetryMax,
     /// The revisit policy.
     Revisit,
     /// The bound on URLs.
@@ -143,6 +147,12 @@ struct SetArgs {
     /// Attempts after which a URL is set aside
     #[arg(long, value_name = "NUMBER")]
     max_attempts: Option<u32>,
+    /// Wait after the first attempt, twice as long after each further one
+    #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
+    retry_first: Option<u64>,
+    /// Longest wait for another attempt
+    #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
+    retry_max: Option<u64>,
     /// Hosts of the whole crawl; what comes in at the same time may pass it
     #[arg(long, value_name = "NUMBER")]
     max_hosts: Option<u64>,
@@ -199,6 +209,11 @@ fn request(args: &SetArgs) -> SetCrawlRequest {
         attempts: patch(args.max_attempts, clears(Clear::MaxAttempts)),
         hosts: patch(args.max_hosts, clears(Clear::MaxHosts)),
     };
+    let retry = RetryPatch {
+        attempts: Patch::Keep,
+        first_ms: patch(args.retry_first, clears(Clear::RetryFirst)),
+        max_ms: patch(args.retry_max, clears(Clear::RetryMax)),
+    };
     let adaptive = args.revisit_adaptive.map(|(min_ms, max_ms)| Revisit::Adaptive { min_ms, max_ms });
     SetCrawlRequest {
         weight: patch(args.weight, clears(Clear::Weight)),
@@ -206,6 +221,7 @@ fn request(args: &SetArgs) -> SetCrawlRequest {
         delay_ms: patch(args.delay, clears(Clear::Delay)),
         limits: if limits == CrawlLimitsPatch::default() { Patch::Keep } else { Patch::Set(limits) },
         revisit: patch(args.revisit.map(Revisit::FixedMs).or(adaptive), clears(Clear::Revisit)),
+        retry: if retry == RetryPatch::default() { Patch::Keep } else { Patch::Set(retry) },
     }
 }
 
@@ -233,6 +249,12 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     let mut table = Table::about("crawl", &crawl.crawl);
     table.row(["urls".into(), output::counts(&crawl.counts)]);
     table.row(["hosts".into(), format!("{}, of which {} active", crawl.hosts, crawl.active_hosts)]);
+    let finished = match (&crawl.waits_for, crawl.finished_at) {
+        (Some(why), _) => format!("no: {why}"),
+        (None, Some(at)) => format!("yes, since {}", output::when(Some(at), output::now())),
+        (None, None) => "yes".to_owned(),
+    };
+    table.row(["finished".into(), finished]);
     table.row(["weight".into(), crawl.weight.to_string()]);
     table.row(["paused".into(), crawl.paused.to_string()]);
     table.row(["delay".into(), or_dash(crawl.delay_ms.map(span))]);
@@ -242,6 +264,14 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
         Revisit::Adaptive { min_ms, max_ms } => format!("between {} and {}", span(min_ms), span(max_ms)),
     };
     table.row(["revisit".into(), revisit]);
+    let retry = crawl.retry;
+    let waits = format!(
+        "{} attempts, after {}, then twice as long, at most {}",
+        retry.attempts,
+        span(retry.first_ms),
+        span(retry.max_ms)
+    );
+    table.row(["retry".into(), waits]);
     let limits = &crawl.limits;
     table.row(["max urls".into(), or_dash(limits.urls)]);
     table.row(["max pages".into(), or_dash(limits.pages)]);

@@ -158,6 +158,7 @@ fn request(args: &SetArgs) -> SetHostRequest {
         blocked_until: patch(pace.block, pace.clears(Clear::Blocked)),
         paused: pace.paused(),
         limit: patch(pace.limit, pace.clears(Clear::Limit)),
+        crawl_delay_ms: patch(None, pace.clears(Clear::CrawlDelay)),
         ready_at: args.ready_at,
     }
 }
@@ -206,6 +207,7 @@ fn show(remote: &Remote, host: &Host) -> anyhow::Result<()> {
     table.row(["ready".into(), when(host.ready_at, now)]);
     host.visits.iter().for_each(|visit| table.row(live(visit, now)));
     table.row(["urls".into(), output::counts(&host.counts)]);
+    table.row(["robots.txt Crawl-delay".into(), or_dash(host.crawl_delay_ms.map(span))]);
     table.row(["delay in force".into(), span(host.delay_in_force_ms)]);
     table.row(["delay set".into(), or_dash(host.delay_ms.map(span))]);
     table.row(["factor set".into(), or_dash(host.delay_factor)]);

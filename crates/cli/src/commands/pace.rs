@@ -15,8 +15,10 @@ pub enum Clear {
     DelayMin,
     /// The largest delay of the factor.
     DelayMax,
-    /// The block.
+    /// The block, also the one that the site asked for.
     Blocked,
+    /// The Crawl-delay of robots.txt (hosts only).
+    CrawlDelay,
     /// The limit of pages.
     Limit,
 }

@@ -1,6 +1,6 @@
 //! Our own records as requests: what the public calls can restore of them. Pure.
 
-use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, SetCrawlRequest};
+use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, RetryPatch, RetryPolicy, SetCrawlRequest};
 use wayleave_api::groups::{Group, SetGroupRequest};
 use wayleave_api::hosts::{Host, SetHostRequest};
 use wayleave_api::roles::SetRoleRequest;
@@ -64,6 +64,7 @@ pub fn crawl(crawl: &Crawl) -> (SetCrawlRequest, Option<SetCrawlRequest>) {
         delay_ms: crawl.delay_ms.into(),
         limits: Patch::Keep,
         revisit: Patch::Set(crawl.revisit),
+        retry: retry(crawl.retry),
     };
     let limits = CrawlLimitsPatch {
         urls: crawl.limits.urls.into(),
@@ -78,6 +79,16 @@ pub fn crawl(crawl: &Crawl) -> (SetCrawlRequest, Option<SetCrawlRequest>) {
     (settings, limited.then(|| SetCrawlRequest { limits: Patch::Set(limits), ..SetCrawlRequest::default() }))
 }
 
+/// Waits that differ from what every crawl has. The attempts are among the limits.
+fn retry(policy: RetryPolicy) -> Patch<RetryPatch> {
+    let usual = RetryPolicy { attempts: policy.attempts, first_ms: limits::RETRY_BASE.0, max_ms: limits::RETRY_MAX.0 };
+    if policy == usual || policy == RetryPolicy::default() {
+        return Patch::Keep;
+    }
+    let RetryPolicy { first_ms, max_ms, .. } = policy;
+    Patch::Set(RetryPatch { first_ms: Patch::Set(first_ms), max_ms: Patch::Set(max_ms), ..RetryPatch::default() })
+}
+
 /// The settings of a host.
 pub fn host(host: &Host) -> SetHostRequest {
     SetHostRequest {
@@ -88,6 +99,7 @@ pub fn host(host: &Host) -> SetHostRequest {
         blocked_until: host.blocked_until.into(),
         paused: Patch::Set(host.paused),
         limit: host.limit.into(),
+        crawl_delay_ms: host.crawl_delay_ms.into(),
         ready_at: host.queued_at,
     }
 }

@@ -64,8 +64,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, owners: &Lanes) ->
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
     let roles = roles(engine.clone(), owners, None);
-    let config = wayleave_shard::Config { hosts_max: settings.hosts_max, ..wayleave_shard::Config::new(shards) };
-    let frontier = Frontier::open(engine, config, owners.clone())
+    let frontier = Frontier::open(engine, settings.frontier(shards), owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
     let served = match Server::on(port, frontier.clone(), roles, None) {

@@ -33,8 +33,7 @@ pub async fn serve(
     let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
     // Here commits wait for the database, and visits wait for them rather than for puts.
-    let hosts_max = settings.hosts_max;
-    let config = wayleave_shard::Config { stand_max: Duration::ZERO, hosts_max, ..wayleave_shard::Config::new(shards) };
+    let config = wayleave_shard::Config { stand_max: Duration::ZERO, ..settings.frontier(shards) };
     let frontier = Frontier::join(engine.clone(), config, owners.clone(), dial.clone());
     let peers = Peers::new(id, secret);
     let tell = peers.clone();

@@ -141,6 +141,10 @@ pub struct Args {
     /// [default: 10000000]
     #[arg(long, env = "WAYLEAVE_HOSTS_MAX", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub hosts_max: Option<u64>,
+    /// Longest time that a site is left alone after 429 or 503 without a Retry-After; twice as long each time up to this, less
+    /// after every good page [default: 600000]
+    #[arg(long, env = "WAYLEAVE_BACKOFF_MAX_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    pub backoff_max_ms: Option<u64>,
     /// Form of the log on stderr [default: text]
     #[arg(long, env = "WAYLEAVE_LOG", value_enum)]
     pub log: Option<LogForm>,
@@ -168,6 +172,7 @@ struct File {
     cache_mb: Option<u64>,
     memtable_mb: Option<u64>,
     hosts_max: Option<u64>,
+    backoff_max_ms: Option<u64>,
     log: Option<LogForm>,
     log_level: Option<String>,
 }
@@ -203,6 +208,8 @@ pub struct Settings {
     pub repair: bool,
     /// Hosts that this process holds at most.
     pub hosts_max: u64,
+    /// Longest back-off that is computed.
+    pub backoff_max_ms: u64,
     /// Form of the log.
     pub log: LogForm,
     /// What to log.
@@ -242,11 +249,24 @@ impl Settings {
             memtable_mb: args.memtable_mb.or(file.memtable_mb).unwrap_or(48),
             repair: args.repair,
             hosts_max: args.hosts_max.or(file.hosts_max).unwrap_or(wayleave_core::limits::HOSTS_MAX_DEFAULT),
+            backoff_max_ms: args
+                .backoff_max_ms
+                .or(file.backoff_max_ms)
+                .unwrap_or(wayleave_core::limits::BACKOFF_MAX_DEFAULT.0),
             log: args.log.or(file.log).unwrap_or_default(),
             log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),
         };
         settings.check()?;
         Ok(settings)
+    }
+
+    /// What the frontier is to keep to, over a store of so many shards.
+    pub fn frontier(&self, shards: u16) -> wayleave_shard::Config {
+        wayleave_shard::Config {
+            hosts_max: self.hosts_max,
+            backoff_max: wayleave_core::time::Millis(self.backoff_max_ms),
+            ..wayleave_shard::Config::new(shards)
+        }
     }
 
     /// The bounds that clap checks for flags hold for the file too.
@@ -256,6 +276,9 @@ impl Settings {
         }
         if !(1_000..=600_000).contains(&self.node_ttl_ms) {
             return Err(Usage(format!("node_ttl_ms = {} is not between 1000 and 600000", self.node_ttl_ms)));
+        }
+        if !(1..=86_400_000).contains(&self.backoff_max_ms) {
+            return Err(Usage(format!("backoff_max_ms = {} is not between 1 and 86400000", self.backoff_max_ms)));
         }
         if self.hosts_max == 0 {
             return Err(Usage("hosts_max = 0 lets no host in; name at least 1".to_owned()));

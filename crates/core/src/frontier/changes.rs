@@ -151,6 +151,6 @@ impl State {
             return None;
         }
         let settings = group.settings.as_deref().copied().unwrap_or_default();
-        Some(AliasRow { id: together.id, name: together.alias.clone(), settings, pace: group.pace })
+        Some(AliasRow { id: together.id, name: together.alias.clone(), settings, pace: group.pace.clone() })
     }
 }

@@ -83,7 +83,7 @@ impl State {
         let by_site = group.pace.backoff_until;
         let latest = by_group.max(by_host).max(by_site);
         if by_site == latest {
-            return blocked(latest, "the site asked to be left alone (429, 503 or Retry-After)".to_owned());
+            return blocked(latest, site_asked(group));
         }
         blocked(latest, "an operator or a crawler has blocked it until then".to_owned())
     }
@@ -120,11 +120,26 @@ impl State {
             return Standing { state: Is::Ready, reason, ready_at: Some(at) };
         }
         let reason = if gate >= due {
-            format!("the delay of {} ms since the last visit has not passed", self.delay(ix).0)
+            self.told_delay(ix)
         } else {
             if bare { "the host itself is queued for then" } else { "its next URL is due then" }.to_owned()
         };
         Standing { state: Is::Waiting, reason, ready_at: Some(at) }
+    }
+
+    /// Which wait between two visits is not over, and who asked for it.
+    fn told_delay(&self, ix: Ix) -> String {
+        let (delay, group) = (self.delay(ix), &self.groups[ix]);
+        if group.pace.not_before == self.gate(ix) && group.pace.not_before > Time::ZERO {
+            return "a host came from another group, whose delay has not passed".to_owned();
+        }
+        let robots = group.hosts().iter().map(|host| &self.hosts[*host]).max_by_key(|host| host.robots_delay);
+        match robots.filter(|host| host.robots_delay == delay && delay.0 > 0) {
+            Some(host) => {
+                format!("the Crawl-delay of {} ms in robots.txt of host '{}' has not passed", delay.0, host.name)
+            }
+            None => format!("the delay of {} ms since the last visit has not passed", delay.0),
+        }
     }
 
     fn idle(&self, hosts: &[&Host]) -> Standing {
@@ -214,6 +229,7 @@ impl State {
             counts,
             queues,
             settings: host.settings.as_deref().copied().unwrap_or_default(),
+            crawl_delay: Some(host.robots_delay).filter(|delay| delay.0 > 0),
             delay: self.delay(host.group),
             last_visit_at: self.last_visit(host.group),
             queued_at: Some(host.queued_at).filter(|at| *at != Time::NEVER),
@@ -261,19 +277,50 @@ impl State {
     /// A crawl as this shard knows it.
     #[must_use]
     pub fn crawl_view(&self, name: &str) -> Option<CrawlView> {
-        let no = self.crawl_by_name.get(name)?;
-        self.view_crawl(*no)
+        let no = *self.crawl_by_name.get(name)?;
+        let mut view = self.view_crawl(no)?;
+        view.waits_for = self.waits_for(no, self.crawl_of(no)?);
+        if view.waits_for.is_none() {
+            let hosts = self.hosts.iter_from(0).filter(|(_, host)| host.queues.iter().any(|queue| queue.crawl == no));
+            view.last_visit_at = hosts.filter_map(|(_, host)| self.last_visit(host.group)).max();
+        }
+        Some(view)
     }
 
+    /// A crawl by what is counted: nothing is looked through, so that many can be listed.
     fn view_crawl(&self, no: CrawlNo) -> Option<CrawlView> {
         let crawl = self.crawl_of(no)?;
+        let left = crawl.counts.scheduled();
         Some(CrawlView {
             crawl: crawl.name.clone(),
             settings: crawl.settings,
             counts: crawl.counts,
             queues: crawl.queues,
             active_queues: crawl.active_queues,
+            waits_for: (left > 0).then(|| format!("{left} URLs are queued or handed out")),
+            last_visit_at: None,
         })
+    }
+
+    /// What keeps a crawl from being finished here: URLs that are handed out, or a queue that can still hand some out. A
+    /// pause does not finish a crawl, as it ends one day; a limit does.
+    fn waits_for(&self, no: CrawlNo, crawl: &super::state::Crawl) -> Option<String> {
+        let Counts { queued, reserved, .. } = crawl.counts;
+        if reserved > 0 {
+            return Some(format!("{reserved} URLs are handed out"));
+        }
+        if queued == 0 || self.is_spent(no) {
+            return None;
+        }
+        let open = |host: &Host| {
+            let queue = host.queues.iter().find(|queue| queue.crawl == no)?;
+            self.host_chance(host, no)?;
+            let at = queue.head();
+            let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
+            let state = if paused { "and paused" } else { "and not done" };
+            Some(format!("URLs are queued {state}, the first at host '{}', due at {} ms since 1970", host.name, at.0))
+        };
+        self.hosts.iter_from(0).find_map(|(_, host)| open(host))
     }
 
     /// All crawls as this shard knows them.
@@ -389,4 +436,19 @@ impl State {
     pub const fn take_newly_ready(&mut self) -> usize {
         std::mem::replace(&mut self.schedule.newly_ready, 0)
     }
+}
+
+/// What a site's wish to be left alone is put down to.
+fn site_asked(group: &super::state::Group) -> String {
+    let pace = &group.pace;
+    let status = match pace.backoff_status {
+        0 => "Retry-After".to_owned(),
+        status => format!("status {status}"),
+    };
+    let url = pace.asked_by.as_deref().map(|url| format!(" at {url}")).unwrap_or_default();
+    let times = match pace.backoff_count {
+        0 | 1 => String::new(),
+        n => format!(", {n} times lately"),
+    };
+    format!("the site asked to be left alone ({status}{url}{times})")
 }

@@ -107,7 +107,9 @@ impl State {
         let group = self.hosts[ix].group;
         let mut row = self.row_of_host(ix);
         row.group = None;
-        row.pace = self.groups[group].pace;
+        row.pace = self.groups[group].pace.clone();
+        // What it still has to wait for, whichever crawl or setting says so: where it goes others may hold.
+        row.pace.not_before = Some(self.gate(group)).filter(|gate| *gate > now).unwrap_or_default();
         let crawl = |no: CrawlNo| self.crawl_of(no).map(|c| (no, c.name.clone(), c.settings, c.kept));
         let mut numbers: Vec<CrawlNo> = row.queues.iter().map(|q| q.crawl).chain([row.pace.last_crawl]).collect();
         let mine = |token: &&crate::ids::Token| self.leases.get(*token).is_some_and(|l| l.host == row.id);
@@ -119,6 +121,8 @@ impl State {
         let leases: Vec<LeaseRow> = tokens.iter().filter_map(|t| self.remove_lease(*t)).map(|(l, _)| l).collect();
         writes.extend(leases.iter().map(|l| Write::Lease(l.token, None)));
         writes.extend(holds.iter().map(|(until, queue, key)| Write::Hold(*until, *queue, key.clone(), false)));
+        // Those of a queue that was deleted are not counted any more; nobody needs them elsewhere.
+        let holds: Vec<_> = holds.into_iter().filter(|(_, queue, _)| self.find_queue(*queue).is_some()).collect();
         self.holds = self.holds.saturating_sub(holds.len() as u64);
         self.detach(ix, group, now);
         Moving { name: name.clone(), luggage: Some(Luggage { row, crawls, leases, holds }) }
@@ -169,13 +173,20 @@ impl State {
                 (no, here)
             })
             .collect();
-        let here = |no: CrawlNo| numbers.iter().find(|(there, _)| *there == no).map_or(no, |(_, here)| *here);
+        // One that was deleted where the host comes from has no name, and its number may be another crawl's here.
+        let here =
+            |no: CrawlNo| numbers.iter().find(|(there, _)| *there == no).map_or(CrawlNo::NONE, |(_, here)| *here);
         for queue in &mut row.queues {
             queue.crawl = here(queue.crawl);
         }
-        row.pace.last_crawl = here(row.pace.last_crawl);
+        if row.pace.last_end != Time::ZERO {
+            row.pace.last_crawl = here(row.pace.last_crawl);
+        }
         if let Some(group) = group {
-            self.groups[group].pace.bind(&row.pace);
+            let own = self.gate(group);
+            let pace = &mut self.groups[group].pace;
+            pace.bind(&row.pace);
+            pace.not_before = Some(own.max(row.pace.not_before)).filter(|gate| *gate > now).unwrap_or_default();
             self.touch_group(group);
         }
         let ix = self.insert_host(row, group);
@@ -224,6 +235,9 @@ impl Pace {
         }
         self.last_duration = self.last_duration.max(other.last_duration);
         self.backoff_until = self.backoff_until.max(other.backoff_until);
-        self.backoff_count = self.backoff_count.max(other.backoff_count);
+        if other.backoff_count > self.backoff_count {
+            (self.backoff_count, self.backoff_status) = (other.backoff_count, other.backoff_status);
+            self.asked_by.clone_from(&other.asked_by);
+        }
     }
 }

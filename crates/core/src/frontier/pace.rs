@@ -49,7 +49,7 @@ impl State {
         let pace = &group.pace;
         let rested = if pace.last_end == Time::ZERO { Time::ZERO } else { self.surely(pace.last_end, self.delay(ix)) };
         let blocked = group.settings.as_ref().and_then(|s| s.blocked_until).unwrap_or_default();
-        rested.max(pace.backoff_until).max(blocked)
+        rested.max(pace.backoff_until).max(pace.not_before).max(blocked)
     }
 
     /// When a span has passed since something, whatever the clock cut off of either time.
@@ -174,22 +174,55 @@ impl State {
     }
 
     /// Bars a group because the site asked for it. `jitter` is random: up to a tenth is added.
-    pub(super) fn back_off(&mut self, group: Ix, retry_after: Option<Millis>, now: Time, jitter: u64) {
-        self.groups[group].pace.back_off(retry_after, now.after(self.clock_step), jitter);
+    pub(super) fn back_off(&mut self, group: Ix, cause: &Cause<'_>, now: Time, jitter: u64) {
+        let most = self.backoff_max.unwrap_or(limits::BACKOFF_MAX_DEFAULT);
+        let place = &mut self.groups[group];
+        place.pace.back_off(cause, most, now.after(self.clock_step), jitter);
+        self.touch_group(group);
+    }
+
+    /// Forgives back-offs after so many good pages.
+    pub(super) fn forgive(&mut self, group: Ix, pages: usize) {
+        let pace = &mut self.groups[group].pace;
+        if pace.backoff_count > 0 && pages > 0 {
+            pace.backoff_count = pace.backoff_count.checked_shr(pages as u32).unwrap_or(0);
+            self.touch_group(group);
+        }
+    }
+
+    /// Lifts the back-off of a group: an operator knows better.
+    pub(super) fn lift(&mut self, group: Ix) {
+        let pace = &mut self.groups[group].pace;
+        (pace.backoff_until, pace.backoff_count, pace.backoff_status) = (Time::ZERO, 0, 0);
+        pace.asked_by = None;
         self.touch_group(group);
     }
 }
 
+/// Why a group is left alone for a while.
+pub(super) struct Cause<'a> {
+    /// The page that was asked for.
+    pub url: &'a str,
+    /// Its status, if that was told.
+    pub status: Option<u16>,
+    /// The span that the site named.
+    pub retry_after: Option<Millis>,
+}
+
 impl Pace {
-    fn back_off(&mut self, retry_after: Option<Millis>, now: Time, jitter: u64) {
+    fn back_off(&mut self, cause: &Cause<'_>, most: Millis, now: Time, jitter: u64) {
         if now > self.backoff_until.after(limits::BACKOFF_QUIET) {
             self.backoff_count = 0;
         }
         self.backoff_count = self.backoff_count.saturating_add(1);
-        let span = retry_after.map_or_else(
+        self.backoff_status = cause.status.unwrap_or(0);
+        // Long enough to find the page by.
+        self.asked_by = Some(cause.url.chars().take(200).collect::<String>().into());
+        // A site that names no time at all is left alone as one that names none.
+        let span = cause.retry_after.filter(|asked| asked.0 > 0).map_or_else(
             || {
                 let doubled = limits::BACKOFF_BASE.0 << (self.backoff_count - 1).min(20);
-                let span = doubled.min(limits::BACKOFF_MAX.0);
+                let span = doubled.min(most.0);
                 Millis(span + jitter % (span / 10 + 1))
             },
             |asked| asked.min(limits::RETRY_AFTER_MAX),

@@ -33,6 +33,9 @@ pub enum Refusal {
         /// The alias that has it.
         alias: String,
     },
+    /// An alias would have the name of a host.
+    #[error("a host or queue key is named '{0}'; choose another name for the alias")]
+    NameInUse(String),
     /// A limit was passed.
     #[error("{0}")]
     OverLimit(String),

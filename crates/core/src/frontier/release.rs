@@ -1,5 +1,6 @@
 //! Release: a visit ends with results; URLs that are not named go back untouched.
 
+use super::pace::Cause;
 use super::refusal::Refusal;
 use super::request::{Outcome, Parent, Release, Released, UrlResult};
 use super::row::{Details, DueRow, End, LeaseRow, Place, Turn, UrlRow, Write};
@@ -67,9 +68,13 @@ impl State {
             self.hosts[host].robots_delay = asked.min(limits::CRAWL_DELAY_MAX);
             self.touch_host(host);
         }
-        if release.results.iter().any(UrlResult::asks_for_rest) {
-            let asked = release.results.iter().filter_map(|r| r.retry_after).max();
-            self.back_off(group, asked, now, jitter);
+        let asking = release.results.iter().filter(|result| result.asks_for_rest());
+        match asking.max_by_key(|result| result.retry_after) {
+            Some(result) => {
+                let cause = Cause { url: &result.url, status: result.status, retry_after: result.retry_after };
+                self.back_off(group, &cause, now, jitter);
+            }
+            None => self.forgive(group, release.results.iter().filter(|r| r.outcome == Outcome::Fetched).count()),
         }
         self.reschedule(group, now);
         Ok(Released { group: self.group_name(group), ready_at: self.gate(group).max(now) })
@@ -214,17 +219,15 @@ impl State {
         details.attempts = details.attempts.saturating_add(1);
         let status = retry.and_then(|r| r.status);
         let crawl = self.find_queue(queue).map(|(host, at)| self.queue(host, at).crawl);
-        let most =
-            crawl.and_then(|no| self.crawl_of(no)).map_or(limits::ATTEMPTS_MAX_DEFAULT, |c| c.settings.attempts_max());
-        if details.attempts >= most {
+        let settings = crawl.and_then(|no| self.crawl_of(no)).map(|crawl| crawl.settings).unwrap_or_default();
+        if details.attempts >= settings.attempts_max() {
             return Fate::Done(End::Failed, details.attempts, Some(LastVisit { at: now, status, exhausted: true }));
         }
         let Some(retry) = retry else { return Fate::Queue(turn, details) };
         details.last = Some(LastVisit { at: now, status, exhausted: false });
-        let wait = retry.retry_after.map_or_else(
-            || Millis((limits::RETRY_BASE.0 << (details.attempts - 1).min(20)).min(limits::RETRY_MAX.0)),
-            |asked| asked.min(limits::RETRY_AFTER_MAX),
-        );
+        let wait = retry
+            .retry_after
+            .map_or_else(|| settings.retry.after(details.attempts), |asked| asked.min(limits::RETRY_AFTER_MAX));
         let due = retry.next_at.unwrap_or_else(|| now.after(wait)).max(now);
         Fate::Queue(Turn { due, ..turn }, details)
     }
@@ -239,6 +242,6 @@ impl UrlRow {
 impl UrlResult {
     /// Whether the site asked to be left alone for a while.
     fn asks_for_rest(&self) -> bool {
-        self.retry_after.is_some() || matches!(self.status, Some(429 | 503))
+        self.retry_after.is_some_and(|asked| asked.0 > 0) || matches!(self.status, Some(429 | 503))
     }
 }

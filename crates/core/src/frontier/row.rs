@@ -127,7 +127,7 @@ pub struct LeaseRow {
 }
 
 /// The pace of a group: all that politeness remembers of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// The end of the last visit; zero if there was none.
     pub last_end: Time,
@@ -137,8 +137,14 @@ pub struct Pace {
     pub last_crawl: CrawlNo,
     /// Barred until this time because the site asked for it.
     pub backoff_until: Time,
-    /// How many back-offs in a row.
+    /// How many back-offs are not forgiven yet: every good page halves them.
     pub backoff_count: u32,
+    /// The status that the last back-off was for; 0 if none was told.
+    pub backoff_status: u16,
+    /// The page whose answer asked for it.
+    pub asked_by: Option<Arc<str>>,
+    /// Not to be visited before this: what is left of the waits of groups that hosts came from.
+    pub not_before: Time,
 }
 
 /// A lane of a queue: the URLs of one priority.
@@ -218,7 +224,7 @@ pub struct HostRef<'a> {
     /// The number of the next queue.
     pub next_queue: u32,
     /// Its pace, while it has no alias.
-    pub pace: Pace,
+    pub pace: &'a Pace,
     /// Its queues.
     pub queues: &'a [QueueRow],
 }
@@ -236,7 +242,7 @@ impl HostRow {
             robots_delay: *robots_delay,
             queued_at: *queued_at,
             next_queue: *next_queue,
-            pace: *pace,
+            pace,
             queues,
         }
     }
@@ -246,14 +252,14 @@ impl HostRef<'_> {
     /// Its pace and its queues.
     #[must_use]
     pub fn to_part(self) -> HostPart {
-        HostPart { id: self.id, pace: self.pace, queues: self.queues.to_vec() }
+        HostPart { id: self.id, pace: self.pace.clone(), queues: self.queues.to_vec() }
     }
 
     /// The row itself.
     #[must_use]
     pub fn to_row(self) -> HostRow {
         let Self { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues } = self;
-        let (name, queues) = (name.clone(), queues.to_vec());
+        let (name, pace, queues) = (name.clone(), pace.clone(), queues.to_vec());
         HostRow { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues }
     }
 }

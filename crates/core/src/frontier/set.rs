@@ -6,7 +6,7 @@ use super::slab::Ix;
 use super::state::{Group, Members, State, Together, boxed};
 use crate::ids::{CrawlNo, GroupId};
 use crate::names::{Alias, CrawlName, HostName};
-use crate::settings::{CrawlChanges, CrawlSettings, PaceChanges, PaceSettings};
+use crate::settings::{Change, CrawlChanges, CrawlSettings, PaceChanges, PaceSettings};
 use crate::time::{Millis, Time};
 
 impl State {
@@ -23,24 +23,41 @@ impl State {
         let host = &mut self.hosts[ix];
         host.settings = changed(host.settings.as_deref(), changes, replace);
         let group = host.group;
+        let mut crawl_delay = Some(host.robots_delay);
+        changes.crawl_delay.apply(&mut crawl_delay);
+        host.robots_delay = crawl_delay.unwrap_or_default();
         if let Some(at) = ready_at {
             host.queued_at = at.max(now);
             self.ensure_slot(group, CrawlNo::NONE);
+        }
+        if changes.blocked_until == Change::Clear {
+            self.lift(group);
         }
         self.touch_host(ix);
         self.reschedule(group, now);
     }
 
     /// Changes an alias's settings; the alias is made if it is unknown.
-    pub fn set_group(&mut self, alias: &Alias, changes: &PaceChanges, replace: bool, now: Time) {
+    ///
+    /// # Errors
+    /// If a host or key has that name.
+    pub fn set_group(&mut self, alias: &Alias, changes: &PaceChanges, replace: bool, now: Time) -> Result<(), Refusal> {
+        if self.host_ix(alias).is_some() || self.moved_to(alias).is_some() {
+            return Err(Refusal::NameInUse(alias.to_string()));
+        }
         let ix = self.ensure_group(alias);
         let group = &mut self.groups[ix];
         let settings = changed(group.settings.as_deref(), changes, replace);
-        if group.settings != settings {
+        let lifted = changes.blocked_until == Change::Clear && group.pace.backoff_until > Time::ZERO;
+        if group.settings != settings || lifted {
             group.settings = settings;
+            if lifted {
+                self.lift(ix);
+            }
             self.touch_group(ix);
             self.reschedule(ix, now);
         }
+        Ok(())
     }
 
     pub(super) fn ensure_group(&mut self, alias: &Alias) -> Ix {
@@ -125,6 +142,11 @@ impl State {
             self.changed.shard = true;
             self.reschedule_all(now);
         }
+    }
+
+    /// Sets the longest back-off that is computed; none for the default.
+    pub const fn set_backoff_max(&mut self, most: Option<Millis>) {
+        self.backoff_max = most;
     }
 
     /// Sets whether the paced form serves.

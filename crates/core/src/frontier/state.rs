@@ -67,6 +67,18 @@ pub(super) struct Crawl {
     pub active_queues: u64,
 }
 
+/// What the row of a host says of its pace while an alias keeps it.
+static NO_PACE: Pace = Pace {
+    last_end: Time::ZERO,
+    last_duration: Millis(0),
+    last_crawl: CrawlNo(0),
+    backoff_until: Time::ZERO,
+    backoff_count: 0,
+    backoff_status: 0,
+    asked_by: None,
+    not_before: Time::ZERO,
+};
+
 /// The room that is left for new hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRoom {
@@ -95,6 +107,8 @@ pub struct State {
     pub(super) schedule: Schedule,
     /// What the clock cuts off, at most: two times are up to that much closer to each other than they seem.
     pub(super) clock_step: Millis,
+    /// Longest back-off that is computed, if one is set.
+    pub(super) backoff_max: Option<Millis>,
     /// No hold ends before this.
     pub(super) next_hold: Time,
     /// All holds that end before this are gone.
@@ -374,8 +388,8 @@ impl State {
         let host = &self.hosts[ix];
         let group = &self.groups[host.group];
         let (id, pace) = match &group.members {
-            Members::One(_) => (None, group.pace),
-            Members::Many(together) => (Some(together.id), Pace::default()),
+            Members::One(_) => (None, &group.pace),
+            Members::Many(together) => (Some(together.id), &NO_PACE),
         };
         HostRef {
             id: host.id,

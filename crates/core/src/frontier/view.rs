@@ -148,6 +148,8 @@ pub struct HostView {
     pub queues: Vec<QueueView>,
     /// What is set on it.
     pub settings: PaceSettings,
+    /// What robots.txt asks for, as a worker reported it.
+    pub crawl_delay: Option<Millis>,
     /// The delay in force for its group.
     pub delay: Millis,
     /// The end of the last visit to its group.
@@ -211,6 +213,10 @@ pub struct CrawlView {
     pub queues: u64,
     /// Its queues that hold scheduled URLs.
     pub active_queues: u64,
+    /// Why it is not finished; none if nothing of it is handed out or can become due.
+    pub waits_for: Option<String>,
+    /// The end of the last visit to a group that has URLs of it, where it is finished.
+    pub last_visit_at: Option<Time>,
 }
 
 /// The state of a URL.

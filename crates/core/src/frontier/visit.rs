@@ -186,13 +186,14 @@ impl State {
     /// Lets the crawls that come after the one served last go first: after a restart only that one is known, and without it
     /// the same crawl would begin every time.
     pub(super) fn resume_turns(&mut self, group: Ix) {
-        let pace = self.groups[group].pace;
+        let pace = &self.groups[group].pace;
         if pace.last_end == Time::ZERO {
             return;
         }
+        let last = pace.last_crawl;
         for slot in self.groups[group].slots.clone() {
             let crawl = self.schedule.slots[slot].crawl;
-            if crawl <= pace.last_crawl {
+            if crawl <= last {
                 self.schedule.slots[slot].pass = self.stride(crawl);
             }
         }

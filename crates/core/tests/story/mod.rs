@@ -193,7 +193,7 @@ impl Story {
         if verb == "host" {
             self.shard.state.set_host(&name, &changes, false, given("ready").map(Time), now);
         } else {
-            self.shard.state.set_group(&name, &changes, false, now);
+            self.shard.state.set_group(&name, &changes, false, now).unwrap();
         }
         self.shard.commit(Vec::new());
     }

@@ -32,6 +32,7 @@ pub struct Url {
 pub struct Pace {
     pub last_end: u64,
     pub backoff: u64,
+    pub not_before: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,7 +95,15 @@ impl Model {
         let own = if self.hosts[host].alias { own.max(self.alias_delay) } else { own };
         let pace = if self.hosts[host].alias { self.alias } else { self.hosts[host].pace };
         let rested = if pace.last_end == 0 { 0 } else { pace.last_end + own.unwrap_or(1_000) };
-        rested.max(pace.backoff)
+        rested.max(pace.backoff).max(pace.not_before)
+    }
+
+    /// The gate of the alias, whoever its members are.
+    fn alias_gate(&self) -> u64 {
+        let members = self.hosts.iter().filter(|host| host.alias).filter_map(|host| host.delay);
+        let own = members.max().max(self.alias_delay);
+        let rested = if self.alias.last_end == 0 { 0 } else { self.alias.last_end + own.unwrap_or(1_000) };
+        rested.max(self.alias.backoff).max(self.alias.not_before)
     }
 
     /// Since when the group of a host is ready, for a crawl or for any, if it is.
@@ -196,12 +205,17 @@ impl Model {
                 Some((_, Outcome::Gone, _)) => url.at = At::Done(UrlState::Gone),
                 Some((_, Outcome::Failed, _)) => url.at = At::Done(UrlState::Failed),
                 Some((_, Outcome::Retry, after)) => {
-                    url.due = now + after.unwrap_or(60_000 << url.attempts);
+                    url.due = now + after.unwrap_or(240_000 << url.attempts);
                     Self::try_again(url);
                 }
             }
         }
-        let backoff = results.iter().filter_map(|(.., after)| *after).max().map_or(0, |after| now + after);
+        let backoff = results
+            .iter()
+            .filter_map(|(.., after)| *after)
+            .max()
+            .filter(|after| *after > 0)
+            .map_or(0, |after| now + after);
         let pace = self.pace(lease.host);
         pace.last_end = pace.last_end.max(now);
         pace.backoff = pace.backoff.max(backoff);
@@ -225,13 +239,19 @@ impl Model {
 
     pub fn join(&mut self, host: usize) {
         let pace = self.hosts[host].pace;
+        let gates = self.gate(host).max(self.alias_gate());
+        if self.hosts[host].known {
+            self.alias.not_before = if gates > self.now { gates } else { 0 };
+        }
         self.alias.last_end = self.alias.last_end.max(pace.last_end);
         self.alias.backoff = self.alias.backoff.max(pace.backoff);
         (self.hosts[host].alias, self.hosts[host].known) = (true, true);
     }
 
     pub fn leave(&mut self, host: usize) {
+        let gate = self.gate(host);
         (self.hosts[host].pace, self.hosts[host].alias) = (self.alias, false);
+        self.hosts[host].pace.not_before = if gate > self.now { gate } else { 0 };
     }
 
     pub fn delete(&mut self, crawl: usize, host: usize) -> u64 {

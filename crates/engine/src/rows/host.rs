@@ -33,7 +33,7 @@ pub fn encode_into(out: &mut Writer, row: HostRef<'_>) {
 
 /// Writes the pace and the queues of a row.
 pub fn encode_part_into(out: &mut Writer, row: HostRef<'_>) {
-    encode_pace(out, &row.pace);
+    encode_pace(out, row.pace);
     out.number(row.queues.len() as u64);
     for queue in row.queues {
         encode_queue(out, queue);
@@ -73,25 +73,38 @@ pub(super) fn encode_pace(out: &mut Writer, pace: &Pace) {
     if *pace == Pace::default() {
         return out.byte(0);
     }
-    out.byte(1);
+    let more = pace.backoff_status != 0 || pace.asked_by.is_some() || pace.not_before != Time::ZERO;
+    out.byte(if more { 2 } else { 1 });
     out.number(pace.last_end.0);
     out.number(pace.last_duration.0);
     out.number(pace.last_crawl.0.into());
     out.number(pace.backoff_until.0);
     out.number(pace.backoff_count.into());
+    if more {
+        out.number(pace.backoff_status.into());
+        out.number(pace.not_before.0);
+        out.text(pace.asked_by.as_deref().unwrap_or_default());
+    }
 }
 
 pub(super) fn decode_pace(input: &mut Reader<'_>) -> Result<Pace, Damaged> {
-    if input.byte()? == 0 {
+    let form = input.byte()?;
+    if form == 0 {
         return Ok(Pace::default());
     }
-    Ok(Pace {
+    let mut pace = Pace {
         last_end: Time(input.number()?),
         last_duration: Millis(input.number()?),
         last_crawl: CrawlNo(input.small()?),
         backoff_until: Time(input.number()?),
         backoff_count: input.small()?,
-    })
+        ..Pace::default()
+    };
+    if form == 2 {
+        (pace.backoff_status, pace.not_before) = (input.small()?, Time(input.number()?));
+        pace.asked_by = Some(input.text()?).filter(|url| !url.is_empty()).map(Into::into);
+    }
+    Ok(pace)
 }
 
 pub(super) fn encode_settings(out: &mut Writer, settings: &PaceSettings) {

@@ -3,7 +3,7 @@
 
 use wayleave_core::frontier::row::{AliasRow, CrawlRow, HostRef, HotRow, ShardRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId, ShardId};
-use wayleave_core::settings::{CrawlLimits, CrawlSettings, Revisit};
+use wayleave_core::settings::{CrawlLimits, CrawlSettings, RetryWaits, Revisit};
 use wayleave_core::time::Millis;
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
@@ -12,6 +12,8 @@ use super::{Kind, host, key as keys};
 use crate::{Key, Write};
 
 const VERSION: u8 = 1;
+/// Stands where a crawl without a limit of hosts has something behind it.
+const NO_LIMIT: u64 = u64::MAX;
 
 /// A hot row as a change to the store.
 #[must_use]
@@ -147,7 +149,7 @@ fn decode_alias(id: GroupId, bytes: &[u8]) -> Result<HotRow, Damaged> {
 }
 
 fn encode_crawl(row: &CrawlRow) -> Vec<u8> {
-    let CrawlSettings { weight, paused, delay, limits, revisit } = row.settings;
+    let CrawlSettings { weight, paused, delay, limits, revisit, retry } = row.settings;
     let mut out = Writer::default();
     out.byte(VERSION);
     out.text(&row.name);
@@ -173,8 +175,13 @@ fn encode_crawl(row: &CrawlRow) -> Vec<u8> {
         }
     }
     // Behind what every program reads, and only where it is set.
-    if let Some(hosts) = limits.hosts {
-        out.number(hosts);
+    let waits = retry != RetryWaits::default();
+    if limits.hosts.is_some() || waits {
+        out.number(limits.hosts.map_or(NO_LIMIT, |hosts| hosts.min(NO_LIMIT - 1)));
+    }
+    if waits {
+        out.maybe(retry.first.map(|m| m.0));
+        out.maybe(retry.most.map(|m| m.0));
     }
     out.into()
 }
@@ -201,9 +208,13 @@ fn decode_crawl(no: CrawlNo, bytes: &[u8]) -> Result<HotRow, Damaged> {
         _ => return Err(Damaged("a revisit policy is not known")),
     };
     if !input.is_empty() {
-        limits.hosts = Some(input.number()?);
+        limits.hosts = Some(input.number()?).filter(|hosts| *hosts != NO_LIMIT);
     }
-    let settings = CrawlSettings { weight, paused, delay, limits, revisit };
+    let mut retry = RetryWaits::default();
+    if !input.is_empty() {
+        retry = RetryWaits { first: input.maybe()?.map(Millis), most: input.maybe()?.map(Millis) };
+    }
+    let settings = CrawlSettings { weight, paused, delay, limits, revisit, retry };
     Ok(HotRow::Crawl(CrawlRow { no, name, settings, kept }))
 }
 

@@ -11,7 +11,7 @@ use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
 use wayleave_core::ids::{CrawlNo, GroupId, HostId, QueueId, ShardId, Token};
 use wayleave_core::metadata::Metadata;
-use wayleave_core::settings::{CrawlLimits, CrawlSettings, PaceSettings, Revisit};
+use wayleave_core::settings::{CrawlLimits, CrawlSettings, PaceSettings, RetryWaits, Revisit};
 use wayleave_core::time::{Millis, Time};
 
 use super::*;
@@ -89,13 +89,16 @@ fn pace_settings() -> impl Strategy<Value = PaceSettings> {
 }
 
 fn pace() -> impl Strategy<Value = Pace> {
-    (time(), millis(), any::<u32>(), time(), any::<u32>()).prop_map(
-        |(last_end, last_duration, crawl, backoff_until, backoff_count)| Pace {
+    (time(), millis(), any::<u32>(), time(), any::<u32>(), any::<u16>(), time(), "[a-z/]{0,9}").prop_map(
+        |(last_end, last_duration, crawl, backoff_until, backoff_count, backoff_status, not_before, url)| Pace {
             last_end,
             last_duration,
             last_crawl: CrawlNo(crawl),
             backoff_until,
             backoff_count,
+            backoff_status,
+            not_before,
+            asked_by: (!url.is_empty()).then(|| url.into()),
         },
     )
 }
@@ -124,15 +127,18 @@ fn hot_row() -> impl Strategy<Value = HotRow> {
         millis().prop_map(Revisit::Fixed),
         (millis(), millis()).prop_map(|(min, max)| Revisit::Adaptive { min, max })
     ];
-    let crawl = (any::<u32>(), "[a-zA-Z_]{1,9}", any::<u32>(), any::<[bool; 2]>(), any::<[Option<u32>; 8]>(), revisit)
-        .prop_map(|(no, name, weight, [paused, kept], [a, b, c, d, depth, attempts, delay, hosts], revisit)| {
-            let wide = |n: Option<u32>| n.map(u64::from);
-            let (urls_per_host, pages_per_host, urls, pages) = (wide(a), wide(b), wide(c), wide(d));
-            let limits =
-                CrawlLimits { urls_per_host, pages_per_host, urls, pages, depth, attempts, hosts: wide(hosts) };
-            let settings = CrawlSettings { weight, paused, delay: wide(delay).map(Millis), limits, revisit };
-            HotRow::Crawl(CrawlRow { no: CrawlNo(no), name: name.into(), settings, kept })
-        });
+    let crawl = (any::<u32>(), "[a-zA-Z_]{1,9}", any::<u32>(), any::<[bool; 2]>(), any::<[Option<u32>; 10]>(), revisit)
+        .prop_map(
+            |(no, name, weight, [paused, kept], [a, b, c, d, depth, attempts, delay, hosts, first, most], revisit)| {
+                let wide = |n: Option<u32>| n.map(u64::from);
+                let (urls_per_host, pages_per_host, urls, pages) = (wide(a), wide(b), wide(c), wide(d));
+                let limits =
+                    CrawlLimits { urls_per_host, pages_per_host, urls, pages, depth, attempts, hosts: wide(hosts) };
+                let retry = RetryWaits { first: wide(first).map(Millis), most: wide(most).map(Millis) };
+                let settings = CrawlSettings { weight, paused, delay: wide(delay).map(Millis), limits, revisit, retry };
+                HotRow::Crawl(CrawlRow { no: CrawlNo(no), name: name.into(), settings, kept })
+            },
+        );
     let host = (
         any::<u64>(),
         "[a-z.]{1,9}",

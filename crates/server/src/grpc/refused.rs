@@ -7,7 +7,9 @@ use wayleave_core::names::BadName;
 /// The status that tells a gRPC client of a refusal.
 pub fn status(refusal: &Refusal) -> Status {
     let code = match refusal {
-        Refusal::NotCurrent | Refusal::HostTaken { .. } | Refusal::RequestReused(_) => Code::FailedPrecondition,
+        Refusal::NotCurrent | Refusal::HostTaken { .. } | Refusal::NameInUse(_) | Refusal::RequestReused(_) => {
+            Code::FailedPrecondition
+        }
         Refusal::UnknownHost(_) | Refusal::UnknownGroup(_) | Refusal::UnknownCrawl(_) => Code::NotFound,
         // What the protocol's reference server answers, where a call must fail for a queue that it does not have.
         Refusal::UnknownQueue { .. } | Refusal::OutcomeUnknown(_) => Code::Unknown,

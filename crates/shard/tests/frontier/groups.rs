@@ -4,8 +4,8 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{PutOutcome, Reservation};
 use wayleave_core::frontier::view::{State, UrlState};
 use wayleave_core::names;
-use wayleave_core::settings::PaceChanges;
-use wayleave_core::time::Time;
+use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
+use wayleave_core::time::{Millis, Time};
 
 use crate::support::*;
 
@@ -250,4 +250,39 @@ async fn a_host_may_join_before_anybody_has_met_it() {
     world.fetched(&visit).await;
     let url = format!("http://{stranger}/");
     assert_eq!(world.put(vec![disc(&url)]).await, [PutOutcome::Known], "it is known at home too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_joins_or_leaves_keeps_the_longest_wait_whichever_crawl_set_it() {
+    let world = World::new(SHARDS).await;
+    let (hosts, alias) = ([host_in(0, SHARDS, 0), host_in(1, SHARDS, 1)], alias_in(2, SHARDS));
+    let slow = CrawlChanges { delay: Change::Set(Millis(60_000)), ..CrawlChanges::default() };
+    world.frontier.set_crawl("slow".into(), slow, false).await.unwrap();
+    let of = |crawl: &str, host: &str, n: u8| of_crawl(crawl, disc(&format!("http://{host}/{n}")));
+    world.put(vec![of("slow", &hosts[0], 1), of("slow", &hosts[0], 2), of("quick", &hosts[1], 1)]).await;
+    for visit in world.reserve(9, 1).await.into_iter().rev() {
+        world.fetched(&visit).await;
+        pass(10).await;
+    }
+    let slow_until = world.host(&hosts[0]).await.standing.ready_at.unwrap();
+    assert!(slow_until.0 > world.now().0 + 50_000);
+    world.put(vec![of("quick", &hosts[1], 2)]).await;
+    // The quick crawl's visit ended later, but its delay is shorter.
+    world.set_group(&alias, &names_of(&hosts), PaceChanges::default()).await;
+    assert_eq!(world.group(&alias).await.standing.ready_at, Some(slow_until));
+    world.set_group(&alias, &[&hosts[0]], PaceChanges::default()).await;
+    assert_eq!(world.host(&hosts[1]).await.standing.ready_at, Some(slow_until), "it takes the wait along");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alias_and_a_key_never_share_a_name() {
+    let world = World::new(SHARDS).await;
+    world.add(&["http://a.example/1"]).await;
+    let keyed = |key: &str, url: &str| wayleave_core::frontier::request::Put { host: key.into(), ..disc(url) };
+    world.put(vec![keyed("big", "http://b.example/1")]).await;
+    let set = |alias: &str| world.frontier.set_group(alias.into(), None, PaceChanges::default(), false);
+    assert_eq!(set("big").await.unwrap_err(), Refusal::NameInUse("big".to_owned()));
+    set("small").await.unwrap();
+    let refused = world.put(vec![keyed("small", "http://b.example/2")]).await;
+    assert!(matches!(&refused[..], [PutOutcome::Rejected(why)] if why.contains("alias")), "{refused:?}");
 }

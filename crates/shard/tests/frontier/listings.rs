@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{HostFilter, State, UrlFilter, UrlState};
-use wayleave_core::settings::PaceChanges;
+use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
 
 use crate::support::*;
 
@@ -57,4 +57,24 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
     let world = World::new(1).await;
     assert_eq!(world.frontier.urls(&UrlFilter::default(), Some("nonsense"), 9).await, Err(Refusal::BadCursor));
     assert_eq!(world.frontier.hosts(&HostFilter::default(), Some("x"), 9).await, Err(Refusal::BadCursor));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawl_is_finished_when_nothing_of_it_can_be_handed_out() {
+    let world = World::new(4).await;
+    let limit = CrawlChanges { pages_per_host: Change::Set(1), ..CrawlChanges::default() };
+    world.frontier.set_crawl("DEFAULT".into(), limit, false).await.unwrap();
+    world.add(&["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
+    let crawl = || async { world.frontier.crawl("DEFAULT".into()).await.unwrap() };
+    assert!(crawl().await.waits_for.unwrap().contains("queued"));
+    let visits = world.reserve(9, 1).await;
+    assert!(crawl().await.waits_for.unwrap().contains("handed out"));
+    for visit in &visits {
+        world.fetched(visit).await;
+    }
+    let view = crawl().await;
+    assert_eq!((view.waits_for, view.last_visit_at), (None, Some(world.now())), "one URL is left, over the limit");
+    assert_eq!(view.counts.queued, 1);
+    world.add(&["http://c.example/1"]).await;
+    assert!(crawl().await.waits_for.unwrap().contains("c.example"));
 }

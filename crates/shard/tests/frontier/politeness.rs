@@ -228,3 +228,67 @@ async fn limits_of_a_whole_crawl_are_exact_for_calls_one_after_the_other() {
     }
     assert_eq!(world.frontier.stats().await.unwrap().urls.total(), 15);
 }
+
+#[tokio::test(start_paused = true)]
+async fn good_pages_forgive_back_offs_and_the_computed_part_is_bounded() {
+    let world = with_urls(&["a.example"], 30).await;
+    let busy = |r| UrlResult { status: Some(503), ..r };
+    let mut span = 0;
+    for _ in 0..6 {
+        let visit = gap(&world, Time(0)).await.1;
+        let released = world.release(&visit, busy).await.unwrap();
+        span = released.ready_at.0 - world.now().0;
+        pass(span).await;
+    }
+    let most = limits::BACKOFF_MAX_DEFAULT.0;
+    assert!((most..=most + most / 10).contains(&span), "{span}");
+    for _ in 0..3 {
+        let visit = gap(&world, Time(0)).await.1;
+        world.fetched(&visit).await;
+    }
+    let visit = gap(&world, Time(0)).await.1;
+    let released = world.release(&visit, busy).await.unwrap();
+    let span = released.ready_at.0 - world.now().0;
+    assert!((60_000..=66_000).contains(&span), "three good pages forgive six back-offs: {span}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_of_zero_is_no_leave_to_come_back_at_once() {
+    let world = with_urls(&["a.example"], 3).await;
+    let visit = world.next().await.unwrap();
+    let asked = |r| UrlResult { status: Some(429), retry_after: Some(Millis(0)), ..r };
+    let released = world.release(&visit, asked).await.unwrap();
+    assert!(released.ready_at.0 - world.now().0 >= 60_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_back_off_is_explained_also_after_a_restart_and_an_operator_lifts_it() {
+    let mut world = with_urls(&["a.example"], 3).await;
+    let visit = world.next().await.unwrap();
+    let asked = |r| UrlResult { status: Some(503), retry_after: Some(Millis(3_600_000)), ..r };
+    world.release(&visit, asked).await.unwrap();
+    world.reopen().await;
+    let view = world.host("a.example").await;
+    assert_eq!(view.standing.state, State::Blocked);
+    let reason = view.standing.reason;
+    assert!(reason.contains("503") && reason.contains(&*visit.urls[0].url), "{reason}");
+    let lift = PaceChanges { blocked_until: Change::Clear, ..PaceChanges::default() };
+    world.frontier.set_host("a.example".into(), lift, false, None).await.unwrap();
+    pass(1_000).await;
+    assert_eq!(world.reserve(9, 1).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawl_delay_is_named_and_can_be_forgotten() {
+    let world = with_urls(&["a.example"], 3).await;
+    let visit = world.next().await.unwrap();
+    world.release(&visit, |r| UrlResult { crawl_delay: Some(Millis(50_000)), ..r }).await.unwrap();
+    let view = world.host("a.example").await;
+    assert_eq!(view.crawl_delay, Some(Millis(50_000)));
+    assert!(view.standing.reason.contains("robots.txt"), "{}", view.standing.reason);
+    let forget = PaceChanges { crawl_delay: Change::Clear, ..PaceChanges::default() };
+    let view = world.frontier.set_host("a.example".into(), forget, false, None).await.unwrap();
+    assert_eq!(view.crawl_delay, None);
+    pass(1_000).await;
+    assert_eq!(world.reserve(9, 1).await.len(), 1);
+}

@@ -48,7 +48,7 @@ async fn results_decide_what_becomes_of_each_url_and_unnamed_ones_go_back_untouc
     }
     let (queued, wanted) = (UrlState::Queued, [UrlState::Fetched, UrlState::Gone, UrlState::Failed]);
     assert_eq!(states, [(wanted[0], 0), (wanted[1], 0), (wanted[2], 0), (queued, 1), (queued, 0)]);
-    assert_eq!(world.lookup(&urls[3]).await.unwrap().due_at, Some(Time(world.now().0 + 60_000)));
+    assert_eq!(world.lookup(&urls[3]).await.unwrap().due_at, Some(Time(world.now().0 + 240_000)));
     assert!(world.lookup("http://a.example/found").await.is_some());
 }
 

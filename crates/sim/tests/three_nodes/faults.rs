@@ -190,9 +190,6 @@ pub async fn progress(history: &History, why: &str) {
 
 /// Waits until every mover can have moved a host again.
 async fn moves_go_on(history: &History) {
-    if !crate::movers::are_wanted() {
-        return;
-    }
     let (start, before) = (Instant::now(), moves(history));
     while moves(history) < before + PROGRESS {
         history.check();

@@ -119,6 +119,8 @@ mod tests {
             counts: Counts::default(),
             queues: 0,
             active_queues: 0,
+            waits_for: None,
+            last_visit_at: None,
         };
         names.iter().map(view).collect()
     }
