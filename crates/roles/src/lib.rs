@@ -10,6 +10,7 @@
 mod config;
 mod counters;
 mod list;
+mod locks;
 mod roles;
 mod store;
 mod watch;

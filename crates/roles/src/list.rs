@@ -1,11 +1,10 @@
 //! All roles, page by page, each with its standbys.
 
 use wayleave_core::limits;
-use wayleave_core::names;
-use wayleave_core::roles::{self as core, Facts, Refusal, RoleRow, RoleView, StandbyRow};
-use wayleave_core::wire::Damaged;
-use wayleave_engine::rows::{Kind, key as keys, role, standby};
-use wayleave_engine::{Error, Row, Scan};
+use wayleave_core::names::{self, RoleName};
+use wayleave_core::roles::{self as core, Refusal, RoleView};
+use wayleave_engine::rows::{Kind, key as keys, role};
+use wayleave_engine::{Error, Scan};
 
 use crate::Roles;
 use crate::counters::Totals;
@@ -27,40 +26,60 @@ impl Roles {
     /// If the cursor is not one, or the store cannot serve it.
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<RolesPage, Refusal> {
         let after = after.map(names::role).transpose().map_err(|_| Refusal::BadCursor)?;
-        let _settled = self.0.settled().await;
-        let listed = self.page(after.as_deref().unwrap_or_default(), limit.clamp(1, limits::ROLES_PAGE_MAX)).await;
-        listed.map_err(|error| store::refusal(error, false))
+        let after = after.as_deref().unwrap_or_default();
+        self.page(after, limit.clamp(1, limits::ROLES_PAGE_MAX)).await
     }
 
-    async fn page(&self, after: &str, limit: usize) -> Result<RolesPage, Error> {
+    /// Names first, then what they name. A role of which a write is under way may not be told yet, nor passed over if it seems to
+    /// be gone: it is read by itself, after that write. All others are read together, and only those are held meanwhile, so a
+    /// listing that waits for one role holds up no other.
+    async fn page(&self, after: &str, limit: usize) -> Result<RolesPage, Refusal> {
+        let refused = |error| store::refusal(error, false);
+        let mut written = self.0.locks.being_written();
+        let (mut names, more) = self.names(after, limit).await.map_err(refused)?;
+        written.extend(self.0.locks.being_written());
+        let last = names.last().filter(|_| more).cloned();
+        let within = |name: &RoleName| **name > *after && last.as_ref().is_none_or(|last| name <= last);
+        names.extend(written.into_iter().filter(within));
+        names.sort_unstable();
+        names.dedup();
+        let mut facts = Vec::with_capacity(names.len());
+        let mut busy = Vec::new();
+        let mut settled = Vec::with_capacity(names.len());
+        for name in names {
+            match self.0.locks.try_read(&name) {
+                Some(reading) => settled.push((name, reading)),
+                None => busy.push(name),
+            }
+        }
+        let free: Vec<RoleName> = settled.iter().map(|(name, _)| name.clone()).collect();
+        facts.extend(store::look_many(&*self.0.engine, &free).await.map_err(refused)?);
+        drop(settled);
+        for name in busy {
+            facts.push(self.0.look(&name).await?.facts);
+        }
+        // One that was never set up, or is gone by now, has no row.
+        facts.retain(|facts| facts.row.is_some());
+        facts.sort_unstable_by(|a, b| a.role.cmp(&b.role));
+        let more = more || facts.len() > limit;
+        facts.truncate(limit);
+        let roles: Vec<RoleView> = facts.iter().map(core::view).collect();
+        // Where all names of a page are gone, the next page still begins behind them.
+        let next = roles.last().map(|view| view.role.to_string()).or_else(|| last.map(|last| last.to_string()));
+        Ok(RolesPage { roles, next: next.filter(|_| more) })
+    }
+
+    /// The names of a page, and whether there are more. What they name may be gone or not be durable yet.
+    async fn names(&self, after: &str, limit: usize) -> Result<(Vec<RoleName>, bool), Error> {
         let (_, to) = keys::range(keys::OUTSIDE, Kind::Role, Kind::Role);
         // The first key after the cursor's; without one, after the origin's, which has no name.
         let mut from = role::key(after);
         from.push(0);
-        let roles = self.0.engine.look(&[Scan { from, to, limit: limit + 1 }]).await?;
-        let rows = roles.rows.into_iter().next().unwrap_or_default();
-        let more = rows.len() > limit;
-        let rows: Vec<(names::RoleName, RoleRow)> =
-            rows.iter().take(limit).map(read_role).collect::<Result<_, _>>().map_err(damaged)?;
-        let scans: Vec<Scan> = rows.iter().map(|(name, _)| standby::scan(name, limits::STANDBYS_READ)).collect();
-        // The later time counts for both: a term that ended in between is over.
-        let look = self.0.engine.look(&scans).await?;
-        let mut views = Vec::with_capacity(rows.len());
-        for ((name, row), standbys) in rows.into_iter().zip(look.rows) {
-            let standbys: Result<Vec<StandbyRow>, _> = standbys.iter().map(|row| standby::decode(&row.value)).collect();
-            let facts = Facts {
-                role: name,
-                row: Some(row),
-                standbys: standbys.map_err(damaged)?,
-                origin: None,
-                now: look.now,
-                incarnation: look.incarnation,
-                stepped_at: look.stepped_at,
-            };
-            views.push(core::view(&facts));
-        }
-        let next = views.last().filter(|_| more).map(|view| view.role.to_string());
-        Ok(RolesPage { roles: views, next })
+        let look = self.0.engine.look(&[Scan { from, to, limit: limit + 1 }]).await?;
+        let rows = look.rows.into_iter().next().unwrap_or_default();
+        let names: Result<Vec<RoleName>, _> = rows.iter().take(limit).map(|row| role::parse_key(&row.key)).collect();
+        let names = names.map_err(|error| Error::Corrupt(format!("roles: {error}")))?;
+        Ok((names, rows.len() > limit))
     }
 
     /// How the roles stand, over all of them.
@@ -86,12 +105,4 @@ impl Roles {
             }
         }
     }
-}
-
-fn read_role(row: &Row) -> Result<(names::RoleName, RoleRow), Damaged> {
-    Ok((role::parse_key(&row.key)?, role::decode(&row.value)?))
-}
-
-fn damaged(error: Damaged) -> Error {
-    Error::Corrupt(format!("roles: {error}"))
 }

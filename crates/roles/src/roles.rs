@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{RwLock, RwLockReadGuard, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::lawful_step;
@@ -18,11 +18,9 @@ use wayleave_engine::{Engine, Error};
 
 use crate::config::Config;
 use crate::counters::{Counters, raise};
+use crate::locks::Locks;
 use crate::store::{self, Seen};
 use crate::watch::Watchers;
-
-/// Roles share this many locks by their names.
-const LOCKS: usize = 64;
 
 /// All that callers may ask of roles; cheap to clone.
 #[derive(Clone)]
@@ -34,9 +32,7 @@ pub(crate) struct Inner {
     pub counters: Counters,
     pub watchers: Watchers,
     pub places: Semaphore,
-    /// Who writes a role waits here for its write to become durable, and who reads it waits for the writer: a store may
-    /// show what it could still lose. It also spares the writers of one process to get in each other's way.
-    locks: Vec<RwLock<()>>,
+    pub locks: Locks,
 }
 
 /// What to wait for.
@@ -90,8 +86,7 @@ impl Roles {
     #[must_use]
     pub fn with(engine: Arc<dyn Engine>, config: Config) -> Self {
         let places = Semaphore::new(config.waiters_max);
-        let locks = std::iter::repeat_with(RwLock::default).take(LOCKS).collect();
-        let (counters, watchers) = (Counters::default(), Watchers::default());
+        let (counters, watchers, locks) = (Counters::default(), Watchers::default(), Locks::default());
         Self(Arc::new(Inner { engine, config, counters, watchers, places, locks }))
     }
 
@@ -249,23 +244,9 @@ impl Roles {
 }
 
 impl Inner {
-    fn lock(&self, role: &str) -> &RwLock<()> {
-        let place = role.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % LOCKS;
-        self.locks.get(place).unwrap_or_else(|| unreachable!("there are as many locks as places"))
-    }
-
-    /// Waits until no write of this process is under way, for readers of many roles.
-    pub async fn settled(&self) -> Vec<RwLockReadGuard<'_, ()>> {
-        let mut guards = Vec::with_capacity(LOCKS);
-        for lock in &self.locks {
-            guards.push(lock.read().await);
-        }
-        guards
-    }
-
     /// Reads a role, after the writes of this process that are under way.
     pub async fn look(&self, role: &RoleName) -> Result<Seen, Refusal> {
-        let _settled = self.lock(role).read().await;
+        let _settled = self.locks.read(role).await;
         store::look(&*self.engine, role).await.map_err(|error| store::refusal(error, false))
     }
 
@@ -295,7 +276,7 @@ impl Inner {
         mut decide: impl FnMut(&Seen, bool) -> Result<Decided<A>, Refusal>,
         visible: &mut Visible,
     ) -> Result<A, Refusal> {
-        let _turn = self.lock(role).write().await;
+        let _turn = self.locks.write(role).await;
         let mut unknown: Option<String> = None;
         for attempt in 0..limits::ROLE_TRIES_MAX {
             self.pause(attempt).await;

@@ -7,7 +7,7 @@ use wayleave_core::roles::{Facts, Origin, Refusal, RoleRow, StandbyRow, Writes};
 use wayleave_core::settings::Change;
 use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{role, standby};
-use wayleave_engine::{Batch, Engine, Error, Expect, Key, Row, Scan, Value, Write};
+use wayleave_engine::{Batch, Engine, Error, Expect, Key, Look, Row, Scan, Value, Write};
 
 /// What was read, with the bytes that must still be there when it is changed.
 pub(crate) struct Seen {
@@ -24,26 +24,53 @@ pub(crate) fn only(key: Key) -> Scan {
 
 /// Reads a role.
 pub(crate) async fn look(engine: &dyn Engine, name: &RoleName) -> Result<Seen, Error> {
-    let scans = [only(role::key(name)), only(role::origin_key()), standby::scan(name, STANDBYS_READ)];
+    let scans = [only(role::key(name)), standby::scan(name, STANDBYS_READ), only(role::origin_key())];
     let look = engine.look(&scans).await?;
-    let damaged = |error: Damaged| Error::Corrupt(format!("role '{name}': {error}"));
+    let stamp = Look { rows: Vec::new(), ..look };
     let mut rows = look.rows.into_iter();
-    let (roles, origins) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
-    let standbys = rows.next().unwrap_or_default();
-    let row: Option<RoleRow> = roles.first().map(|row| role::decode(&row.value)).transpose().map_err(damaged)?;
-    let origin: Option<Origin> =
-        origins.first().map(|row| role::decode_origin(&row.value)).transpose().map_err(damaged)?;
-    let read: Result<Vec<StandbyRow>, Damaged> = standbys.iter().map(|row| standby::decode(&row.value)).collect();
-    let facts = Facts {
+    let (role, standbys) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
+    let origins = rows.next().unwrap_or_default();
+    let origin: Option<Result<Origin, Damaged>> = origins.first().map(|row| role::decode_origin(&row.value));
+    let origin = origin.transpose().map_err(|error| damaged(name, &error))?;
+    let facts = Facts { origin, ..read(name, &role, &standbys, &stamp)? };
+    Ok(Seen { facts, rows: [role, origins, standbys].concat() })
+}
+
+/// Reads several roles at one moment, for people to look at: without the origin, which only decisions need.
+pub(crate) async fn look_many(engine: &dyn Engine, names: &[RoleName]) -> Result<Vec<Facts>, Error> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let scans = |name: &RoleName| [only(role::key(name)), standby::scan(name, STANDBYS_READ)];
+    let look = engine.look(&names.iter().flat_map(scans).collect::<Vec<Scan>>()).await?;
+    let stamp = Look { rows: Vec::new(), ..look };
+    let mut rows = look.rows.into_iter();
+    let mut facts = Vec::with_capacity(names.len());
+    for name in names {
+        let (role, standbys) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
+        facts.push(read(name, &role, &standbys, &stamp)?);
+    }
+    Ok(facts)
+}
+
+/// What rows say of a role, at the time and of the store that a look tells.
+fn read(name: &RoleName, role: &[Row], standbys: &[Row], look: &Look) -> Result<Facts, Error> {
+    let row: Option<RoleRow> =
+        role.first().map(|row| role::decode(&row.value)).transpose().map_err(|error| damaged(name, &error))?;
+    let standbys: Result<Vec<StandbyRow>, Damaged> = standbys.iter().map(|row| standby::decode(&row.value)).collect();
+    Ok(Facts {
         role: name.clone(),
         row,
-        standbys: read.map_err(damaged)?,
-        origin,
+        standbys: standbys.map_err(|error| damaged(name, &error))?,
+        origin: None,
         now: look.now,
         incarnation: look.incarnation,
         stepped_at: look.stepped_at,
-    };
-    Ok(Seen { facts, rows: [roles, origins, standbys].concat() })
+    })
+}
+
+fn damaged(name: &RoleName, error: &Damaged) -> Error {
+    Error::Corrupt(format!("role '{name}': {error}"))
 }
 
 impl Seen {
