@@ -11,6 +11,7 @@ mod groups;
 mod hand_over;
 mod listings;
 mod paced;
+mod panics;
 mod politeness;
 mod puts;
 mod repeats;

@@ -1,0 +1,121 @@
+//! An owner that panics in the middle of its work: its callers hear that the outcome is unknown, and the shard is owned again.
+//!
+//! Where the panic may strike, each with a test: before the turn's first commit, between two commits of a turn (the first of
+//! which is already on its way and counts), while the shard opens, and again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::PutOutcome;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::time::Millis;
+use wayleave_engine::{Batch, Commit, Engine, Expect, Memory, Pending};
+use wayleave_shard::{Config, Frontier};
+
+use crate::support::*;
+
+const URL: &str = "http://a.example/1";
+
+/// A store at whose calls owners panic. What a commit carries is handed on first where `after` says so.
+struct Trap {
+    store: Memory,
+    commits: AtomicUsize,
+    opens: AtomicUsize,
+    after: AtomicBool,
+    owns: AtomicUsize,
+}
+
+/// Takes one of what is left.
+fn falls(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
+}
+
+impl Engine for Trap {
+    wayleave_engine::pass_on! { store: now get_many scan_many look }
+
+    fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
+        self.owns.fetch_add(1, Ordering::AcqRel);
+        assert!(!falls(&self.opens), "a panic on purpose, while the shard opens");
+        self.store.own(shard, expects)
+    }
+
+    fn commit(&self, batch: Batch) -> Commit {
+        let trap = !batch.writes.is_empty() && falls(&self.commits);
+        if trap && self.after.load(Ordering::Acquire) {
+            drop(self.store.commit(batch));
+            panic!("a panic on purpose, after the commit was handed on");
+        }
+        assert!(!trap, "a panic on purpose, before the commit");
+        self.store.commit(batch)
+    }
+}
+
+async fn open() -> (Arc<Trap>, Frontier) {
+    let store = Memory::new(RuntimeClock::new());
+    let (commits, opens, owns) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let trap = Arc::new(Trap { store, commits, opens, after: AtomicBool::new(false), owns });
+    let config = Config { clock_step: Millis(0), ..Config::new(1) };
+    let frontier = Frontier::open(trap.clone(), config, &tokio::runtime::Handle::current()).await.unwrap();
+    (trap, frontier)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_panics_leaves_its_callers_an_unknown_outcome_and_its_shard_is_owned_again() {
+    for applied in [false, true] {
+        let (trap, frontier) = open().await;
+        assert_eq!(frontier.put(vec![disc("http://b.example/")]).await, [PutOutcome::Added]);
+        trap.after.store(applied, Ordering::Release);
+        trap.commits.store(1, Ordering::Release);
+        let outcomes = frontier.put(vec![disc(URL)]).await;
+        assert!(matches!(&outcomes[0], PutOutcome::Failed(why) if why.contains("unknown")), "{outcomes:?}");
+        pass(1_000).await;
+        let again = frontier.put(vec![disc(URL)]).await;
+        assert_eq!(again, [if applied { PutOutcome::Known } else { PutOutcome::Added }]);
+        assert_eq!(frontier.put(vec![disc("http://b.example/")]).await, [PutOutcome::Known], "it read the store again");
+        assert_eq!(frontier.readiness(), Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_meets_a_panic_has_an_unknown_outcome() {
+    let (trap, frontier) = open().await;
+    frontier.put(vec![disc(URL)]).await;
+    pass(100).await;
+    trap.commits.store(1, Ordering::Release);
+    let refused = frontier.reserve(want(1, 1)).await;
+    assert!(matches!(refused, Err(Refusal::OutcomeUnknown(_))), "{refused:?}");
+    pass(1_000).await;
+    assert_eq!(frontier.reserve(want(1, 1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_panics_again_and_again_is_started_ever_more_seldom_and_its_callers_hear_why() {
+    let (trap, frontier) = open().await;
+    frontier.put(vec![disc(URL)]).await;
+    trap.opens.store(usize::MAX, Ordering::Release);
+    trap.commits.store(1, Ordering::Release);
+    frontier.put(vec![disc("http://a.example/2")]).await;
+    let before = trap.owns.load(Ordering::Acquire);
+    pass(1_000).await;
+    let refused = frontier.host("a.example".into()).await.unwrap_err();
+    assert!(matches!(&refused, Refusal::Unavailable(why) if why.contains("panicked")), "{refused}");
+    assert!(frontier.readiness().unwrap_err().contains("panicked"));
+    pass(600_000).await;
+    let tries = trap.owns.load(Ordering::Acquire) - before;
+    assert!((10..40).contains(&tries), "{tries} tries in ten minutes");
+    trap.opens.store(0, Ordering::Release);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(frontier.put(vec![disc(URL)]).await, [PutOutcome::Known]);
+    assert_eq!(frontier.readiness(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_an_owner_that_panics_can_be_stopped() {
+    let (trap, frontier) = open().await;
+    trap.opens.store(usize::MAX, Ordering::Release);
+    trap.commits.store(1, Ordering::Release);
+    frontier.put(vec![disc(URL)]).await;
+    tokio::time::timeout(Duration::from_secs(5), frontier.stop()).await.expect("it waits for nobody");
+}
