@@ -1,9 +1,9 @@
-//! Why a node could not join.
+//! Why a node could not join, or had to leave.
 
 use wayleave_core::ids::NodeId;
 use wayleave_engine::Error;
 
-/// Why a node could not join.
+/// Why a node could not join, or had to leave.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// A newer program has written this store.
@@ -22,6 +22,19 @@ pub enum JoinError {
         "node {id} ('{name}') lives at {address}, the address that this node was given: give each node an --advertise of its own"
     )]
     AddressTaken {
+        /// The address.
+        address: String,
+        /// What people call the other node.
+        name: String,
+        /// The other node.
+        id: NodeId,
+    },
+    /// Another process has taken the address of this node, which had joined.
+    #[error(
+        "another process, node {id} ('{name}'), has taken {address}, the address of this node: other nodes and clients reach \
+         that process there. This node has given its shards up and ends; give each node an --advertise of its own"
+    )]
+    Replaced {
         /// The address.
         address: String,
         /// What people call the other node.

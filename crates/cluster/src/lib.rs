@@ -10,6 +10,7 @@ pub mod claims;
 mod dial;
 mod heart;
 mod join_error;
+mod lapses;
 pub mod local;
 mod member;
 mod network;

@@ -16,6 +16,7 @@ use wayleave_shard::{Deadline, Frontier, links};
 
 use crate::heart::{Heart, Missed};
 use crate::join_error::JoinError;
+use crate::lapses::Lapses;
 use crate::network::Network;
 use crate::seats::{self, Seats};
 use crate::still::{Still, unless_still};
@@ -75,6 +76,9 @@ pub(crate) struct Shared {
     /// Whether this node may take itself for alive.
     pub alive: watch::Sender<bool>,
     pub leaving: watch::Sender<bool>,
+    pub lapses: Lapses,
+    /// The node that has taken this one's address, once there is one.
+    replaced: watch::Sender<Option<NodeRow>>,
     still: Still,
     pub nudged: Notify,
     /// What was last seen, and when.
@@ -151,6 +155,8 @@ impl Member {
             options,
             alive: watch::Sender::new(true),
             leaving: watch::Sender::new(false),
+            lapses: Lapses::new(deadline),
+            replaced: watch::Sender::new(None),
             still: Still::default(),
             nudged: Notify::new(),
             seen: Mutex::default(),
@@ -184,6 +190,20 @@ impl Member {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         *self.shared.alive.borrow()
+    }
+
+    /// Waits until another process has taken this node's address, and says so. This node then gives its shards up and never takes any
+    /// again: its process should end with this error.
+    pub async fn replaced(&self) -> JoinError {
+        let mut replaced = self.shared.replaced.subscribe();
+        match replaced.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(row)) => {
+                let (address, name) = (row.address.to_string(), row.name.to_string());
+                JoinError::Replaced { address, name, id: row.id }
+            }
+            // The sender lives as long as this member.
+            _ => std::future::pending().await,
+        }
     }
 
     /// Looks at the store now instead of soon.
@@ -239,6 +259,7 @@ impl Member {
 impl Shared {
     /// This node must not take itself for alive any more.
     fn lose(&self) {
+        self.lapses.on_lapse();
         self.frontier.set_cut_off(true);
         self.alive.send_replace(false);
     }
@@ -281,8 +302,14 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Deadline) {
         };
         match beat {
             Ok(until) => {
+                if deadline.has_passed() && *shared.alive.borrow() {
+                    // Nobody noticed in time: the renewal was under way, or the process stood still.
+                    tracing::error!("this node had lost its lease before it was renewed; its shards are opened anew");
+                    shared.lapses.on_lapse();
+                    shared.nudged.notify_one();
+                }
                 deadline = until;
-                shared.frontier.set_sure_until(until);
+                shared.lapses.on_renewed(until, &shared.frontier);
                 shared.frontier.set_cut_off(false);
                 shared.alive.send_if_modified(|alive| !std::mem::replace(alive, true));
                 next = Instant::now() + interval;
@@ -291,9 +318,9 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Deadline) {
                 }
             }
             Err(Missed::Replaced(row)) => {
-                let error = taken(&row);
-                tracing::error!(%error, "this node was replaced and gives its shards up; start it again with another address");
+                tracing::error!(address = %row.address, node.id = %row.id, "another process has taken this node's address; giving its shards up");
                 shared.lose();
+                shared.replaced.send_replace(Some(row));
                 return;
             }
             Err(Missed::Store(error)) => {

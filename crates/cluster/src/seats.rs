@@ -1,11 +1,19 @@
 //! The seats: looks at who lives and what belongs to whom, opens and closes shards accordingly, and does its part of the
 //! plan. Everything it writes expects the rows that it has seen.
+//!
+//! **A locked row.** Free seats are taken in one write, all or none. Another session may hold the row of one seat, or of one dead node,
+//! for as long as it likes. After a refusal each seat is therefore taken by itself, in a task beside the passes, so that one locked
+//! row costs only the shards that need it. Seats of a dead node whose own row is locked wait for that lock: whoever takes them must
+//! be sure that the node does not come back in the same moment.
+//!
+//! **A lapsed lease.** Owners of an earlier lease are closed before this node looks at anything else; see [`Lapses`](crate::lapses).
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::task::JoinHandle;
 use wayleave_core::cluster::{self, NodeRow, Step, View};
 use wayleave_core::ids::{NodeId, ShardId};
@@ -34,6 +42,8 @@ pub(crate) struct Seats {
     shared: Arc<Shared>,
     /// One listener for each other node.
     listeners: BTreeMap<NodeId, JoinHandle<()>>,
+    /// Seats that are being taken one by one.
+    one_by_one: Arc<Mutex<BTreeSet<ShardId>>>,
 }
 
 /// The shards that this process owns.
@@ -43,12 +53,17 @@ pub(crate) fn owned(frontier: &Frontier) -> Vec<ShardId> {
 
 impl Seats {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, listeners: BTreeMap::new() }
+        Self { shared, listeners: BTreeMap::new(), one_by_one: Arc::default() }
     }
 
     pub async fn run(mut self) {
         let mut alive = self.shared.alive.subscribe();
         loop {
+            let lapse = self.shared.lapses.pending();
+            if let Some(lapse) = lapse {
+                self.give_up().await;
+                self.shared.lapses.on_closed(lapse, &self.shared.frontier);
+            }
             let nap = if *alive.borrow_and_update() {
                 match self.pass().await {
                     Ok(nap) => nap,
@@ -59,7 +74,6 @@ impl Seats {
                     }
                 }
             } else {
-                self.give_up().await;
                 Duration::from_secs(3_600)
             };
             self.shared.passes.send_modify(|passes| *passes += 1);
@@ -91,10 +105,21 @@ impl Seats {
         let interval = self.shared.options.interval();
         let calm = Millis(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
         let steps = cluster::plan(&View { me, now: seen.now, calm, nodes: &seen.nodes, seats: &seen.seats });
-        let takes: Vec<ShardId> = steps.iter().filter_map(take).collect();
+        let waiting = lock(&self.one_by_one).clone();
+        let takes: Vec<ShardId> = steps.iter().filter_map(take).filter(|shard| !waiting.contains(shard)).collect();
         let gives: Vec<(ShardId, Option<NodeId>)> = steps.iter().filter_map(give).collect();
         if !takes.is_empty() {
-            self.take(&seen, &takes).await?;
+            match self.take(&seen, &takes).await {
+                Err(Error::Unavailable(why)) => {
+                    tracing::warn!(
+                        why,
+                        shards = takes.len(),
+                        "shards cannot be taken over at once; taking them one by one"
+                    );
+                    self.take_one_by_one(&seen, &takes);
+                }
+                taken => taken?,
+            }
         }
         for some in gives.chunks(GIVEN_AT_ONCE) {
             self.give(some).await?;
@@ -159,6 +184,33 @@ impl Seats {
         Ok(())
     }
 
+    /// Makes free shards this node's own, each by itself. The next pass opens what it finds to be this node's.
+    fn take_one_by_one(&self, seen: &Seen, shards: &[ShardId]) {
+        let me = self.shared.options.id;
+        lock(&self.one_by_one).extend(shards);
+        let mut takes: FuturesUnordered<_> = shards
+            .iter()
+            .map(|shard| {
+                let (shard, commit) = (*shard, self.shared.engine.commit(seen.take(&[*shard], me)));
+                async move { (shard, commit.await) }
+            })
+            .collect();
+        let (shared, one_by_one) = (self.shared.clone(), self.one_by_one.clone());
+        tokio::spawn(async move {
+            while let Some((shard, taken)) = takes.next().await {
+                lock(&one_by_one).remove(&shard);
+                match taken {
+                    Ok(()) => {
+                        shared.nudged.notify_one();
+                        shared.tell_others(None);
+                    }
+                    // Another node was faster, or the next pass tries again.
+                    Err(error) => tracing::debug!(shard = shard.0, %error, "a shard could not be taken over"),
+                }
+            }
+        });
+    }
+
     /// Stops owning shards and lets them belong to others. Each goes as soon as it can: the owner of one may be waiting for
     /// another one of them to take a host in, wherever that is by then.
     async fn give(&self, shards: &[(ShardId, Option<NodeId>)]) -> Result<(), Error> {
@@ -207,6 +259,10 @@ impl Seats {
         let writes = keys.into_iter().map(|key| Write { key, value: None }).collect();
         self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Seats {

@@ -20,7 +20,7 @@ use crate::exit::Usage;
 /// A hand-over takes moments; a store that does not answer must not keep the process.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// Runs a node until it is told to stop.
+/// Runs a node until it is told to stop, or another process has taken its address.
 pub async fn serve(
     settings: &Settings,
     port: Port,
@@ -53,7 +53,11 @@ pub async fn serve(
     let member = Arc::new(joined.with_context(|| format!("cannot join the nodes that share {place}"))?);
     peers.joined(member.clone());
     announce(settings, address, &place, shards);
-    signals.first().await;
+    let replaced = tokio::select! {
+        biased;
+        () = signals.first() => None,
+        replaced = member.replaced() => Some(replaced),
+    };
     // Requests are still served, by the new owners, while the shards are handed over and for the time that was asked for.
     peers.leaving();
     let drained = tokio::time::sleep(Duration::from_millis(settings.drain_ms));
@@ -62,7 +66,7 @@ pub async fn serve(
     _ = stop.send(());
     _ = serving.await;
     tracing::info!("stopped");
-    Ok(())
+    replaced.map_or(Ok(()), |replaced| Err(replaced.into()))
 }
 
 /// The address at which other nodes reach this one.

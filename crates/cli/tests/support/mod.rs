@@ -59,6 +59,7 @@ pub struct Server {
     child: Child,
     pub url: String,
     log: Arc<Mutex<String>>,
+    reader: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Server {
@@ -92,7 +93,8 @@ impl Server {
         Self::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Self {
+    /// Starts a server by a command and waits until it says that it is ready.
+    pub fn spawn(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));
@@ -106,12 +108,19 @@ impl Server {
         };
         // Its log is read on, else it would stand still once the pipe is full.
         let reading = log.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 *reading.lock().unwrap() += &format!("{line}\n");
             }
         });
-        Self { child, url, log }
+        Self { child, url, log, reader: Some(reader) }
+    }
+
+    /// Waits until it ends by itself. Returns its exit code and all that it logged.
+    pub fn wait(mut self) -> (i32, String) {
+        let code = self.child.wait().unwrap().code().unwrap_or(-1);
+        self.reader.take().into_iter().for_each(|reader| reader.join().unwrap());
+        (code, self.log())
     }
 
     /// What it has logged so far.

@@ -8,6 +8,8 @@
 )]
 
 mod in_flight;
+mod lapse;
 mod late_sign;
+mod locked;
 mod stories;
 mod support;

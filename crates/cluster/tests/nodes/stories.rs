@@ -362,6 +362,14 @@ async fn a_living_node_whose_address_leads_to_another_one_gives_up() {
     assert_eq!(b.member.as_ref().unwrap().nodes().unwrap().len(), 1);
     world.settle(&[&b]).await;
     assert_eq!(a.owned(), 0);
+    let replaced = a.member.as_ref().unwrap().replaced();
+    let text = tokio::time::timeout(Duration::from_secs(1), replaced).await.expect("its process must end").to_string();
+    assert!(
+        text.contains("another process") && text.contains("http://node-1") && text.contains("--advertise"),
+        "{text}"
+    );
+    let other = b.member.as_ref().unwrap().replaced();
+    assert!(tokio::time::timeout(Duration::from_millis(2 * TTL.0), other).await.is_err(), "the other one stays");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,71 @@
+//! Lapses: how often this node's lease has lapsed, and whether the owners of shards from before are closed.
+//!
+//! A node is *sure* while no other node can own its shards; its owners then answer from memory. After a lapse others may have owned
+//! its shards, and may have given them back. A renewed lease says nothing about owners of the lease before, so the node becomes sure
+//! only when all of those are closed. Heart and seats are two tasks, and these orders matter:
+//!
+//! 1. lapse, close, renew: sure with the renewal.
+//! 2. lapse, renew, close: sure with the close, until the end of the lease as last renewed.
+//! 3. lapse, renew, lapse, close (begun before the second lapse), renew: what was closed counts for the first lapse only, because a
+//!    pass may have opened shards in between; sure after the second close.
+//! 4. The lease runs out while a renewal is under way and nobody notices before its answer: that is a lapse too.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wayleave_shard::{Deadline, Frontier};
+
+/// The lapses of one node's lease.
+pub(crate) struct Lapses(Mutex<State>);
+
+struct State {
+    /// Lapses so far, and the last one whose owners are closed.
+    lapsed: u64,
+    closed: u64,
+    /// The end of the lease as last renewed.
+    until: Deadline,
+}
+
+impl Lapses {
+    /// A lease that has just been granted to a node without owners.
+    pub fn new(until: Deadline) -> Self {
+        Self(Mutex::new(State { lapsed: 0, closed: 0, until }))
+    }
+
+    /// The lease has lapsed.
+    pub fn on_lapse(&self) {
+        self.lock().lapsed += 1;
+    }
+
+    /// The lease was renewed.
+    pub fn on_renewed(&self, until: Deadline, frontier: &Frontier) {
+        let mut state = self.lock();
+        state.until = until;
+        state.tell(frontier);
+    }
+
+    /// The lapse whose owners are still to be closed.
+    pub fn pending(&self) -> Option<u64> {
+        let state = self.lock();
+        (state.closed < state.lapsed).then_some(state.lapsed)
+    }
+
+    /// All owners from before this lapse are closed.
+    pub fn on_closed(&self, lapse: u64, frontier: &Frontier) {
+        let mut state = self.lock();
+        state.closed = state.closed.max(lapse);
+        state.tell(frontier);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Within the lock, so that the two tasks cannot overtake each other.
+    fn tell(&self, frontier: &Frontier) {
+        if self.closed == self.lapsed {
+            frontier.set_sure_until(self.until);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A lease that lapses while the task that closes shards is held up, and is renewed before that task goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::PutOutcome;
+use wayleave_core::ids::NodeId;
+use wayleave_engine::rows::node;
+use wayleave_engine::{Batch, Commit, Engine, Look, Memory, Pending, Scan};
+use wayleave_shard::home;
+
+use crate::support::{SHARDS, TTL, World, pass};
+
+/// A node's own way to the store: its renewals may be held up, and so may its looks at seats.
+struct Gates {
+    store: Arc<Memory>,
+    me: NodeId,
+    renewals: watch::Sender<bool>,
+    looks: watch::Sender<bool>,
+}
+
+impl Engine for Gates {
+    wayleave_engine::pass_on! { store: now own get_many scan_many }
+
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        // The heart looks at one row, the seats at all nodes and all seats.
+        let (seats, mut open) = (scans.len() == 2, self.looks.subscribe());
+        async move {
+            if seats {
+                _ = open.wait_for(|open| *open).await;
+            }
+            self.store.look(scans).await
+        }
+        .boxed()
+    }
+
+    fn commit(&self, batch: Batch) -> Commit {
+        if !batch.writes.iter().any(|write| write.key == node::key(self.me)) {
+            return self.store.commit(batch);
+        }
+        let (store, mut open) = (self.store.clone(), self.renewals.subscribe());
+        async move {
+            _ = open.wait_for(|open| *open).await;
+            store.commit(batch).await
+        }
+        .boxed()
+    }
+}
+
+/// (the seats of b are held up in a look) (the lease of b lapses) (a takes all shards and changes one) (b renews its lease) (b is
+/// asked about that shard, of which it still has an owner) (the seats of b go on).
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_lease_lapsed_is_not_sure_of_its_old_owners_though_it_lives_again() {
+    let world = World::new();
+    let a = world.start().await;
+    let (store, me) = (world.engine.clone(), NodeId(50));
+    let gates = Gates { store, me, renewals: watch::Sender::new(true), looks: watch::Sender::new(true) };
+    let gates = Arc::new(gates);
+    let b = world.start_on(gates.clone(), me, "http://node-50").await;
+    world.settle(&[&a, &b]).await;
+    let host = (0..).map(|n| format!("h{n}.example")).find(|host| b.frontier.owns(home(host, SHARDS))).unwrap();
+    let url = format!("http://{host}/");
+    gates.looks.send_replace(false);
+    pass(Duration::from_millis(TTL.0 / 2)).await;
+    gates.renewals.send_replace(false);
+    pass(Duration::from_millis(2 * TTL.0)).await;
+    assert!(!b.member.as_ref().unwrap().is_alive());
+    world.settle_one(&a).await;
+    assert_eq!(a.put(&[&url]).await, [PutOutcome::Added]);
+    gates.renewals.send_replace(true);
+    while !b.member.as_ref().unwrap().is_alive() {
+        pass(Duration::from_millis(1)).await;
+    }
+    assert!(b.frontier.owns(home(&host, SHARDS)), "its old owner is still there");
+    let told = b.frontier.host(host.as_str().into()).await;
+    assert!(!matches!(told, Err(Refusal::UnknownHost(_))), "an owner that was fenced out answers from its old memory");
+    gates.looks.send_replace(true);
+    world.settle(&[&a, &b]).await;
+    assert_eq!(&*b.frontier.host(host.as_str().into()).await.unwrap().host, host.as_str());
+    assert_eq!(b.put(&[&url]).await, [PutOutcome::Known]);
+}

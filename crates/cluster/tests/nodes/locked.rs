@@ -1,0 +1,106 @@
+//! Rows of seats and nodes that another session has locked in the store: only what needs them waits.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_engine::rows::{node, seat};
+use wayleave_engine::{Batch, Commit, Engine, Error, Key, Memory};
+
+use crate::support::{Node, SHARDS, TTL, World, pass};
+
+/// How long the store waits for a locked row before it refuses.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// A store in which another session holds some rows: whoever expects or writes one of them is refused after a while.
+struct Locked {
+    store: Arc<Memory>,
+    keys: Mutex<BTreeSet<Key>>,
+}
+
+impl Engine for Locked {
+    wayleave_engine::pass_on! { store: now own get_many scan_many look }
+
+    fn commit(&self, batch: Batch) -> Commit {
+        let keys = self.keys.lock().unwrap();
+        let expected = batch.expects.iter().any(|(key, _)| keys.contains(key));
+        if !expected && !batch.writes.iter().any(|write| keys.contains(&write.key)) {
+            return self.store.commit(batch);
+        }
+        async {
+            tokio::time::sleep(PATIENCE).await;
+            Err(Error::Unavailable("another session holds the rows".to_owned()))
+        }
+        .boxed()
+    }
+}
+
+/// A node that sees such a store, and so many others.
+async fn world_of(others: usize) -> (World, Arc<Locked>, Node, Vec<Node>) {
+    let world = World::new();
+    let engine = Arc::new(Locked { store: world.engine.clone(), keys: Mutex::default() });
+    let a = world.start_on(engine.clone(), NodeId(50), "http://node-50").await;
+    let mut rest = Vec::new();
+    for _ in 0..others {
+        rest.push(world.start().await);
+    }
+    world.settle(&[&a].into_iter().chain(&rest).collect::<Vec<_>>()).await;
+    (world, engine, a, rest)
+}
+
+fn seat_of(node: &Node) -> Key {
+    seat::key((0..SHARDS).map(ShardId).find(|shard| node.frontier.owns(*shard)).unwrap())
+}
+
+/// Waits until a node owns so many shards.
+async fn owns(node: &Node, count: usize) {
+    for _ in 0..1_000 {
+        if node.owned() == count {
+            return;
+        }
+        pass(Duration::from_millis(TTL.0 / 100)).await;
+    }
+    panic!("{} shards instead of {count}", node.owned());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_locked_seat_of_a_dead_node_does_not_keep_its_other_shards_without_an_owner() {
+    let (world, engine, a, mut others) = world_of(1).await;
+    let locked = seat_of(&others[0]);
+    engine.keys.lock().unwrap().insert(locked);
+    others[0].kill(&world);
+    owns(&a, usize::from(SHARDS) - 1).await;
+    engine.keys.lock().unwrap().clear();
+    owns(&a, usize::from(SHARDS)).await;
+}
+
+/// Whoever takes a dead node's seat locks that node's row, so that the node cannot come back meanwhile. While another session
+/// holds the row, the seats of that node wait; those of other dead nodes do not.
+#[tokio::test(start_paused = true)]
+async fn a_locked_row_of_one_dead_node_does_not_hold_up_the_shards_of_another() {
+    let (world, engine, a, mut others) = world_of(2).await;
+    let kept = others[0].owned();
+    engine.keys.lock().unwrap().insert(node::key(others[0].id));
+    others.iter_mut().for_each(|node| node.kill(&world));
+    owns(&a, usize::from(SHARDS) - kept).await;
+    engine.keys.lock().unwrap().clear();
+    owns(&a, usize::from(SHARDS)).await;
+}
+
+/// The store refuses a locked row only after a while. A node whose pass waited for that would not see what else happens: here,
+/// that another node has come, which wants its share.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_waits_for_a_locked_seat_still_hands_shards_over() {
+    let (world, engine, a, mut others) = world_of(1).await;
+    engine.keys.lock().unwrap().insert(seat_of(&others[0]));
+    others[0].kill(&world);
+    owns(&a, usize::from(SHARDS) - 1).await;
+    let c = world.start().await;
+    let begun = tokio::time::Instant::now();
+    while c.owned() < usize::from(SHARDS) / 2 - 1 {
+        assert!(begun.elapsed() < PATIENCE / 2, "{} shards after {:?}", c.owned(), begun.elapsed());
+        pass(Duration::from_millis(10)).await;
+    }
+}
