@@ -22,6 +22,7 @@ use crate::pool::Pool;
 use crate::queue::{Queue, Serves};
 use crate::target::Target;
 use crate::timekeeper::Sample;
+use crate::timelines::Timelines;
 use crate::trouble::{Trouble, within};
 use crate::wire::{Database, Wire};
 use crate::{Durability, look, own, reads, schema, vendor};
@@ -32,8 +33,10 @@ const VERSION_LEAST: u32 = 11;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// Committers for leases and seats of nodes alone, each with a connection.
 const FOR_NODES: usize = 1;
-/// Batches that wait for locked rows beside the committers, each with a connection.
+/// Batches that wait for locked rows beside the committers, each with a connection of its kind.
 const FOR_STUCK: usize = 2;
+/// Connections for looks: leases of nodes and roles are judged by them, and must not wait for an owner's long reads.
+const FOR_LOOKS: usize = 4;
 /// Opening a store may take this long once the database has answered: other nodes may be making its tables.
 const OPENING: Duration = Duration::from_secs(60);
 
@@ -42,9 +45,9 @@ const OPENING: Duration = Duration::from_secs(60);
 pub struct Options {
     /// The number of shards of a new store. It stays with the store: later values are not looked at.
     pub shards: u16,
-    /// Connections for reading.
+    /// Connections for the reads of owners.
     pub read_connections: usize,
-    /// Connections for taking shards, besides those of the committers.
+    /// Connections for taking shards.
     pub write_connections: usize,
     /// Transactions of owners and roles that may be on their way at once. With more than one, commits of different shards
     /// may be answered out of order; those of one shard never are.
@@ -60,7 +63,8 @@ impl Default for Options {
 /// The store of many nodes.
 pub struct Postgres {
     bench: Arc<Bench<Wire>>,
-    reads: Arc<Pool>,
+    reads: Pool,
+    looks: Arc<Pool>,
     sampler: AbortHandle,
     shards: u16,
     durability: Durability,
@@ -73,7 +77,11 @@ impl Postgres {
     /// # Errors
     /// If the database cannot be used; every message names the thing and the remedy, and none the password.
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
-        if options.shards == 0 || options.read_connections == 0 || options.committers == 0 {
+        if options.shards == 0
+            || options.read_connections == 0
+            || options.write_connections == 0
+            || options.committers == 0
+        {
             let text = "shards, connections and committers must each be at least 1";
             return Err(OpenError::Options(text.into()));
         }
@@ -82,13 +90,19 @@ impl Postgres {
         let slow = |_| OpenError::sort(&target, &Trouble::Slow(OPENING));
         let facts = tokio::time::timeout(OPENING, Facts::learn(&client, &target, options.shards));
         let facts = facts.await.map_err(slow)??;
-        let pool = |usage, size| Pool::new(target.clone(), usage, facts.incarnation, size);
-        let reads = Arc::new(pool(Use::Reads, options.read_connections));
-        let writes = pool(Use::Writes, options.committers + options.write_connections + FOR_NODES + FOR_STUCK);
+        let timelines = Timelines::default();
+        let pool = |usage, size| Pool::new(target.clone(), usage, facts.incarnation, timelines.clone(), size);
+        let (reads, looks) = (pool(Use::Reads, options.read_connections), Arc::new(pool(Use::Reads, FOR_LOOKS)));
+        let database = Wire {
+            commits: pool(Use::Writes, options.committers + FOR_STUCK),
+            nodes: pool(Use::Writes, FOR_NODES + FOR_STUCK),
+            owns: pool(Use::Writes, options.write_connections),
+            clock: facts.clock,
+        };
         let bench = Arc::new(Bench {
             queue: Queue::default(),
             overlay: Overlay::default(),
-            database: Wire { writes, clock: facts.clock },
+            database,
             down: AtomicBool::new(false),
             stuck: Arc::new(Semaphore::new(FOR_STUCK)),
         });
@@ -98,8 +112,8 @@ impl Postgres {
         for _ in 0..FOR_NODES {
             tokio::spawn(committer::run(Arc::clone(&bench), Serves::Nodes));
         }
-        let sampler = tokio::spawn(sample(Arc::clone(&bench), Arc::clone(&reads))).abort_handle();
-        Ok(Self { bench, reads, sampler, shards: facts.shards, durability: facts.durability })
+        let sampler = tokio::spawn(sample(Arc::clone(&bench), Arc::clone(&looks))).abort_handle();
+        Ok(Self { bench, reads, looks, sampler, shards: facts.shards, durability: facts.durability })
     }
 
     /// The number of shards, fixed when the store was made.
@@ -141,7 +155,7 @@ impl Engine for Postgres {
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        look::look(&self.reads, &self.bench.database.clock, scans).boxed()
+        look::look(&self.looks, &self.bench.database.clock, scans).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {
@@ -210,10 +224,10 @@ async fn start_clock(client: &Client) -> Result<Clock, Trouble> {
     Ok(Clock::start(sample, Time(last.max(0).cast_unsigned())))
 }
 
-async fn sample(bench: Arc<Bench<Wire>>, reads: Arc<Pool>) {
+async fn sample(bench: Arc<Bench<Wire>>, looks: Arc<Pool>) {
     loop {
         _ = tokio::time::timeout(SAMPLE_EVERY, bench.database.clock.news.notified()).await;
-        if let Err(error) = look::sample(&reads, &bench.database.writes, &bench.database.clock).await {
+        if let Err(error) = look::sample(&looks, &bench.database.nodes, &bench.database.clock).await {
             tracing::debug!(error = %error, "the database's clock cannot be read; time goes on without it");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::job::{Job, Move, last_of_each};
+use crate::job::{Job, Move, Track, last_of_each};
 
 /// Past this many rows a transaction only takes longer.
 pub(crate) const ROWS: usize = 1_000;
@@ -84,6 +84,8 @@ pub(crate) struct Group {
     pub(crate) absent: Vec<Bytes>,
     /// By key.
     pub(crate) puts: Vec<(Bytes, Bytes)>,
+    /// Whether it is about leases and seats of nodes, which have connections of their own.
+    pub(crate) about_nodes: bool,
     /// By key. Among them the places that were taken for absent rows and are not written.
     pub(crate) deletes: Vec<Bytes>,
 }
@@ -102,6 +104,7 @@ impl Group {
         let writes = last_of_each(jobs.iter().flat_map(|job| job.writes.iter().cloned()).collect());
         let mut group = Self::of_expects(expects);
         group.moves = moves.into_values().collect();
+        group.about_nodes = jobs.iter().any(|job| job.track == Track::Nodes);
         for (key, value) in writes {
             match value {
                 Some(value) => group.puts.push((key, value)),

@@ -27,6 +27,7 @@ mod simulated;
 mod statements;
 mod target;
 mod timekeeper;
+mod timelines;
 mod tls;
 mod transaction;
 mod trouble;

@@ -33,6 +33,8 @@ pub(crate) enum Use {
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) statements: Statements,
+    /// The timeline of the server, which lasts as long as the connection: a promotion is seen by new ones only.
+    pub(crate) timeline: u64,
     warnings: Arc<Warnings>,
     driver: AbortHandle,
 }
@@ -53,10 +55,12 @@ impl Link {
         let prepared = within(CALL, async {
             client.batch_execute(limits).await?;
             vendor::tune(&client).await?;
-            Statements::prepare(&client, incarnation).await
+            let statements = Statements::prepare(&client, incarnation).await?;
+            let timeline: i64 = client.query_one(&statements.time, &[]).await?.try_get(3)?;
+            Ok((statements, timeline.cast_unsigned()))
         });
         match prepared.await {
-            Ok(statements) => Ok(Self { client, statements, warnings, driver }),
+            Ok((statements, timeline)) => Ok(Self { client, statements, timeline, warnings, driver }),
             Err(trouble) => {
                 driver.abort();
                 Err(trouble)

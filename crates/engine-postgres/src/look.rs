@@ -73,10 +73,10 @@ async fn ask_time(link: &Link) -> Answer<Part> {
 }
 
 /// Lets the clock learn, and tells other nodes what they should know of it.
-pub(crate) async fn sample(reads: &Pool, writes: &Pool, clock: &Clock) -> Result<(), Error> {
-    look(reads, clock, &[]).await?;
+pub(crate) async fn sample(looks: &Pool, notes: &Pool, clock: &Clock) -> Result<(), Error> {
+    look(looks, clock, &[]).await?;
     let Some(note) = clock.note() else { return Ok(()) };
-    let link = writes.lease().await.map_err(|trouble| trouble.unchanged())?;
+    let link = notes.lease().await.map_err(|trouble| trouble.unchanged())?;
     let (stepped_at, at) = (note.stepped_at.0.cast_signed(), note.at.0.cast_signed());
     let noted = within(CALL, link.client.execute(&link.statements.note, &[&stepped_at, &at])).await;
     noted.map_err(|trouble| trouble.unchanged())?;

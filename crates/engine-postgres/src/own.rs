@@ -24,7 +24,7 @@ pub(crate) async fn own(bench: &Bench<Wire>, shard: ShardId, expects: &[Expect])
     let group = Group::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
     let start = Instant::now();
     loop {
-        let link = bench.database.writes.lease().await.map_err(|trouble| trouble.unchanged())?;
+        let link = bench.database.owns.lease().await.map_err(|trouble| trouble.unchanged())?;
         match transaction::run(&link, &bench.database.clock, Head::Own(shard), &group, Locks::Patient).await {
             Attempt::Done(row) => {
                 link.keep();

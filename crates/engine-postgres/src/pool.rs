@@ -1,4 +1,4 @@
-//! A few connections for one use, made when needed and kept while they are sound.
+//! A few connections for one use, made when needed and kept while they are sound and lead to the server of the greatest timeline seen.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::link::{CALL, Link, Use};
 use crate::target::Target;
+use crate::timelines::Timelines;
 use crate::trouble::Trouble;
 
 /// The connections for one use.
@@ -14,6 +15,7 @@ pub(crate) struct Pool {
     target: Target,
     usage: Use,
     incarnation: &'static str,
+    timelines: Timelines,
     size: usize,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Link>>,
@@ -21,9 +23,15 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// No connection is made yet.
-    pub(crate) fn new(target: Target, usage: Use, incarnation: &'static str, size: usize) -> Self {
+    pub(crate) fn new(
+        target: Target,
+        usage: Use,
+        incarnation: &'static str,
+        timelines: Timelines,
+        size: usize,
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(size));
-        Self { target, usage, incarnation, size, permits, idle: Mutex::default() }
+        Self { target, usage, incarnation, timelines, size, permits, idle: Mutex::default() }
     }
 
     /// A connection that was sound when last seen, or a new one. It goes back only by [`Lease::keep`]: after an error, and
@@ -33,14 +41,46 @@ impl Pool {
         let Ok(Ok(permit)) = permit else { return Err(Trouble::Crowded(self.size)) };
         let link = match self.pop() {
             Some(link) => link,
-            None => Link::open(&self.target, self.usage, self.incarnation).await?,
+            None => self.open().await?,
         };
         Ok(Lease { link: Some(link), pool: self, _permit: permit })
     }
 
+    /// A new connection. Of several hosts the first that takes writes answers, and an old primary says that it does. So each host is
+    /// asked by itself before we give up.
+    async fn open(&self) -> Result<Link, Trouble> {
+        let first = Link::open(&self.target, self.usage, self.incarnation).await?;
+        if self.timelines.admit(first.timeline) {
+            return Ok(first);
+        }
+        let found = first.timeline;
+        first.cut();
+        for host in self.target.hosts() {
+            // One that cannot be reached, or takes no writes, is not the one that we look for.
+            let Ok(link) = Link::open(&host, self.usage, self.incarnation).await else { continue };
+            if self.timelines.admit(link.timeline) {
+                return Ok(link);
+            }
+            link.cut();
+        }
+        Err(Trouble::Outdated { found, newest: self.timelines.newest() })
+    }
+
+    /// How many connections it may have.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     fn pop(&self) -> Option<Link> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|link| !link.is_closed());
+        idle.retain(|link| {
+            let current = self.timelines.admit(link.timeline);
+            if !current {
+                link.cut();
+            }
+            current && !link.is_closed()
+        });
         idle.pop()
     }
 }

@@ -72,6 +72,16 @@ impl Target {
         self.config.get_user().unwrap_or("")
     }
 
+    /// Each host by itself; none if there is only one.
+    pub(crate) fn hosts(&self) -> Vec<Self> {
+        let all = &self.config;
+        let count = all.get_hosts().len().max(all.get_hostaddrs().len());
+        if count < 2 {
+            return Vec::new();
+        }
+        (0..count).map(|at| Self { config: only(all, at), tls: self.tls.clone() }).collect()
+    }
+
     /// How long a connection may take, all hosts together.
     pub(crate) fn patience(&self) -> Duration {
         let each = self.config.get_connect_timeout().copied().unwrap_or(CONNECT);
@@ -94,6 +104,34 @@ impl fmt::Display for Target {
         }
         write!(f, "/{}", self.database())
     }
+}
+
+/// The same configuration with one of its hosts.
+fn only(all: &Config, at: usize) -> Config {
+    let mut one = Config::new();
+    match all.get_hosts().get(at) {
+        Some(Host::Tcp(name)) => _ = one.host(name),
+        Some(Host::Unix(path)) => _ = one.host_path(path),
+        None => {}
+    }
+    all.get_hostaddrs().get(at).into_iter().for_each(|address| _ = one.hostaddr(*address));
+    all.get_ports().get(at).or(all.get_ports().first()).into_iter().for_each(|port| _ = one.port(*port));
+    all.get_user().into_iter().for_each(|user| _ = one.user(user));
+    all.get_password().into_iter().for_each(|password| _ = one.password(password));
+    all.get_dbname().into_iter().for_each(|name| _ = one.dbname(name));
+    all.get_options().into_iter().for_each(|options| _ = one.options(options));
+    all.get_application_name().into_iter().for_each(|name| _ = one.application_name(name));
+    all.get_connect_timeout().into_iter().for_each(|span| _ = one.connect_timeout(*span));
+    all.get_tcp_user_timeout().into_iter().for_each(|span| _ = one.tcp_user_timeout(*span));
+    all.get_keepalives_interval().into_iter().for_each(|span| _ = one.keepalives_interval(span));
+    all.get_keepalives_retries().into_iter().for_each(|count| _ = one.keepalives_retries(count));
+    one.keepalives(all.get_keepalives())
+        .keepalives_idle(all.get_keepalives_idle())
+        .target_session_attrs(all.get_target_session_attrs())
+        .ssl_mode(all.get_ssl_mode())
+        .ssl_negotiation(all.get_ssl_negotiation())
+        .channel_binding(all.get_channel_binding());
+    one
 }
 
 fn set_defaults(config: &mut Config, given: impl Fn(&str) -> bool) {
@@ -213,6 +251,19 @@ mod tests {
             let text = refused(url);
             assert!(text.contains(word) && !text.contains("secret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn each_host_by_itself_is_the_same_in_all_else() {
+        let url = "postgres://u:secret@a:1,b:2/crawl?connect_timeout=2&keepalives_idle=60&sslmode=require&options=-c%20x.y%3D1";
+        let hosts = Target::parse(url).unwrap().hosts();
+        let places: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        assert_eq!(places, ["a:1/crawl", "b:2/crawl"]);
+        for (host, name) in hosts.iter().zip(["a:1", "b:2"]) {
+            let alone = Target::parse(&url.replace("a:1,b:2", name)).unwrap();
+            assert_eq!(host.config, alone.config, "a setting was left behind");
+        }
+        assert!(Target::parse("postgres://u@a/crawl").unwrap().hosts().is_empty());
     }
 
     #[test]

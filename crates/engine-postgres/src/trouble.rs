@@ -17,6 +17,13 @@ pub(crate) enum Trouble {
     Warned(String),
     /// No connection was free in time.
     Crowded(usize),
+    /// The database is on a lesser timeline than one that was seen before.
+    Outdated {
+        /// Its timeline.
+        found: u64,
+        /// The greatest one seen.
+        newest: u64,
+    },
 }
 
 /// What to do about it.
@@ -107,6 +114,10 @@ impl Trouble {
             }
             Self::Warned(text) => format!("the database warned while it committed: {text}"),
             Self::Crowded(size) => format!("all {size} connections to the database are busy"),
+            Self::Outdated { found, newest } => format!(
+                "the database is on timeline {found}, and timeline {newest} was seen: it is an old primary that still runs. Stop it; if \
+                 the database was restored from a backup, start this node again"
+            ),
             Self::Said(error) => words(error),
         }
     }

@@ -25,15 +25,22 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn settle(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
 }
 
-/// The real database.
+/// The real database. What keeps a node alive and gives it shards has connections of its own: it must not wait for commits, of which
+/// there may be as many as there are connections.
 pub(crate) struct Wire {
-    pub(crate) writes: Pool,
+    /// For commits of owners and roles.
+    pub(crate) commits: Pool,
+    /// For leases and seats of nodes, and notes about time.
+    pub(crate) nodes: Pool,
+    /// For taking shards.
+    pub(crate) owns: Pool,
     pub(crate) clock: Clock,
 }
 
 impl Database for Wire {
     async fn attempt(&self, group: &Group, locks: Locks) -> Attempt {
-        let link = match self.writes.lease().await {
+        let pool = if group.about_nodes { &self.nodes } else { &self.commits };
+        let link = match pool.lease().await {
             Ok(link) => link,
             // Nothing was sent.
             Err(trouble) => return Attempt::Undone(trouble),
@@ -51,7 +58,7 @@ impl Database for Wire {
     }
 
     async fn turns(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
-        let link = self.writes.lease().await?;
+        let link = self.commits.lease().await?;
         let rows = within(CALL, link.client.query(&link.statements.turns, &[&shards])).await?;
         link.keep();
         read_turns(&rows)
@@ -61,7 +68,7 @@ impl Database for Wire {
     /// goes after it.
     async fn settle(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
         let at = self.clock.now().0.cast_signed();
-        let link = self.writes.lease().await?;
+        let link = self.commits.lease().await?;
         let warnings = link.warnings();
         let rows = within(CALL, link.client.query(&link.statements.settle, &[&shards, &at])).await?;
         if let Some(warning) = link.warned_since(warnings) {

@@ -15,6 +15,7 @@ mod opening;
 mod outages;
 mod resolving;
 mod stream;
+mod timelines;
 mod tls;
 
 use wayleave_engine_postgres::{Options, Postgres};

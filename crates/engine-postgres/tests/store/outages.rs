@@ -114,6 +114,8 @@ async fn a_database_that_sleeps_holds_nobody_up_for_ever() {
     let cluster = Cluster::start().await;
     let engine = open(&cluster.url()).await;
     let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
+    // A commit that needs a new connection is not even sent.
+    engine.commit(batch([put(9, "before", "1")])).await.unwrap();
     cluster.pause().await;
     let start = Instant::now();
     let keys = [vec![1]];
