@@ -54,18 +54,7 @@ impl Owner {
                 self.tell_crawl(request.crawl.as_ref());
                 self.answer_part(call, urls, trouble)
             }
-            Ask::Reserve(request) => {
-                if let Some(id) = &request.request {
-                    // A repetition that this shard has granted already: never twice.
-                    let before = self.requested(&request.holder, id).await;
-                    if !matches!(&before, Ok(Ok(found)) if found.is_empty()) {
-                        return self.answer(call, before);
-                    }
-                }
-                let (reservations, trouble) = self.reserve(&request).await;
-                self.tell_crawl(request.crawl.as_ref());
-                self.answer_part(call, reservations, trouble)
-            }
+            Ask::Reserve(request) => self.reserve_for(&request, call).await,
             Ask::Keep { token, lease, pages } => {
                 let parents = self.keep(token, lease, &pages).await;
                 self.answer(call, parents)
@@ -95,6 +84,19 @@ impl Owner {
             // All others were decided above.
             _ => self.answer(call, Ok(Err::<(), _>(Refusal::Corrupt("a question that nobody answers".to_owned())))),
         }
+    }
+
+    async fn reserve_for(&mut self, request: &Reserve, call: Call) -> Result<(), Error> {
+        if let Some(id) = &request.request {
+            // A repetition that this shard has granted already: never twice.
+            let before = self.requested(&request.holder, id).await;
+            if !matches!(&before, Ok(Ok(found)) if found.is_empty()) {
+                return self.answer(call, before);
+            }
+        }
+        let (reservations, trouble) = self.reserve(request).await;
+        self.tell_crawl(request.crawl.as_ref());
+        self.answer_part(call, reservations, trouble)
     }
 
     /// Leaves an answer to the cycle. A read that failed is told to the caller, who has changed nothing, and ends the

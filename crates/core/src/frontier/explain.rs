@@ -180,7 +180,15 @@ impl State {
         if let Some(limit) = limits.pages.filter(|_| self.is_spent(queue.crawl)) {
             return Some(format!("crawl '{name}' has reached its limit of {limit} pages"));
         }
-        let limit = self.page_limit(host, queue)?;
+        if self.room(host, queue) != Some(0) {
+            return None;
+        }
+        let own = self.page_limit(host, queue).filter(|limit| queue.used() >= *limit);
+        let Some(limit) = own else {
+            let limit = self.groups[host.group].settings.as_ref().and_then(|s| s.limit)?;
+            let group = self.group_name(host.group);
+            return Some(format!("group '{group}' has reached its limit of {limit} pages of crawl '{name}'"));
+        };
         Some(if host.settings.as_ref().and_then(|s| s.limit) == Some(limit) {
             format!("host '{}' has reached its limit of {limit} pages", host.name)
         } else if limits.pages_per_host == Some(limit) {

@@ -99,8 +99,7 @@ impl State {
         }
         let queue = host.queues.iter().find(|q| q.crawl == crawl)?;
         let head = queue.head();
-        if head == Time::NEVER || self.page_limit(host, queue).is_some_and(|limit| queue.counts().completed() >= limit)
-        {
+        if head == Time::NEVER || self.room(host, queue) == Some(0) {
             return None;
         }
         Some((head, queue.reserved))
@@ -111,6 +110,17 @@ impl State {
         let host = host.settings.as_ref().and_then(|s| s.limit);
         let crawl = self.crawl_of(queue.crawl).and_then(|c| c.settings.limits.pages_per_host);
         [queue.limit, host, crawl].into_iter().flatten().min()
+    }
+
+    /// How many more pages a queue may hand out, with those that are out; none if that is not bounded.
+    pub(super) fn room(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
+        let own = self.page_limit(host, queue).map(|limit| limit.saturating_sub(queue.used()));
+        let group = &self.groups[host.group];
+        let together = group.settings.as_ref().and_then(|settings| settings.limit).map(|limit| {
+            let queues = group.hosts().iter().flat_map(|host| &self.hosts[*host].queues);
+            limit.saturating_sub(queues.filter(|q| q.crawl == queue.crawl).map(super::row::QueueRow::used).sum())
+        });
+        [own, together].into_iter().flatten().min()
     }
 
     /// Whether a crawl has fetched all the pages that it may, as far as this shard can tell.

@@ -134,6 +134,12 @@ impl State {
                 Place::Done { .. } => {}
             }
             self.take_out(host, at, &key, &row.place, writes);
+            if matches!(row.place, Place::Held { .. } | Place::Reserved { .. }) {
+                // Whoever had it tells that it was fetched.
+                self.count_page(host, at);
+            }
+        } else if due.is_none() {
+            self.count_page(host, at);
         }
         let turn = due.map(|due| {
             let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
@@ -141,6 +147,12 @@ impl State {
         });
         self.store(host, at, (&put, key), created, turn, now, writes);
         outcome
+    }
+
+    /// Counts a page against the limits.
+    pub(super) fn count_page(&mut self, host: Ix, at: usize) {
+        let queue = self.queue_mut(host, at);
+        queue.pages = queue.pages.saturating_add(1);
     }
 
     /// Takes a URL out of the place where it is, in counts and rows; its URL row is the caller's to write.

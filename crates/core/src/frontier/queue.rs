@@ -35,13 +35,18 @@ impl QueueRow {
     /// An empty queue.
     pub(super) fn new(no: u32, crawl: CrawlNo) -> Self {
         let (reserved, fetched, gone, failed) = (0, 0, 0, 0);
-        Self { no, crawl, lanes: Vec::new(), reserved, fetched, gone, failed, limit: None, turns: 0 }
+        Self { no, crawl, lanes: Vec::new(), reserved, fetched, gone, failed, limit: None, turns: 0, pages: 0 }
     }
 
     /// URLs that wait.
     #[must_use]
     pub fn queued(&self) -> u64 {
         self.lanes.iter().map(|lane| u64::from(lane.count)).sum()
+    }
+
+    /// What counts against a limit of pages: those that are done with and those that may become so.
+    pub(super) fn used(&self) -> u64 {
+        u64::from(self.pages) + u64::from(self.reserved)
     }
 
     /// URLs by state.

@@ -136,7 +136,8 @@ impl State {
             None => Fate::Queue(turn, details),
             Some(result) => self.judge(queue, turn, details, result, now),
         };
-        self.send(queue, key, (row.created, row.whole), fate, writes);
+        let is_page = result.is_some_and(|result| result.outcome == Outcome::Fetched);
+        self.send(queue, key, (row.created, row.whole), (fate, is_page), writes);
     }
 
     /// Returns a URL whose holder let its time run out.
@@ -146,7 +147,7 @@ impl State {
             Place::Queued(_) | Place::Done { .. } => return,
         };
         let fate = self.count_attempt(queue, turn, details, None, now);
-        self.send(queue, key, (row.created, row.whole), fate, writes);
+        self.send(queue, key, (row.created, row.whole), (fate, false), writes);
     }
 
     fn send(
@@ -154,10 +155,13 @@ impl State {
         queue: QueueId,
         key: &UrlKey,
         (created, whole): (Time, Option<Box<str>>),
-        fate: Fate,
+        (fate, is_page): (Fate, bool),
         writes: &mut Vec<Write>,
     ) {
         let Some((host, at)) = self.find_queue(queue) else { return };
+        if is_page || matches!(fate, Fate::Done(..)) {
+            self.count_page(host, at);
+        }
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         self.shift(host, at, Some(super::view::UrlState::Reserved), None);
         // Before the URL goes back: putting it into the queue counts for itself.

@@ -181,6 +181,8 @@ pub struct QueueRow {
     pub limit: Option<u64>,
     /// Visits, for the turn of the lower priorities.
     pub turns: u8,
+    /// Pages that were fetched, gone or given up on: one that was visited again counts again.
+    pub pages: u32,
 }
 
 /// A host with its queues and, while it is a group of its own, its pace.

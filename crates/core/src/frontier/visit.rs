@@ -214,7 +214,8 @@ impl State {
         let Some(at) = place else { return Visit { group, host, crawl, queue: None, scans: Vec::new() } };
         let queue = self.queue(host, at);
         let id = QueueId { host: self.hosts[host].id, no: queue.no };
-        let scan = |lane| LaneScan { queue: id, lane, from: queue.scan_from(lane), limit: want.urls + 1 };
+        let room = self.room(&self.hosts[host], queue).map_or(want.urls, |room| want.urls.min(room as usize));
+        let scan = |lane| LaneScan { queue: id, lane, from: queue.scan_from(lane), limit: room + 1 };
         let scans = if want.urls == 0 { Vec::new() } else { queue.lanes_in_turn(now).into_iter().map(scan).collect() };
         let queue = self.queue_mut(host, at);
         queue.turns = (queue.turns + 1) % 10;
@@ -225,6 +226,8 @@ impl State {
     pub(super) fn take(&mut self, visit: &Visit, found: Vec<Vec<Found>>, most: usize, now: Time) -> Vec<Taken> {
         let mut taken = Vec::new();
         let Some((host, at)) = visit.queue.and_then(|id| self.find_queue(id)) else { return taken };
+        let room = self.room(&self.hosts[host], self.queue(host, at));
+        let most = room.map_or(most, |room| most.min(room as usize));
         for (scan, rows) in visit.scans.iter().zip(found) {
             let room = most - taken.len();
             let due = rows.iter().take(room).take_while(|row| row.turn.due <= now).count();

@@ -10,6 +10,8 @@ use wayleave_core::time::{Millis, Time};
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
 const VERSION: u8 = 1;
+/// Set in the byte of a queue's turns, which are fewer, where the number of its pages follows.
+const WITH_PAGES: u8 = 0x80;
 
 /// A row as bytes.
 #[must_use]
@@ -140,14 +142,20 @@ pub(super) fn decode_settings(input: &mut Reader<'_>) -> Result<PaceSettings, Da
 }
 
 fn encode_queue(out: &mut Writer, queue: &QueueRow) {
-    let QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns } = queue;
+    let QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns, pages } = queue;
     out.number((*no).into());
     out.number(crawl.0.into());
     for count in [reserved, fetched, gone, failed] {
         out.number((*count).into());
     }
     out.maybe(*limit);
-    out.byte(*turns);
+    // Mostly no page was visited twice, and what is finished tells how many there were.
+    if *pages == finished(*fetched, *gone, *failed) {
+        out.byte(*turns);
+    } else {
+        out.byte(*turns | WITH_PAGES);
+        out.number((*pages).into());
+    }
     out.number(lanes.len() as u64);
     for Lane { lane, count, head, from } in lanes {
         out.byte(*lane);
@@ -162,11 +170,17 @@ fn decode_queue(input: &mut Reader<'_>) -> Result<QueueRow, Damaged> {
     let (no, crawl) = (input.small()?, CrawlNo(input.small()?));
     let (reserved, fetched, gone, failed) = (input.small()?, input.small()?, input.small()?, input.small()?);
     let (limit, turns) = (input.maybe()?, input.byte()?);
+    let pages = if turns & WITH_PAGES == 0 { finished(fetched, gone, failed) } else { input.small()? };
+    let turns = turns & !WITH_PAGES;
     let count: usize = input.small()?;
     let mut lanes = Vec::with_capacity(count.min(16));
     for _ in 0..count {
         let (lane, count, head) = (input.byte()?, input.small()?, Time(input.number()?));
         lanes.push(Lane { lane, count, head, from: (Time(input.number()?), input.bytes()?.into()) });
     }
-    Ok(QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns })
+    Ok(QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns, pages })
+}
+
+const fn finished(fetched: u32, gone: u32, failed: u32) -> u32 {
+    fetched.saturating_add(gone).saturating_add(failed)
 }

@@ -107,8 +107,16 @@ fn queue_row() -> impl Strategy<Value = QueueRow> {
     let lane = (0u8..10, any::<u32>(), time(), time(), prop::collection::vec(any::<u8>(), 0..9))
         .prop_map(|(lane, count, head, due, key)| Lane { lane, count, head, from: (due, key.into()) });
     let counts = any::<[u32; 4]>();
-    (0..1u32 << 24, any::<u32>(), prop::collection::vec(lane, 0..3), counts, any::<Option<u32>>(), any::<u8>())
-        .prop_map(|(no, crawl, lanes, [reserved, fetched, gone, failed], limit, turns)| QueueRow {
+    (
+        0..1u32 << 24,
+        any::<u32>(),
+        prop::collection::vec(lane, 0..3),
+        counts,
+        any::<Option<u32>>(),
+        0u8..10,
+        any::<Option<u32>>(),
+    )
+        .prop_map(|(no, crawl, lanes, [reserved, fetched, gone, failed], limit, turns, pages)| QueueRow {
             no,
             crawl: CrawlNo(crawl),
             lanes,
@@ -118,6 +126,7 @@ fn queue_row() -> impl Strategy<Value = QueueRow> {
             failed,
             limit: limit.map(u64::from),
             turns,
+            pages: pages.unwrap_or_else(|| fetched.saturating_add(gone).saturating_add(failed)),
         })
 }
 

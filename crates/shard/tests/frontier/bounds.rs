@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::PutOutcome;
+use wayleave_core::frontier::request::{PutOutcome, Release};
 use wayleave_core::frontier::row::Write;
 use wayleave_core::ids::ShardId;
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
+use wayleave_core::settings::{Change, CrawlChanges, PaceChanges, Revisit};
+use wayleave_core::time::Millis;
 use wayleave_engine::rows::{self, Kind, key, url};
 use wayleave_engine::{Batch, Engine, Memory, Scan};
 use wayleave_shard::Config;
@@ -99,4 +100,77 @@ async fn a_long_url_is_not_taken_for_another_one_with_the_same_key() {
         assert!(why(&outcome).contains("has the same key"), "{outcome:?}");
     }
     assert_eq!(world.lookup(&mine).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_never_holds_more_pages_than_a_limit_leaves() {
+    let world = World::new(1).await;
+    let limit = CrawlChanges { pages_per_host: Change::Set(3), ..CrawlChanges::default() };
+    world.frontier.set_crawl("DEFAULT".into(), limit, false).await.unwrap();
+    world
+        .add(
+            &(0..9)
+                .map(|n| format!("http://a.example/{n}"))
+                .collect::<Vec<_>>()
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>(),
+        )
+        .await;
+    let first = world.reserve(1, 2).await.pop().unwrap();
+    assert_eq!(first.urls.len(), 2);
+    world.fetched(&first).await;
+    pass(1_000).await;
+    let second = world.reserve(1, 1_000).await.pop().unwrap();
+    assert_eq!(second.urls.len(), 1, "two of three are fetched");
+    // It is given back unfetched, so that its page is still to be had.
+    world
+        .frontier
+        .release(Release { token: second.token, results: Vec::new(), ready_at: None }, Vec::new())
+        .await
+        .unwrap();
+    pass(1_000).await;
+    let third = world.reserve(1, 1_000).await.pop().unwrap();
+    assert_eq!(third.urls.len(), 1);
+    world.fetched(&third).await;
+    pass(10_000).await;
+    assert_eq!(world.reserve(1, 1).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_visited_again_counts_again_also_after_a_restart() {
+    let mut world = World::new(1).await;
+    let revisit = Change::Set(Revisit::Fixed(Millis(5_000)));
+    let changes = CrawlChanges { pages_per_host: Change::Set(3), revisit, ..CrawlChanges::default() };
+    world.frontier.set_crawl("DEFAULT".into(), changes, false).await.unwrap();
+    world.add(&["http://a.example/1"]).await;
+    for _ in 0..3 {
+        let visit = world.next().await.unwrap();
+        world.fetched(&visit).await;
+        pass(10_000).await;
+        world.reopen().await;
+    }
+    assert_eq!(world.next().await, None, "three pages were fetched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_groups_limit_bounds_its_hosts_together() {
+    let world = World::new(4).await;
+    let (hosts, alias) = ([host_in(0, 4, 0), host_in(1, 4, 1)], alias_in(2, 4));
+    for host in &hosts {
+        world.add(&[&format!("http://{host}/1"), &format!("http://{host}/2"), &format!("http://{host}/3")]).await;
+    }
+    let limit = PaceChanges { limit: Change::Set(4), ..PaceChanges::default() };
+    world.set_group(&alias, &[&hosts[0], &hosts[1]], limit).await;
+    let mut fetched = 0;
+    for _ in 0..20 {
+        for visit in world.reserve(9, 9).await {
+            fetched += visit.urls.len();
+            world.fetched(&visit).await;
+        }
+        pass(2_000).await;
+    }
+    assert_eq!(fetched, 4);
+    let reason = world.group(&alias).await.standing.reason;
+    assert!(reason.contains("limit of 4 pages") && reason.contains(&alias), "{reason}");
 }
