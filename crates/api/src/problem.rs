@@ -57,6 +57,8 @@ codes! {
     BadRole, "bad_role", 400, "the text is not the name of a role";
     BadUuid, "bad_uuid", 400, "the text is not a candidate's uuid";
     BadCursor, "bad_cursor", 400, "the cursor cannot be read";
+    ForeignOrigin, "foreign_origin", 403, "the request comes from a web page of another site";
+    ForeignHost, "foreign_host", 403, "the request is for a host that is not this server";
     NoSuchPath, "no_such_path", 404, "there is nothing at this path";
     UnknownUrl, "unknown_url", 404, "the URL is not known";
     UnknownHost, "unknown_host", 404, "the host is not known";

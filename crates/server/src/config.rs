@@ -12,6 +12,10 @@ pub struct Config {
     pub insecure: bool,
     /// The address that clients are told to use, where it is not the one listened on.
     pub advertise: Option<String>,
+    /// Names beside the usual ones under which HTTP/1.1 clients may call; one that begins with a dot stands for all below it.
+    pub allow_hosts: Vec<String>,
+    /// Origins of web pages, beside the server's own, that may call, such as `https://board.example`.
+    pub allow_origins: Vec<String>,
     /// Connections at once; further ones wait in the system's queue.
     pub connections_max: usize,
     /// Requests at once on one HTTP/2 connection.
@@ -30,6 +34,8 @@ impl Default for Config {
             listen: (Ipv4Addr::LOCALHOST, 7071).into(),
             insecure: false,
             advertise: None,
+            allow_hosts: Vec::new(),
+            allow_origins: Vec::new(),
             connections_max: 10_000,
             streams_max: 1_024,
             head_timeout: Duration::from_secs(75),

@@ -116,6 +116,15 @@ pub struct Args {
     /// Address at which clients and other nodes reach this one, if it differs from the one listened on
     #[arg(long, env = "WAYLEAVE_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
+    /// Name under which HTTP/1.1 clients may call this server, such as that of a proxy; may be given several times. A leading dot
+    /// takes all names below. Addresses, localhost, single labels, .local, .internal, .svc and the host of --advertise
+    /// are taken in any case
+    #[arg(long, env = "WAYLEAVE_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
+    pub allow_host: Vec<String>,
+    /// Origin of web pages that may call this server, such as https://board.example; may be given several times [default: none
+    /// but the server's own]
+    #[arg(long, env = "WAYLEAVE_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    pub allow_origin: Vec<String>,
     /// Name of this node among several, for people [default: the host's name]
     #[arg(long, env = "WAYLEAVE_NODE", value_name = "NAME")]
     pub node: Option<String>,
@@ -166,6 +175,10 @@ struct File {
     shards: Option<u16>,
     insecure: Option<bool>,
     advertise: Option<String>,
+    #[serde(default)]
+    allow_host: Vec<String>,
+    #[serde(default)]
+    allow_origin: Vec<String>,
     node: Option<String>,
     node_ttl_ms: Option<u64>,
     drain_ms: Option<u64>,
@@ -194,6 +207,10 @@ pub struct Settings {
     pub insecure: bool,
     /// Address at which clients and other nodes reach this one.
     pub advertise: Option<String>,
+    /// Further names under which clients may call.
+    pub allow_host: Vec<String>,
+    /// Origins of web pages that may call.
+    pub allow_origin: Vec<String>,
     /// Name of this node.
     pub node: Option<String>,
     /// A node that is not heard of for this long is replaced.
@@ -242,6 +259,8 @@ impl Settings {
             shards_asked: shards.is_some(),
             insecure: args.insecure.or(file.insecure).unwrap_or(false),
             advertise: args.advertise.or(file.advertise),
+            allow_host: either(args.allow_host, file.allow_host),
+            allow_origin: either(args.allow_origin, file.allow_origin),
             node: args.node.or(file.node),
             node_ttl_ms: args.node_ttl_ms.or(file.node_ttl_ms).unwrap_or(10_000),
             drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
@@ -283,6 +302,17 @@ impl Settings {
         if self.hosts_max == 0 {
             return Err(Usage("hosts_max = 0 lets no host in; name at least 1".to_owned()));
         }
+        if let Some(bad) = self.allow_host.iter().find(|name| name.trim().is_empty() || name.contains(['/', ':', '*']))
+        {
+            return Err(Usage(format!("allow_host '{bad}' is not a host name; name it without scheme and port")));
+        }
+        let is_origin =
+            |text: &str| text.split_once("://").is_some_and(|(_, rest)| !rest.trim_end_matches('/').contains('/'));
+        if let Some(bad) = self.allow_origin.iter().find(|origin| !is_origin(origin)) {
+            return Err(Usage(format!(
+                "allow_origin '{bad}' is not an origin; write it like https://board.example:8443"
+            )));
+        }
         for (name, megabytes) in [("cache_mb", self.cache_mb), ("memtable_mb", self.memtable_mb)] {
             if !(1..=1_048_576).contains(&megabytes) {
                 return Err(Usage(format!("{name} = {megabytes} is not between 1 and 1048576")));
@@ -298,9 +328,16 @@ impl Settings {
             listen: self.listen,
             insecure: self.insecure,
             advertise: self.advertise.clone(),
+            allow_hosts: self.allow_host.clone(),
+            allow_origins: self.allow_origin.clone(),
             ..Default::default()
         }
     }
+}
+
+/// A list of flags comes in place of the file's, not on top of it: so a flag can take back what the file allows.
+fn either(flags: Vec<String>, file: Vec<String>) -> Vec<String> {
+    if flags.is_empty() { file } else { flags }
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {

@@ -90,3 +90,17 @@ fn a_mistyped_engine_is_refused_without_its_password() {
     assert!(!format!("{right:?}").contains("hunter2"));
     assert_eq!(right.shards, 256);
 }
+
+#[test]
+fn names_and_origins_that_could_never_match_are_refused() {
+    let right = args(&["--allow-host", "a.example,.b.example", "--allow-origin", "https://board.example:1"]);
+    let settings = Settings::merge(right, file("allow_host = ['c.example']").unwrap()).unwrap();
+    assert_eq!(settings.server().allow_hosts, ["a.example", ".b.example"]);
+    assert_eq!(settings.server().allow_origins, ["https://board.example:1"]);
+    for wrong in
+        [["--allow-host", "http://a.example"], ["--allow-host", "a.example:80"], ["--allow-origin", "board.example"]]
+    {
+        let error = usage(Settings::merge(args(&wrong), File::default()));
+        assert!(error.contains(wrong[1]), "{error}");
+    }
+}

@@ -6,6 +6,7 @@ mod accepts;
 mod app;
 mod docs;
 mod extract;
+mod guard;
 mod health;
 mod lines;
 mod observe;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
 use utoipa_axum::router::OpenApiRouter;
 use wayleave_api::{Code, Problem};
 
 use super::app::App;
+use super::guard::{self, Guard};
 use super::refused::Refused;
 use super::{docs, health, observe, openapi, v1};
 use crate::grpc::GrpcMetrics;
@@ -24,11 +24,13 @@ pub fn router(app: &App) -> Router {
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         .with_state(app.clone());
-    let http = http.merge(grpc(app));
-    match &app.peers {
-        Some(peers) => http.merge(peers.routes(app.frontier.clone(), app.roles.clone())),
-        None => http,
+    let mut calls = grpc(app);
+    if let Some(peers) = &app.peers {
+        calls = calls.merge(peers.routes(app.frontier.clone(), app.roles.clone()));
     }
+    let calls = calls.layer(middleware::from_fn(guard::grpc_only));
+    let guarding = (app.clone(), Arc::new(Guard::new(&app.config)));
+    http.merge(calls).layer(middleware::from_fn_with_state(guarding, guard::guard))
 }
 
 /// The routes with their documentation, in one piece: neither can be without the other.
@@ -47,8 +49,7 @@ fn grpc(app: &App) -> Router {
 }
 
 async fn no_such_path(request: Request) -> Response {
-    let grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
-    if request.headers().get(header::CONTENT_TYPE).is_some_and(grpc) {
+    if guard::is_grpc(request.headers()) {
         // gRPC clients read the status of a call from its own header, never from HTTP's.
         return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();
     }

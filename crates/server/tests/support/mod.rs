@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod net;
+
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
