@@ -89,6 +89,7 @@ codes! {
     Internal, "internal", 500, "the server made a mistake";
     NotSupported, "not_supported", 501, "the store of this server cannot do this";
     Unavailable, "unavailable", 503, "the store cannot be reached";
+    MemoryFull, "memory_full", 503, "the server holds as many bytes of requests and answers as it may";
     NotReady, "not_ready", 503, "the server is not ready";
     OutcomeUnknown, "outcome_unknown", 503, "it is not known whether the change was made";
 }
@@ -104,7 +105,7 @@ impl Code {
     #[must_use]
     pub const fn retry_after_secs(self) -> Option<u32> {
         match self {
-            Self::Overloaded | Self::Unavailable | Self::NotReady | Self::OutcomeUnknown => Some(1),
+            Self::Overloaded | Self::Unavailable | Self::MemoryFull | Self::NotReady | Self::OutcomeUnknown => Some(1),
             _ => None,
         }
     }

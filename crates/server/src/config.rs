@@ -22,8 +22,12 @@ pub struct Config {
     pub streams_max: u32,
     /// How long the head of a request may take, and how long an HTTP/1 connection may idle.
     pub head_timeout: Duration,
-    /// How long a JSON body may stand still before it is given up.
+    /// How long a body may take before it is given up, beside the time that its bytes take at the slowest rate allowed.
     pub body_timeout: Duration,
+    /// How long an answer may stand still because its client does not read it.
+    pub answer_timeout: Duration,
+    /// Bytes of bodies, of calls under way and of unread answers, over all connections; past it requests are refused.
+    pub held_bytes_max: usize,
     /// How long requests may go on after the stop signal.
     pub grace: Duration,
 }
@@ -40,6 +44,8 @@ impl Default for Config {
             streams_max: 1_024,
             head_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(60),
+            held_bytes_max: 128 << 20,
             grace: Duration::from_secs(10),
         }
     }
@@ -79,6 +85,8 @@ impl Config {
             ("streams_max", self.streams_max == 0),
             ("head_timeout", self.head_timeout.is_zero()),
             ("body_timeout", self.body_timeout.is_zero()),
+            ("answer_timeout", self.answer_timeout.is_zero()),
+            ("held_bytes_max", self.held_bytes_max == 0),
         ] {
             if zero {
                 return Err(BadConfig::Zero(name));

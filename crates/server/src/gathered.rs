@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -22,13 +23,16 @@ pub(crate) struct Gathered(Arc<Mutex<Both>>);
 
 struct Both {
     stream: TcpStream,
+    /// What was read before anybody knew which protocol it is.
+    ahead: Bytes,
     /// What is to be sent.
     out: Vec<u8>,
 }
 
 impl Gathered {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(Mutex::new(Both { stream, out: Vec::new() })))
+    /// A connection of which these bytes were read already.
+    pub(crate) fn new(stream: TcpStream, ahead: Bytes) -> Self {
+        Self(Arc::new(Mutex::new(Both { stream, ahead, out: Vec::new() })))
     }
 
     /// Runs what reads and writes this connection, and sends at the end of its every turn what it has written.
@@ -77,7 +81,13 @@ impl Both {
 
 impl AsyncRead for Gathered {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.lock().stream).poll_read(cx, buf)
+        let mut both = self.lock();
+        if !both.ahead.is_empty() {
+            let most = both.ahead.len().min(buf.remaining());
+            buf.put_slice(&both.ahead.split_to(most));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut both.stream).poll_read(cx, buf)
     }
 }
 
@@ -120,7 +130,7 @@ mod tests {
     async fn pair() -> (Gathered, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Gathered::new(listener.accept().await.unwrap().0), there)
+        (Gathered::new(listener.accept().await.unwrap().0, Bytes::new()), there)
     }
 
     #[tokio::test]

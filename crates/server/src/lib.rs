@@ -3,12 +3,15 @@
 //! This crate must not know how anything is decided or kept: it parses what arrives into the core's values, asks the
 //! frontier and tells the answer. In: bytes of many connections. Out: answers, problems with stable codes, logs, numbers.
 
+mod answers;
+pub mod budget;
 pub mod config;
 mod gathered;
 pub mod grpc;
 pub mod http;
 pub mod metrics;
 pub mod peers;
+mod places;
 mod repeated;
 pub mod server;
 pub mod store;

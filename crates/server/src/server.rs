@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use bytes::{Bytes, BytesMut};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 use wayleave_roles::Roles;
@@ -22,6 +23,7 @@ use wayleave_shard::Frontier;
 use crate::config::{BadConfig, Config};
 use crate::gathered::Gathered;
 use crate::http::{self, App};
+use crate::places::{Place, Places};
 use crate::repeated::Repeated;
 use crate::{Metrics, Peers, Store};
 
@@ -29,12 +31,19 @@ use crate::{Metrics, Peers, Store};
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The same for all streams of a connection together.
 const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Connections that get such windows; further ones get the protocol's own, for all of them may be full at once.
+const ROOMY_CONNECTIONS: i64 = 32;
+const SMALL_WINDOW: u32 = (64 << 10) - 1;
+/// Bytes of a head, and of what one HTTP/1 connection reads or writes ahead.
+const BUFFER_BYTES: usize = 64 << 10;
+/// How every HTTP/2 connection begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How often a silent HTTP/2 peer is asked whether it is still there. A live one answers, so idle streams stay open.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// The first byte of every TLS connection; no HTTP request begins with it.
-const TLS_HELLO: [u8; 1] = [0x16];
+const TLS_HELLO: u8 = 0x16;
 /// Pauses after failed accepts, from the first to the longest: out of file descriptors, asking again at once only burns the
 /// processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -148,24 +157,34 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, address, config, app } = self;
         let router = http::router(&app);
-        let builder = Arc::new(connection_builder(&config));
-        let places = Arc::new(Semaphore::new(config.connections_max));
+        let builders = [CONNECTION_WINDOW, SMALL_WINDOW].map(|window| Arc::new(connection_builder(&config, window)));
+        let [roomy, tight] = builders;
+        let places = Arc::new(Places::new(config.connections_max));
         let graceful = GracefulShutdown::new();
         let told_tls = Arc::<AtomicBool>::default();
         let mut connections = JoinSet::new();
+        // Accepted, and without a place yet.
+        let mut accepted = None;
         tokio::pin!(shutdown);
         tracing::info!(listen.address = %address, "listening");
         loop {
-            let (stream, place) = tokio::select! {
+            let place = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 // Ended tasks are collected, else the set would grow with every connection ever made.
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&listener, &places, &app.repeated) => accepted,
+                stream = accept(&listener, &app.repeated), if accepted.is_none() => {
+                    accepted = Some(stream);
+                    continue;
+                }
+                place = place(&places, &app.repeated), if accepted.is_some() => place,
             };
-            let (builder, router, app) = (builder.clone(), router.clone(), app.clone());
+            let Some(stream) = accepted.take() else { continue };
+            let few = app.metrics.connections.load(Ordering::Relaxed) < ROOMY_CONNECTIONS;
+            let builder = if few { roomy.clone() } else { tight.clone() };
+            let (router, app) = (router.clone(), app.clone());
             let serving = Connection { builder, router, app, place, told_tls: told_tls.clone() };
-            connections.spawn(serving.run(stream, config.head_timeout, graceful.watcher()));
+            connections.spawn(serving.run(stream, graceful.watcher()));
         }
         drop(listener);
         app.stopping.cancel();
@@ -177,42 +196,31 @@ impl Server {
     }
 }
 
-fn connection_builder(config: &Config) -> auto::Builder<TokioExecutor> {
+fn connection_builder(config: &Config, window: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(config.head_timeout).keep_alive(true);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.head_timeout)
+        .keep_alive(true)
+        .max_buf_size(BUFFER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW.min(window))
+        .initial_connection_window_size(window)
         .max_concurrent_streams(config.streams_max)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     builder
 }
 
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-    repeated: &Repeated,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The place comes first: without one, connections wait in the system's queue instead of our memory, and take none of
-    // the file descriptors that the store needs.
-    let place = match Arc::clone(places).try_acquire_owned() {
-        Ok(place) => Some(place),
-        Err(_) => {
-            if let Some(left_out) = repeated.due("connections", Instant::now()) {
-                let text = "all connections are taken; further ones wait until one ends: a higher limit of file descriptors \
-                            (ulimit -n, LimitNOFILE) allows more";
-                tracing::warn!(log.left_out = left_out, "{text}");
-            }
-            Arc::clone(places).acquire_owned().await.ok()
-        }
-    };
+/// The next connection. Dropped half-way it has accepted none.
+async fn accept(listener: &TcpListener, repeated: &Repeated) -> TcpStream {
     let mut pause = ACCEPT_PAUSE;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
+            Ok((stream, _)) => return stream,
             Err(cause) => {
                 if let Some(left_out) = repeated.due(&format!("accept: {cause}"), Instant::now()) {
                     tracing::warn!(error = %cause, log.left_out = left_out, "a connection cannot be accepted");
@@ -224,38 +232,57 @@ async fn accept(
     }
 }
 
+/// A place for a connection that was accepted. Further ones meanwhile wait in the system's queue instead of our memory, and
+/// take none of the file descriptors that the store needs.
+async fn place(places: &Arc<Places>, repeated: &Repeated) -> Place {
+    if let Some(place) = places.free() {
+        return place;
+    }
+    if let Some(left_out) = repeated.due("connections", Instant::now()) {
+        let text = "all connections are taken; those without a request end for new ones, which wait while there are none: a \
+                    higher limit of file descriptors (ulimit -n, LimitNOFILE) may allow more";
+        tracing::warn!(log.left_out = left_out, "{text}");
+    }
+    places.wait().await
+}
+
 struct Connection {
     builder: Arc<auto::Builder<TokioExecutor>>,
     router: Router,
     app: App,
-    place: Option<OwnedSemaphorePermit>,
+    place: Place,
     /// Whether somebody was told of clients that speak TLS.
     told_tls: Arc<AtomicBool>,
 }
 
 impl Connection {
-    async fn run(self, stream: TcpStream, head_timeout: Duration, watcher: Watcher) {
+    async fn run(self, stream: TcpStream, watcher: Watcher) {
         self.app.metrics.connections.fetch_add(1, Ordering::Relaxed);
-        self.serve(stream, head_timeout, watcher).await;
+        let answers = Arc::clone(&self.place.answers);
+        tokio::select! {
+            () = self.serve(stream, watcher) => {}
+            () = self.place.needed.cancelled() => tracing::debug!("an idle connection made room for a new one"),
+            () = answers.stalled(self.app.config.answer_timeout) => {
+                if let Some(left_out) = self.app.repeated.due("unread", Instant::now()) {
+                    tracing::warn!(log.left_out = left_out, "closed a connection whose client does not read its answers");
+                }
+            }
+        }
         self.app.metrics.connections.fetch_sub(1, Ordering::Relaxed);
         drop(self.place);
     }
 
-    async fn serve(&self, stream: TcpStream, head_timeout: Duration, watcher: Watcher) {
+    async fn serve(&self, mut stream: TcpStream, watcher: Watcher) {
         if let Err(cause) = stream.set_nodelay(true) {
             tracing::debug!(error = %cause, "cannot set TCP_NODELAY");
         }
-        // Until the first byte nobody knows which protocol it will be, so no protocol's timeout runs yet.
-        let mut first = [0];
-        let first_byte = async { stream.peek(&mut first).await };
+        // Until the first bytes nobody knows which protocol it will be, so no protocol's timeout runs yet.
         let spoke = tokio::select! {
             () = self.app.stopping.cancelled() => return,
-            spoke = tokio::time::timeout(head_timeout, first_byte) => spoke,
+            spoke = tokio::time::timeout(self.app.config.head_timeout, first_bytes(&mut stream)) => spoke,
         };
-        if !matches!(spoke, Ok(Ok(1..))) {
-            return;
-        }
-        if first == TLS_HELLO {
+        let Ok(Ok(ahead)) = spoke else { return };
+        if ahead.first() == Some(&TLS_HELLO) {
             // Whoever speaks TLS cannot read what this port would say: an end without a word is all that it understands.
             if !self.told_tls.swap(true, Ordering::Relaxed) {
                 let client = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
@@ -266,14 +293,29 @@ impl Connection {
             return;
         }
         let router = self.router.clone();
-        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let (answers, budget) = (Arc::clone(&self.place.answers), Arc::clone(&self.app.budget));
+        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let router = router.clone();
+            request.extensions_mut().insert(answers.begin(&budget));
             async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
         });
-        let stream = Gathered::new(stream);
+        let stream = Gathered::new(stream, ahead);
         let connection = self.builder.serve_connection(TokioIo::new(stream.clone()), service);
         if let Err(cause) = stream.run(watcher.watch(connection)).await {
             tracing::debug!(error = %cause, "connection ended early");
+        }
+    }
+}
+
+/// Reads until it is certain whether HTTP/2 is spoken. The end of the connection is an error.
+async fn first_bytes(stream: &mut TcpStream) -> std::io::Result<Bytes> {
+    let mut ahead = BytesMut::with_capacity(PREFACE.len());
+    loop {
+        if stream.read_buf(&mut ahead).await? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if ahead.len() >= PREFACE.len() || !PREFACE.starts_with(&ahead) {
+            return Ok(ahead.freeze());
         }
     }
 }

@@ -142,6 +142,10 @@ pub struct Args {
     /// speed [default: 48]
     #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub memtable_mb: Option<u64>,
+    /// Memory for bodies of requests, calls under way and answers that are not read yet, of all connections together, in
+    /// MiB; past it requests are refused with 503 [default: 128]
+    #[arg(long, env = "WAYLEAVE_REQUESTS_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub requests_mb: Option<u64>,
     /// If the journal of the data folder is damaged, drop what follows the damage instead of refusing to start. Start once
     /// without it: the refusal says what would be dropped. A copy is kept beside the journal
     #[arg(long)]
@@ -184,6 +188,7 @@ struct File {
     drain_ms: Option<u64>,
     cache_mb: Option<u64>,
     memtable_mb: Option<u64>,
+    requests_mb: Option<u64>,
     hosts_max: Option<u64>,
     backoff_max_ms: Option<u64>,
     log: Option<LogForm>,
@@ -221,6 +226,8 @@ pub struct Settings {
     pub cache_mb: u64,
     /// Memory for rows before they go to a table, in MiB.
     pub memtable_mb: u64,
+    /// Memory for requests and unread answers, in MiB.
+    pub requests_mb: u64,
     /// Whether to drop what follows damage in the journal.
     pub repair: bool,
     /// Hosts that this process holds at most.
@@ -266,6 +273,7 @@ impl Settings {
             drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
             cache_mb: args.cache_mb.or(file.cache_mb).unwrap_or(32),
             memtable_mb: args.memtable_mb.or(file.memtable_mb).unwrap_or(48),
+            requests_mb: args.requests_mb.or(file.requests_mb).unwrap_or(128),
             repair: args.repair,
             hosts_max: args.hosts_max.or(file.hosts_max).unwrap_or(wayleave_core::limits::HOSTS_MAX_DEFAULT),
             backoff_max_ms: args
@@ -313,7 +321,9 @@ impl Settings {
                 "allow_origin '{bad}' is not an origin; write it like https://board.example:8443"
             )));
         }
-        for (name, megabytes) in [("cache_mb", self.cache_mb), ("memtable_mb", self.memtable_mb)] {
+        for (name, megabytes) in
+            [("cache_mb", self.cache_mb), ("memtable_mb", self.memtable_mb), ("requests_mb", self.requests_mb)]
+        {
             if !(1..=1_048_576).contains(&megabytes) {
                 return Err(Usage(format!("{name} = {megabytes} is not between 1 and 1048576")));
             }
@@ -330,6 +340,7 @@ impl Settings {
             advertise: self.advertise.clone(),
             allow_hosts: self.allow_host.clone(),
             allow_origins: self.allow_origin.clone(),
+            held_bytes_max: usize::try_from(self.requests_mb << 20).unwrap_or(usize::MAX),
             ..Default::default()
         }
     }

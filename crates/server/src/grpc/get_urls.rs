@@ -14,10 +14,17 @@ use wayleave_core::time::Millis;
 use wayleave_shard::Frontier;
 
 use super::metrics::GrpcMetrics;
+use super::pump::URL_EXTRA_BYTES;
 use super::{convert, refused};
+use crate::budget::Share;
 
 /// Answers a GetURLs call.
-pub async fn get_urls(frontier: &Frontier, metrics: &GrpcMetrics, params: GetParams) -> Result<HandedOut, Status> {
+pub async fn get_urls(
+    frontier: &Frontier,
+    metrics: &GrpcMetrics,
+    mut share: Share,
+    params: GetParams,
+) -> Result<HandedOut, Status> {
     let request = request(&params).map_err(|name| refused::bad_name(&name))?;
     let started = Instant::now();
     let urls = match request {
@@ -26,10 +33,14 @@ pub async fn get_urls(frontier: &Frontier, metrics: &GrpcMetrics, params: GetPar
             Err(refusal) if refused::is_unknown(&refusal) => Vec::new(),
             Err(refusal) => return Err(refused::status(&refusal)),
         },
-        _ => return Ok(HandedOut::new(frontier, Vec::new())),
+        _ => return Ok(HandedOut::new(frontier, Vec::new(), share)),
     };
     metrics.on_get(urls.len(), started.elapsed());
-    Ok(HandedOut::new(frontier, urls))
+    let bytes = urls.iter().map(|url| url.url.len() + url.metadata.as_bytes().len() + URL_EXTRA_BYTES).sum();
+    let taken = share.take(bytes);
+    // Dropped without having been read, it puts its URLs back.
+    let handed_out = HandedOut::new(frontier, urls, share);
+    if taken { Ok(handed_out) } else { Err(refused::memory_full()) }
 }
 
 /// What the parameters ask for; none for a key that no queue can have.
@@ -72,11 +83,13 @@ fn bounded(asked: u32, max: usize) -> usize {
 pub struct HandedOut {
     frontier: Frontier,
     urls: std::vec::IntoIter<UrlToFetch>,
+    /// Until the last of them is read.
+    _share: Share,
 }
 
 impl HandedOut {
-    fn new(frontier: &Frontier, urls: Vec<UrlToFetch>) -> Self {
-        Self { frontier: frontier.clone(), urls: urls.into_iter() }
+    fn new(frontier: &Frontier, urls: Vec<UrlToFetch>, share: Share) -> Self {
+        Self { frontier: frontier.clone(), urls: urls.into_iter(), _share: share }
     }
 }
 

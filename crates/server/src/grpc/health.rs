@@ -68,6 +68,7 @@ impl Health for Readiness {
                     }
                 }
             });
-        Ok(Response::new(told.boxed()))
+        let stopping = self.app.stopping.clone().cancelled_owned();
+        Ok(Response::new(told.take_until(stopping).boxed()))
     }
 }

@@ -10,11 +10,14 @@ use wayleave_core::limits;
 use wayleave_core::names;
 use wayleave_shard::Frontier;
 
+use super::pump::URL_EXTRA_BYTES;
 use super::{convert, refused};
+use crate::budget::Share;
 
 /// Answers a ListURLs call. The next page is read when the client has taken the last.
 pub fn list_urls(
     frontier: &Frontier,
+    share: Share,
     params: &ListUrlParams,
 ) -> Result<impl Stream<Item = Result<UrlItem, Status>> + Send + use<>, Status> {
     let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case())?;
@@ -23,7 +26,8 @@ pub fn list_urls(
         Ok(0) => limits::PAGE_DEFAULT,
         size => size.unwrap_or(usize::MAX),
     };
-    let rows = pages(frontier.clone(), filter).map_ok(|page| stream::iter(page.into_iter().map(Ok))).try_flatten();
+    let pages = pages(frontier.clone(), filter).map(within(share));
+    let rows = pages.map_ok(|page| stream::iter(page.into_iter().map(Ok))).try_flatten();
     Ok(rows.skip(start).take(size).map_ok(convert::stored))
 }
 
@@ -32,6 +36,22 @@ pub async fn count_urls(frontier: &Frontier, params: &CountUrlParams) -> Result<
     let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case())?;
     let counts = pages(frontier.clone(), filter).map_ok(|page| page.len() as u64);
     counts.try_fold(0, |sum, count| async move { Ok(sum + count) }).await
+}
+
+/// Counts each page until the next one is read.
+fn within(mut share: Share) -> impl FnMut(Result<Vec<UrlView>, Status>) -> Result<Vec<UrlView>, Status> {
+    let mut last = 0;
+    move |page| {
+        let page = page?;
+        share.give(std::mem::take(&mut last));
+        let metadata = |view: &UrlView| view.metadata.as_ref().map_or(0, |metadata| metadata.as_bytes().len());
+        let bytes = page.iter().map(|view| view.url.len() + metadata(view) + URL_EXTRA_BYTES).sum();
+        if !share.take(bytes) {
+            return Err(refused::memory_full());
+        }
+        last = bytes;
+        Ok(page)
+    }
 }
 
 /// The URLs that the parameters select; none for a key that no queue can have.

@@ -10,6 +10,7 @@ mod get_urls;
 mod health;
 mod list_queues;
 mod list_urls;
+mod messages;
 pub mod metrics;
 mod pace;
 mod pump;
@@ -21,5 +22,6 @@ mod slots;
 mod switches;
 mod url_status;
 
+pub(crate) use messages::Messages;
 pub use metrics::GrpcMetrics;
 pub use service::{Nodes, routes};

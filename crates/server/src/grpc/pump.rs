@@ -24,6 +24,16 @@ const SUBMIT_MAX: usize = 512;
 /// visit that comes is what it waits for.
 const SUBMIT_PRESSED: usize = 96;
 
+/// Bytes that a stream takes from the budget at once.
+pub const SHARE_STEP: usize = 16 << 10;
+/// What a URL takes in memory beside its bytes.
+pub const URL_EXTRA_BYTES: usize = 256;
+
+/// What a message with so many URLs takes in memory until it is settled.
+pub fn cost(message: &impl prost::Message, urls: usize) -> usize {
+    message.encoded_len() + urls * URL_EXTRA_BYTES
+}
+
 /// What a stream sends and how it is acknowledged.
 pub trait Acks {
     /// A message of the client.

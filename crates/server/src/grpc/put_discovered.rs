@@ -9,21 +9,31 @@ use wayleave_core::limits;
 
 use super::convert::{self, DISCOVERED, LastCrawl};
 use super::metrics::PutTally;
-use super::pump::Acks;
+use super::pump::{Acks, cost};
 use super::slots::Slots;
+use crate::budget::Share;
 
 /// A batch whose URLs are not all settled.
 struct Open {
     ack: BatchAck,
     left: usize,
+    /// What it holds of the budget.
+    bytes: usize,
 }
 
 /// The batches of one stream that wait for their acknowledgement.
-#[derive(Default)]
 pub struct BatchAcks {
     crawls: LastCrawl,
     waiting: Slots<Open>,
     settled: VecDeque<BatchAck>,
+    share: Share,
+}
+
+impl BatchAcks {
+    /// Of a stream that holds this share.
+    pub fn new(share: Share) -> Self {
+        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share }
+    }
 }
 
 /// A tag names a batch (upper half) and a URL in it (lower half).
@@ -45,6 +55,13 @@ impl Acks for BatchAcks {
 
     fn take(&mut self, batch: DiscoveredBatch, puts: &mut Vec<(u64, Put)>, tally: &mut PutTally) {
         tally.discovered += batch.items.len() as u64;
+        let bytes = cost(&batch, batch.items.len());
+        if batch.items.len() > limits::BATCH_URLS_MAX || !self.share.take(bytes) {
+            // The stream goes on: whoever has many streams of work in one must not lose them all for one batch.
+            let statuses = vec![Ack::Fail.into(); batch.items.len()];
+            self.settled.push_back(BatchAck { id: batch.id, statuses });
+            return;
+        }
         // What is not put stays SKIPPED: it has no key, is over a limit, or is in the batch already.
         let statuses = vec![Ack::Skipped.into(); batch.items.len()];
         let converted = batch.items.into_iter().map(|info| convert::put(DISCOVERED, info, &mut self.crawls));
@@ -53,10 +70,11 @@ impl Acks for BatchAcks {
         drop_copies(&mut fresh);
         let ack = BatchAck { id: batch.id, statuses };
         if fresh.is_empty() {
+            self.share.give(bytes);
             self.settled.push_back(ack);
             return;
         }
-        let no = self.waiting.insert(Open { ack, left: fresh.len() });
+        let no = self.waiting.insert(Open { ack, left: fresh.len(), bytes });
         puts.extend(fresh.into_iter().map(|(index, put)| (tag(no, index), put)));
     }
 
@@ -71,6 +89,7 @@ impl Acks for BatchAcks {
         if open.left == 0
             && let Some(open) = self.waiting.remove(no)
         {
+            self.share.give(open.bytes);
             self.settled.push_back(open.ack);
         }
     }
@@ -100,9 +119,12 @@ fn drop_copies(puts: &mut Vec<(usize, Put)>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use wayleave_api::urlfrontier::UrlInfo;
 
     use super::*;
+    use crate::budget::Budget;
 
     fn batch(id: &str, urls: &[(&str, &str, &str)]) -> DiscoveredBatch {
         let info = |(url, key, crawl): &(&str, &str, &str)| UrlInfo {
@@ -120,9 +142,44 @@ mod tests {
         puts.into_iter().map(|(tag, _)| tag).collect()
     }
 
+    fn acks(budget: &Arc<Budget>) -> BatchAcks {
+        BatchAcks::new(budget.share(1))
+    }
+
+    fn roomy() -> Arc<Budget> {
+        Arc::new(Budget::new(64 << 20))
+    }
+
+    #[test]
+    fn too_large_a_batch_fails_as_one_and_the_next_is_taken() {
+        let budget = roomy();
+        let mut acks = acks(&budget);
+        let most = vec![("http://a/", "", ""); limits::BATCH_URLS_MAX];
+        assert_eq!(take(&mut acks, batch("most", &most)).len(), 1);
+        let over = vec![("http://a/", "", ""); limits::BATCH_URLS_MAX + 1];
+        assert!(take(&mut acks, batch("over", &over)).is_empty());
+        let ack = acks.next().unwrap();
+        assert_eq!((ack.id.as_str(), ack.statuses.len()), ("over", over.len()));
+        assert!(ack.statuses.iter().all(|status| *status == i32::from(Ack::Fail)));
+        assert_eq!(take(&mut acks, batch("after", &[("http://b/", "", "")])).len(), 1);
+    }
+
+    #[test]
+    fn without_memory_a_batch_fails_and_settled_ones_give_theirs_back() {
+        let budget = Arc::new(Budget::new(1_000));
+        let mut acks = acks(&budget);
+        let tags = take(&mut acks, batch("first", &[("http://a/", "", ""); 2]));
+        assert!(take(&mut acks, batch("second", &[("http://a/", "", ""); 2])).is_empty());
+        assert_eq!(acks.next().map(|ack| ack.statuses), Some(vec![i32::from(Ack::Fail); 2]));
+        acks.settle(tags[0], &PutOutcome::Added, &mut PutTally::default());
+        assert_eq!(budget.held(), 0);
+        assert_eq!(take(&mut acks, batch("second", &[("http://a/", "", ""); 2])).len(), 1);
+    }
+
     #[test]
     fn an_empty_batch_is_acknowledged_at_once() {
-        let mut acks = BatchAcks::default();
+        let budget = roomy();
+        let mut acks = acks(&budget);
         assert!(take(&mut acks, batch("probe", &[])).is_empty());
         assert_eq!(acks.next(), Some(BatchAck { id: "probe".into(), statuses: Vec::new() }));
         assert!(!acks.is_waiting());
@@ -130,7 +187,8 @@ mod tests {
 
     #[test]
     fn statuses_stand_in_the_order_sent_whatever_the_order_of_outcomes() {
-        let mut acks = BatchAcks::default();
+        let budget = roomy();
+        let mut acks = acks(&budget);
         let urls =
             [("http://a/", "", ""), ("", "", ""), ("http://a/", "k", ""), ("http://a/", "", "DEFAULT"), ("b", "", "")];
         let tags = take(&mut acks, batch("x", &urls));
@@ -147,7 +205,8 @@ mod tests {
 
     #[test]
     fn batches_are_acknowledged_out_of_order_and_their_number_is_bounded() {
-        let mut acks = BatchAcks::default();
+        let budget = roomy();
+        let mut acks = acks(&budget);
         let mut tags = Vec::new();
         while acks.has_room() {
             let id = tags.len().to_string();

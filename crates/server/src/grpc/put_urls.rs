@@ -8,15 +8,24 @@ use wayleave_core::limits;
 
 use super::convert::{self, LastCrawl};
 use super::metrics::PutTally;
-use super::pump::Acks;
+use super::pump::{Acks, cost};
 use super::slots::Slots;
+use crate::budget::Share;
 
 /// The items of one stream that wait for their acknowledgement.
-#[derive(Default)]
 pub struct ItemAcks {
     crawls: LastCrawl,
-    waiting: Slots<String>,
+    /// The ID of each, and what it holds of the budget.
+    waiting: Slots<(String, usize)>,
     settled: VecDeque<AckMessage>,
+    share: Share,
+}
+
+impl ItemAcks {
+    /// Of a stream that holds this share.
+    pub fn new(share: Share) -> Self {
+        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share }
+    }
 }
 
 impl Acks for ItemAcks {
@@ -28,6 +37,7 @@ impl Acks for ItemAcks {
     }
 
     fn take(&mut self, item: UrlItem, puts: &mut Vec<(u64, Put)>, tally: &mut PutTally) {
+        let bytes = cost(&item, 1);
         let (kind, info) = convert::kind(item.item);
         match kind {
             PutKind::Discovered { .. } => tally.discovered += 1,
@@ -40,7 +50,8 @@ impl Acks for ItemAcks {
         }
         let id = if item.id.is_empty() { info.url.clone() } else { item.id };
         match convert::put(kind, info, &mut self.crawls) {
-            Some(put) => puts.push((self.waiting.insert(id) as u64, put)),
+            Some(put) if self.share.take(bytes) => puts.push((self.waiting.insert((id, bytes)) as u64, put)),
+            Some(_) => self.settled.push_back(AckMessage { id, status: ack_message::Status::Fail.into() }),
             None => self.settled.push_back(AckMessage { id, status: ack_message::Status::Skipped.into() }),
         }
     }
@@ -48,7 +59,8 @@ impl Acks for ItemAcks {
     fn settle(&mut self, tag: u64, outcome: &PutOutcome, tally: &mut PutTally) {
         tally.ignored += u64::from(*outcome == PutOutcome::Known);
         let id = usize::try_from(tag).ok().and_then(|no| self.waiting.remove(no));
-        if let Some(id) = id {
+        if let Some((id, bytes)) = id {
+            self.share.give(bytes);
             self.settled.push_back(AckMessage { id, status: convert::ack(outcome).into() });
         }
     }

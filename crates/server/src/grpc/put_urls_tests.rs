@@ -56,7 +56,11 @@ fn pump<I>(items: I, held: &Held) -> Pump<I, ItemAcks>
 where
     I: Stream<Item = Result<UrlItem, Status>> + Unpin,
 {
-    Pump::new(items, ItemAcks::default(), Box::new(held.clone()), Arc::default())
+    Pump::new(items, no_acks(), Box::new(held.clone()), Arc::default())
+}
+
+fn no_acks() -> ItemAcks {
+    ItemAcks::new(Arc::new(crate::budget::Budget::new(64 << 20)).share(1))
 }
 
 async fn acks<I>(pump: Pump<I, ItemAcks>) -> Vec<(String, i32)>
@@ -152,7 +156,7 @@ async fn the_counters_tell_discovered_known_and_completed_apart() {
     };
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let items = stream::iter([item("http://a/", ""), known(0), known(9)]);
-    let mut pump = Pump::new(items, ItemAcks::default(), Box::new(held.clone()), Arc::clone(&metrics));
+    let mut pump = Pump::new(items, no_acks(), Box::new(held.clone()), Arc::clone(&metrics));
     assert!(pump.next().now_or_never().is_none());
     held.settle(&PutOutcome::Known);
     assert_eq!(pump.count().await, 3);

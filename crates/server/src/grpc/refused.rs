@@ -21,6 +21,11 @@ pub fn status(refusal: &Refusal) -> Status {
     Status::new(code, refusal.to_string())
 }
 
+/// The status of a call for whose answer there is no memory.
+pub fn memory_full() -> Status {
+    Status::unavailable("the server holds as many bytes of unread answers as it may; try again")
+}
+
 /// The status for a name that cannot be taken.
 pub fn bad_name(name: &BadName) -> Status {
     Status::invalid_argument(name.to_string())

@@ -13,11 +13,12 @@ use wayleave_shard::Frontier;
 
 use super::get_urls::HandedOut;
 use super::metrics::GrpcMetrics;
-use super::pump::Pump;
+use super::pump::{Pump, SHARE_STEP};
 use super::put_discovered::BatchAcks;
 use super::put_urls::ItemAcks;
 use super::{delete, get_stats, get_urls, health, list_queues, list_urls, pace, switches, url_status};
 use crate::Peers;
+use crate::budget::Budget;
 use crate::http::App;
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -33,7 +34,7 @@ pub struct Nodes {
 /// The gRPC services of a server: URLFrontier, health and reflection.
 #[must_use]
 pub fn routes(app: App, metrics: Arc<GrpcMetrics>, nodes: Nodes) -> Routes {
-    let service = Service { frontier: app.frontier.clone(), metrics, nodes };
+    let service = Service { frontier: app.frontier.clone(), budget: app.budget.clone(), metrics, nodes };
     let urlfrontier = UrlFrontierServer::new(service)
         .max_decoding_message_size(limits::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::MESSAGE_BYTES_MAX);
@@ -58,6 +59,7 @@ fn with_reflection(routes: Routes) -> Routes {
 
 struct Service {
     frontier: Frontier,
+    budget: Arc<Budget>,
     metrics: Arc<GrpcMetrics>,
     nodes: Nodes,
 }
@@ -98,13 +100,20 @@ impl UrlFrontier for Service {
     }
 
     async fn get_urls(&self, request: Request<wire::GetParams>) -> Answer<Self::GetURLsStream> {
-        get_urls::get_urls(&self.frontier, &self.metrics, request.into_inner()).await.map(Response::new)
+        get_urls::get_urls(&self.frontier, &self.metrics, self.budget.share(1), request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> Answer<Self::PutURLsStream> {
         self.metrics.on_put_urls();
         let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
-        Ok(Response::new(Pump::new(request.into_inner(), ItemAcks::default(), intake, metrics)))
+        Ok(Response::new(Pump::new(
+            request.into_inner(),
+            ItemAcks::new(self.budget.share(SHARE_STEP)),
+            intake,
+            metrics,
+        )))
     }
 
     async fn put_discovered(
@@ -113,7 +122,12 @@ impl UrlFrontier for Service {
     ) -> Answer<Self::PutDiscoveredStream> {
         self.metrics.on_put_discovered();
         let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
-        Ok(Response::new(Pump::new(request.into_inner(), BatchAcks::default(), intake, metrics)))
+        Ok(Response::new(Pump::new(
+            request.into_inner(),
+            BatchAcks::new(self.budget.share(SHARE_STEP)),
+            intake,
+            metrics,
+        )))
     }
 
     async fn get_stats(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Stats> {
@@ -154,7 +168,8 @@ impl UrlFrontier for Service {
     }
 
     async fn list_urls(&self, request: Request<wire::ListUrlParams>) -> Answer<Self::ListURLsStream> {
-        list_urls::list_urls(&self.frontier, request.get_ref()).map(|urls| Response::new(urls.boxed()))
+        list_urls::list_urls(&self.frontier, self.budget.share(1), request.get_ref())
+            .map(|urls| Response::new(urls.boxed()))
     }
 
     async fn count_urls(&self, request: Request<wire::CountUrlParams>) -> Answer<wire::Long> {

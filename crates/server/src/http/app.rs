@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
+use crate::budget::Budget;
 use crate::repeated::Repeated;
 use crate::{Config, Health, Metrics, Peers, Store};
 
@@ -25,6 +26,8 @@ pub struct App {
     pub stopping: CancellationToken,
     /// How the server listens.
     pub config: Arc<Config>,
+    /// Bytes that all connections together may hold.
+    pub budget: Arc<Budget>,
     /// The store beneath, where whoever started the server told of it.
     pub store: Option<Arc<dyn Store>>,
     /// One snapshot at a time: each keeps the disk busy, and old tables on it.
@@ -39,7 +42,8 @@ impl App {
     pub fn new(config: Config, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Self {
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
         let (snapshots, repeated) = (Arc::new(Semaphore::new(1)), Arc::default());
-        Self { frontier, roles, peers, metrics, stopping, config: Arc::new(config), store: None, snapshots, repeated }
+        let (budget, config) = (Arc::new(Budget::new(config.held_bytes_max)), Arc::new(config));
+        Self { frontier, roles, peers, metrics, stopping, config, budget, store: None, snapshots, repeated }
     }
 
     /// Why requests cannot be served, if they cannot.

@@ -8,6 +8,7 @@ use axum::http::{Uri, header};
 use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use wayleave_api::object::Object;
 use wayleave_api::wording::Said;
 use wayleave_api::{Code, Problem};
@@ -17,6 +18,7 @@ use wayleave_core::names::{self, Alias, CrawlName, HostName, RoleName, Uuid};
 
 use super::accepts::{BodyKind, body_kind, unsupported};
 use super::app::App;
+use super::held::{Held, deadline};
 use super::refused::Refused;
 
 /// A JSON body.
@@ -87,7 +89,7 @@ pub fn read_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     read_object(line).map_err(|(path, error)| Said::of_json("the line", &path, &error, line).sentence)
 }
 
-/// Collects a body up to its limit; gives up when it stands still for too long.
+/// Collects a body up to its limit; gives up when it comes too slowly.
 ///
 /// # Errors
 /// If it is too large, too slow or cut off.
@@ -96,18 +98,23 @@ pub async fn read_body(request: Request, app: &App) -> Result<Bytes, Refused> {
     if announced.is_some_and(|bytes| bytes > limits::BODY_BYTES_MAX) {
         return Err(too_large());
     }
+    let (held, since) = (Held::of(&request, app), Instant::now());
     let mut stream = request.into_body().into_data_stream();
-    let mut whole = Vec::with_capacity(announced.unwrap_or_default());
+    // Nothing is reserved for what was announced: an announcement costs a client nothing.
+    let mut whole = Vec::new();
     loop {
-        let waited = tokio::time::timeout(app.config.body_timeout, stream.next()).await;
-        let part =
-            match waited.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped arriving; send it again"))? {
-                None => return Ok(whole.into()),
-                Some(part) => part.map_err(|e| Problem::new(Code::BadJson, format!("the body was cut off: {e}")))?,
-            };
+        let until = deadline(since, app.config.body_timeout, whole.len());
+        let waited = tokio::time::timeout_at(until, stream.next()).await;
+        let part = match waited.map_err(|_| {
+            Problem::new(Code::BodyTimeout, "the body came too slowly or stopped arriving; send it again")
+        })? {
+            None => return Ok(whole.into()),
+            Some(part) => part.map_err(|e| Problem::new(Code::BadJson, format!("the body was cut off: {e}")))?,
+        };
         if whole.len() + part.len() > limits::BODY_BYTES_MAX {
             return Err(too_large());
         }
+        held.take(part.len())?;
         whole.extend_from_slice(&part);
     }
 }

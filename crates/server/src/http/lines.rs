@@ -47,6 +47,11 @@ impl Lines {
         }
     }
 
+    /// Whether a line has begun and not ended.
+    pub fn is_within_line(&self) -> bool {
+        self.dropping || !self.buffer.is_empty()
+    }
+
     /// The stream ended: the last line, if it had no end of line.
     pub fn finish(&mut self) -> Option<(u64, Line)> {
         let rest = self.buffer.split();

@@ -8,6 +8,7 @@ mod docs;
 mod extract;
 mod guard;
 mod health;
+mod held;
 mod lines;
 mod observe;
 mod openapi;
@@ -17,6 +18,7 @@ mod routes;
 mod v1;
 
 pub use app::App;
+pub(crate) use held::deadline;
 pub use openapi::document;
 pub use redact::redact;
 pub use routes::router;

@@ -11,7 +11,7 @@ use wayleave_api::{Code, Problem};
 use super::app::App;
 use super::guard::{self, Guard};
 use super::refused::Refused;
-use super::{docs, health, observe, openapi, v1};
+use super::{docs, health, held, observe, openapi, v1};
 use crate::grpc::GrpcMetrics;
 
 /// Everything that is served, on one router.
@@ -24,13 +24,14 @@ pub fn router(app: &App) -> Router {
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         .with_state(app.clone());
-    let mut calls = grpc(app);
+    let mut calls = grpc(app).layer(middleware::from_fn_with_state(app.clone(), held::whole_messages));
     if let Some(peers) = &app.peers {
         calls = calls.merge(peers.routes(app.frontier.clone(), app.roles.clone()));
     }
     let calls = calls.layer(middleware::from_fn(guard::grpc_only));
     let guarding = (app.clone(), Arc::new(Guard::new(&app.config)));
-    http.merge(calls).layer(middleware::from_fn_with_state(guarding, guard::guard))
+    let held = middleware::from_fn_with_state(app.clone(), held::hold);
+    http.merge(calls).layer(middleware::from_fn_with_state(guarding, guard::guard)).layer(held)
 }
 
 /// The routes with their documentation, in one piece: neither can be without the other.

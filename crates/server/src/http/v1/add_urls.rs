@@ -7,6 +7,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
+use tokio::time::Instant;
 use wayleave_api::urls::{
     AddCounts, AddResult, AddUrlsQuery, AddUrlsRequest, AddUrlsResponse, AddUrlsSummary, UrlToAdd, crawl_or_default,
 };
@@ -19,6 +20,7 @@ use super::unread::{Bounds, Giver, unread, write_line};
 use crate::http::accepts::{BodyKind, NDJSON, body_kind};
 use crate::http::app::App;
 use crate::http::extract::{QueryOf, read_body, read_json, read_line};
+use crate::http::held::Held;
 use crate::http::lines::{Line, Lines};
 use crate::http::refused::Refused;
 
@@ -26,6 +28,8 @@ use crate::http::refused::Refused;
 const PART_LINES: usize = 1_000;
 /// Bytes of lines that go to the frontier together.
 const PART_BYTES: usize = 256 * 1024;
+/// Bytes of unread results are taken from the budget in such steps.
+const RESULTS_STEP: usize = 16 << 10;
 /// Parts of one stream that are with the frontier at once.
 const PARTS_IN_FLIGHT: usize = 4;
 
@@ -53,7 +57,7 @@ pub async fn add_urls(
             add_body(&app, body, &crawl, results).await
         }
         BodyKind::Lines => {
-            let intake = Intake::new(app, crawl_or_default(query.crawl.as_deref())?, request.into_body());
+            let intake = Intake::new(app, crawl_or_default(query.crawl.as_deref())?, request)?;
             if results { Ok(stream_results(intake)) } else { count_only(intake).await }
         }
     }
@@ -84,12 +88,19 @@ struct Intake {
     crawl: CrawlName,
     body: BodyDataStream,
     lines: Lines,
+    /// When the last line ended, or the present one began.
+    since: Instant,
     ended: bool,
+    /// For the lines and the parts that this stream may have under way.
+    _held: Held,
 }
 
 impl Intake {
-    fn new(app: App, crawl: CrawlName, body: Body) -> Self {
-        Self { app, crawl, body: body.into_data_stream(), lines: Lines::default(), ended: false }
+    fn new(app: App, crawl: CrawlName, request: Request) -> Result<Self, Refused> {
+        let held = Held::of(&request, &app);
+        held.take(limits::LINE_BYTES_MAX + PART_BYTES * (PARTS_IN_FLIGHT + 1))?;
+        let (body, lines) = (request.into_body().into_data_stream(), Lines::default());
+        Ok(Self { app, crawl, body, lines, since: Instant::now(), ended: false, _held: held })
     }
 
     /// Results part by part, in the order sent, with a few parts under way at once.
@@ -111,18 +122,28 @@ impl Intake {
         loop {
             while part.len() < PART_LINES && bytes < PART_BYTES {
                 let Some((number, line)) = self.lines.next_line() else { break };
+                self.since = Instant::now();
                 bytes += self.take(&mut part, number, line);
             }
             if self.ended || part.len() >= PART_LINES || bytes >= PART_BYTES {
                 break;
             }
-            let arrived = if part.is_empty() { Some(self.body.next().await) } else { self.body.next().now_or_never() };
+            let arrived = if part.is_empty() {
+                Some(self.arrived().await)
+            } else {
+                self.body.next().now_or_never().map(|now| now.map(|data| data.map_err(cut_off)))
+            };
             match arrived {
                 None => break,
-                Some(Some(Ok(data))) => self.lines.push(&data),
+                Some(Some(Ok(data))) => {
+                    if !self.lines.is_within_line() {
+                        self.since = Instant::now();
+                    }
+                    self.lines.push(&data);
+                }
                 Some(Some(Err(cause))) => {
                     self.ended = true;
-                    return Some(Err(Problem::new(Code::BadJson, format!("the body was cut off: {cause}"))));
+                    return Some(Err(*cause));
                 }
                 Some(None) => {
                     self.ended = true;
@@ -133,6 +154,18 @@ impl Intake {
             }
         }
         (!part.is_empty()).then_some(Ok(part))
+    }
+
+    /// What arrives next. Neither a pause nor a line may take longer than a body may.
+    async fn arrived(&mut self) -> Option<Result<Bytes, Box<Problem>>> {
+        let until = self.since + self.app.config.body_timeout;
+        match tokio::time::timeout_at(until, self.body.next()).await {
+            Ok(arrived) => Some(arrived?.map_err(cut_off)),
+            Err(_) => {
+                let detail = "no further line arrived in time; what was answered is stored, send the rest again";
+                Some(Err(Box::new(Problem::new(Code::BodyTimeout, detail))))
+            }
+        }
     }
 
     fn take(&self, part: &mut AddBatch, number: u64, line: Line) -> usize {
@@ -161,7 +194,7 @@ async fn count_only(intake: Intake) -> Result<Response, Refused> {
 
 /// The answer begins at once and grows with the results. A task of its own reads on while the client is busy sending.
 fn stream_results(intake: Intake) -> Response {
-    let (giver, reader) = unread(Bounds::default());
+    let (giver, reader) = unread(Bounds::default(), intake.app.budget.share(RESULTS_STEP));
     tokio::spawn(run_intake(intake, giver));
     ([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(reader.stream())).into_response()
 }
@@ -182,6 +215,10 @@ async fn run_intake(intake: Intake, giver: Giver) {
     }
     let last = summary(total, giver.omitted());
     giver.end(Ok(last));
+}
+
+fn cut_off(cause: axum::Error) -> Box<Problem> {
+    Box::new(Problem::new(Code::BadJson, format!("the body was cut off: {cause}")))
 }
 
 fn summary(counts: AddCounts, omitted: u64) -> Bytes {

@@ -1,5 +1,5 @@
 //! Results that wait to be read. A client that sends everything before it reads must neither stop the intake (it would
-//! wait for us while we wait for it) nor fill our memory: what it leaves unread shrinks from whole lines to eight bytes a
+//! wait for us while we wait for it) nor fill our memory: what it leaves unread, or what the server has no memory for, shrinks from whole lines to eight bytes a
 //! line, and past a second bound to a number.
 
 use std::collections::VecDeque;
@@ -10,6 +10,8 @@ use futures::Stream;
 use tokio::sync::Notify;
 use wayleave_api::Problem;
 use wayleave_api::urls::{AddResult, AddStatus};
+
+use crate::budget::Share;
 
 /// How much may wait.
 #[derive(Clone, Copy)]
@@ -26,10 +28,11 @@ impl Default for Bounds {
     }
 }
 
+/// What a brief line takes.
+const BRIEF_BYTES: usize = size_of::<(u32, AddStatus)>();
 /// Lines that are written at once when brief ones are read.
 const BRIEF_AT_ONCE: usize = 4_096;
 
-#[derive(Default)]
 struct State {
     whole: VecDeque<Bytes>,
     whole_bytes: usize,
@@ -42,6 +45,7 @@ struct State {
     ending: Option<Result<Bytes, Problem>>,
     ended: bool,
     closed: bool,
+    share: Share,
 }
 
 struct Shared {
@@ -63,8 +67,8 @@ pub struct Giver(Arc<Shared>);
 pub struct Reader(Arc<Shared>);
 
 /// A place for results to wait in.
-pub fn unread(bounds: Bounds) -> (Giver, Reader) {
-    let shared = Arc::new(Shared { state: Mutex::default(), changed: Notify::new(), bounds });
+pub fn unread(bounds: Bounds, share: Share) -> (Giver, Reader) {
+    let shared = Arc::new(Shared { state: Mutex::new(State::new(share)), changed: Notify::new(), bounds });
     (Giver(Arc::clone(&shared)), Reader(shared))
 }
 
@@ -72,11 +76,13 @@ impl Giver {
     /// Adds results; false if nobody will read them any more.
     pub fn give(&self, results: &[AddResult]) -> bool {
         let mut state = self.0.state();
+        let mut lines = Vec::new();
         if state.brief.is_empty() && state.whole_bytes < self.0.bounds.whole_bytes {
-            let mut lines = Vec::new();
             for result in results {
                 write_line(&mut lines, result);
             }
+        }
+        if !lines.is_empty() && state.share.take(lines.len()) {
             state.whole_bytes += lines.len();
             state.whole.push_back(lines.into());
         } else {
@@ -113,8 +119,23 @@ impl Drop for Reader {
 }
 
 impl State {
+    fn new(share: Share) -> Self {
+        Self {
+            whole: VecDeque::new(),
+            whole_bytes: 0,
+            brief: VecDeque::new(),
+            brief_from: 0,
+            brief_to: 0,
+            omitted: 0,
+            ending: None,
+            ended: false,
+            closed: false,
+            share,
+        }
+    }
+
     fn shorten(&mut self, result: &AddResult, most: usize) {
-        if self.brief.len() >= most {
+        if self.brief.len() >= most || !self.share.take(BRIEF_BYTES) {
             self.omitted += 1;
             return;
         }
@@ -130,6 +151,7 @@ impl State {
     fn next(&mut self) -> Option<Result<Bytes, Problem>> {
         if let Some(lines) = self.whole.pop_front() {
             self.whole_bytes -= lines.len();
+            self.share.give(lines.len());
             return Some(Ok(lines));
         }
         if self.brief.is_empty() {
@@ -137,6 +159,7 @@ impl State {
         }
         let mut lines = Vec::new();
         let count = self.brief.len().min(BRIEF_AT_ONCE);
+        self.share.give(count * BRIEF_BYTES);
         for (distance, status) in self.brief.drain(..count) {
             self.brief_from += u64::from(distance);
             write_line(&mut lines, &AddResult { line: Some(self.brief_from), url: None, status, reason: None });
@@ -176,8 +199,26 @@ pub fn write_line<T: serde::Serialize>(out: &mut Vec<u8>, value: &T) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{unread as unread_in, *};
     use futures::StreamExt;
+
+    /// A place of its own, within a budget of so many bytes.
+    fn unread_within(bounds: Bounds, bytes: usize) -> (Giver, Reader) {
+        unread_in(bounds, Arc::new(crate::budget::Budget::new(bytes)).share(1))
+    }
+
+    fn unread(bounds: Bounds) -> (Giver, Reader) {
+        unread_within(bounds, 1 << 20)
+    }
+
+    #[tokio::test]
+    async fn without_memory_results_shrink_at_once() {
+        let (giver, reader) = unread_within(Bounds::default(), 3 * BRIEF_BYTES);
+        assert!(giver.give(&results(1..=5)));
+        assert_eq!(giver.omitted(), 2);
+        drop(giver);
+        assert_eq!(read(reader).await.len(), 3);
+    }
 
     fn results(lines: std::ops::RangeInclusive<u64>) -> Vec<AddResult> {
         let status = |line: u64| if line.is_multiple_of(2) { AddStatus::Known } else { AddStatus::Added };

@@ -1,0 +1,303 @@
+//! Answers on their way to a client: each byte counts against the budget until the connection has let go of it, and an
+//! answer that nobody reads is noticed.
+//!
+//! HTTP/2 keeps whole answers for a client that gives them no window, and such a client may well answer pings and read other
+//! streams. So every answer is watched by itself, and one that stands still ends its connection: no other handle on the
+//! bytes is left once HTTP/2 has them.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::budget::{Budget, Share};
+
+/// Bytes that are given to the connection at once: it asks for more when there is room, and what it has cannot be had back.
+const PIECE_BYTES: usize = 32 << 10;
+/// Looks at the answers of a connection in the time that one may stand still.
+const LOOKS: u32 = 4;
+
+/// The answers of one connection.
+pub struct Answers {
+    /// Those under way, and some that are over.
+    list: Mutex<Vec<Weak<Answer>>>,
+    begun: Notify,
+    /// Requests under way, the reading of their answers included.
+    pub busy: Arc<AtomicUsize>,
+    last_request: Mutex<Instant>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        let last_request = Mutex::new(Instant::now());
+        Self { list: Mutex::default(), begun: Notify::new(), busy: Arc::default(), last_request }
+    }
+}
+
+/// One answer.
+pub struct Answer {
+    state: Mutex<State>,
+    busy: Arc<AtomicUsize>,
+}
+
+struct State {
+    share: Share,
+    /// Bytes that the connection has.
+    given: usize,
+    /// When it last took or let go of some.
+    moved: Instant,
+}
+
+impl Answers {
+    /// A request has come; it is under way until the answer is dropped.
+    pub fn begin(&self, budget: &Arc<Budget>) -> Arc<Answer> {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        *self.last_request.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let state = State { share: budget.share(1), given: 0, moved: Instant::now() };
+        let answer = Arc::new(Answer { state: Mutex::new(state), busy: Arc::clone(&self.busy) });
+        let mut list = self.list();
+        if list.len() == list.capacity() {
+            list.retain(|answer| answer.strong_count() > 0);
+        }
+        list.push(Arc::downgrade(&answer));
+        drop(list);
+        self.begun.notify_one();
+        answer
+    }
+
+    /// When the last request came; before any, when the connection was made.
+    pub fn last_request(&self) -> Instant {
+        *self.last_request.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until an answer has not been read on for so long.
+    pub async fn stalled(&self, after: Duration) {
+        loop {
+            tokio::time::sleep(after / LOOKS).await;
+            let under_way = self.under_way();
+            if under_way.iter().any(|answer| answer.is_stalled(Instant::now(), after)) {
+                return;
+            }
+            if under_way.is_empty() {
+                // A permit from before is spent in one more look.
+                self.begun.notified().await;
+            }
+        }
+    }
+
+    fn under_way(&self) -> Vec<Arc<Answer>> {
+        let mut list = self.list();
+        list.retain(|answer| answer.strong_count() > 0);
+        list.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<Answer>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Answer {
+    /// An answer outside any connection.
+    pub fn alone(budget: &Arc<Budget>) -> Arc<Self> {
+        Answers::default().begin(budget)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stalled(&self, now: Instant, after: Duration) -> bool {
+        let state = self.state();
+        state.given > 0 && now.duration_since(state.moved) >= after
+    }
+
+    /// The body, counted from here on; none if there is no room for what it holds already.
+    pub fn carry(self: Arc<Self>, body: Body) -> Option<Body> {
+        let mut counted = 0;
+        if let Some(bytes) = body.size_hint().exact() {
+            counted = usize::try_from(bytes).ok()?;
+            if !self.state().share.take(counted) {
+                return None;
+            }
+        }
+        Some(Body::new(Carried { body, answer: self, counted, rest: Bytes::new() }))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A body whose bytes are counted.
+struct Carried {
+    body: Body,
+    answer: Arc<Answer>,
+    /// Bytes that were counted before they came.
+    counted: usize,
+    /// What has come and was not given on.
+    rest: Bytes,
+}
+
+impl Carried {
+    fn piece(&mut self) -> Option<Frame<Bytes>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let bytes = self.rest.split_to(self.rest.len().min(PIECE_BYTES));
+        let mut state = self.answer.state();
+        state.given += bytes.len();
+        state.moved = Instant::now();
+        drop(state);
+        Some(Frame::data(Bytes::from_owner(Piece { bytes, answer: Arc::clone(&self.answer) })))
+    }
+
+    fn count(&mut self, bytes: usize) -> bool {
+        let before = self.counted.min(bytes);
+        self.counted -= before;
+        bytes == before || self.answer.state().share.take(bytes - before)
+    }
+}
+
+impl HttpBody for Carried {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        loop {
+            if let Some(piece) = self.piece() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                other => return Poll::Ready(other),
+            };
+            match frame.into_data() {
+                Ok(data) if !self.count(data.len()) => {
+                    let full = "the answer was cut: the server holds as many unread bytes as it may";
+                    return Poll::Ready(Some(Err(axum::Error::new(std::io::Error::other(full)))));
+                }
+                Ok(data) => self.rest = data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (inner, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+/// Bytes that the connection has. They are given back when it lets go of them.
+struct Piece {
+    bytes: Bytes,
+    answer: Arc<Answer>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let mut state = self.answer.state();
+        state.given = state.given.saturating_sub(self.bytes.len());
+        state.share.give(self.bytes.len());
+        state.moved = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn bytes_count_until_the_connection_lets_go_of_them() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let whole = vec![7; 100_000];
+        let mut body = Answer::alone(&budget).carry(whole.clone().into()).unwrap();
+        assert_eq!((budget.held(), body.size_hint().exact()), (100_000, Some(100_000)));
+        let mut pieces = Vec::new();
+        while let Some(frame) = body.frame().await {
+            pieces.push(frame.unwrap().into_data().unwrap());
+        }
+        drop(body);
+        assert_eq!((pieces.concat(), budget.held()), (whole, 100_000), "read from here, not by the client");
+        pieces.pop();
+        assert!(budget.held() < 100_000);
+        pieces.clear();
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_room_is_refused_and_one_that_grows_is_cut() {
+        let budget = Arc::new(Budget::new(100_000));
+        assert!(Answer::alone(&budget).carry(vec![7; 80_000].into()).is_none());
+        let parts = futures::stream::iter([60_000, 60_000].map(|n| Ok::<_, std::io::Error>(Bytes::from(vec![7; n]))));
+        let mut body = Answer::alone(&budget).carry(Body::from_stream(parts)).unwrap();
+        let mut kept = Vec::new();
+        let cut = loop {
+            match body.frame().await.unwrap() {
+                Ok(frame) => kept.push(frame),
+                Err(cut) => break cut,
+            }
+        };
+        assert!(cut.to_string().contains("was cut"), "{cut}");
+        drop((body, kept));
+        assert_eq!(budget.held(), 0);
+    }
+
+    /// Whether the connection would be closed at this time.
+    fn is_stalled(answers: &Answers, now: Instant) -> bool {
+        answers.under_way().iter().any(|answer| answer.is_stalled(now, AFTER))
+    }
+
+    #[tokio::test]
+    async fn one_unread_answer_is_noticed_beside_others_that_are_read() {
+        let (budget, answers) = (Arc::new(Budget::new(1 << 20)), Answers::default());
+        let mut stuck = answers.begin(&budget).carry("stuck".into()).unwrap();
+        let piece = stuck.frame().await;
+        let taken = Instant::now();
+        let mut read = answers.begin(&budget).carry("read".into()).unwrap();
+        drop(read.frame().await);
+        assert!(!is_stalled(&answers, taken + AFTER / 2));
+        assert!(is_stalled(&answers, taken + AFTER));
+        drop(piece);
+        assert!(!is_stalled(&answers, taken + AFTER), "it was read in the end");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_has_nothing_to_say_yet_is_not_stalled() {
+        let (budget, answers) = (Arc::new(Budget::new(1 << 20)), Answers::default());
+        let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        let body = answers.begin(&budget).carry(silent).unwrap();
+        assert!(!is_stalled(&answers, Instant::now() + AFTER * 10));
+        assert_eq!(answers.busy.load(Ordering::Relaxed), 1);
+        drop(body);
+        assert_eq!(answers.busy.load(Ordering::Relaxed), 0);
+    }
+}

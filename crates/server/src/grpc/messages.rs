@@ -1,0 +1,164 @@
+//! The body of a gRPC call, held back until a message is whole.
+//!
+//! The decoder behind this reserves what a message announces, and waits for it for ever. Here bytes are counted as they arrive,
+//! a message that was begun must arrive in time, and only whole ones are passed on. Between two messages the streams of
+//! URLFrontier may idle as long as they like; when the server stops, they end there.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use bytes::{Bytes, BytesMut};
+use hyper::body::Frame;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tonic::Status;
+use wayleave_core::limits;
+
+use crate::budget::Share;
+use crate::http::{App, deadline};
+
+/// Bytes before each message: a flag and the length.
+const HEAD_BYTES: usize = 5;
+/// Streams that may wait for their client between two messages.
+const MAY_IDLE: [&str; 2] = ["/urlfrontier.URLFrontier/PutURLs", "/urlfrontier.URLFrontier/PutDiscovered"];
+const REFLECTION: &str = "/ServerReflectionInfo";
+
+/// A body that is passed on message by message.
+pub struct Messages {
+    body: Body,
+    partial: BytesMut,
+    share: Share,
+    /// When the message under way began, or the call.
+    since: Instant,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    may_idle: bool,
+    stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// A message over the limit is left to the decoder, which refuses it.
+    passing: bool,
+}
+
+impl Messages {
+    /// The body of a call of this method.
+    pub fn new(app: &App, method: &str, body: Body) -> Self {
+        let may_idle = MAY_IDLE.contains(&method);
+        let is_stream = may_idle || method.ends_with(REFLECTION);
+        let (since, timeout) = (Instant::now(), app.config.body_timeout);
+        Self {
+            body,
+            partial: BytesMut::new(),
+            share: app.budget.share(1),
+            since,
+            timeout,
+            timer: Box::pin(tokio::time::sleep_until(since + timeout)),
+            may_idle,
+            stopping: is_stream.then(|| Box::pin(app.stopping.clone().cancelled_owned())),
+            passing: false,
+        }
+    }
+
+    /// Takes what has arrived; gives what is whole.
+    fn take(&mut self, mut data: Bytes) -> Result<Bytes, Status> {
+        if self.passing {
+            return Ok(data);
+        }
+        if self.partial.is_empty() {
+            // Mostly messages are small and many of them are in one piece: no byte of these is copied.
+            let (end, over) = whole(&data);
+            self.passing = over;
+            if over {
+                return Ok(data);
+            }
+            self.since = Instant::now();
+            let messages = data.split_to(end);
+            return self.keep(&data).map(|()| messages);
+        }
+        self.keep(&data)?;
+        let (end, over) = whole(&self.partial);
+        self.passing = over;
+        if over {
+            return Ok(self.partial.split().freeze());
+        }
+        if end > 0 {
+            self.share.give(end);
+            self.since = Instant::now();
+        }
+        Ok(self.partial.split_to(end).freeze())
+    }
+
+    fn keep(&mut self, data: &[u8]) -> Result<(), Status> {
+        if !self.share.take(data.len()) {
+            return Err(Status::unavailable("the server holds as many bytes of requests as it may; try again"));
+        }
+        self.partial.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Nothing has arrived: whether that is the end.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let between = self.partial.is_empty();
+        if between
+            && let Some(stopping) = &mut self.stopping
+            && stopping.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Status::unavailable("the server is stopping; send what was not acknowledged again"));
+        }
+        if between && self.may_idle {
+            return Poll::Pending;
+        }
+        let until = deadline(self.since, self.timeout, self.partial.len());
+        if self.timer.deadline() != until {
+            self.timer.as_mut().reset(until);
+        }
+        self.timer.as_mut().poll(cx).map(|()| Status::deadline_exceeded("the message stopped arriving; send it again"))
+    }
+}
+
+/// How many of the bytes are whole messages, and whether one over the limit follows them.
+fn whole(bytes: &[u8]) -> (usize, bool) {
+    let mut end = 0;
+    while let Some([_, a, b, c, d]) = bytes.get(end..end + HEAD_BYTES) {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        if length > limits::MESSAGE_BYTES_MAX {
+            return (end, true);
+        }
+        if bytes.len() < end + HEAD_BYTES + length {
+            break;
+        }
+        end += HEAD_BYTES + length;
+    }
+    (end, false)
+}
+
+impl HttpBody for Messages {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            let frame = match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(Status::from_error(error.into_inner())))),
+                // The decoder knows what to say of half a message.
+                Poll::Ready(None) if self.partial.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) => return Poll::Ready(Some(Ok(Frame::data(self.partial.split().freeze())))),
+                Poll::Pending => return self.wait(cx).map(|status| Some(Err(status))),
+            };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            };
+            match self.take(data) {
+                Ok(whole) if whole.is_empty() => {}
+                Ok(whole) => return Poll::Ready(Some(Ok(Frame::data(whole)))),
+                Err(status) => return Poll::Ready(Some(Err(status))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.partial.is_empty() && self.body.is_end_stream()
+    }
+}
