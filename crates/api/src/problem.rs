@@ -70,7 +70,7 @@ codes! {
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
     NotCurrent, "not_current", 409, "the reservation is not current";
     HostTaken, "host_taken", 409, "the host belongs to another alias";
-    NameInUse, "name_in_use", 409, "a host has the name of the alias";
+    NameInUse, "name_in_use", 409, "an alias and a host would have one name";
     RequestReused, "request_reused", 409, "the request id was used for another request";
     DuplicateIdentity, "duplicate_identity", 409, "the uuid is the primary's and its token was not given";
     NotTheTerm, "not_the_term", 409, "the token is not that of the present term";

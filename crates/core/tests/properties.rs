@@ -328,7 +328,7 @@ impl Pair {
         let now = self.shard.now;
         let change = |host: usize, changes: PaceChanges, pair: &mut Self| {
             pair.model.hosts[host].known = true;
-            pair.shard.state.set_host(&host_name(host), &changes, false, None, now);
+            pair.shard.state.set_host(&host_name(host), &changes, false, None, now).unwrap();
             pair.shard.commit(Vec::new());
         };
         let optional = |delay: Option<u64>| delay.map_or(Change::Clear, |ms| Change::Set(Millis(ms)));

@@ -118,16 +118,11 @@ impl Answer {
         state.given > 0 && now.duration_since(state.moved) >= after
     }
 
-    /// The body, counted from here on; none if there is no room for what it holds already.
-    pub fn carry(self: Arc<Self>, body: Body) -> Option<Body> {
-        let mut counted = 0;
-        if let Some(bytes) = body.size_hint().exact() {
-            counted = usize::try_from(bytes).ok()?;
-            if !self.state().share.take(counted) {
-                return None;
-            }
-        }
-        Some(Body::new(Carried { body, answer: self, counted, rest: Bytes::new() }))
+    /// The body, counted from here on. It is never refused: what it tells of may have been done.
+    pub fn carry(self: Arc<Self>, body: Body) -> Body {
+        let counted = body.size_hint().exact().map_or(0, |bytes| bytes as usize);
+        self.state().share.overdraw(counted);
+        Body::new(Carried { body, answer: self, counted, rest: Bytes::new() })
     }
 }
 
@@ -239,7 +234,7 @@ mod tests {
     async fn bytes_count_until_the_connection_lets_go_of_them() {
         let budget = Arc::new(Budget::new(1 << 20));
         let whole = vec![7; 100_000];
-        let mut body = Answer::alone(&budget).carry(whole.clone().into()).unwrap();
+        let mut body = Answer::alone(&budget).carry(whole.clone().into());
         assert_eq!((budget.held(), body.size_hint().exact()), (100_000, Some(100_000)));
         let mut pieces = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -254,11 +249,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_without_room_is_refused_and_one_that_grows_is_cut() {
+    async fn an_answer_that_is_made_is_told_and_one_that_grows_is_cut() {
         let budget = Arc::new(Budget::new(100_000));
-        assert!(Answer::alone(&budget).carry(vec![7; 80_000].into()).is_none());
+        let made = Answer::alone(&budget).carry(vec![7; 180_000].into());
+        assert!(budget.is_spent() && made.collect().await.unwrap().to_bytes().len() == 180_000);
+        assert!(!budget.is_spent());
         let parts = futures::stream::iter([60_000, 60_000].map(|n| Ok::<_, std::io::Error>(Bytes::from(vec![7; n]))));
-        let mut body = Answer::alone(&budget).carry(Body::from_stream(parts)).unwrap();
+        let mut body = Answer::alone(&budget).carry(Body::from_stream(parts));
         let mut kept = Vec::new();
         let cut = loop {
             match body.frame().await.unwrap() {
@@ -279,10 +276,10 @@ mod tests {
     #[tokio::test]
     async fn one_unread_answer_is_noticed_beside_others_that_are_read() {
         let (budget, answers) = (Arc::new(Budget::new(1 << 20)), Answers::default());
-        let mut stuck = answers.begin(&budget).carry("stuck".into()).unwrap();
+        let mut stuck = answers.begin(&budget).carry("stuck".into());
         let piece = stuck.frame().await;
         let taken = Instant::now();
-        let mut read = answers.begin(&budget).carry("read".into()).unwrap();
+        let mut read = answers.begin(&budget).carry("read".into());
         drop(read.frame().await);
         assert!(!is_stalled(&answers, taken + AFTER / 2));
         assert!(is_stalled(&answers, taken + AFTER));
@@ -294,7 +291,7 @@ mod tests {
     async fn an_answer_that_has_nothing_to_say_yet_is_not_stalled() {
         let (budget, answers) = (Arc::new(Budget::new(1 << 20)), Answers::default());
         let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
-        let body = answers.begin(&budget).carry(silent).unwrap();
+        let body = answers.begin(&budget).carry(silent);
         assert!(!is_stalled(&answers, Instant::now() + AFTER * 10));
         assert_eq!(answers.busy.load(Ordering::Relaxed), 1);
         drop(body);

@@ -37,6 +37,12 @@ impl Budget {
         Share { budget: Arc::clone(self), step: step.max(1), taken: 0, used: 0 }
     }
 
+    /// Whether nothing is left, not even for those who hold little.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.held() >= self.limit
+    }
+
     fn take(&self, bytes: usize, small: bool) -> bool {
         let limit = if small { self.limit } else { self.limit - self.limit / 4 };
         let more = |held: usize| held.checked_add(bytes).filter(|held| *held <= limit);
@@ -71,6 +77,17 @@ impl Share {
         }
         self.used = used;
         true
+    }
+
+    /// Takes bytes, whether or not there are so many left: who asks next is refused.
+    pub fn overdraw(&mut self, bytes: usize) {
+        let used = self.used.saturating_add(bytes);
+        if used > self.taken {
+            let more = (used - self.taken).next_multiple_of(self.step);
+            self.budget.held.fetch_add(more, Ordering::Relaxed);
+            self.taken += more;
+        }
+        self.used = used;
     }
 
     /// Gives bytes back.

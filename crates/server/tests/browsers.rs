@@ -133,15 +133,19 @@ async fn names_that_nobody_can_rebind_are_taken_whatever_the_port() {
         "Proxy.Example",
         "a.b.corp.example",
     ] {
-        let answer = running.exchange(&head("GET", "/healthz", &[("Host", host)], "")).await;
+        let answer = running.exchange(&head("GET", "/v1/hosts", &[("Host", host)], "")).await;
         assert_eq!(status(&answer), 200, "{host}: {answer}");
     }
     for host in ["corp.example", "example.org", "svc", "x.svc.example", "notlocal.example", "a b", "localhost:x:y"] {
-        let answer = running.exchange(&head("GET", "/healthz", &[("Host", host)], "")).await;
+        let answer = running.exchange(&head("GET", "/v1/hosts", &[("Host", host)], "")).await;
         let want = if host == "svc" { 200 } else { 403 };
         assert!(status(&answer) == want || (want == 403 && status(&answer) == 400), "{host}: {answer}");
     }
-    // Probes of load balancers send no Host at all.
+    // Those of load balancers call by whatever name they know, by none, or by an empty one.
+    for host in ["example.org", ""] {
+        let answer = running.exchange(&head("GET", "/readyz", &[("Host", host)], "")).await;
+        assert_eq!(status(&answer), 200, "{host}: {answer}");
+    }
     let answer = running.exchange("GET /healthz HTTP/1.0\r\n\r\n").await;
     assert_eq!(status(&answer), 200, "{answer}");
 }

@@ -52,8 +52,7 @@ fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> O
         Ask::Renew { token, lease } => state.renew(*token, *lease, now, writes).map(Told::from),
         Ask::Host(name) => host(state, name, now),
         Ask::SetHost { host: name, changes, replace, ready_at } => {
-            state.set_host(name, changes, *replace, *ready_at, now);
-            host(state, name, now)
+            state.set_host(name, changes, *replace, *ready_at, now).and_then(|()| host(state, name, now))
         }
         Ask::SetGroup { alias, changes, replace } => {
             let set = state.set_group(alias, changes, *replace, now);

@@ -151,6 +151,14 @@ impl Frontier {
     pub async fn release(&self, release: Release, found: Vec<Put>) -> Answer<(Released, Vec<PutOutcome>)> {
         let (token, stored) = (release.token, !found.is_empty());
         let outcomes = if stored { self.put(found).await } else { Vec::new() };
+        if let Some(PutOutcome::Failed(why)) = outcomes.iter().find(|outcome| matches!(outcome, PutOutcome::Failed(_)))
+        {
+            // The page is not done while what it led to may be lost: nobody would look for it again.
+            let why = format!(
+                "a link that was found could not be stored ({why}); the reservation was kept: send the release again"
+            );
+            return Err(Refusal::OutcomeUnknown(why));
+        }
         let released: Answer<Released> = self.with_token(token, &Ask::Release(release)).await;
         let kept = "the reservation was kept and what was found was stored; send the release again";
         let released = released.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });

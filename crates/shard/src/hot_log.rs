@@ -135,7 +135,7 @@ mod tests {
     /// What a commit changes: a host that is new and what holds for the shard.
     fn change(state: &mut State, host: &str) -> Changes {
         state.set_default_delay(Some(Millis(7)), Time(1));
-        state.set_host(&host.into(), &Default::default(), false, Some(Time(5)), Time(1));
+        state.set_host(&host.into(), &Default::default(), false, Some(Time(5)), Time(1)).unwrap();
         state.take_changes()
     }
 

@@ -101,11 +101,20 @@ impl State {
         let hosts: Vec<&Host> =
             host.map_or_else(|| self.groups[ix].hosts().iter().map(|h| &self.hosts[*h]).collect(), |h| vec![h]);
         let open = hosts.iter().filter(|h| !h.is_paused());
+        let mut full: Vec<CrawlNo> = Vec::new();
+        if self.groups[ix].settings.as_ref().is_some_and(|settings| settings.limit.is_some()) {
+            full = hosts.iter().flat_map(|h| &h.queues).map(|q| q.crawl).collect();
+            full.sort_unstable();
+            full.dedup();
+            full.retain(|no| self.group_room(ix, *no) == Some(0));
+        }
         let due = open
             .flat_map(|h| {
                 let crawls = h.queues.iter().map(|q| q.crawl).chain([CrawlNo::NONE]);
-                let running =
-                    crawls.filter(|no| !self.crawl_of(*no).is_some_and(|c| c.settings.paused) && !self.is_spent(*no));
+                let running = crawls.filter(|no| {
+                    let paused = self.crawl_of(*no).is_some_and(|c| c.settings.paused);
+                    !paused && !self.is_spent(*no) && !full.contains(no)
+                });
                 let chance =
                     |no| self.host_chance(h, no).map(|(due, _)| (due.max(h.blocked_until()), no == CrawlNo::NONE));
                 running.filter_map(chance)
@@ -130,7 +139,7 @@ impl State {
     /// Which wait between two visits is not over, and who asked for it.
     fn told_delay(&self, ix: Ix) -> String {
         let (delay, group) = (self.delay(ix), &self.groups[ix]);
-        if group.pace.not_before == self.gate(ix) && group.pace.not_before > Time::ZERO {
+        if group.pace.not_before == self.rested(ix) && group.pace.not_before > Time::ZERO {
             return "a host came from another group, whose delay has not passed".to_owned();
         }
         let robots = group.hosts().iter().map(|host| &self.hosts[*host]).max_by_key(|host| host.robots_delay);
@@ -182,6 +191,12 @@ impl State {
         }
         if self.room(host, queue) != Some(0) {
             return None;
+        }
+        if queue.reserved > 0 {
+            return Some(format!(
+                "the pages that limits leave to crawl '{name}' at host '{}' are handed out",
+                host.name
+            ));
         }
         let own = self.page_limit(host, queue).filter(|limit| queue.used() >= *limit);
         let Some(limit) = own else {
@@ -320,9 +335,13 @@ impl State {
         if queued == 0 || self.is_spent(no) {
             return None;
         }
-        let open = |host: &Host| {
+        let mut full = hashbrown::HashMap::new();
+        let mut open = |host: &Host| {
             let queue = host.queues.iter().find(|queue| queue.crawl == no)?;
             self.host_chance(host, no)?;
+            if *full.entry(host.group).or_insert_with(|| self.group_room(host.group, no) == Some(0)) {
+                return None;
+            }
             let at = queue.head();
             let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
             let state = if paused { "and paused" } else { "and not done" };

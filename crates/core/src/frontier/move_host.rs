@@ -72,6 +72,9 @@ impl State {
     /// If it lives with another alias than whoever moves it believes.
     pub fn may_give(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
         match way {
+            Way::Into(alias) if host == alias || self.group_by_alias.contains_key(host) => {
+                Err(Refusal::NameInUse(host.to_string()))
+            }
             Way::Into(alias) => match self.moved_to(host).filter(|other| *other != alias) {
                 Some(other) => Err(Refusal::HostTaken { host: host.to_string(), alias: other.to_string() }),
                 None => Ok(()),
@@ -108,8 +111,9 @@ impl State {
         let mut row = self.row_of_host(ix);
         row.group = None;
         row.pace = self.groups[group].pace.clone();
-        // What it still has to wait for, whichever crawl or setting says so: where it goes others may hold.
-        row.pace.not_before = Some(self.gate(group)).filter(|gate| *gate > now).unwrap_or_default();
+        // What is left of the delay, whichever crawl or setting says so: where it goes others may hold. A back-off travels by
+        // itself, and a block stays, so that both can be lifted.
+        row.pace.not_before = Some(self.rested(group)).filter(|at| *at > now).unwrap_or_default();
         let crawl = |no: CrawlNo| self.crawl_of(no).map(|c| (no, c.name.clone(), c.settings, c.kept));
         let mut numbers: Vec<CrawlNo> = row.queues.iter().map(|q| q.crawl).chain([row.pace.last_crawl]).collect();
         let mine = |token: &&crate::ids::Token| self.leases.get(*token).is_some_and(|l| l.host == row.id);
@@ -183,10 +187,10 @@ impl State {
             row.pace.last_crawl = here(row.pace.last_crawl);
         }
         if let Some(group) = group {
-            let own = self.gate(group);
+            let own = self.rested(group);
             let pace = &mut self.groups[group].pace;
             pace.bind(&row.pace);
-            pace.not_before = Some(own.max(row.pace.not_before)).filter(|gate| *gate > now).unwrap_or_default();
+            pace.not_before = Some(own.max(row.pace.not_before)).filter(|at| *at > now).unwrap_or_default();
             self.touch_group(group);
         }
         let ix = self.insert_host(row, group);

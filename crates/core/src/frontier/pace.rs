@@ -46,10 +46,15 @@ impl State {
     /// From this time on the group as a whole may be visited.
     pub(super) fn gate(&self, ix: Ix) -> Time {
         let group = &self.groups[ix];
-        let pace = &group.pace;
-        let rested = if pace.last_end == Time::ZERO { Time::ZERO } else { self.surely(pace.last_end, self.delay(ix)) };
         let blocked = group.settings.as_ref().and_then(|s| s.blocked_until).unwrap_or_default();
-        rested.max(pace.backoff_until).max(pace.not_before).max(blocked)
+        self.rested(ix).max(group.pace.backoff_until).max(blocked)
+    }
+
+    /// From this time on the delay since the last visit has passed, that of groups that hosts came from included.
+    pub(super) fn rested(&self, ix: Ix) -> Time {
+        let pace = &self.groups[ix].pace;
+        let rested = if pace.last_end == Time::ZERO { Time::ZERO } else { self.surely(pace.last_end, self.delay(ix)) };
+        rested.max(pace.not_before)
     }
 
     /// When a span has passed since something, whatever the clock cut off of either time.
@@ -78,6 +83,9 @@ impl State {
         if self.crawl_of(crawl).is_some_and(|c| c.settings.paused || self.is_spent(crawl)) {
             return None;
         }
+        if self.group_room(group, crawl) == Some(0) {
+            return None;
+        }
         let mut best: Option<Chance> = None;
         for host in self.groups[group].hosts() {
             let host = &self.hosts[*host];
@@ -99,7 +107,7 @@ impl State {
         }
         let queue = host.queues.iter().find(|q| q.crawl == crawl)?;
         let head = queue.head();
-        if head == Time::NEVER || self.room(host, queue) == Some(0) {
+        if head == Time::NEVER || self.own_room(host, queue) == Some(0) {
             return None;
         }
         Some((head, queue.reserved))
@@ -114,13 +122,19 @@ impl State {
 
     /// How many more pages a queue may hand out, with those that are out; none if that is not bounded.
     pub(super) fn room(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
-        let own = self.page_limit(host, queue).map(|limit| limit.saturating_sub(queue.used()));
-        let group = &self.groups[host.group];
-        let together = group.settings.as_ref().and_then(|settings| settings.limit).map(|limit| {
-            let queues = group.hosts().iter().flat_map(|host| &self.hosts[*host].queues);
-            limit.saturating_sub(queues.filter(|q| q.crawl == queue.crawl).map(super::row::QueueRow::used).sum())
-        });
-        [own, together].into_iter().flatten().min()
+        [self.own_room(host, queue), self.group_room(host.group, queue.crawl)].into_iter().flatten().min()
+    }
+
+    fn own_room(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
+        self.page_limit(host, queue).map(|limit| limit.saturating_sub(queue.used()))
+    }
+
+    /// What the limit of a group leaves to a crawl. It looks at every host of the group: ask once for all of them.
+    pub(super) fn group_room(&self, group: Ix, crawl: CrawlNo) -> Option<u64> {
+        let group = &self.groups[group];
+        let limit = group.settings.as_ref().and_then(|settings| settings.limit)?;
+        let queues = group.hosts().iter().flat_map(|host| &self.hosts[*host].queues);
+        Some(limit.saturating_sub(queues.filter(|q| q.crawl == crawl).map(super::row::QueueRow::used).sum()))
     }
 
     /// Whether a crawl has fetched all the pages that it may, as far as this shard can tell.

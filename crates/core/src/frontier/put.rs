@@ -125,6 +125,9 @@ impl State {
         let created = found.as_ref().map_or(now, |row| row.created);
         let (mut lane, mut depth) = (LANE_DEFAULT, 0);
         let outcome = if found.is_some() { PutOutcome::Updated } else { PutOutcome::Added };
+        let crawl = self.queue(host, at).crawl;
+        let was_done = found.as_ref().is_some_and(|row| matches!(row.place, Place::Done { .. }));
+        let was_spent = was_done && self.is_spent(crawl);
         if let Some(row) = found {
             match &row.place {
                 Place::Queued(turn) => lane = turn.lane,
@@ -134,8 +137,8 @@ impl State {
                 Place::Done { .. } => {}
             }
             self.take_out(host, at, &key, &row.place, writes);
-            if matches!(row.place, Place::Held { .. } | Place::Reserved { .. }) {
-                // Whoever had it tells that it was fetched.
+            if !matches!(row.place, Place::Done { .. }) {
+                // Whoever had it tells that it was fetched, perhaps after its time was over.
                 self.count_page(host, at);
             }
         } else if due.is_none() {
@@ -146,6 +149,7 @@ impl State {
             (Turn { lane, due: due.min(Time(Time::NEVER.0 - 1)) }, details)
         });
         self.store(host, at, (&put, key), created, turn, now, writes);
+        self.go_on(crawl, was_spent, now);
         outcome
     }
 

@@ -33,8 +33,10 @@ pub enum Refusal {
         /// The alias that has it.
         alias: String,
     },
-    /// An alias would have the name of a host.
-    #[error("a host or queue key is named '{0}'; choose another name for the alias")]
+    /// An alias would have the name of a host, or the other way round.
+    #[error(
+        "'{0}' is both the name of an alias and of a host or queue key, which nobody could tell apart; choose another name"
+    )]
     NameInUse(String),
     /// A limit was passed.
     #[error("{0}")]

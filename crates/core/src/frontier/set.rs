@@ -11,6 +11,9 @@ use crate::time::{Millis, Time};
 
 impl State {
     /// Changes a host's settings; the host is made if it is unknown. `replace` clears what is not named.
+    ///
+    /// # Errors
+    /// If an alias has that name.
     pub fn set_host(
         &mut self,
         name: &HostName,
@@ -18,7 +21,10 @@ impl State {
         replace: bool,
         ready_at: Option<Time>,
         now: Time,
-    ) {
+    ) -> Result<(), Refusal> {
+        if self.host_ix(name).is_none() && self.group_by_alias.contains_key(name) {
+            return Err(Refusal::NameInUse(name.to_string()));
+        }
         let ix = self.ensure_host(name);
         let host = &mut self.hosts[ix];
         host.settings = changed(host.settings.as_deref(), changes, replace);
@@ -35,6 +41,7 @@ impl State {
         }
         self.touch_host(ix);
         self.reschedule(group, now);
+        Ok(())
     }
 
     /// Changes an alias's settings; the alias is made if it is unknown.
@@ -42,7 +49,8 @@ impl State {
     /// # Errors
     /// If a host or key has that name.
     pub fn set_group(&mut self, alias: &Alias, changes: &PaceChanges, replace: bool, now: Time) -> Result<(), Refusal> {
-        if self.host_ix(alias).is_some() || self.moved_to(alias).is_some() {
+        let is_new = !self.group_by_alias.contains_key(alias);
+        if is_new && (self.host_ix(alias).is_some() || self.moved_to(alias).is_some()) {
             return Err(Refusal::NameInUse(alias.to_string()));
         }
         let ix = self.ensure_group(alias);

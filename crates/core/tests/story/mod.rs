@@ -191,7 +191,7 @@ impl Story {
         let now = self.shard.now;
         let name: HostName = words[0].into();
         if verb == "host" {
-            self.shard.state.set_host(&name, &changes, false, given("ready").map(Time), now);
+            self.shard.state.set_host(&name, &changes, false, given("ready").map(Time), now).unwrap();
         } else {
             self.shard.state.set_group(&name, &changes, false, now).unwrap();
         }

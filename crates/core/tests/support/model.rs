@@ -90,20 +90,25 @@ impl Model {
 
     /// From when on the group of a host may be visited.
     pub fn gate(&self, host: usize) -> u64 {
+        let pace = if self.hosts[host].alias { self.alias } else { self.hosts[host].pace };
+        self.rested(host).max(pace.backoff)
+    }
+
+    fn rested(&self, host: usize) -> u64 {
         let group = self.group(host);
         let own = group.iter().filter_map(|h| self.hosts[*h].delay).max();
         let own = if self.hosts[host].alias { own.max(self.alias_delay) } else { own };
         let pace = if self.hosts[host].alias { self.alias } else { self.hosts[host].pace };
         let rested = if pace.last_end == 0 { 0 } else { pace.last_end + own.unwrap_or(1_000) };
-        rested.max(pace.backoff).max(pace.not_before)
+        rested.max(pace.not_before)
     }
 
-    /// The gate of the alias, whoever its members are.
-    fn alias_gate(&self) -> u64 {
+    /// When the alias has rested, whoever its members are.
+    fn alias_rested(&self) -> u64 {
         let members = self.hosts.iter().filter(|host| host.alias).filter_map(|host| host.delay);
         let own = members.max().max(self.alias_delay);
         let rested = if self.alias.last_end == 0 { 0 } else { self.alias.last_end + own.unwrap_or(1_000) };
-        rested.max(self.alias.backoff).max(self.alias.not_before)
+        rested.max(self.alias.not_before)
     }
 
     /// Since when the group of a host is ready, for a crawl or for any, if it is.
@@ -239,7 +244,7 @@ impl Model {
 
     pub fn join(&mut self, host: usize) {
         let pace = self.hosts[host].pace;
-        let gates = self.gate(host).max(self.alias_gate());
+        let gates = self.rested(host).max(self.alias_rested());
         if self.hosts[host].known {
             self.alias.not_before = if gates > self.now { gates } else { 0 };
         }
@@ -249,7 +254,7 @@ impl Model {
     }
 
     pub fn leave(&mut self, host: usize) {
-        let gate = self.gate(host);
+        let gate = self.rested(host);
         (self.hosts[host].pace, self.hosts[host].alias) = (self.alias, false);
         self.hosts[host].pace.not_before = if gate > self.now { gate } else { 0 };
     }

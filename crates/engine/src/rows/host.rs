@@ -9,7 +9,8 @@ use wayleave_core::settings::PaceSettings;
 use wayleave_core::time::{Millis, Time};
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
-const VERSION: u8 = 1;
+/// 1 has neither the cause of a back-off nor waits of other groups nor pages of its own count.
+const VERSION: u8 = 2;
 /// Set in the byte of a queue's turns, which are fewer, where the number of its pages follows.
 const WITH_PAGES: u8 = 0x80;
 
@@ -48,7 +49,7 @@ pub fn encode_part_into(out: &mut Writer, row: HostRef<'_>) {
 /// If they are not those of such a row.
 pub fn decode(id: HostId, bytes: &[u8]) -> Result<HostRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    if !(1..=VERSION).contains(&input.byte()?) {
         return Err(Damaged("a host row has a version that is not known"));
     }
     let (name, group) = (input.text()?.into(), input.maybe()?.map(GroupId));

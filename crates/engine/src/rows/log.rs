@@ -11,8 +11,8 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use super::{Kind, host, hot, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 2;
-const VERSION_WHOLE_ROWS: u8 = 1;
+/// 1 has whole rows only, and 2 parts of hosts as version 1 of their rows has them.
+const VERSION: u8 = 3;
 
 const GONE: u8 = 0;
 const WHOLE: u8 = 1;
@@ -103,7 +103,7 @@ pub enum Change {
 /// If the bytes are not those of such a row.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
     let mut input = Reader::new(bytes);
-    if ![VERSION, VERSION_WHOLE_ROWS].contains(&input.byte()?) {
+    if !(1..=VERSION).contains(&input.byte()?) {
         return Err(Damaged("a log row has a version that is not known"));
     }
     let mut changes = Vec::new();

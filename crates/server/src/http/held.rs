@@ -59,15 +59,19 @@ fn full(what: &str) -> Refused {
 /// Around every call: its request and its answer count against the budget.
 pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let answer = request.extensions_mut().remove::<Arc<Answer>>().unwrap_or_else(|| Answer::alone(&app.budget));
-    let (held, grpc) = (Held::new(&app), is_grpc(request.headers()));
+    if app.budget.is_spent() {
+        // Before anything is done: an answer that does not fit could not be told any more.
+        return if is_grpc(request.headers()) {
+            tonic::Status::unavailable("too many answers are unread; try again").into_http()
+        } else {
+            full("answers").into_response()
+        };
+    }
+    let held = Held::new(&app);
     request.extensions_mut().insert(held.clone());
     let (head, body) = next.run(request).await.into_parts();
     drop(held);
-    match answer.carry(body) {
-        Some(body) => Response::from_parts(head, body),
-        None if grpc => tonic::Status::unavailable("too many answers are unread; try again").into_http(),
-        None => full("answers").into_response(),
-    }
+    Response::from_parts(head, answer.carry(body))
 }
 
 /// Before the methods of gRPC: their messages are passed on whole.

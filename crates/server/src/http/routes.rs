@@ -24,14 +24,15 @@ pub fn router(app: &App) -> Router {
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         .with_state(app.clone());
-    let mut calls = grpc(app).layer(middleware::from_fn_with_state(app.clone(), held::whole_messages));
-    if let Some(peers) = &app.peers {
-        calls = calls.merge(peers.routes(app.frontier.clone(), app.roles.clone()));
-    }
+    let calls = grpc(app).layer(middleware::from_fn_with_state(app.clone(), held::whole_messages));
     let calls = calls.layer(middleware::from_fn(guard::grpc_only));
     let guarding = (app.clone(), Arc::new(Guard::new(&app.config)));
     let held = middleware::from_fn_with_state(app.clone(), held::hold);
-    http.merge(calls).layer(middleware::from_fn_with_state(guarding, guard::guard)).layer(held)
+    let all = http.merge(calls).layer(middleware::from_fn_with_state(guarding.clone(), guard::guard)).layer(held);
+    let Some(peers) = &app.peers else { return all };
+    // Nodes are not to be cut off from each other by what clients send: their calls are outside the budget.
+    let nodes = peers.routes(app.frontier.clone(), app.roles.clone()).layer(middleware::from_fn(guard::grpc_only));
+    all.merge(nodes.layer(middleware::from_fn_with_state(guarding, guard::guard)))
 }
 
 /// The routes with their documentation, in one piece: neither can be without the other.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{PutOutcome, Release};
+use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, Release};
 use wayleave_core::frontier::row::Write;
 use wayleave_core::ids::ShardId;
 use wayleave_core::settings::{Change, CrawlChanges, PaceChanges, Revisit};
-use wayleave_core::time::Millis;
+use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{self, Kind, key, url};
 use wayleave_engine::{Batch, Engine, Memory, Scan};
 use wayleave_shard::Config;
@@ -173,4 +173,33 @@ async fn a_groups_limit_bounds_its_hosts_together() {
     assert_eq!(fetched, 4);
     let reason = world.group(&alias).await.standing.reason;
     assert!(reason.contains("limit of 4 pages") && reason.contains(&alias), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_comes_after_its_hold_counts_too() {
+    let world = World::new(1).await;
+    let limit = CrawlChanges { pages_per_host: Change::Set(1), ..CrawlChanges::default() };
+    world.frontier.set_crawl("DEFAULT".into(), limit, false).await.unwrap();
+    world.add(&["http://a.example/1", "http://a.example/2"]).await;
+    let out = world.hand_out(1, 1).await;
+    pass(60_000).await;
+    let known = PutKind::Known { due: None };
+    world.put(vec![Put { kind: known, ..disc(&out[0].url) }]).await;
+    pass(60_000).await;
+    assert_eq!(world.hand_out(1, 1).await, [], "one page was fetched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawl_that_may_fetch_again_wakes_all_its_hosts() {
+    let world = World::new(1).await;
+    let limit = CrawlChanges { pages: Change::Set(1), ..CrawlChanges::default() };
+    world.frontier.set_crawl("DEFAULT".into(), limit, false).await.unwrap();
+    world.add(&["http://a.example/1"]).await;
+    let visit = world.next().await.unwrap();
+    world.fetched(&visit).await;
+    world.add(&["http://b.example/1"]).await;
+    assert_eq!(world.next().await, None, "the crawl has fetched its page");
+    let tomorrow = PutKind::Known { due: Some(Time(world.now().0 + 86_400_000)) };
+    world.put(vec![Put { kind: tomorrow, ..disc("http://a.example/1") }]).await;
+    assert_eq!(*world.next().await.unwrap().host, *"b.example");
 }

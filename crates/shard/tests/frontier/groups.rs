@@ -1,7 +1,7 @@
 //! Aliases: several hosts, one visitor, over shards.
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{PutOutcome, Reservation};
+use wayleave_core::frontier::request::{PutOutcome, Reservation, UrlResult};
 use wayleave_core::frontier::view::{State, UrlState};
 use wayleave_core::names;
 use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
@@ -283,6 +283,27 @@ async fn an_alias_and_a_key_never_share_a_name() {
     let set = |alias: &str| world.frontier.set_group(alias.into(), None, PaceChanges::default(), false);
     assert_eq!(set("big").await.unwrap_err(), Refusal::NameInUse("big".to_owned()));
     set("small").await.unwrap();
+    let host = world.frontier.set_host("small".into(), PaceChanges::default(), false, None).await;
+    assert_eq!(host.unwrap_err(), Refusal::NameInUse("small".to_owned()));
+    let own = world.frontier.set_group("other".into(), Some(vec!["small".into()]), PaceChanges::default(), false).await;
+    assert_eq!(own.unwrap_err(), Refusal::NameInUse("small".to_owned()));
     let refused = world.put(vec![keyed("small", "http://b.example/2")]).await;
     assert!(matches!(&refused[..], [PutOutcome::Rejected(why)] if why.contains("alias")), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_and_a_back_off_can_be_lifted_after_a_host_has_moved() {
+    let (world, alias, hosts) = village(0, [1, 2]).await;
+    let until = Time(world.now().0 + 1_000_000_000);
+    let blocked = PaceChanges { blocked_until: Change::Set(until), ..PaceChanges::default() };
+    world.set_group(&alias, &[&hosts[0]], blocked).await;
+    let visit = world.next().await.unwrap();
+    assert_eq!(*visit.host, *hosts[1]);
+    world.release(&visit, |r| UrlResult { retry_after: Some(Millis(80_000_000)), ..r }).await.unwrap();
+    world.set_group(&alias, &names_of(&hosts), PaceChanges::default()).await;
+    pass(2_000).await;
+    assert_eq!(world.reserve(9, 1).await, []);
+    let lift = PaceChanges { blocked_until: Change::Clear, ..PaceChanges::default() };
+    world.set_group(&alias, &names_of(&hosts), lift).await;
+    assert_eq!(world.reserve(9, 1).await.len(), 1);
 }

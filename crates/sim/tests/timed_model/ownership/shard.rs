@@ -34,7 +34,7 @@ pub fn host(shard: ShardId) -> HostName {
 pub fn first_rows(shard: ShardId) -> Rows {
     let mut state = State::new(shard);
     let pace = PaceChanges { delay: Change::Set(Millis(0)), ..PaceChanges::default() };
-    state.set_host(&host(shard), &pace, false, Some(Time(NOON)), Time(NOON));
+    state.set_host(&host(shard), &pace, false, Some(Time(NOON)), Time(NOON)).unwrap();
     after(&Rows::new(), &seal(shard, &mut state, &[]))
 }
 
