@@ -4,13 +4,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::roles::view::{PrimaryView, StandbyView};
-use wayleave_core::roles::{self as core, Ask, Candidate, RoleChanges, RoleView, Was};
+use wayleave_core::roles::{self as core, Ask, Candidate, RoleChanges, RoleView};
 use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
 use crate::bad_value::{BadValue, between};
 pub use crate::going_on::{GoingOn, LastTerm, Member, Mode, Peer, TakeOver};
 use crate::metadata::Metadata;
+pub use crate::release_role::{ReleaseRoleQuery, ReleaseRoleResponse, Released};
+pub use crate::slots::SlotRun;
+use crate::slots::slot;
 use crate::whole::{whole, whole_text};
 use crate::{Patch, Timestamp};
 
@@ -130,6 +133,10 @@ pub struct HeartbeatRequest {
     /// Take over this term, which ran out; it counts only if nobody has renewed or taken it since. See `last_term`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub take_over: Option<TakeOver>,
+    /// What a schedule wants to be done once, for example a date: 1 to 64 visible ASCII characters. If the role remembers it as run,
+    /// this process is not made primary, and the answer has `slot_run`. See the release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
 }
 
 impl HeartbeatRequest {
@@ -147,6 +154,7 @@ impl HeartbeatRequest {
             peer: None,
             heard: None,
             take_over: None,
+            slot: None,
         }
     }
 }
@@ -166,11 +174,12 @@ impl TryFrom<&HeartbeatRequest> for Ask {
             peer: body.peer.as_ref().map(core::Peer::try_from).transpose()?,
         };
         let take_over = body.take_over.map(Into::into);
-        Ok(Self { candidate, token: token(body.token.as_deref())?, heard: body.heard, take_over })
+        let (token, slot) = (token(body.token.as_deref())?, slot(body.slot.as_deref())?);
+        Ok(Self { candidate, token, heard: body.heard, take_over, slot })
     }
 }
 
-fn token(text: Option<&str>) -> Result<Option<Token>, BadValue> {
+pub(crate) fn token(text: Option<&str>) -> Result<Option<Token>, BadValue> {
     text.map(Token::parse).transpose().map_err(|e| BadValue::new("token", e))
 }
 
@@ -230,6 +239,9 @@ pub struct HeartbeatResponse {
     /// For a standby of a role whose primary may go on after its term: that term, and whether the asker may take it over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_term: Option<LastTerm>,
+    /// The run of the slot that was asked for, if there was one: nothing is left to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot_run: Option<SlotRun>,
 }
 
 impl From<core::Answer> for HeartbeatResponse {
@@ -249,6 +261,7 @@ impl From<core::Answer> for HeartbeatResponse {
             changes_in_ms: answer.changes_in.map(|ms| ms.0),
             going_on: answer.going_on.map(Into::into),
             last_term: answer.last.map(Into::into),
+            slot_run: answer.ran.map(Into::into),
         }
     }
 }
@@ -317,6 +330,9 @@ pub struct Role {
     pub continue_for_ms: u64,
     /// Grows with every change of the role; 0 if it is not known yet.
     pub version: u64,
+    /// The slot that was run last, if any was. The role remembers the last 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<SlotRun>,
     /// How many of the standbys could take over now.
     pub standbys_ready: u64,
     /// Who stands by.
@@ -335,6 +351,7 @@ impl From<RoleView> for Role {
             mode: view.mode.into(),
             continue_for_ms: view.continue_for.0,
             version: view.version,
+            last_run: view.last_run.map(Into::into),
             standbys_ready: view.standbys.iter().filter(|standby| standby.ready).count() as u64,
             standbys: view.standbys.into_iter().map(Standby::from).collect(),
         }
@@ -426,58 +443,6 @@ pub struct ListRolesResponse {
     pub roles: Vec<Role>,
     /// Give it back as `after` for the next page; null at the end.
     pub next: Option<String>,
-}
-
-/// The term that is released.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ReleaseRoleQuery {
-    /// The term's token; a primary must give it, a standby has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
-}
-
-impl ReleaseRoleQuery {
-    /// The token, if one was given.
-    ///
-    /// # Errors
-    /// If the text is not a token.
-    pub fn token(&self) -> Result<Option<Token>, BadValue> {
-        token(self.token.as_deref())
-    }
-}
-
-/// What somebody was who has let go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Released {
-    /// The primary: the role is free at once.
-    Primary,
-    /// A standby: it is not counted on any more.
-    Standby,
-    /// Neither: there was nothing to give back.
-    Nobody,
-}
-
-/// What a release led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ReleaseRoleResponse {
-    /// What was given back.
-    pub released: Released,
-    /// The last epoch of the role.
-    pub epoch: u64,
-}
-
-impl From<core::Released> for ReleaseRoleResponse {
-    fn from(answer: core::Released) -> Self {
-        let released = match answer.was {
-            Was::Primary => Released::Primary,
-            Was::Standby => Released::Standby,
-            Was::Nobody => Released::Nobody,
-        };
-        Self { released, epoch: answer.epoch.0 }
-    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ Start here:
 
 Exit codes: 0 done, 1 error, 2 wrong usage or settings, 3 not found or nothing ready, 4 refused or in conflict,
 5 the server cannot be reached or cannot answer now, 6 some of what was given was rejected and all the rest stored,
-7 the store of a server has failed: start it again.";
+7 the store of a server has failed: start it again; 75 elect --no-wait, and another is primary.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

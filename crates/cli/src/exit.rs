@@ -24,6 +24,9 @@ pub const PARTLY: u8 = 6;
 /// The store of a server has failed, and the server has ended to be started again.
 pub const STORE_FAILED: u8 = 7;
 
+/// Another is primary of the role, and it was not to be waited for; `EX_TEMPFAIL` of sysexits.h, which few commands use.
+pub const STANDBY: u8 = 75;
+
 /// Arguments or settings that clap cannot check.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

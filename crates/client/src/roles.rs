@@ -15,6 +15,9 @@ use crate::call::{Call, Ended, Repeat};
 use crate::pages::pages;
 use crate::{Client, Error};
 
+/// One attempt to record a slot: a node that hangs must not use up the time in which another could be asked.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl Client {
     /// One heartbeat: acquires the role, renews its term, or stands by. It is sent once and given up after `timeout`, at most
     /// half the interval between heartbeats: what it says is true only now, and the next one says it better. A primary counts
@@ -110,7 +113,7 @@ impl Client {
         uuid: &str,
         token: Option<&str>,
     ) -> Result<ReleaseRoleResponse, Error> {
-        let query = ReleaseRoleQuery { token: token.map(str::to_owned) };
+        let query = ReleaseRoleQuery { token: token.map(str::to_owned), slot: None };
         let call = Call::new(Method::DELETE, self.url(&["roles", role, uuid])).query(&self.http, &query)?;
         let Ended { answer, earlier_unknown } = self.call_out(&call).await;
         answer.map_err(|error| match error {
@@ -119,5 +122,21 @@ impl Client {
             }
             other => other,
         })
+    }
+
+    /// Gives a term back and records the slot that was run in it. A repeated call is the same as one.
+    ///
+    /// # Errors
+    /// If the token is not that of the present term and the slot is not recorded, or the server cannot answer.
+    pub async fn release_role_after(
+        &self,
+        role: &str,
+        uuid: &str,
+        token: &str,
+        slot: &str,
+    ) -> Result<ReleaseRoleResponse, Error> {
+        let query = ReleaseRoleQuery { token: Some(token.to_owned()), slot: Some(slot.to_owned()) };
+        let call = Call::new(Method::DELETE, self.url(&["roles", role, uuid])).query(&self.http, &query)?;
+        self.call(call.within(RECORD_TIMEOUT)).await
     }
 }

@@ -162,3 +162,7 @@ pub const ROLE_WAITERS_MAX: usize = 4_096;
 pub const ROLE_TRIES_MAX: usize = 16;
 /// How often a role that somebody waits for is looked at, for changes that came through other nodes.
 pub const ROLE_POLL: Millis = Millis(250);
+/// Slots that a role remembers as run; each heartbeat writes them anew.
+pub const ROLE_SLOTS_KEPT: usize = 64;
+/// Longest name of a slot.
+pub const SLOT_BYTES_MAX: usize = 64;

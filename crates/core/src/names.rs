@@ -13,6 +13,8 @@ pub type Alias = std::sync::Arc<str>;
 pub type RoleName = std::sync::Arc<str>;
 /// The name that a candidate for roles gives itself.
 pub type Uuid = std::sync::Arc<str>;
+/// The name of a slot: what a schedule wants to be done once.
+pub type Slot = std::sync::Arc<str>;
 
 /// The crawl of those who name none.
 pub const DEFAULT_CRAWL: &str = "DEFAULT";
@@ -53,6 +55,9 @@ pub enum BadName {
     /// It is no uuid.
     #[error("'{0}' is not a uuid: use visible ASCII characters, best a fresh random UUID for every start of a process")]
     NotAUuid(String),
+    /// It is no slot.
+    #[error("'{0}' is not the name of a slot: use visible ASCII characters without spaces, for example a date")]
+    NotASlot(String),
 }
 
 /// A host name in its one form: lower case, no trailing dot, IDNA, no port; or an IP address.
@@ -187,6 +192,19 @@ pub fn uuid(text: &str) -> Result<Uuid, BadName> {
         Ok(text.into())
     } else {
         Err(BadName::NotAUuid(text.chars().take(80).collect()))
+    }
+}
+
+/// The name of a slot: visible ASCII characters.
+///
+/// # Errors
+/// If the text is empty, too long or has other characters.
+pub fn slot(text: &str) -> Result<Slot, BadName> {
+    check_bytes(text, "slot", limits::SLOT_BYTES_MAX)?;
+    if text.bytes().all(|b| b.is_ascii_graphic()) {
+        Ok(text.into())
+    } else {
+        Err(BadName::NotASlot(text.chars().take(80).collect()))
     }
 }
 

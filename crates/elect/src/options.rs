@@ -45,6 +45,11 @@ pub struct Options {
     /// Where to take the primary's questions; without it, a primary has to stop at the end of its term when no server answers,
     /// though the role's mode is `continue`.
     pub peer: Option<PeerDoor>,
+    /// What a schedule wants to be done once. The election ends without work if the role remembers it as run; work that calls
+    /// [`Term::mark_slot_run`](crate::Term::mark_slot_run) has it remembered.
+    pub slot: Option<String>,
+    /// Whether to stand by while another is primary; else the election ends with [`Error::Standby`](crate::Error::Standby).
+    pub wait: bool,
 }
 
 impl Default for Options {
@@ -58,6 +63,8 @@ impl Default for Options {
             grace: Duration::from_secs(1),
             last_line: LastLine::AbortProcess,
             peer: None,
+            slot: None,
+            wait: true,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A term as the guarded work sees it: still mine? until when? told to stop?
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -20,6 +20,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     /// The end of the term, as a moment; zero once it has ended early.
     until: AtomicU64,
+    /// Whether the work of the slot is done.
+    slot_run: AtomicBool,
     stopping: watch::Sender<bool>,
     ends: watch::Sender<Moment>,
 }
@@ -42,7 +44,8 @@ pub struct Over {
 impl Term {
     pub(crate) fn new(epoch: u64, until: Moment, uuid: &str, clock: Arc<dyn Clock>) -> Self {
         let (stopping, ends) = (watch::Sender::new(false), watch::Sender::new(until));
-        Self(Arc::new(Inner { epoch, uuid: uuid.to_owned(), clock, until: AtomicU64::new(until.0), stopping, ends }))
+        let (until, slot_run) = (AtomicU64::new(until.0), AtomicBool::new(false));
+        Self(Arc::new(Inner { epoch, uuid: uuid.to_owned(), clock, until, slot_run, stopping, ends }))
     }
 
     /// The number that fences this term's writes: it goes along with every one of them.
@@ -80,6 +83,16 @@ impl Term {
             return Err(Over { epoch: self.epoch() });
         }
         Ok(Permit { term: self, left })
+    }
+
+    /// The work of the slot is done ([`Options::slot`](crate::Options::slot)). The role remembers it with the release that
+    /// follows on the end of the work; whether it does is what the election ends with.
+    pub fn mark_slot_run(&self) {
+        self.0.slot_run.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_slot_run(&self) -> bool {
+        self.0.slot_run.load(Ordering::Acquire)
     }
 
     /// Waits until the work is told to stop; what then remains of the term is for finishing.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::lawful_step;
 use wayleave_core::limits;
-use wayleave_core::names::{RoleName, Uuid};
+use wayleave_core::names::{RoleName, Slot, Uuid};
 use wayleave_core::roles::{
     self as core, Answer, Ask, Decided, Facts, Outcome, Refusal, Released, RoleChanges, RoleRow, RoleView, Was, Writes,
 };
@@ -134,17 +134,37 @@ impl Roles {
     /// # Errors
     /// If the role is not known, the token is not that of the present term, or the store cannot serve it.
     pub async fn release(&self, role: RoleName, uuid: Uuid, token: Option<Token>) -> Result<Released, Refusal> {
+        self.release_after(role, uuid, token, None).await
+    }
+
+    /// The same, and the role remembers the slot that was run in the term.
+    ///
+    /// # Errors
+    /// If the role is not known, the token is not that of the present term, or the store cannot serve it.
+    pub async fn release_after(
+        &self,
+        role: RoleName,
+        uuid: Uuid,
+        token: Option<Token>,
+        slot: Option<Slot>,
+    ) -> Result<Released, Refusal> {
         let mut last = None;
-        let answer = self.change(role, move |seen, unknown| match core::release(&seen.facts, &uuid, token) {
-            // The first attempt arrived, and somebody has taken over since.
-            Err(Refusal::NotTheTerm { .. }) if unknown && let Some(answer) = last => {
-                Ok(Decided { writes: Writes::default(), answer })
-            }
-            decided => {
-                last = decided.as_ref().ok().map(|decided| decided.answer);
-                decided
-            }
-        });
+        let answer =
+            self.change(role, move |seen, unknown| match core::release(&seen.facts, &uuid, token, slot.as_ref()) {
+                // The term is over in any case: the first attempt arrived, or somebody has taken over without it. Whether a slot
+                // was recorded is for the row alone to say.
+                Err(Refusal::NotTheTerm { .. })
+                    if unknown
+                        && slot.is_none()
+                        && let Some(answer) = last =>
+                {
+                    Ok(Decided { writes: Writes::default(), answer })
+                }
+                decided => {
+                    last = decided.as_ref().ok().map(|decided| decided.answer);
+                    decided
+                }
+            });
         let answer = answer.await?;
         if answer.was == Was::Primary {
             raise(&self.0.counters.released);

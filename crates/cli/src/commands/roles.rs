@@ -259,6 +259,10 @@ fn show(remote: &Remote, role: &Role) -> anyhow::Result<()> {
     }
     table.row(["time to live".into(), span(role.ttl_ms)]);
     table.row(["mode".into(), mode(role)]);
+    if let Some(run) = &role.last_run {
+        let text = format!("{} in epoch {}, {}", run.slot, run.epoch, relative(run.at, now));
+        table.row(["last slot run".into(), text]);
+    }
     table.row(["standbys".into(), standbys(role)]);
     for standby in &role.standbys {
         let ready = if standby.ready { "ready" } else { "not ready" };

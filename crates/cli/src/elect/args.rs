@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use wayleave_core::names;
 use wayleave_elect::{Options, PeerDoor};
 
 use crate::values;
@@ -12,7 +13,7 @@ The command runs only while this process is primary: at most one of all that sta
 to stop (TERM) and then killed (KILL), with all that it has started, before another can become primary, also if this process
 hangs, is stopped or is killed. Then it stands for the role again.
 
-The command finds WAYLEAVE_ROLE, WAYLEAVE_EPOCH and WAYLEAVE_UUID in its environment. The epoch grows with every change of
+The command finds WAYLEAVE_ROLE, WAYLEAVE_EPOCH, WAYLEAVE_UUID and, with --slot, WAYLEAVE_SLOT in its environment. The epoch grows with every change of
 primary: send it along with whatever the command writes, and let the receiver refuse a lower one than it has seen. That
 alone holds if a whole machine stands still. Its standard input is empty.
 
@@ -26,6 +27,7 @@ Examples:
   wayleave elect indexer -- /usr/local/bin/build-index --all
   wayleave elect indexer --address 10.0.0.7:9000 --priority 9 -- ./serve-index
   wayleave elect nightly --ttl 30s --once -- sh -c 'pg_dump app > dump.$WAYLEAVE_EPOCH'
+  wayleave elect nightly --once --slot $(date -u +%F) -- ./nightly     from cron on every machine: one of them runs it
   wayleave roles show indexer            who is primary, where, and who stands by
 
 T belongs to the role (`wayleave roles set`, or --ttl here); 15 s by default. It must hold 3 heartbeats, 2 answers, the grace
@@ -39,7 +41,8 @@ acknowledgement, with T 15 s and --grace 5s:
 
 Exit codes: 0 stopped by TERM, INT or HUP, or with --once the command ended well; with --once the command's own code, or 128 +
 the signal that ended it; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl; without,
-elect waits for it); 127 the command is not there.";
+elect waits for it), or with --slot the command ended well and no server could be told; 75 with --no-wait, another is primary;
+127 the command is not there.";
 
 /// Arguments of `elect`.
 #[derive(Clone, Debug, clap::Args)]
@@ -75,6 +78,13 @@ pub struct Args {
     /// End when the command has ended by itself, with its code
     #[arg(long)]
     pub once: bool,
+    /// What the schedule wants to be done once, for example the date: if the command ended well for this slot, on any machine, end
+    /// with 0 without running it; else run it, and have the role remember that it was run
+    #[arg(long, value_name = "NAME", requires = "once", value_parser = slot)]
+    pub slot: Option<String>,
+    /// End with 75 instead of standing by while another is primary
+    #[arg(long)]
+    no_wait: bool,
     /// What to tell on stderr: error, warn, info, debug
     #[arg(long, env = "WAYLEAVE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
     pub log_level: String,
@@ -99,6 +109,8 @@ impl Args {
             interval: self.interval.map(Duration::from_millis),
             grace: Duration::from_millis(self.grace),
             peer: self.peer.clone(),
+            slot: self.slot.clone(),
+            wait: !self.no_wait,
             ..Options::default()
         }
     }
@@ -119,6 +131,10 @@ fn peer(text: &str) -> Result<PeerDoor, String> {
         return Err(format!("nobody can be told '{listen}'; write {listen}=HOST:{}", listen.port()));
     }
     Ok(PeerDoor { listen, advertised })
+}
+
+fn slot(text: &str) -> Result<String, String> {
+    names::slot(text).map(|slot| slot.to_string()).map_err(|error| error.to_string())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

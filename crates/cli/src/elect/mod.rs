@@ -25,7 +25,7 @@ pub use args::{Args, ExecArgs, GuardArgs};
 pub use exec::run as exec;
 pub use guardian::run as guard;
 
-use crate::exit::{Ended, USAGE};
+use crate::exit::{Ended, STANDBY, UNAVAILABLE, USAGE};
 use crate::remote::Remote;
 use crate::serve::{LogForm, start_logging};
 use pids::Pids;
@@ -81,6 +81,12 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Err(wayleave_elect::Error::Refused(error)) => Err(error.into()),
         Err(error @ wayleave_elect::Error::TooTight(_)) => {
             Err(Ended { code: USAGE, message: error.to_string() }.into())
+        }
+        Err(error @ wayleave_elect::Error::Standby { .. }) => {
+            Err(Ended { code: STANDBY, message: error.to_string() }.into())
+        }
+        Err(error @ wayleave_elect::Error::Unrecorded { .. }) => {
+            Err(Ended { code: UNAVAILABLE, message: error.to_string() }.into())
         }
         Err(error) => Err(error.into()),
     }

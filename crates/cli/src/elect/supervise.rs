@@ -34,6 +34,7 @@ pub struct Supervisor {
     role: String,
     command: Vec<String>,
     once: bool,
+    slot: Option<String>,
     stop_ahead: Duration,
     kill_ahead: Duration,
     pids: Arc<Pids>,
@@ -49,6 +50,7 @@ impl Supervisor {
             role: args.role.clone(),
             command: args.command.clone(),
             once: args.once,
+            slot: args.slot.clone(),
             stop_ahead: options.grace + kill_ahead,
             kill_ahead,
             pids,
@@ -60,7 +62,12 @@ impl Supervisor {
     pub async fn run(self: Arc<Self>, term: Term) -> ControlFlow<u8, Duration> {
         let begun = Instant::now();
         match self.watch(&term).await {
-            Ok(Exit { code, asked: false }) => self.ended_by_itself(code, begun.elapsed()),
+            Ok(Exit { code, asked: false }) => {
+                if code == 0 {
+                    term.mark_slot_run();
+                }
+                self.ended_by_itself(code, begun.elapsed())
+            }
             Ok(Exit { code, asked: true }) => {
                 tracing::info!(role = self.role, epoch = term.epoch(), code, "the command has stopped");
                 ControlFlow::Continue(Duration::ZERO)
@@ -145,6 +152,7 @@ impl<'a> Guarded<'a> {
         command.arg("--").args(&supervisor.command);
         command.env("WAYLEAVE_ROLE", &supervisor.role).env("WAYLEAVE_EPOCH", term.epoch().to_string());
         command.env("WAYLEAVE_UUID", term.uuid());
+        command.envs(supervisor.slot.as_ref().map(|slot| ("WAYLEAVE_SLOT", slot)));
         let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn();
         let child = child.context("cannot start the guardian")?;
         supervisor.pids.guardian(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));

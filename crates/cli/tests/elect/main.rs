@@ -6,6 +6,7 @@
 mod support;
 
 mod outage;
+mod slots;
 mod stage;
 
 use rustix::process::{Signal, kill_process};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Span, Verdict, judge};
 use crate::ids::Epoch;
 use crate::names::{RoleName, Uuid};
-use crate::roles::{RoleRow, Term};
+use crate::roles::{RoleRow, Runs, Term};
 use crate::time::Time;
 
 const LAW: u8 = 6;
@@ -56,6 +56,8 @@ pub fn lawful_step(before: Option<&RoleRow>, after: Option<&RoleRow>, now: Time)
     };
     let grows = after.version > before.version && after.epoch >= before.epoch;
     judge(LAW, NAME, grows, || format!("version or epoch went back from {before:?} to {after:?}"))?;
+    let slots = Runs::may_become(before, after);
+    judge(LAW, NAME, slots, || format!("slots changed otherwise than by a release, from {before:?} to {after:?}"))?;
     match (&before.term, &after.term) {
         (Some(old), Some(new)) if old.epoch == new.epoch => {
             let same = old.holder.uuid == new.holder.uuid && old.token == new.token;

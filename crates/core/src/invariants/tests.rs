@@ -118,6 +118,7 @@ fn a_step_of_a_role_is_judged() {
         avoided: None,
         incarnation: 0,
         quiet_until: Time(0),
+        runs: Default::default(),
     };
     let old = row(1, 1, "a", 100);
     let judged = |after: &RoleRow, now| lawful_step(Some(&old), Some(after), Time(now)).map_err(|broken| broken.law);

@@ -2,6 +2,7 @@
 
 use super::refusal::Refusal;
 use super::row::{Origin, RoleRow, RoleSettings, StandbyRow};
+use super::slots::Runs;
 use crate::ids::Epoch;
 use crate::limits;
 use crate::names::{RoleName, Uuid};
@@ -87,6 +88,7 @@ impl Facts {
             avoided: None,
             incarnation: self.incarnation,
             quiet_until: quiet,
+            runs: Runs::default(),
         };
         Ok((row, Some(origin)))
     }

@@ -5,10 +5,11 @@ use super::facts::{Decided, Facts, Writes};
 use super::going_on::{self, Agreement, Bid, GoingOn, LastTerm};
 use super::refusal::Refusal;
 use super::row::{Candidate, Mode, RoleRow, StandbyRow, Term};
+use super::slots::Run;
 use super::view;
 use crate::ids::{Epoch, Token};
 use crate::limits;
-use crate::names::Uuid;
+use crate::names::{Slot, Uuid};
 use crate::time::{Millis, Time};
 
 /// What a candidate says with each heartbeat.
@@ -22,6 +23,8 @@ pub struct Ask {
     pub heard: Option<u64>,
     /// From a standby: take over this term, if it is still the last and has not been renewed.
     pub take_over: Option<Bid>,
+    /// The slot that it would run. It is not given the role for one that was run.
+    pub slot: Option<Slot>,
 }
 
 /// What a heartbeat led to.
@@ -66,6 +69,8 @@ pub struct Answer {
     pub going_on: Option<GoingOn>,
     /// For a standby: the term that it could take over, where that takes an ask of its own.
     pub last: Option<LastTerm>,
+    /// How the slot that it asked for was run, if it was.
+    pub ran: Option<Run>,
 }
 
 /// Decides a heartbeat. `entropy` becomes the token if a term begins.
@@ -81,19 +86,26 @@ pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Answ
     match outcome {
         Outcome::Acquired => acquire(&mut row, &ask.candidate, entropy, facts.now),
         Outcome::Renewed => renew(&mut row, ask, facts.now),
+        // Who has nothing left to do is counted on for nothing.
+        Outcome::Standby if ran(&row, ask).is_some() => {}
         Outcome::Standby => standbys.push(stand_by(facts, &mut row, &ask.candidate)?),
     }
     if outcome != Outcome::Standby && facts.standbys.iter().any(|s| s.candidate.uuid == ask.candidate.uuid) {
         standbys.push((ask.candidate.uuid.clone(), None));
     }
     standbys.extend(swept(facts, &row, &ask.candidate.uuid, outcome));
-    let mut answer = answer(facts, &row, &ask.candidate, outcome);
+    let mut answer = answer(facts, &row, ask, outcome);
     answer.going_on = row.term.as_ref().filter(|_| outcome == Outcome::Renewed && row.has_members()).map(|_| GoingOn {
         version: row.version,
         goes_on: row.settings.goes_on(),
         members: going_on::members(facts, &ask.candidate.uuid, &standbys),
     });
     Ok(Decided { writes: Writes { row: facts.changed(&row), origin, standbys }, answer })
+}
+
+/// How the slot that is asked for was run, if it was.
+fn ran<'a>(row: &'a RoleRow, ask: &Ask) -> Option<&'a Run> {
+    row.runs.of(ask.slot.as_deref()?)
 }
 
 fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result<(), Refusal> {
@@ -140,7 +152,7 @@ fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     }
     let bid = row.going_on(now).is_none_or(|term| ask.take_over == Some(term.bid()));
     let free = live.is_none() && !quiet && candidate.ready && bid && going_on::barred(facts, row, candidate).is_none();
-    let grant = free && view::head_start(facts, row, candidate).is_none();
+    let grant = free && ran(row, ask).is_none() && view::head_start(facts, row, candidate).is_none();
     Ok(if grant { Outcome::Acquired } else { Outcome::Standby })
 }
 
@@ -218,10 +230,16 @@ fn swept<'a>(
     over.take(limits::STANDBYS_SWEPT).map(|uuid| (uuid, None))
 }
 
-fn answer(facts: &Facts, row: &RoleRow, candidate: &Candidate, outcome: Outcome) -> Answer {
+fn answer(facts: &Facts, row: &RoleRow, ask: &Ask, outcome: Outcome) -> Answer {
+    let (candidate, ran) = (&ask.candidate, ran(row, ask));
     let live = row.live(facts.now);
     let own = live.filter(|_| outcome != Outcome::Standby);
-    let (reason, changes_in) = view::explain(facts, Some(row), Some(candidate));
+    let (mut reason, mut changes_in) = view::explain(facts, Some(row), Some(candidate));
+    if let Some(run) = ran {
+        let (slot, epoch, ago) = (&run.slot, run.epoch.0, facts.now.since(run.at).0);
+        reason = format!("slot '{slot}' was run in epoch {epoch}, {ago} ms ago; there is nothing left to do; {reason}");
+        changes_in = None;
+    }
     Answer {
         outcome,
         holder: live.map(|term| term.holder.uuid.clone()),
@@ -240,8 +258,9 @@ fn answer(facts: &Facts, row: &RoleRow, candidate: &Candidate, outcome: Outcome)
             |term| LastTerm {
                 term: term.bid(),
                 remaining: term.expires_at.since(facts.now),
-                take_over: view::may_take_over(facts, row, candidate),
+                take_over: ran.is_none() && view::may_take_over(facts, row, candidate),
             },
         ),
+        ran: ran.cloned(),
     }
 }

@@ -13,6 +13,7 @@ pub mod refusal;
 pub mod release;
 pub mod row;
 pub mod set;
+pub mod slots;
 pub mod step_down;
 pub mod view;
 
@@ -25,5 +26,6 @@ pub use refusal::Refusal;
 pub use release::{Released, Was, release};
 pub use row::{Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, StandbyRow, Term};
 pub use set::{RoleChanges, set};
+pub use slots::{Run, Runs};
 pub use step_down::step_down;
 pub use view::{RoleView, view};

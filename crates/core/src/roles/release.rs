@@ -2,8 +2,9 @@
 
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
+use super::slots::Run;
 use crate::ids::{Epoch, Token};
-use crate::names::Uuid;
+use crate::names::{Slot, Uuid};
 use crate::time::Millis;
 
 /// What somebody was who has let go.
@@ -26,11 +27,17 @@ pub struct Released {
     pub epoch: Epoch,
 }
 
-/// Decides a release. It is bound to the term: the token of another one changes nothing. The same release may be repeated.
+/// Decides a release. It is bound to the term: the token of another one changes nothing. The same release may be repeated. A slot
+/// that the holder has run is recorded with it: see [`super::slots`].
 ///
 /// # Errors
 /// If the role is not known, or the token is not that of the present term.
-pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decided<Released>, Refusal> {
+pub fn release(
+    facts: &Facts,
+    uuid: &Uuid,
+    token: Option<Token>,
+    slot: Option<&Slot>,
+) -> Result<Decided<Released>, Refusal> {
     if facts.row.is_none() {
         return Err(Refusal::UnknownRole(facts.role.to_string()));
     }
@@ -61,11 +68,17 @@ pub fn release(facts: &Facts, uuid: &Uuid, token: Option<Token>) -> Result<Decid
             // Who could go on after its term may have done so until now.
             let gone_on = term.agreement.goes_on > Millis(0);
             row.vacant_since = if gone_on { facts.now } else { term.expires_at.min(facts.now) };
+            if let Some(slot) = slot {
+                row.runs.record(Run { slot: slot.clone(), epoch: term.epoch, at: facts.now });
+            }
             row.released = Some(term.token);
             row.avoided = term.step_down.then_some(term.holder.uuid);
             writes.row = facts.changed(&row);
             was = Was::Primary;
         }
+        // Whoever recorded it: the slot was run, which is all that the asker wants to be sure of.
+        None if slot.is_some_and(|slot| row.runs.of(slot).is_some()) => {}
+        None if slot.is_some() => return Err(not_the_term),
         None if token.is_some() && token == row.released => was = Was::Primary,
         None if token.is_some() && was == Was::Nobody => return Err(not_the_term),
         None => {}

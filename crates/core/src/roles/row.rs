@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::going_on::Agreement;
+use super::slots::Runs;
 use crate::ids::{Epoch, Token};
 use crate::limits;
 use crate::metadata::Metadata;
@@ -150,6 +151,8 @@ pub struct RoleRow {
     /// Until then only a living term is renewed and nothing is granted, because another store has stepped in or its clock has
     /// stepped forward.
     pub quiet_until: Time,
+    /// The slots that were run.
+    pub runs: Runs,
 }
 
 impl RoleRow {

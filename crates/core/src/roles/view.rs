@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::facts::Facts;
 use super::going_on;
 use super::row::{Candidate, Mode, RoleRow, RoleSettings, StandbyRow};
+use super::slots::Run;
 use crate::ids::Epoch;
 use crate::metadata::Metadata;
 use crate::names::{RoleName, Uuid};
@@ -31,6 +32,8 @@ pub struct RoleView {
     pub continue_for: Millis,
     /// The version of its row; 0 while there is none.
     pub version: u64,
+    /// The slot that was run last, if any was.
+    pub last_run: Option<Run>,
     /// Who stands by, without those who have fallen silent.
     pub standbys: Vec<StandbyView>,
 }
@@ -112,6 +115,7 @@ pub fn view(facts: &Facts) -> RoleView {
         mode: settings.mode,
         continue_for: settings.continue_for,
         version: row.map_or(0, |row| row.version),
+        last_run: row.and_then(|row| row.runs.last()).cloned(),
         standbys: facts.fresh().map(|standby| standby_view(standby, now)).collect(),
     }
 }

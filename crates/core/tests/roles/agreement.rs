@@ -66,6 +66,7 @@ fn beat(
         token: acts.as_ref().and_then(|_| world.tokens.get(&uuid).copied()),
         heard: acts.as_ref().map(|primary| primary.version).filter(|version| *version > 0),
         take_over: term.filter(|_| bids),
+        slot: None,
     };
     let known = world.tokens.get(&uuid).copied();
     let Ok(answer) = world.ask(ask) else { return Ok(()) };
@@ -169,7 +170,7 @@ fn a11_a_member_that_comes_back_with_another_door_has_to_join_again() {
     world.beat_with(with_door(1), None).unwrap();
     world.pass(200);
     let token = world.token_of("a");
-    world.ask(Ask { candidate: candidate("a"), token, heard: None, take_over: None }).unwrap();
+    world.ask(Ask { candidate: candidate("a"), token, heard: None, take_over: None, slot: None }).unwrap();
     world.pass(T);
     // The same uuid, but whoever has this door may not know what was promised at the other.
     let told = world.beat_with(with_door(2), None).unwrap();

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod history;
+mod slots;
 mod story;
 mod traps;
 mod world;

@@ -197,7 +197,7 @@ fn a11_the_mode_is_kept_and_handed_out() {
 fn ask(world: &mut World, uuid: &str, heard: Option<u64>, bids: bool) -> Answer {
     let token = world.tokens.get(uuid).copied();
     let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
-    world.ask(Ask { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids) }).unwrap()
+    world.ask(Ask { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids), slot: None }).unwrap()
 }
 
 /// A role whose primary `a` has heard of its standby `b`, and the version that it has heard.

@@ -101,7 +101,7 @@ impl World {
     }
 
     pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<Answer, Refusal> {
-        self.ask(Ask { candidate, token, heard: None, take_over: None })
+        self.ask(Ask { candidate, token, heard: None, take_over: None, slot: None })
     }
 
     pub fn ask(&mut self, ask: Ask) -> Result<Answer, Refusal> {
@@ -141,8 +141,14 @@ impl World {
     }
 
     pub fn release(&mut self, uuid: &str, token: Option<Token>) -> Result<Released, Refusal> {
+        self.release_after(uuid, token, None)
+    }
+
+    /// The same by one that has run a slot.
+    pub fn release_after(&mut self, uuid: &str, token: Option<Token>, slot: Option<&str>) -> Result<Released, Refusal> {
+        let slot = slot.map(Into::into);
         let held = self.facts.row.as_ref().and_then(|row| row.live(self.facts.now)).map(|term| term.epoch);
-        let answer = self.apply(roles::release(&self.facts, &uuid.into(), token)?);
+        let answer = self.apply(roles::release(&self.facts, &uuid.into(), token, slot.as_ref())?);
         let row = self.facts.row.as_ref();
         if row.is_some_and(|row| row.term.is_none())
             && let Some(tenure) = held.and_then(|epoch| self.tenures.iter_mut().find(|t| t.epoch == epoch))

@@ -14,7 +14,7 @@ use super::contact::{Contact, News};
 use super::peers::Asked;
 use super::state::{Control, Error, State};
 use super::talk::Talk;
-use super::wire::{Heard, Pending, Said, Wire};
+use super::wire::{Heard, Pending, Released, Said, Wire};
 use super::work::{Outcome, Running};
 use crate::candidate::{Call, Candidate, Effect, Question, Reason, Then};
 use crate::clock::{Clock, Moment};
@@ -34,8 +34,7 @@ enum Event<B> {
     Woken,
     Heard(Call, Heard),
     Looked(Result<Role, Failure>),
-    /// Whether a server has said something to it.
-    Released(bool),
+    Released(Released),
     Ended(Outcome<B>),
     Overdue,
     Stopped,
@@ -54,7 +53,10 @@ pub(super) struct Driver<B> {
     last_line: LastLine,
     call: Option<(Call, Pending<Heard>)>,
     look: Option<Pending<Result<Role, Failure>>>,
-    release: Option<Pending<bool>>,
+    release: Option<Pending<Released>>,
+    /// While the work of the slot is done and nobody was told.
+    slot_run: bool,
+    waits: bool,
     running: Option<Running<B>>,
     plan: Option<Plan>,
     tight: Option<TooTight>,
@@ -84,6 +86,8 @@ impl<B: Send + 'static> Driver<B> {
             call: None,
             look: None,
             release: None,
+            slot_run: false,
+            waits: options.wait,
             running: None,
             plan: None,
             tight: None,
@@ -130,7 +134,7 @@ impl<B: Send + 'static> Driver<B> {
             () = until(&*self.clock, wake_at) => Event::Woken,
             asked = self.talk.door.asked() => Event::Asked(asked),
             (question, answer) = self.talk.asking.next() => Event::Answered(question, answer),
-            answered = done(&mut self.release) => Event::Released(answered),
+            released = done(&mut self.release) => Event::Released(released),
             role = done(&mut self.look) => Event::Looked(role),
         }
     }
@@ -155,13 +159,17 @@ impl<B: Send + 'static> Driver<B> {
                 }
                 Vec::new()
             }
-            Event::Released(answered) => {
+            Event::Released(Released { answered, unrecorded }) => {
                 self.release = None;
+                if let Some(why) = unrecorded {
+                    self.result = Err(self.unrecorded(why));
+                }
                 if answered { self.candidate.on_released(now) } else { self.candidate.on_release_lost(now) }
             }
             Event::Ended(outcome) => {
                 let then = self.after(outcome);
-                self.running = None;
+                let slot_run = self.running.take().is_some_and(|running| running.term.is_slot_run());
+                self.slot_run = slot_run && self.wire.slot().is_some();
                 self.candidate.on_stopped(now, then)
             }
             Event::Overdue => {
@@ -193,10 +201,12 @@ impl<B: Send + 'static> Driver<B> {
                 }
                 let effects = self.candidate.on_answer(now, call, answer, entropy());
                 self.talk.on_heard(&self.candidate, said.mode, self.wire.has_peer());
-                if self.candidate.is_standing() {
-                    self.stand_by(said);
+                if !self.candidate.is_standing() {
+                    return effects;
                 }
-                effects
+                let nothing_left = self.leaves(&said);
+                self.stand_by(said);
+                if nothing_left { effects.into_iter().chain(self.candidate.on_resign()).collect() } else { effects }
             }
             Heard::Lost(why) => {
                 // It may hang at the same server; the next one begins where the next heartbeat is answered.
@@ -218,6 +228,26 @@ impl<B: Send + 'static> Driver<B> {
                 self.candidate.on_lost(now, call, entropy())
             }
         }
+    }
+
+    /// Whether what a standby was told is all that it wanted to know.
+    fn leaves(&mut self, said: &Said) -> bool {
+        if let Some(run) = &said.slot_run {
+            let (role, slot, epoch) = (self.wire.role(), &run.slot, run.epoch);
+            tracing::info!(role, slot, epoch, "the slot was run; nothing left to do");
+            return true;
+        }
+        match &said.primary {
+            Some(primary) if !self.waits && self.wire.is_another(primary) => {
+                self.result = Err(Error::Standby { primary: primary.clone(), epoch: said.epoch });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn unrecorded(&self, why: String) -> Error {
+        Error::Unrecorded { slot: self.wire.slot().unwrap_or_default().to_owned(), why }
     }
 
     fn stand_by(&mut self, said: Said) {
@@ -295,9 +325,18 @@ impl<B: Send + 'static> Driver<B> {
             Effect::Release { token, .. } => {
                 self.call = None;
                 self.look = None;
-                self.release = Some(self.wire.release(token));
+                self.release = Some(match token {
+                    Some(token) if std::mem::take(&mut self.slot_run) => self.wire.release_after(token),
+                    token => self.wire.release(token),
+                });
             }
-            Effect::Finished(how) => return Ok(Some(how)),
+            Effect::Finished(how) => {
+                if self.slot_run {
+                    // The term was another's before it could be given back.
+                    self.result = Err(self.unrecorded("the term was over before it could be given back".into()));
+                }
+                return Ok(Some(how));
+            }
         }
         Ok(None)
     }

@@ -43,6 +43,25 @@ pub enum Error {
     /// The work panicked; the role was given back.
     #[error("the guarded work panicked")]
     Panicked,
+    /// Another is primary, and this one was not to wait.
+    #[error("{primary} is primary in epoch {epoch}; not waiting")]
+    Standby {
+        /// Who.
+        primary: String,
+        /// In which epoch.
+        epoch: u64,
+    },
+    /// The work of a slot was done, but the role does not remember it for sure.
+    #[error(
+        "slot '{slot}' was run, but no server has acknowledged that: {why}. Unless it was recorded all the same (`wayleave roles \
+         show`), another will run it again"
+    )]
+    Unrecorded {
+        /// The slot.
+        slot: String,
+        /// What the server said, or that it said nothing.
+        why: String,
+    },
     /// The address for the primary's questions cannot be listened on.
     #[error("cannot take the primary's questions at {0}: {1}; is the address in use, or another machine's?")]
     Peer(std::net::SocketAddr, #[source] std::io::Error),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use wayleave_api::Code;
 use wayleave_api::metadata::Metadata;
-use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Peer, Role, WaitFor};
+use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, HeartbeatResponse, Mode, Peer, Role, SlotRun, WaitFor};
 use wayleave_client::{Client, Error as Failure, Retry};
 use wayleave_core::time::Millis;
 
@@ -19,6 +19,8 @@ use crate::options::Options;
 const VACANCY_WAIT_MS: u64 = 30_000;
 /// A release is worth this much waiting; afterwards the term ends by itself.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// One that records a slot is worth more.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -29,6 +31,8 @@ pub(super) struct Wire {
     /// What every heartbeat says.
     form: HeartbeatRequest,
     identity: u32,
+    /// The uuid of the identity before: a term that was granted to it by an answer that was lost is nobody else's.
+    former: Option<String>,
     control: watch::Receiver<Control>,
 }
 
@@ -54,6 +58,16 @@ pub(super) struct Said {
     pub mode: Mode,
     /// How the role stands.
     pub reason: String,
+    /// The run of this candidate's slot, if there was one.
+    pub slot_run: Option<SlotRun>,
+}
+
+/// What became of a release.
+pub(super) struct Released {
+    /// Whether a server has said something to it.
+    pub answered: bool,
+    /// If there was a slot to record: why it is not known to be recorded.
+    pub unrecorded: Option<String>,
 }
 
 impl Wire {
@@ -82,9 +96,10 @@ impl Wire {
             peer: None,
             heard: None,
             take_over: None,
+            slot: options.slot.clone(),
         };
         // A candidate decides itself when to try again.
-        Ok(Self { client: client.with_retry(Retry::NEVER), role, form, identity: 0, control })
+        Ok(Self { client: client.with_retry(Retry::NEVER), role, form, identity: 0, former: None, control })
     }
 
     /// Where this candidate takes questions, for every further heartbeat.
@@ -109,7 +124,7 @@ impl Wire {
     pub fn heartbeat(&mut self, beat: &Heartbeat, timeout: Millis) -> Result<Pending<Heard>, Error> {
         if beat.call.identity != self.identity {
             self.identity = beat.call.identity;
-            self.form.uuid = draw()?;
+            self.former = Some(std::mem::replace(&mut self.form.uuid, draw()?));
         }
         let request = HeartbeatRequest {
             token: beat.token.clone(),
@@ -135,8 +150,37 @@ impl Wire {
         })
     }
 
-    /// Gives the role back, or leaves the line of standbys; tells whether a server has said something to that.
-    pub fn release(&self, token: Option<String>) -> Pending<bool> {
+    /// Whether a primary is another process.
+    pub fn is_another(&self, primary: &str) -> bool {
+        self.former.as_deref() != Some(primary)
+    }
+
+    /// The slot that this candidate stands for.
+    pub fn slot(&self) -> Option<&str> {
+        self.form.slot.as_deref()
+    }
+
+    /// Gives the role back after the work of the slot was done, and has it remembered. Nothing else tells others that it was, so
+    /// this is tried for longer than a mere release: also past the end of the term, for it counts until another has the role.
+    pub fn release_after(&self, token: String) -> Pending<Released> {
+        let (role, uuid) = (self.role.clone(), self.form.uuid.clone());
+        let slot = self.form.slot.clone().unwrap_or_default();
+        let retry = Retry { attempts: u32::MAX, base: Duration::from_millis(50), max: Duration::from_secs(1) };
+        let client = self.client.clone().with_retry(retry);
+        Box::pin(async move {
+            let released =
+                tokio::time::timeout(RECORD_TIMEOUT, client.release_role_after(&role, &uuid, &token, &slot)).await;
+            let unrecorded = match released {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("no answer within {} s", RECORD_TIMEOUT.as_secs())),
+            };
+            Released { answered: unrecorded.is_none(), unrecorded }
+        })
+    }
+
+    /// Gives the role back, or leaves the line of standbys.
+    pub fn release(&self, token: Option<String>) -> Pending<Released> {
         let (role, uuid) = (self.role.clone(), self.form.uuid.clone());
         // The same release may be sent again: it is bound to the term.
         let client = self.client.clone().with_retry(Retry { attempts: 3, ..Retry::default() });
@@ -154,7 +198,8 @@ impl Wire {
                 Ok(Err(_)) | Err(_) => {}
             }
             let refused = |error: &Failure| error.problem().is_some_and(|problem| (400..500).contains(&problem.status));
-            released.is_ok_and(|answer| answer.is_ok() || answer.is_err_and(|error| refused(&error)))
+            let answered = released.is_ok_and(|answer| answer.is_ok() || answer.is_err_and(|error| refused(&error)));
+            Released { answered, unrecorded: None }
         })
     }
 }
@@ -176,15 +221,16 @@ fn heard(answer: Result<HeartbeatResponse, Failure>, uuid: &str) -> Heard {
     let Some(told) = Answer::read(&answer, uuid) else {
         return Heard::Lost("the answer calls this candidate primary and names another one, or no token".into());
     };
-    let HeartbeatResponse { holder: primary, address, epoch, mode, reason, .. } = answer;
-    Heard::Answer(told, Said { primary, address, epoch, mode, reason })
+    let HeartbeatResponse { holder: primary, address, epoch, mode, reason, slot_run, .. } = answer;
+    Heard::Answer(told, Said { primary, address, epoch, mode, reason, slot_run })
 }
 
 fn failed(error: Failure) -> Heard {
     match error.code() {
         Some(Code::DuplicateIdentity | Code::NotTheTerm) => {
             let (mode, reason) = (Mode::Strict, error.to_string());
-            Heard::Answer(Answer::NotCurrent, Said { primary: None, address: None, epoch: 0, mode, reason })
+            let said = Said { primary: None, address: None, epoch: 0, mode, reason, slot_run: None };
+            Heard::Answer(Answer::NotCurrent, said)
         }
         // Room may be made.
         Some(Code::OverLimit | Code::Overloaded) => Heard::Lost(error.to_string()),

@@ -2,15 +2,15 @@
 //! Lifetime: from the first heartbeat or setting until deletion.
 //! Key: outside · 12 · role name. Value: version of the layout, then the row.
 //!
-//! Layout 2 has what a primary goes on by after its term. A row without any of it is written in layout 1, so that nodes which
-//! know no other read it.
+//! Layout 2 has what a primary goes on by after its term, layout 3 also the slots that were run. A row without any of it is
+//! written in a lower layout, so that nodes which know no other read it.
 //!
 //! The key without a name is the origin of new roles. Lifetime: as long as the store.
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
-use wayleave_core::roles::{Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, Term};
+use wayleave_core::roles::{Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, Run, Runs, Term};
 use wayleave_core::time::{Millis, Time};
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
@@ -19,6 +19,7 @@ use crate::Key;
 
 const VERSION: u8 = 1;
 pub(super) const GOING_ON: u8 = 2;
+const SLOTS: u8 = 3;
 
 /// The key of a role.
 #[must_use]
@@ -48,12 +49,16 @@ pub fn parse_key(key: &[u8]) -> Result<RoleName, Damaged> {
 #[must_use]
 pub fn encode(row: &RoleRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
-    let layout = if needs_going_on(row) { GOING_ON } else { VERSION };
+    let layout = match row.runs.0.is_empty() {
+        false => SLOTS,
+        true if needs_going_on(row) => GOING_ON,
+        true => VERSION,
+    };
     out.byte(layout);
     out.number(row.version);
     out.number(row.settings.ttl.0);
     out.byte(mode_byte(row.settings.mode));
-    if layout == GOING_ON {
+    if layout >= GOING_ON {
         out.number(row.settings.continue_for.0);
     }
     out.number(row.epoch.0);
@@ -71,12 +76,15 @@ pub fn encode(row: &RoleRow) -> Vec<u8> {
         out.number(term.renewed_at.0);
         out.number(term.expires_at.0);
         out.byte(term.step_down.into());
-        if layout == GOING_ON {
+        if layout >= GOING_ON {
             let Agreement { goes_on, told, told_at, heard, counts_from } = term.agreement;
             for number in [goes_on.0, told.0, told_at, heard, counts_from] {
                 out.number(number);
             }
         }
+    }
+    if layout >= SLOTS {
+        write_runs(&mut out, &row.runs);
     }
     out.into()
 }
@@ -104,6 +112,7 @@ pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
         quiet_until: Time(input.number()?),
         released: None,
         avoided: None,
+        runs: Runs::default(),
     };
     row.released = match input.bytes()? {
         [] => None,
@@ -122,24 +131,27 @@ pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
             agreement: read_agreement(&mut input, layout)?,
         });
     }
+    if layout >= SLOTS {
+        row.runs = read_runs(&mut input)?;
+    }
     Ok(row)
 }
 
 /// The layout of a role's or a standby's row.
 pub(super) fn read_layout(input: &mut Reader<'_>) -> Result<u8, Damaged> {
     match input.byte()? {
-        layout @ (VERSION | GOING_ON) => Ok(layout),
+        layout @ VERSION..=SLOTS => Ok(layout),
         _ => Err(Damaged("a row of a role or a standby has a version that is not known")),
     }
 }
 
 fn read_settings(input: &mut Reader<'_>, layout: u8) -> Result<RoleSettings, Damaged> {
     let (ttl, mode, usual) = (Millis(input.number()?), read_mode(input)?, RoleSettings::default().continue_for);
-    Ok(RoleSettings { ttl, mode, continue_for: if layout == GOING_ON { Millis(input.number()?) } else { usual } })
+    Ok(RoleSettings { ttl, mode, continue_for: if layout >= GOING_ON { Millis(input.number()?) } else { usual } })
 }
 
 fn read_agreement(input: &mut Reader<'_>, layout: u8) -> Result<Agreement, Damaged> {
-    if layout != GOING_ON {
+    if layout < GOING_ON {
         return Ok(Agreement::default());
     }
     Ok(Agreement {
@@ -149,6 +161,24 @@ fn read_agreement(input: &mut Reader<'_>, layout: u8) -> Result<Agreement, Damag
         heard: input.number()?,
         counts_from: input.number()?,
     })
+}
+
+fn write_runs(out: &mut Writer, runs: &Runs) {
+    out.number(runs.0.len() as u64);
+    for run in &runs.0 {
+        out.text(&run.slot);
+        out.number(run.epoch.0);
+        out.number(run.at.0);
+    }
+}
+
+fn read_runs(input: &mut Reader<'_>) -> Result<Runs, Damaged> {
+    let mut runs = Runs::default();
+    // A count that is too high ends with the bytes.
+    for _ in 0..input.number()? {
+        runs.0.push_back(Run { slot: input.text()?.into(), epoch: Epoch(input.number()?), at: Time(input.number()?) });
+    }
+    Ok(runs)
 }
 
 /// The origin as bytes.
@@ -187,7 +217,7 @@ pub(super) fn write_candidate(out: &mut Writer, candidate: &Candidate, layout: u
     out.byte(candidate.ready.into());
     out.byte(candidate.priority);
     out.maybe(candidate.interval.map(|interval| interval.0));
-    if layout == GOING_ON {
+    if layout >= GOING_ON {
         out.text(candidate.peer.as_ref().map_or("", |peer| &*peer.address));
         out.raw(candidate.peer.as_ref().map_or(&[], |peer| &peer.secret.0));
     }
@@ -206,7 +236,7 @@ pub(super) fn read_candidate(input: &mut Reader<'_>, layout: u8) -> Result<Candi
 }
 
 fn read_peer(input: &mut Reader<'_>, layout: u8) -> Result<Option<Peer>, Damaged> {
-    if layout != GOING_ON {
+    if layout < GOING_ON {
         return Ok(None);
     }
     match input.text()? {

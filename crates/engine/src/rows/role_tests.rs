@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::limits;
 use wayleave_core::metadata::Metadata;
-use wayleave_core::roles::{Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, StandbyRow, Term};
+use wayleave_core::roles::{
+    Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, Run, Runs, StandbyRow, Term,
+};
 use wayleave_core::time::{Millis, Time};
 
 use super::*;
@@ -48,12 +50,21 @@ fn term() -> impl Strategy<Value = Term> {
     )
 }
 
+fn runs() -> impl Strategy<Value = Runs> {
+    let run = ("[!-~]{1,9}", any::<u64>(), time());
+    let run = run.prop_map(|(slot, epoch, at)| Run { slot: slot.into(), epoch: Epoch(epoch), at });
+    prop::collection::vec(run, 0..4).prop_map(|runs| Runs(runs.into()))
+}
+
 fn role_row() -> impl Strategy<Value = RoleRow> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), time(), time());
     let parts = (prop::option::of(term()), any::<Option<[u8; 16]>>(), prop::option::of("[!-~]{1,9}"), any::<bool>());
-    let parts = (parts, prop_oneof![Just(limits::ROLE_CONTINUE_DEFAULT), any::<u64>().prop_map(Millis)]);
+    let parts = (parts, prop_oneof![Just(limits::ROLE_CONTINUE_DEFAULT), any::<u64>().prop_map(Millis)], runs());
     (numbers, parts).prop_map(
-        |((version, ttl, epoch, incarnation, vacant_since, quiet_until), ((term, released, avoided, strict), on))| {
+        |(
+            (version, ttl, epoch, incarnation, vacant_since, quiet_until),
+            ((term, released, avoided, strict), on, runs),
+        )| {
             RoleRow {
                 version,
                 settings: RoleSettings {
@@ -68,6 +79,7 @@ fn role_row() -> impl Strategy<Value = RoleRow> {
                 avoided: avoided.map(Into::into),
                 incarnation,
                 quiet_until,
+                runs,
             }
         },
     )
@@ -144,6 +156,7 @@ fn rows_of_the_first_layout_read_as_ever() {
         avoided: Some("u0".into()),
         incarnation: 2,
         quiet_until: Time(6),
+        runs: Runs::default(),
     };
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let token = "ab".repeat(16);
@@ -159,6 +172,10 @@ fn rows_of_the_first_layout_read_as_ever() {
     }
     let going_on = format!("0203e8070105070502060002753001{who}00{token}07ac029003f80a010506020301");
     assert_eq!(hex(&role::encode(&row)), going_on, "a role whose primary may go on");
+    // The third: with the slots that were run.
+    row.runs.0.push_back(Run { slot: "d1".into(), epoch: Epoch(6), at: Time(9) });
+    let with_slots = format!("03{}0102643106{}", &going_on[2..], "09");
+    assert_eq!(hex(&role::encode(&row)), with_slots, "a role with a slot that was run");
     standby.candidate.peer = Some(Peer { address: "h:2".into(), secret: Token([0xcd; 16]) });
     standby.joined = 9;
     assert_eq!(hex(&standby::encode(&standby)), format!("020102{who}03683a32{}09", "cd".repeat(16)), "a member");

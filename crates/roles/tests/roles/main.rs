@@ -4,6 +4,7 @@
 mod failures;
 mod locked;
 mod races;
+mod slots;
 mod stories;
 mod support;
 mod waiting;

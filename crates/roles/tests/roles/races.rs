@@ -11,6 +11,7 @@ use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::limits;
 use wayleave_core::roles::{Outcome, Refusal, RoleRow, RoleSettings, Term, Was};
 use wayleave_core::time::{Millis, Time};
+use wayleave_engine::memory::LostAnswer;
 use wayleave_engine::rows::role as rows;
 use wayleave_engine::{Batch, Commit, Engine, Memory, Write};
 use wayleave_roles::Roles;
@@ -113,6 +114,7 @@ fn write(engine: &Memory, version: u64) {
         avoided: None,
         incarnation: 0,
         quiet_until: Time::ZERO,
+        runs: Default::default(),
     };
     let write = Write { key: rows::key(&role()), value: Some(rows::encode(&row)) };
     let batch = Batch { writes: vec![write], ..Batch::default() };
@@ -152,4 +154,18 @@ async fn being_overtaken_again_and_again_ends_in_a_clear_refusal() {
     let refusal = beat(&roles, "a", None).await.unwrap_err();
     assert!(matches!(&refusal, Refusal::Unavailable(why) if why.contains("first")), "{refusal}");
     assert_eq!(roles.counters().conflicts.load(Ordering::Relaxed), limits::ROLE_TRIES_MAX as u64);
+}
+
+#[tokio::test]
+async fn a_slot_is_not_called_recorded_when_another_took_over_before_its_release() {
+    let (engine, roles) = meanwhile();
+    let told = beat(&roles, "a", None).await.unwrap();
+    // Another is primary before the write, whose answer is lost: only the row can tell whether it counted.
+    *engine.hook.lock().unwrap() = (1, |engine| {
+        take_over(engine);
+        engine.lose_next_answer(LostAnswer::Dropped);
+    });
+    let released = roles.release_after(role(), "a".into(), told.token, Some("mon".into())).await;
+    assert!(matches!(released, Err(Refusal::NotTheTerm { .. })), "{released:?}");
+    assert_eq!(roles.now(&role()).await.unwrap().last_run, None);
 }

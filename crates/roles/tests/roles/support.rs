@@ -30,7 +30,7 @@ pub fn ask(uuid: &str, token: Option<Token>) -> Ask {
         interval: None,
         peer: None,
     };
-    Ask { candidate, token, heard: None, take_over: None }
+    Ask { candidate, token, heard: None, take_over: None, slot: None }
 }
 
 pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<Answer, Refusal> {

@@ -94,6 +94,7 @@ impl Store {
             avoided: None,
             incarnation: 1,
             quiet_until: Time::ZERO,
+            runs: Default::default(),
         };
         let origin = Origin { roles: 1, incarnation: 1, ..Origin::default() };
         let kept = Kept { row: Some(row), origin: Some(origin), standbys: Vec::new(), floor: Time(NOON) };
@@ -167,7 +168,7 @@ impl Store {
         };
         let token = beat.token.as_deref().map(|token| Token::parse(token).expect("a token of this store"));
         let mut facts = self.facts(real_ms);
-        let ask = Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into) };
+        let ask = Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into), slot: None };
         self.fault.spoil(&mut facts, &ask);
         let decided = match heartbeat(&facts, &ask, u128::from(self.grants) + 1) {
             Ok(decided) => decided,
@@ -189,7 +190,7 @@ impl Store {
     pub fn release(&mut self, real_ms: u64, uuid: &str, token: Option<&str>) {
         let token = token.map(|token| Token::parse(token).expect("a token of this store"));
         let facts = self.facts(real_ms);
-        if let Ok(decided) = release(&facts, &uuid.into(), token) {
+        if let Ok(decided) = release(&facts, &uuid.into(), token, None) {
             self.commit(decided.writes, facts.now);
         }
     }

@@ -157,6 +157,9 @@ pub async fn raise_epoch(
 }
 
 /// Gives a term back, so that the role is free at once, or takes a standby out of the line. Stop the work first.
+///
+/// With `slot`, the primary says that it has done the work of that slot. It is recorded in the same write: whoever asks for the
+/// role with that slot later is told so, and is not made primary.
 #[utoipa::path(
     delete, path = "/v1/roles/{utype}/{uuid}", tag = "roles",
     params(
@@ -172,5 +175,6 @@ pub async fn release_role(
     UuidInPath(uuid): UuidInPath,
     QueryOf(query): QueryOf<ReleaseRoleQuery>,
 ) -> Result<impl IntoResponse, Refused> {
-    Ok(fresh(ReleaseRoleResponse::from(app.roles.release(role, uuid, query.token()?).await?)))
+    let (token, slot) = (query.token()?, query.slot()?);
+    Ok(fresh(ReleaseRoleResponse::from(app.roles.release_after(role, uuid, token, slot).await?)))
 }
