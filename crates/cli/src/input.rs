@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::unpacked::Unpacked;
 
 /// Buffer of a reader.
 const BUFFER: usize = 256 * 1024;
@@ -54,7 +55,7 @@ impl Input {
         let mut reader = BufReader::with_capacity(BUFFER, bar.wrap_read(raw));
         let start = reader.fill_buf().with_context(|| format!("cannot read {}", self.name()))?;
         if start.starts_with(&[0x1f, 0x8b]) {
-            return Ok(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(reader))));
+            return Ok(Box::new(BufReader::with_capacity(BUFFER, Unpacked::new(reader))));
         }
         Ok(Box::new(reader))
     }

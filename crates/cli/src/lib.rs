@@ -19,6 +19,7 @@ mod remote;
 mod seed;
 pub mod serve;
 mod snapshot;
+mod unpacked;
 mod values;
 mod whole_file;
 

@@ -1,5 +1,6 @@
 //! `seed`: files of URLs, sitemaps and standard input, streamed to the server.
 
+mod rationed;
 mod sitemap;
 mod source;
 mod summary;
@@ -22,9 +23,11 @@ Examples:
   zcat urls.gz | wayleave seed                  standard input
   wayleave seed --crawl news sitemap.xml.gz     a sitemap, packed or not
   wayleave seed sitemap-index.xml               an index: its sitemaps are read if they lie next to it
+  wayleave seed --local index.xml               an index of your own that names files by their paths
 
 Files are told apart by their content. This command fetches nothing: sitemaps of an index that do not lie next to it
-are listed, for you to download. A broken connection is resumed; running the same seed twice adds nothing twice.
+are listed, for you to download. Lines and locations of more than 16 KiB, and gzip that unpacks to more than 250 times
+its size, are refused. A broken connection is resumed; running the same seed twice adds nothing twice.
 Ends with 6 if some URLs were rejected and the others taken, with 4 if all were rejected; stderr has the reasons, with
 file and line, of the first ten: --reasons shows more.";
 
@@ -47,6 +50,9 @@ pub struct Args {
     /// Links from the seed
     #[arg(long, value_name = "NUMBER")]
     depth: Option<u32>,
+    /// Follow paths and file: addresses in the index files that are named here; not in those that they lead to
+    #[arg(long)]
+    local: bool,
     /// How many reasons of rejected URLs to show
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     reasons: usize,
@@ -64,7 +70,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     let bar = progress(&inputs);
     let (sink, urls) = mpsc::channel(CHANNEL);
-    let reader = Source::new(bar.clone(), sink);
+    let reader = Source::new(bar.clone(), sink, args.local);
     let reading = tokio::task::spawn_blocking(move || reader.read_all(&inputs));
     let mut summary = Summary::new(args.reasons);
     let urls = stream(urls).map(|(origin, url)| {

@@ -1,10 +1,19 @@
-//! Sitemaps and sitemap indexes, read entry by entry.
+//! Sitemaps and sitemap indexes, read entry by entry. Memory is bounded by the limits below, however long or deep the XML is.
 
 use std::io::BufRead;
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
+
+use super::rationed::Rationed;
+
+/// Longest tag, text or comment: it is read into memory as a whole.
+const PART_BYTES_MAX: usize = 1 << 20;
+/// Longest location; the server takes no longer URLs than half of this.
+const LOCATION_BYTES_MAX: usize = 16 * 1024;
+/// Elements that may lie in each other; those of sitemaps and their extensions are below ten.
+const DEPTH_MAX: usize = 64;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,17 +35,34 @@ pub enum BadSitemap {
         /// What the parser says.
         cause: quick_xml::Error,
     },
+    /// The file cannot be read on.
+    #[error("cannot be read beyond byte {position}: {cause}")]
+    Read {
+        /// Where.
+        position: u64,
+        /// Why.
+        cause: std::sync::Arc<std::io::Error>,
+    },
     /// It is XML of another kind.
     #[error("its root is <{0}>, not <urlset> or <sitemapindex>")]
     Root(String),
     /// It ends in the middle.
     #[error("it ends inside <{0}>")]
     Cut(String),
+    /// A tag, text or comment is too long.
+    #[error("a tag, text or comment near byte {0} is longer than {PART_BYTES_MAX} bytes, which is the limit")]
+    Part(u64),
+    /// A location is too long.
+    #[error("the location near byte {0} is longer than {LOCATION_BYTES_MAX} bytes, which is the limit")]
+    Location(u64),
+    /// Elements lie too deep in each other.
+    #[error("near byte {0} more than {DEPTH_MAX} elements lie in each other, which is the limit")]
+    Deep(u64),
 }
 
 /// The entries of a sitemap.
 pub struct Sitemap<R> {
-    reader: Reader<R>,
+    reader: Reader<Rationed<R>>,
     buffer: Vec<u8>,
     /// The elements that are open, by local name.
     open: Vec<String>,
@@ -47,7 +73,7 @@ pub struct Sitemap<R> {
 impl<R: BufRead> Sitemap<R> {
     /// The entries that `reader` gives.
     pub fn new(reader: R) -> Self {
-        let reader = Reader::from_reader(reader);
+        let reader = Reader::from_reader(Rationed::new(reader));
         Self { reader, buffer: Vec::new(), open: Vec::new(), text: String::new(), ended: false }
     }
 
@@ -55,8 +81,19 @@ impl<R: BufRead> Sitemap<R> {
         loop {
             self.buffer.clear();
             let position = self.reader.buffer_position();
-            let event = self.reader.read_event_into(&mut self.buffer);
-            match event.map_err(|cause| BadSitemap::Xml { position, cause })? {
+            self.reader.get_mut().allow(PART_BYTES_MAX);
+            let event = match self.reader.read_event_into(&mut self.buffer) {
+                Ok(event) => event,
+                Err(_) if self.reader.get_ref().is_used_up() => return Err(BadSitemap::Part(position)),
+                Err(quick_xml::Error::Io(cause)) => return Err(BadSitemap::Read { position, cause }),
+                Err(cause) => return Err(BadSitemap::Xml { position, cause }),
+            };
+            let in_location = self.open.last().is_some_and(|name| name == "loc");
+            if in_location && self.text.len() > LOCATION_BYTES_MAX {
+                return Err(BadSitemap::Location(position));
+            }
+            match event {
+                Event::Start(_) if self.open.len() >= DEPTH_MAX => return Err(BadSitemap::Deep(position)),
                 Event::Start(start) => {
                     let name = start.local_name().as_ref().to_owned();
                     if self.open.is_empty() && !matches!(name.as_str(), "urlset" | "sitemapindex") {
@@ -65,9 +102,9 @@ impl<R: BufRead> Sitemap<R> {
                     self.open.push(name);
                     self.text.clear();
                 }
-                Event::Text(text) => self.text.push_str(&text.xml10_content()),
-                Event::CData(text) => self.text.push_str(&text.xml10_content()),
-                Event::GeneralRef(reference) => resolve(&reference.xml10_content(), &mut self.text),
+                Event::Text(text) if in_location => self.text.push_str(&text.xml10_content()),
+                Event::CData(text) if in_location => self.text.push_str(&text.xml10_content()),
+                Event::GeneralRef(reference) if in_location => resolve(&reference.xml10_content(), &mut self.text),
                 Event::End(_) => {
                     let entry = self.close();
                     if entry.is_some() {

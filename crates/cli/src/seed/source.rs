@@ -1,4 +1,7 @@
 //! Reads URLs out of inputs, one after the other, on a thread of its own.
+//!
+//! An index may come from anybody, and what it names is read and sent away. So it leads to files that lie next to it and are
+//! sitemaps, and no further: a path or a `file:` address is followed only from an input that the user named, with `--local`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,7 +19,11 @@ use crate::input::Input;
 /// Index files that may lie in each other.
 const NESTING_MAX: usize = 4;
 /// Longest line that is read; longer ones are sent cut, for the server to reject.
-const LINE_BYTES_MAX: u64 = 64 * 1024;
+const LINE_BYTES_MAX: u64 = 16 * 1024;
+/// A longer one is no line of a list at all.
+const LINE_SKIPPED_MAX: u64 = 16 << 20;
+/// Bytes of the locations that all index files name together: they are kept until they are read or listed.
+const NAMED_BYTES_MAX: usize = 32 << 20;
 
 /// Where a URL was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +43,9 @@ impl fmt::Display for Origin {
 pub struct Source {
     bar: ProgressBar,
     sink: mpsc::Sender<(Origin, String)>,
+    /// Whether inputs that the user named may name any file.
+    trusts: bool,
+    named_bytes: usize,
     seen: HashSet<PathBuf>,
     unread: Vec<String>,
 }
@@ -47,9 +57,9 @@ enum Flow {
 }
 
 impl Source {
-    /// A source that moves `bar` and feeds `sink`.
-    pub fn new(bar: ProgressBar, sink: mpsc::Sender<(Origin, String)>) -> Self {
-        Self { bar, sink, seen: HashSet::new(), unread: Vec::new() }
+    /// A source that moves `bar` and feeds `sink`. With `local`, the index files among its inputs may name any file.
+    pub fn new(bar: ProgressBar, sink: mpsc::Sender<(Origin, String)>, local: bool) -> Self {
+        Self { bar, sink, trusts: local, named_bytes: 0, seen: HashSet::new(), unread: Vec::new() }
     }
 
     /// Reads all inputs. Returns the sitemaps that an index names and that are not here.
@@ -79,7 +89,7 @@ impl Source {
         }
     }
 
-    fn read_lines(&self, name: &Arc<str>, mut reader: impl BufRead) -> std::io::Result<Flow> {
+    fn read_lines(&self, name: &Arc<str>, mut reader: impl BufRead) -> anyhow::Result<Flow> {
         let mut line = Vec::new();
         let mut number = 0;
         loop {
@@ -89,7 +99,10 @@ impl Source {
                 return Ok(Flow::On);
             }
             if !line.ends_with(b"\n") {
-                reader.skip_until(b'\n')?;
+                let skipped = std::io::Read::take(&mut reader, LINE_SKIPPED_MAX).skip_until(b'\n')?;
+                if skipped as u64 == LINE_SKIPPED_MAX {
+                    anyhow::bail!("line {number} is longer than {LINE_SKIPPED_MAX} bytes, which is the limit");
+                }
             }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_start_matches('\u{feff}').trim();
@@ -111,8 +124,14 @@ impl Source {
     ) -> anyhow::Result<Flow> {
         let mut below = Vec::new();
         for (number, entry) in (1..).zip(Sitemap::new(reader)) {
-            match entry.with_context(|| format!("{name} is not a sitemap"))? {
-                Entry::Sitemap(location) => below.push(location),
+            match entry.with_context(|| format!("{name} is not a sitemap that can be read"))? {
+                Entry::Sitemap(location) => {
+                    self.named_bytes += location.len();
+                    if self.named_bytes > NAMED_BYTES_MAX {
+                        anyhow::bail!("{name} names too many sitemaps: more than {NAMED_BYTES_MAX} bytes, the limit");
+                    }
+                    below.push(location);
+                }
                 Entry::Url(url) => {
                     if let Flow::Stop = self.give(name, "entry", number, url) {
                         return Ok(Flow::Stop);
@@ -121,7 +140,8 @@ impl Source {
             }
         }
         for location in below {
-            let Some(path) = local(input, &location).filter(|_| nesting < NESTING_MAX) else {
+            let trusted = self.trusts && nesting == 0;
+            let Some(path) = local(input, &location, trusted).filter(|_| nesting < NESTING_MAX) else {
                 self.unread.push(location);
                 continue;
             };
@@ -130,6 +150,11 @@ impl Source {
                 continue;
             }
             let file = Input::File(path);
+            // Lines of any other file would go to the server, and into what is shown of rejected ones.
+            if !trusted && !is_sitemap(&file)? {
+                self.unread.push(location);
+                continue;
+            }
             self.bar.inc_length(file.bytes().unwrap_or(0));
             if let Flow::Stop = self.read(&file, nesting + 1)? {
                 return Ok(Flow::Stop);
@@ -149,16 +174,25 @@ fn looks_like_xml(start: &[u8]) -> bool {
     start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'<')
 }
 
-/// The file that a location of an index stands for: a path as it is, a web address by its last part; next to the index.
-fn local(index: &Input, location: &str) -> Option<PathBuf> {
+fn is_sitemap(file: &Input) -> anyhow::Result<bool> {
+    let mut reader = file.open(&ProgressBar::hidden())?;
+    Ok(looks_like_xml(reader.fill_buf().with_context(|| format!("cannot read {}", file.name()))?))
+}
+
+/// The file that a location of an index stands for: a web address by its last part, next to the index; of an index that is trusted, a
+/// path or a `file:` address as it is.
+fn local(index: &Input, location: &str, trusted: bool) -> Option<PathBuf> {
     let folder = match index {
         Input::Stdin => Path::new("."),
         Input::File(path) => path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")),
     };
     let path = match url::Url::parse(location) {
-        Ok(url) if url.scheme() == "file" => url.to_file_path().ok()?,
-        Ok(url) => folder.join(url.path_segments()?.next_back().filter(|name| !name.is_empty())?),
-        Err(_) => folder.join(location),
+        Ok(url) if url.scheme() == "file" => url.to_file_path().ok().filter(|_| trusted)?,
+        Ok(url) if matches!(url.scheme(), "http" | "https") => {
+            folder.join(url.path_segments()?.next_back().filter(|name| !name.is_empty())?)
+        }
+        Ok(_) | Err(_) if !trusted => return None,
+        Ok(_) | Err(_) => folder.join(location),
     };
     path.is_file().then_some(path)
 }

@@ -6,9 +6,13 @@ use super::*;
 type Urls = Vec<(String, String)>;
 
 fn read(inputs: &[&Path]) -> anyhow::Result<(Urls, Vec<String>)> {
+    read_with(inputs, false)
+}
+
+fn read_with(inputs: &[&Path], local: bool) -> anyhow::Result<(Urls, Vec<String>)> {
     let (sink, mut urls) = mpsc::channel(1_000);
     let inputs: Vec<Input> = inputs.iter().map(|path| Input::new(path)).collect();
-    let unread = Source::new(ProgressBar::hidden(), sink).read_all(&inputs)?;
+    let unread = Source::new(ProgressBar::hidden(), sink, local).read_all(&inputs)?;
     let mut all = Vec::new();
     while let Ok((origin, url)) = urls.try_recv() {
         all.push((format!("{} {}", origin.unit, origin.number), url));
@@ -47,20 +51,52 @@ fn packed_lists_and_packed_sitemaps_are_told_apart_by_their_content() {
     assert_eq!(urls, [("line 1".into(), "http://a/".into()), ("entry 1".into(), "http://b/".into())]);
 }
 
-#[test]
-fn an_index_is_followed_to_the_files_next_to_it_and_the_rest_is_listed() {
-    let folder = tempfile::tempdir().unwrap();
-    let index = folder.path().join("index.xml");
-    let names = ["https://example.com/maps/one.xml.gz", "sub/two.xml", "https://example.com/far.xml", "index.xml"];
+fn index(names: &[&str]) -> String {
     let entries: String = names.iter().map(|name| format!("<sitemap><loc>{name}</loc></sitemap>")).collect();
-    std::fs::write(&index, format!("<sitemapindex>{entries}</sitemapindex>")).unwrap();
-    std::fs::create_dir(folder.path().join("sub")).unwrap();
+    format!("<sitemapindex>{entries}</sitemapindex>")
+}
+
+#[test]
+fn an_index_is_followed_to_the_sitemaps_next_to_it_and_the_rest_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("index.xml");
+    let names = ["https://example.com/maps/one.xml.gz", "https://example.com/far.xml", "https://example.com/index.xml"];
+    std::fs::write(&file, index(&names)).unwrap();
     std::fs::write(folder.path().join("one.xml.gz"), gzip(&sitemap(&["http://one/"]))).unwrap();
-    std::fs::write(folder.path().join("sub/two.xml"), sitemap(&["http://two/"])).unwrap();
-    let (urls, unread) = read(&[&index]).unwrap();
-    let urls: Vec<&str> = urls.iter().map(|(_, url)| url.as_str()).collect();
-    assert_eq!(urls, ["http://one/", "http://two/"]);
+    let (urls, unread) = read(&[&file]).unwrap();
+    assert_eq!(urls, [("entry 1".to_owned(), "http://one/".to_owned())]);
     assert_eq!(unread, ["https://example.com/far.xml"]);
+}
+
+#[test]
+fn paths_and_file_addresses_are_followed_only_from_an_index_that_the_user_named_and_trusts() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let (outer, inner, secret) = (place("outer.xml"), place("inner.xml"), place("secret.xml"));
+    std::fs::write(&secret, sitemap(&["http://secret/"])).unwrap();
+    let address = url::Url::from_file_path(&secret).unwrap().to_string();
+    let names = ["secret.xml", secret.to_str().unwrap(), &address, "./secret.xml", "ftp://h/secret.xml"];
+    std::fs::write(&inner, index(&names)).unwrap();
+    let (urls, unread) = read(&[&inner]).unwrap();
+    assert_eq!((urls.len(), unread.len()), (0, names.len()), "it was not said that it is trusted: {urls:?}");
+    let (urls, _) = read_with(&[&inner], true).unwrap();
+    assert_eq!(urls, [("entry 1".to_owned(), "http://secret/".to_owned())]);
+    // Read by another index, the same one leads nowhere, whatever was said of the other.
+    std::fs::write(&outer, index(&["https://example.com/inner.xml"])).unwrap();
+    for local in [false, true] {
+        let (urls, unread) = read_with(&[&outer], local).unwrap();
+        assert_eq!((urls.len(), unread.len()), (0, names.len()), "local {local}: {urls:?}");
+    }
+}
+
+#[test]
+fn a_neighbour_that_is_no_sitemap_is_not_read_because_an_index_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("index.xml");
+    std::fs::write(folder.path().join(".env"), "PASSWORD=1\n").unwrap();
+    std::fs::write(&file, index(&["https://example.com/.env"])).unwrap();
+    let (urls, unread) = read(&[&file]).unwrap();
+    assert_eq!((urls.len(), unread.len()), (0, 1), "{urls:?}");
 }
 
 #[test]

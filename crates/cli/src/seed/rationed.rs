@@ -1,0 +1,52 @@
+//! A reader that gives so many bytes and then fails, until it is given a new ration: what reads a thing as a whole into memory
+//! can so be held to the size that such a thing may have.
+
+use std::io::{BufRead, Error, Read, Result};
+
+/// A reader with a ration.
+pub struct Rationed<R> {
+    inner: R,
+    left: usize,
+}
+
+impl<R: BufRead> Rationed<R> {
+    /// A reader that gives nothing yet.
+    pub const fn new(inner: R) -> Self {
+        Self { inner, left: 0 }
+    }
+
+    /// So many bytes from here on.
+    pub const fn allow(&mut self, bytes: usize) {
+        self.left = bytes;
+    }
+
+    /// Whether nothing is left of the ration: an error that came then was its end.
+    pub const fn is_used_up(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl<R: BufRead> Read for Rationed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let bytes = self.fill_buf()?.read(buffer)?;
+        self.consume(bytes);
+        Ok(bytes)
+    }
+}
+
+impl<R: BufRead> BufRead for Rationed<R> {
+    fn fill_buf(&mut self) -> Result<&[u8]> {
+        let given = self.inner.fill_buf()?;
+        match given.get(..self.left) {
+            _ if given.is_empty() => Ok(given),
+            Some([]) => Err(Error::other("a part is larger than it may be")),
+            Some(some) => Ok(some),
+            None => Ok(given),
+        }
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.left = self.left.saturating_sub(amount);
+        self.inner.consume(amount);
+    }
+}
