@@ -337,15 +337,13 @@ impl State {
         }
         let mut full = hashbrown::HashMap::new();
         let mut open = |host: &Host| {
-            let queue = host.queues.iter().find(|queue| queue.crawl == no)?;
             self.host_chance(host, no)?;
             if *full.entry(host.group).or_insert_with(|| self.group_room(host.group, no) == Some(0)) {
                 return None;
             }
-            let at = queue.head();
             let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
             let state = if paused { "and paused" } else { "and not done" };
-            Some(format!("URLs are queued {state}, the first at host '{}', due at {} ms since 1970", host.name, at.0))
+            Some(format!("URLs are queued {state}, among others at host '{}'", host.name))
         };
         self.hosts.iter_from(0).find_map(|(_, host)| open(host))
     }

@@ -20,6 +20,11 @@ pub(super) struct Chance {
 impl State {
     /// The delay between two visits to a group.
     pub(super) fn delay(&self, group: Ix) -> Millis {
+        self.delay_after(group, self.groups[group].pace.last_crawl)
+    }
+
+    /// The delay between two visits to a group of which the last was for a crawl.
+    pub(super) fn delay_after(&self, group: Ix, last: CrawlNo) -> Millis {
         let group = &self.groups[group];
         let mut own: Option<Millis> = None;
         let mut robots = Millis(0);
@@ -38,7 +43,7 @@ impl State {
                 read(settings);
             }
         }
-        let crawl = || self.crawl_of(group.pace.last_crawl).and_then(|c| c.settings.delay);
+        let crawl = || self.crawl_of(last).and_then(|c| c.settings.delay);
         let base = own.or_else(crawl).or(self.shard_row.default_delay).unwrap_or(limits::DELAY_DEFAULT);
         base.max(robots).max(factor.delay(group.pace.last_duration))
     }

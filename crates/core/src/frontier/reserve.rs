@@ -74,7 +74,9 @@ impl State {
             holder: grant.holder.clone(),
             granted_at: now,
             expires_at: lease.expires_at,
-            delay: self.delay(visit.group),
+            // The one that holds between its own pages, too.
+            delay: self
+                .delay_after(visit.group, if bare { self.groups[visit.group].pace.last_crawl } else { visit.crawl }),
             urls,
         };
         writes.push(Write::Lease(token, Some(lease.clone())));

@@ -292,3 +292,11 @@ async fn a_crawl_delay_is_named_and_can_be_forgotten() {
     pass(1_000).await;
     assert_eq!(world.reserve(9, 1).await.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_first_visit_is_told_the_delay_of_its_crawl() {
+    let world = with_urls(&["a.example"], 2).await;
+    let slow = CrawlChanges { delay: Change::Set(Millis(10_000)), ..CrawlChanges::default() };
+    world.frontier.set_crawl("DEFAULT".into(), slow, false).await.unwrap();
+    assert_eq!(world.next().await.unwrap().delay, Millis(10_000));
+}
