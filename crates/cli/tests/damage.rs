@@ -45,3 +45,20 @@ fn one_flipped_byte_in_the_journal_refuses_to_start_and_is_repaired_on_demand() 
     assert!(copy.flatten().any(|entry| entry.file_name().to_string_lossy().contains("dropped")));
     assert_eq!(Server::start(&data).stop(), 0, "and it starts without the flag from then on");
 }
+
+#[test]
+fn no_epoch_is_granted_again_after_a_repair() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    server.run(&["roles", "set", "r", "--ttl", "7s"]).ok();
+    for _ in 0..8 {
+        server.run(&["elect", "r", "--once", "--", "true"]).ok();
+    }
+    server.kill();
+    damage(&data);
+    let repaired = Server::start_with(&data, &["--repair"]);
+    let told = repaired.run(&["elect", "r", "--once", "--", "sh", "-c", "echo epoch=$WAYLEAVE_EPOCH"]).ok();
+    let epoch: u64 = told.split("epoch=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    assert!(epoch > 8, "eight were granted before: {epoch}");
+    assert_eq!(repaired.stop(), 0);
+}

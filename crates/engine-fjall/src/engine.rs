@@ -81,9 +81,20 @@ impl Fjall {
         let io = |error| OpenError::io(path, error);
         // Drawn by chance: the upper half is enough, and the lowest bit keeps it from being 0.
         let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
-        let (freeze_bytes, repair, drive) = (options.memtable_bytes, options.repair, Drive::Threads);
-        let loading = Loading { freeze_bytes, repair, drive, life };
-        let store = Arc::new(loading::load(&folder, FjallTables::new(rows, database), loading)?);
+        let load = |repair: bool| {
+            let loading = Loading { freeze_bytes: options.memtable_bytes, repair, drive: Drive::Threads, life };
+            loading::load(&folder, FjallTables::new(rows.clone(), database.clone()), loading)
+        };
+        let store = match load(false) {
+            Err(OpenError::JournalDamaged { repair: Some(_), .. }) if options.repair => {
+                // What was granted in the part that is dropped must not be granted again: it is another store from now on,
+                // as after a restore. Before the repair, or one that is cut off would leave no trace of it.
+                renew_incarnation(&rows).map_err(broken)?;
+                load(true)
+            }
+            loaded => loaded,
+        };
+        let store = Arc::new(store?);
         let reserve_bytes = watchdog::reserve_bytes(options.memtable_bytes);
         let watched = Watched { disk: Arc::clone(&disk), folder: path.into(), reserve_bytes };
         let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;
@@ -157,6 +168,13 @@ impl Engine for Fjall {
         let committed = self.store.commit(&fences, &expects, &writes, self.clock.now());
         committed.unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
     }
+}
+
+/// Makes another store of this one, for whoever counts on numbers that only grow.
+fn renew_incarnation(rows: &Keyspace) -> Result<(), fjall::Error> {
+    let mut table = rows.start_ingestion()?;
+    table.write(INCARNATION_KEY, crate::restore::incarnation().to_be_bytes())?;
+    table.finish()
 }
 
 pub(crate) fn make_database(path: &Path) -> Result<(), fjall::Error> {

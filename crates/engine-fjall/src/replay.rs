@@ -104,7 +104,9 @@ impl Replay<'_> {
                 number += 1;
                 continue;
             }
-            if let Some(what) = self.damage(number, &content)? {
+            let damaged = self.damage(number, &content)?;
+            let repaired = damaged.is_some();
+            if let Some(what) = damaged {
                 let damage = self.describe(number, &content, what)?;
                 if !self.repair {
                     return Err(Failure::Damaged(damage));
@@ -113,7 +115,9 @@ impl Replay<'_> {
                 let dropped = repair.map(|dropped| dropped.to_string()).unwrap_or_default();
                 tracing::warn!(
                     journal.file = %file.display(), journal.offset = offset, dropped, what,
-                    "the journal is damaged; what follows is dropped, and a copy of it kept beside the journal"
+                    "the journal is damaged; what follows is dropped, acknowledged or not, and a copy of it kept beside the journal. \
+                     Put again what is missing. Epochs of roles go on well above all that were granted; hosts that were \
+                     reserved in the dropped part may be visited by others"
                 );
                 self.set_aside(number, &content)?;
             }
@@ -124,7 +128,7 @@ impl Replay<'_> {
             }
             // Files that are done with stay until the next flush: that the database says so may itself be known to the
             // page cache alone.
-            return Ok(self.make_ready(number, &content)?);
+            return Ok(self.make_ready(number, &content, repaired)?);
         }
     }
 
@@ -229,10 +233,10 @@ impl Replay<'_> {
     }
 
     /// Makes the newest file ready for more: zeros behind its records, the last block padded, all of it durable.
-    fn make_ready(&self, number: u64, content: &Content) -> Result<Tail> {
+    fn make_ready(&self, number: u64, content: &Content, repaired: bool) -> Result<Tail> {
         let path = self.path(number);
         let torn = unread(content).len();
-        if torn > 0 {
+        if torn > 0 && !repaired {
             tracing::warn!(
                 journal.number = number,
                 journal.bytes_kept = content.end,

@@ -112,7 +112,7 @@ fn fill<R: Read>(part: &Path, reader: SnapshotReader<R>) -> Result<SnapshotCount
 }
 
 /// A number that no store has had: the time in milliseconds.
-fn incarnation() -> u64 {
+pub(crate) fn incarnation() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -6,7 +6,7 @@
 //! bytes is left once HTTP/2 has them.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -32,12 +32,15 @@ pub struct Answers {
     /// Requests under way, the reading of their answers included.
     pub busy: Arc<AtomicUsize>,
     last_request: Mutex<Instant>,
+    /// Whether there was a request at all.
+    asked: AtomicBool,
 }
 
 impl Default for Answers {
     fn default() -> Self {
         let last_request = Mutex::new(Instant::now());
-        Self { list: Mutex::default(), begun: Notify::new(), busy: Arc::default(), last_request }
+        let asked = AtomicBool::new(false);
+        Self { list: Mutex::default(), begun: Notify::new(), busy: Arc::default(), last_request, asked }
     }
 }
 
@@ -59,6 +62,7 @@ impl Answers {
     /// A request has come; it is under way until the answer is dropped.
     pub fn begin(&self, budget: &Arc<Budget>) -> Arc<Answer> {
         self.busy.fetch_add(1, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
         *self.last_request.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let state = State { share: budget.share(1), given: 0, moved: Instant::now() };
         let answer = Arc::new(Answer { state: Mutex::new(state), busy: Arc::clone(&self.busy) });
@@ -70,6 +74,11 @@ impl Answers {
         drop(list);
         self.begun.notify_one();
         answer
+    }
+
+    /// Whether a request has ever come.
+    pub fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// When the last request came; before any, when the connection was made.

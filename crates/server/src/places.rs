@@ -1,5 +1,6 @@
 //! Places for connections, in a bounded number. When all are taken, the connection that has been without a request for longest
-//! makes room for a new one: so clients that connect and say nothing, or half a head, keep nobody out.
+//! makes room for a new one, those first that never had one: so clients that connect and say nothing, or half a head, keep
+//! nobody out, and no worker that rests between two requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -84,7 +85,10 @@ impl Places {
             .by_number
             .iter()
             .filter(|(_, (answers, needed))| answers.busy.load(Ordering::Relaxed) == 0 && !needed.is_cancelled());
-        if let Some((_, (_, needed))) = idle.min_by_key(|(number, (answers, _))| (answers.last_request(), **number)) {
+        let order = |(number, (answers, _)): &(&u64, &(Arc<Answers>, CancellationToken))| {
+            (answers.has_asked(), answers.last_request(), **number)
+        };
+        if let Some((_, (_, needed))) = idle.min_by_key(order) {
             needed.cancel();
         }
     }
