@@ -121,7 +121,7 @@ pub struct Args {
     /// are taken in any case
     #[arg(long, env = "WAYLEAVE_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allow_host: Vec<String>,
-    /// Origin of web pages that may call this server, such as https://board.example; may be given several times [default: none
+    /// Origin of web pages that may call this server, such as `https://board.example`; may be given several times [default: none
     /// but the server's own]
     #[arg(long, env = "WAYLEAVE_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub allow_origin: Vec<String>,
