@@ -120,6 +120,10 @@ impl Frontier {
             return Err(Refusal::OverLimit(format!("alias '{alias}': {} hosts; the limit is {most}", hosts.len())));
         }
         for host in hosts {
+            if host == alias {
+                // Before the settings are stored: nothing may be changed by a call that is refused.
+                return Err(Refusal::NameInUse(host.to_string()));
+            }
             if let Some(other) = self.router.alias_of(host).filter(|other| other != alias) {
                 return Err(Refusal::HostTaken { host: host.to_string(), alias: other.to_string() });
             }

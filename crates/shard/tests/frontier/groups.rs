@@ -287,6 +287,9 @@ async fn an_alias_and_a_key_never_share_a_name() {
     assert_eq!(host.unwrap_err(), Refusal::NameInUse("small".to_owned()));
     let own = world.frontier.set_group("other".into(), Some(vec!["small".into()]), PaceChanges::default(), false).await;
     assert_eq!(own.unwrap_err(), Refusal::NameInUse("small".to_owned()));
+    let itself = world.frontier.set_group("new".into(), Some(vec!["new".into()]), PaceChanges::default(), false).await;
+    assert_eq!(itself.unwrap_err(), Refusal::NameInUse("new".to_owned()));
+    assert!(world.frontier.group("new").await.is_err(), "nothing was made");
     let refused = world.put(vec![keyed("small", "http://b.example/2")]).await;
     assert!(matches!(&refused[..], [PutOutcome::Rejected(why)] if why.contains("alias")), "{refused:?}");
 }
