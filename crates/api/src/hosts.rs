@@ -202,6 +202,9 @@ pub struct Host {
     /// The visits to its group that go on now, whatever its state: a pause or a block ends none.
     #[serde(default)]
     pub visits: Vec<LiveVisit>,
+    /// Some of its URLs that are handed out, at most 20, those that return first in front. Only where one host is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_hand: Vec<InHand>,
     /// Its URLs, over all crawls.
     pub counts: Counts,
     /// Its queues, one for each crawl.
@@ -240,6 +243,7 @@ impl From<view::HostView> for Host {
             reason: view.standing.reason,
             ready_at: view.standing.ready_at.map(Timestamp),
             visits: view.visits.into_iter().map(LiveVisit::from).collect(),
+            in_hand: Vec::new(),
             counts: view.counts.into(),
             crawls: view.queues.into_iter().map(HostQueue::from).collect(),
             delay_ms: view.settings.delay.map(|ms| ms.0),
@@ -254,6 +258,23 @@ impl From<view::HostView> for Host {
             last_visit_at: view.last_visit_at.map(Timestamp),
             queued_at: view.queued_at.map(Timestamp),
         }
+    }
+}
+
+/// A URL that is handed out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InHand {
+    /// The URL.
+    pub url: String,
+    /// Its crawl.
+    pub crawl: String,
+    /// When it returns to the queue, if nobody reports it before.
+    pub until: Option<Timestamp>,
+}
+
+impl From<view::UrlView> for InHand {
+    fn from(view: view::UrlView) -> Self {
+        Self { url: view.url.into(), crawl: view.crawl.to_string(), until: view.held_until.map(Timestamp) }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod crawls;
 mod going_on;
 pub mod groups;
 pub mod hosts;
+pub mod jobs;
 pub mod listing;
 pub mod metadata;
 pub mod nearest;

@@ -53,6 +53,7 @@ codes! {
     BadToken, "bad_token", 400, "the text is not a reservation token";
     BadHost, "bad_host", 400, "the text is not a host name or queue key";
     BadAlias, "bad_alias", 400, "the text is not an alias";
+    BadJob, "bad_job", 400, "the text is not the id of a job";
     BadCrawl, "bad_crawl", 400, "the text is not a crawl name";
     BadRole, "bad_role", 400, "the text is not the name of a role";
     BadUuid, "bad_uuid", 400, "the text is not a candidate's uuid";
@@ -65,6 +66,7 @@ codes! {
     UnknownGroup, "unknown_group", 404, "the group is not known";
     UnknownCrawl, "unknown_crawl", 404, "the crawl is not known";
     UnknownQueue, "unknown_queue", 404, "the host has no queue of this crawl";
+    UnknownJob, "unknown_job", 404, "the job is not known";
     UnknownRole, "unknown_role", 404, "the role is not known";
     MethodNotAllowed, "method_not_allowed", 405, "the path does not take this method";
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";

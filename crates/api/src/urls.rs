@@ -42,6 +42,10 @@ pub struct UrlToAdd {
     /// What to keep with it and hand out again.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
+    /// Whether it is queued anew if it is known and not handed out: due at `at`, with all its attempts before it. False if absent:
+    /// then a known one stays as it was, but for a higher priority that is named.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub again: bool,
 }
 
 impl UrlToAdd {
@@ -59,7 +63,13 @@ impl UrlToAdd {
             None => crawl.clone(),
         };
         let priority = between("priority", self.priority.unwrap_or(PRIORITY_DEFAULT), 0, PRIORITY_MAX)?;
-        let kind = PutKind::Discovered { at: self.at.map(Into::into), priority, depth: self.depth.unwrap_or(depth) };
+        let (at, depth) = (self.at.map(Into::into), self.depth.unwrap_or(depth));
+        let (explicit, again) = (self.priority.is_some(), self.again);
+        let kind = if explicit || again {
+            PutKind::Wanted { at, priority, explicit, depth, again }
+        } else {
+            PutKind::Discovered { at, priority, depth }
+        };
         let metadata = (&self.metadata).try_into().map_err(|e| BadValue::new("metadata", e))?;
         Ok(Put { url: page.url.into(), host: page.host, crawl, kind, metadata })
     }
@@ -114,8 +124,10 @@ pub struct AddUrlsQuery {
 pub enum AddStatus {
     /// It was unknown and is stored.
     Added,
-    /// It was known and stays as it was.
+    /// It was known and stays as it was, but for its priority, if a higher one was named.
     Known,
+    /// It was known and is queued anew.
+    Requeued,
     /// It is refused for good; the reason says why.
     Rejected,
     /// It could not be stored now; try again.
@@ -144,8 +156,9 @@ impl AddResult {
     pub fn new(url: Option<String>, outcome: PutOutcome) -> Self {
         let (status, reason) = match outcome {
             PutOutcome::Added => (AddStatus::Added, None),
-            // An update of a known URL is no business of this call, but its answer would be the same.
+            // One whose priority was raised was known as well.
             PutOutcome::Known | PutOutcome::Updated => (AddStatus::Known, None),
+            PutOutcome::Requeued => (AddStatus::Requeued, None),
             PutOutcome::Rejected(reason) => (AddStatus::Rejected, Some(reason.into())),
             PutOutcome::Failed(reason) => (AddStatus::Failed, Some(reason.into())),
         };
@@ -160,6 +173,9 @@ pub struct AddCounts {
     pub added: u64,
     /// Known already.
     pub known: u64,
+    /// Known, and queued anew.
+    #[serde(default)]
+    pub requeued: u64,
     /// Refused for good.
     pub rejected: u64,
     /// Not stored now; try them again.
@@ -172,6 +188,7 @@ impl AddCounts {
         match status {
             AddStatus::Added => self.added += 1,
             AddStatus::Known => self.known += 1,
+            AddStatus::Requeued => self.requeued += 1,
             AddStatus::Rejected => self.rejected += 1,
             AddStatus::Failed => self.failed += 1,
         }
@@ -197,6 +214,16 @@ pub struct AddUrlsSummary {
     /// Results that were left out because too many were unread; they are in the counts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// Exports of earlier versions have none for URLs that were done with.
+const fn default_priority() -> u8 {
+    PRIORITY_DEFAULT
 }
 
 const fn is_zero(number: &u64) -> bool {
@@ -328,19 +355,19 @@ pub struct Url {
     pub held_until: Option<Timestamp>,
     /// When it was first stored.
     pub created_at: Timestamp,
-    /// 0 to 9, 9 first; absent once it is fetched, gone or failed: then it is not kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<u8>,
-    /// Links from the seed; absent once it is fetched, gone or failed: then it is not kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub depth: Option<u32>,
+    /// 0 to 9, 9 first.
+    #[serde(default = "default_priority")]
+    pub priority: u8,
+    /// Links from the seed.
+    #[serde(default)]
+    pub depth: u32,
     /// Attempts that did not end in a result.
     pub attempts: u32,
     /// Its last result.
     pub last: Option<LastVisit>,
-    /// What the client keeps with it; absent once it is fetched, gone or failed: then it is not kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<Metadata>,
+    /// What the client keeps with it.
+    #[serde(default)]
+    pub metadata: Metadata,
 }
 
 impl From<view::UrlView> for Url {
@@ -362,7 +389,7 @@ impl From<view::UrlView> for Url {
             depth: view.depth,
             attempts: view.attempts,
             last: view.last.map(last),
-            metadata: view.metadata.as_ref().map(Metadata::from),
+            metadata: Metadata::from(&view.metadata),
         }
     }
 }

@@ -5,9 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{
-    ListArgs, crawls, get, groups, hosts, nodes, put, release, reservations, roles, stats, urls, why,
-};
+use crate::commands::{crawls, get, groups, hosts, jobs, nodes, put, release, reservations, roles, stats, urls, why};
 use crate::remote::{Remote, RemoteArgs};
 use crate::{elect, exit, export, import, seed, serve, snapshot};
 
@@ -52,10 +50,12 @@ enum Command {
     Groups(groups::Args),
     /// Crawls: list, show, set, delete, purge
     Crawls(crawls::Args),
-    /// URLs: list, look up
+    /// URLs: list, look up, requeue, delete
     Urls(urls::Args),
-    /// List the reservations that are not over
-    Reservations(ListArgs),
+    /// Jobs over many URLs: list, show, cancel
+    Jobs(jobs::Args),
+    /// Reservations that are not over: list, revoke
+    Reservations(reservations::Args),
     /// Roles: who is the primary, who stands by; list, show, set, step-down, release, delete
     Roles(roles::Args),
     /// List the nodes that share the store, and what they own
@@ -129,6 +129,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Groups(args) => groups::run(remote, args).await,
         Command::Crawls(args) => crawls::run(remote, args).await,
         Command::Urls(args) => urls::run(remote, args).await,
+        Command::Jobs(args) => jobs::run(remote, args).await,
         Command::Reservations(args) => reservations::run(remote, args).await,
         Command::Roles(args) => roles::run(remote, args).await,
         Command::Nodes => nodes::run(remote).await,

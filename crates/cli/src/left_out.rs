@@ -65,11 +65,11 @@ mod tests {
             due_at: None,
             held_until: None,
             created_at: Timestamp(Time(1)),
-            priority: None,
-            depth: None,
+            priority: 5,
+            depth: 0,
             attempts,
             last: None,
-            metadata: None,
+            metadata: wayleave_api::metadata::Metadata::default(),
         }
     }
 

@@ -14,6 +14,7 @@ use support::model::{ATTEMPTS_MAX, At, Model, Url};
 use support::shard::Shard;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, Release, Reservation, UrlResult};
+use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::invariants;
 use wayleave_core::metadata::Metadata;
@@ -37,6 +38,7 @@ struct OnePut {
 enum OneKind {
     Discover { priority: u8, later: u64 },
     Update { due: Option<u64> },
+    Want { priority: Option<u8>, later: u64, again: bool },
 }
 
 /// Mostly discovered, mostly of one host, so that puts of a turn meet each other.
@@ -46,6 +48,8 @@ fn puts() -> impl Strategy<Value = Command> {
     let kind = prop_oneof![
         3 => (3..7u8, later).prop_map(|(priority, later)| OneKind::Discover { priority, later }),
         1 => due.prop_map(|due| OneKind::Update { due }),
+        1 => (prop::option::of(3..7u8), prop_oneof![Just(0u64), 0..5_000u64], any::<bool>())
+            .prop_map(|(priority, later, again)| OneKind::Want { priority, later, again }),
     ];
     let host = prop_oneof![2 => Just(0), 1 => 0..HOSTS];
     let put = (host, 0..2usize, 0..6u8, kind).prop_map(|(host, crawl, path, kind)| OnePut { host, crawl, path, kind });
@@ -110,6 +114,15 @@ enum Command {
         host: usize,
         crawl: usize,
     },
+    /// An operator requeues or deletes all URLs of a queue.
+    Again {
+        host: usize,
+        crawl: usize,
+        what: Rework,
+    },
+    Revoke {
+        which: usize,
+    },
     Reload,
 }
 
@@ -135,6 +148,9 @@ fn command() -> impl Strategy<Value = Command> {
         2 => (host.clone(), delay).prop_map(|(host, delay)| Join { host, delay }),
         1 => host.clone().prop_map(|host| Leave { host }),
         1 => (host, crawl).prop_map(|(host, crawl)| DeleteQueue { host, crawl }),
+        1 => (0..HOSTS, 0..2usize, prop_oneof![2 => Just(Rework::Requeue), 1 => Just(Rework::Delete)])
+            .prop_map(|(host, crawl, what)| Again { host, crawl, what }),
+        1 => (0..4usize).prop_map(|which| Revoke { which }),
         1 => Just(Reload),
     ]
 }
@@ -184,6 +200,10 @@ impl Pair {
                     PutKind::Discovered { at: Some(Time(now + later)), priority, depth: 0 }
                 }
                 OneKind::Update { due } => PutKind::Known { due: due.map(|later| Time(now + later)) },
+                OneKind::Want { priority, later, again } => {
+                    let (at, explicit) = (Some(Time(now + later)), priority.is_some());
+                    PutKind::Wanted { at, priority: priority.unwrap_or(5), explicit, depth: 0, again }
+                }
             },
             metadata: Metadata::default(),
         };
@@ -193,6 +213,9 @@ impl Pair {
             match kind {
                 OneKind::Discover { priority, later } => self.discovered(host, crawl, path, (priority, later), outcome),
                 OneKind::Update { due } => self.updated(host, crawl, path, due, outcome),
+                OneKind::Want { priority, later, again } => {
+                    self.wanted((host, crawl, path), priority, now + later, again, outcome);
+                }
             }
         }
     }
@@ -208,6 +231,8 @@ impl Pair {
             Command::Pass { span } => self.pass(span),
             Command::Reload => self.reload(),
             Command::DeleteQueue { host, crawl } => self.delete_queue(host, crawl),
+            Command::Again { host, crawl, what } => self.rework(host, crawl, what),
+            Command::Revoke { which } => self.revoke(which),
             other => self.set(other),
         }
     }
@@ -232,14 +257,74 @@ impl Pair {
         }
         self.model.rough |= known;
         let url = self.model.find(crawl, &text(host, path)).unwrap();
-        if matches!(url.at, At::Done(_)) {
-            url.lane = 4;
-        }
         url.attempts = 0;
         match due {
             Some(due) => (url.due, url.at) = (due, At::Queued),
             None => url.at = At::Done(UrlState::Fetched),
         }
+    }
+
+    fn wanted(
+        &mut self,
+        (host, crawl, path): (usize, usize, u8),
+        priority: Option<u8>,
+        due: u64,
+        again: bool,
+        outcome: PutOutcome,
+    ) {
+        let lane = priority.map(|priority| 9 - priority);
+        let Some(url) = self.model.find(crawl, &text(host, path)) else {
+            assert_eq!(outcome, PutOutcome::Added);
+            let (lane, text, at) = (lane.unwrap_or(4), text(host, path), At::Queued);
+            self.model.urls.push(Url { host, crawl, text, lane, due, attempts: 0, at });
+            return;
+        };
+        let rests = matches!(url.at, At::Queued | At::Done(_));
+        let raised = matches!(url.at, At::Queued) && lane.is_some_and(|lane| lane < url.lane);
+        let want = match (rests && again, raised) {
+            (true, _) => {
+                (url.due, url.at, url.attempts, url.lane) = (due, At::Queued, 0, lane.unwrap_or(url.lane));
+                PutOutcome::Requeued
+            }
+            (false, true) => {
+                url.lane = lane.unwrap();
+                PutOutcome::Updated
+            }
+            (false, false) => PutOutcome::Known,
+        };
+        self.model.rough |= want != PutOutcome::Known;
+        assert_eq!(outcome, want);
+    }
+
+    fn rework(&mut self, host: usize, crawl: usize, what: Rework) {
+        let told = self.shard.rework(&host_name(host), CRAWLS[crawl], what);
+        let now = self.model.now;
+        let (mut done, mut reserved) = (0, 0);
+        for url in self.model.urls.iter_mut().filter(|url| (url.host, url.crawl) == (host, crawl)) {
+            if matches!(url.at, At::Queued | At::Done(_)) {
+                done += 1;
+                (url.due, url.at, url.attempts) = (now, At::Queued, 0);
+            } else {
+                reserved += 1;
+            }
+        }
+        if what == Rework::Delete {
+            let rests = |url: &Url| (url.host, url.crawl) == (host, crawl) && matches!(url.at, At::Queued);
+            self.model.urls.retain(|url| !rests(url));
+        }
+        self.model.rough |= done > 0;
+        assert_eq!(told, Reworked { done, reserved, unknown: 0 });
+    }
+
+    /// As if its holder had released it without a result.
+    fn revoke(&mut self, which: usize) {
+        if which >= self.live.len() {
+            return;
+        }
+        let reservation = self.live.remove(which);
+        assert!(self.shard.revoke(reservation.token));
+        self.model.released(reservation.token, &[]);
+        self.over.push(reservation);
     }
 
     fn reserve(&mut self, groups: usize, urls: usize, crawl: Option<usize>, lease: u64) {

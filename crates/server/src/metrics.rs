@@ -41,6 +41,7 @@ pub struct Metrics {
 pub struct UrlCounters {
     added: AtomicU64,
     known: AtomicU64,
+    requeued: AtomicU64,
     rejected: AtomicU64,
     failed: AtomicU64,
 }
@@ -50,6 +51,7 @@ impl UrlCounters {
     pub fn add(&self, counts: &AddCounts) {
         self.added.fetch_add(counts.added, Ordering::Relaxed);
         self.known.fetch_add(counts.known, Ordering::Relaxed);
+        self.requeued.fetch_add(counts.requeued, Ordering::Relaxed);
         self.rejected.fetch_add(counts.rejected, Ordering::Relaxed);
         self.failed.fetch_add(counts.failed, Ordering::Relaxed);
     }
@@ -104,6 +106,7 @@ impl Metrics {
         for (result, counter) in [
             ("added", &self.urls.added),
             ("known", &self.urls.known),
+            ("requeued", &self.urls.requeued),
             ("rejected", &self.urls.rejected),
             ("failed", &self.urls.failed),
         ] {
@@ -176,7 +179,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.on_request(&hyper::Method::GET, "/v1/hosts/{host}", 404, Duration::from_millis(3));
         metrics.on_request(&hyper::Method::GET, "/v1/hosts/{host}", 404, Duration::from_millis(3));
-        metrics.urls.add(&AddCounts { added: 2, known: 1, rejected: 0, failed: 0 });
+        metrics.urls.add(&AddCounts { added: 2, known: 1, ..AddCounts::default() });
         metrics.annex(|out| out.push_str("other_door_total 7\n"));
         let stats = Stats { hosts: 5, ..Stats::default() };
         let page = metrics.render(Some(&stats), true);

@@ -14,10 +14,11 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, by hand.
-const CALLS: [&str; 38] = [
+const CALLS: [&str; 44] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/groups/{group}",
     "DELETE /v1/hosts/{host}/queues/{crawl}",
+    "DELETE /v1/jobs/{job}",
     "DELETE /v1/roles/{utype}",
     "DELETE /v1/roles/{utype}/{uuid}",
     "GET /healthz",
@@ -29,6 +30,8 @@ const CALLS: [&str; 38] = [
     "GET /v1/groups/{group}",
     "GET /v1/hosts",
     "GET /v1/hosts/{host}",
+    "GET /v1/jobs",
+    "GET /v1/jobs/{job}",
     "GET /v1/reservations",
     "GET /v1/roles",
     "GET /v1/roles/{utype}",
@@ -43,12 +46,15 @@ const CALLS: [&str; 38] = [
     "PATCH /v1/roles/{utype}",
     "POST /v1/crawls/{crawl}/purge",
     "POST /v1/reservations",
+    "POST /v1/reservations/revoke",
     "POST /v1/reservations/{token}/release",
     "POST /v1/reservations/{token}/renew",
     "POST /v1/roles/{utype}/heartbeat",
     "POST /v1/roles/{utype}/raise_epoch",
     "POST /v1/roles/{utype}/step_down",
     "POST /v1/urls",
+    "POST /v1/urls/delete",
+    "POST /v1/urls/requeue",
     "PUT /v1/crawls/{crawl}",
     "PUT /v1/groups/{group}",
     "PUT /v1/hosts/{host}",

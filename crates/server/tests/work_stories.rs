@@ -260,3 +260,69 @@ async fn one_call_reserves_every_ready_group_up_to_the_number_asked() {
     let count = |page: &Value| page["reservations"].as_array().unwrap().len();
     assert_eq!((count(&page), count(&last), &last["next"]), (25, 15, &Value::Null));
 }
+
+#[tokio::test]
+async fn known_urls_are_requeued_and_deleted_by_name_and_by_jobs() {
+    let door = Door::new();
+    door.seed("news", &["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
+    door.put("/v1/hosts/a.example", json!({"delay_ms": 0})).await.ok();
+    for _ in 0..3 {
+        let reservation = door.reserve_one(json!({"holder": "w"})).await;
+        door.release_all(&reservation, "failed").await;
+    }
+    let lookup = |url: &str| format!("/v1/urls/lookup?crawl=news&url={}", url.replace(':', "%3A").replace('/', "%2F"));
+    let one = json!({"crawl": "news", "urls": ["http://a.example/1", "http://a.example/none"]});
+    let told = door.post("/v1/urls/requeue", one.clone()).await.ok();
+    assert_eq!(told, json!({"done": 1, "reserved": 0, "unknown": 1}));
+    assert_eq!(door.get(&lookup("http://a.example/1")).await.ok()["state"], "queued");
+
+    let answer = door.post("/v1/urls/requeue", json!({"crawl": "news", "state": "failed"})).await;
+    assert_eq!(answer.status, 202);
+    assert!(answer.headers["location"].to_str().unwrap().starts_with("/v1/jobs/"));
+    let job = answer.json()["job"].as_str().unwrap().to_owned();
+    let ended = door.job_ended(&job).await;
+    assert_eq!((&ended["kind"], &ended["state"], &ended["done"]), (&json!("requeue"), &json!("done"), &json!(2)));
+    assert_eq!(door.get("/v1/jobs").await.ok()["jobs"][0]["id"], json!(job));
+
+    let again = json!({"crawl": "news", "urls": [{"url": "http://b.example/1", "again": true}]});
+    let told = door.post("/v1/urls", again).await.ok();
+    assert_eq!((&told["counts"]["requeued"], &told["results"][0]["status"]), (&json!(1), &json!("requeued")));
+
+    assert_eq!(door.post("/v1/urls/delete", one).await.ok()["done"], 1);
+    assert_eq!(door.get(&lookup("http://a.example/1")).await.problem(), (404, "unknown_url".to_owned()));
+    let job = door.post("/v1/urls/delete", json!({"contains": ".example/"})).await.json()["job"].clone();
+    assert_eq!(door.job_ended(job.as_str().unwrap()).await["done"], 2);
+    assert_eq!(door.get("/v1/urls").await.ok()["urls"], json!([]));
+
+    for (body, word) in [
+        (json!({}), "urls"),
+        (json!({"state": "reserved"}), "state"),
+        (json!({"urls": ["http://a.example/"], "contains": "x"}), "urls"),
+        (json!({"older_than_ms": 9_007_199_254_740_993_u64}), "older_than_ms"),
+    ] {
+        let answer = door.post("/v1/urls/delete", body.clone()).await;
+        assert_eq!(answer.problem(), (400, "bad_value".to_owned()), "{body}");
+        assert_eq!(answer.json()["field"], word, "{body}");
+    }
+    assert_eq!(door.get("/v1/jobs/AAAAAAAAAAAAAAAAAAAAAA").await.problem(), (404, "unknown_job".to_owned()));
+    assert_eq!(door.get("/v1/jobs/nonsense").await.problem(), (400, "bad_job".to_owned()));
+}
+
+#[tokio::test]
+async fn an_operator_sees_what_is_handed_out_and_takes_it_back() {
+    let door = Door::new();
+    door.seed("news", &["http://a.example/1", "http://a.example/2"]).await;
+    let reservation = door.reserve_one(json!({"holder": "w", "urls": 2})).await;
+    let host = door.get("/v1/hosts/a.example").await.ok();
+    let in_hand: Vec<&str> = host["in_hand"].as_array().unwrap().iter().map(|u| u["url"].as_str().unwrap()).collect();
+    assert_eq!(in_hand, ["http://a.example/1", "http://a.example/2"]);
+    assert_eq!(host["in_hand"][0]["until"], reservation["expires_at"]);
+    let told = door.post("/v1/reservations/revoke", json!({"holder": "w"})).await.ok();
+    assert_eq!(told, json!({"reservations": 1, "holds": 0}));
+    let path = format!("/v1/reservations/{}/release", reservation["token"].as_str().unwrap());
+    assert_eq!(door.post(&path, json!({"results": []})).await.problem(), (409, "not_current".to_owned()));
+    assert_eq!(door.get("/v1/hosts/a.example").await.ok().get("in_hand"), None);
+    assert_eq!(door.post("/v1/reservations/revoke", json!({})).await.problem(), (400, "bad_value".to_owned()));
+    let stale = door.post("/v1/reservations/revoke", json!({"token": reservation["token"]})).await;
+    assert_eq!(stale.problem(), (409, "not_current".to_owned()));
+}

@@ -9,6 +9,8 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{
     HandOut, Parent, Release, Released, RequestId, Reservation, Reserve, UrlToFetch,
 };
+use wayleave_core::frontier::requeue::{Rework, Reworked};
+use wayleave_core::frontier::rework::{JobRow, Stage};
 use wayleave_core::frontier::view::{
     CrawlView, GroupView, HostFilter, HostView, ReservationView, Stats, UrlFilter, UrlView,
 };
@@ -27,6 +29,17 @@ pub(crate) struct UrlPlace {
 
 /// A page of URLs and where the next one starts.
 pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlPlace>);
+
+/// Which reservations are to end before their time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Revoke {
+    /// The one with this token.
+    Token(Token),
+    /// All of this holder.
+    Holder(Arc<str>),
+    /// All of this host.
+    Host(HostName),
+}
 
 /// One question to the owner of a shard.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -133,6 +146,32 @@ pub(crate) enum Ask {
         way: Way,
         part: Batch,
     },
+    /// The jobs over many URLs.
+    Jobs,
+    /// Takes note of a job; one that is known stays as it is.
+    StartJob(Box<JobRow>),
+    /// Stops a job, or remembers that it is not to begin.
+    CancelJob(Box<JobRow>),
+    /// All shards have heard of a job: it begins.
+    BeginJob(Token),
+    /// How much the other shards have heard of a job of this one's.
+    SetStage(Token, Stage),
+    /// Requeues or deletes some URLs of a queue.
+    ReworkUrls {
+        crawl: CrawlName,
+        host: HostName,
+        urls: Vec<Box<str>>,
+        what: Rework,
+    },
+    /// Ends reservations before their time.
+    Revoke(Revoke),
+    /// Ends holds of a host before their time, a slice at a time.
+    RevokeHolds {
+        host: HostName,
+        after: Option<Key>,
+    },
+    /// Some URLs of a host that are handed out.
+    InHand(HostName),
     /// What was granted for a request before. Of a node it is asked for several shards at once.
     Requested {
         holder: Arc<str>,
@@ -149,7 +188,11 @@ impl Ask {
             | Self::SetHost { host, .. }
             | Self::DeleteQueue { host, .. }
             | Self::SetQueueLimit { host, .. }
-            | Self::Lookup { host, .. } => Some(host),
+            | Self::Lookup { host, .. }
+            | Self::ReworkUrls { host, .. }
+            | Self::Revoke(Revoke::Host(host))
+            | Self::RevokeHolds { host, .. }
+            | Self::InHand(host) => Some(host),
             Self::HandOut(request) => request.host.as_ref(),
             Self::Urls { filter, .. } => filter.host.as_ref(),
             _ => None,
@@ -180,6 +223,8 @@ impl Ask {
                 | Self::Lookup { .. }
                 | Self::Urls { .. }
                 | Self::Requested { .. }
+                | Self::Jobs
+                | Self::InHand(_)
         )
     }
 }
@@ -240,4 +285,7 @@ told! {
     Url(Option<UrlView>),
     Urls(UrlPage),
     Purged((u64, Option<Key>)),
+    Jobs(Vec<JobRow>),
+    Reworked(Reworked),
+    InHand(Vec<UrlView>),
 }

@@ -167,7 +167,7 @@ impl Frontier {
 
     /// Asks the shard that granted a token; if its host may have moved since, all others: a host that has left its
     /// alias took its reservations home, and nobody remembers from where.
-    async fn with_token<T: TryFrom<Told, Error = Refusal>>(&self, token: Token, ask: &Ask) -> Answer<T> {
+    pub(crate) async fn with_token<T: TryFrom<Told, Error = Refusal>>(&self, token: Token, ask: &Ask) -> Answer<T> {
         let first = token.shard();
         if first.0 >= self.shards() {
             return Err(Refusal::NotCurrent);

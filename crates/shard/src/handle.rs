@@ -40,7 +40,10 @@ impl Owner {
         }
         let now = self.now();
         let mut writes = Vec::new();
-        if let Some(told) = decide(&mut self.state, &ask, now, &mut writes) {
+        if let Some(mut told) = decide(&mut self.state, &ask, now, &mut writes) {
+            if let Ok(told) = &mut told {
+                self.tell_of_requeues(told);
+            }
             self.follow_jobs(&writes);
             self.commit(writes);
             if matches!(ask, Ask::SetCrawl { .. } | Ask::SetActive(_)) {
@@ -74,6 +77,46 @@ impl Owner {
             Ask::Purge { queue, before, after } => {
                 let purged = self.purge(queue, before, after).await;
                 self.answer(call, purged.map(Ok))
+            }
+            Ask::Jobs => {
+                let jobs: Vec<_> = self.jobs_of_urls.values().cloned().collect();
+                self.answer(call, Ok(Ok(jobs)))
+            }
+            Ask::StartJob(job) => {
+                let started = self.start_job(&job, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(started))
+            }
+            Ask::CancelJob(job) => {
+                self.cancel_job(&job, now, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            Ask::BeginJob(id) => {
+                self.begin_job(id, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            Ask::SetStage(id, stage) => {
+                self.set_stage(id, stage, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            Ask::ReworkUrls { crawl, host, urls, what } => {
+                let told = self.rework_urls((&crawl, &host), &urls, what).await;
+                self.answer(call, told.map(Ok))
+            }
+            Ask::Revoke(which) => {
+                let ended = self.revoke(&which).await;
+                self.answer(call, ended)
+            }
+            Ask::RevokeHolds { host, after } => {
+                let ended = self.revoke_holds(&host, after).await;
+                self.answer(call, ended.map(Ok))
+            }
+            Ask::InHand(host) => {
+                let urls = self.in_hand(&host).await;
+                self.answer(call, urls.map(Ok))
             }
             Ask::Requested { holder, request, .. } => {
                 let found = self.requested(&holder, &request).await;

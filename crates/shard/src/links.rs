@@ -18,7 +18,7 @@ use crate::message::Outcomes;
 
 /// The words that nodes speak with each other. It grows with every change of them: nodes of different numbers do not
 /// forward to each other.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Why a call to another node brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

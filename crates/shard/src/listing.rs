@@ -81,7 +81,7 @@ impl Owner {
         Ok((views, next))
     }
 
-    fn matches(&self, filter: &UrlFilter, queue: QueueId, key: &UrlKey, row: &UrlRow) -> bool {
+    pub fn matches(&self, filter: &UrlFilter, queue: QueueId, key: &UrlKey, row: &UrlRow) -> bool {
         if filter.state.is_some_and(|state| state != row.place.state()) {
             return false;
         }
@@ -91,7 +91,7 @@ impl Owner {
         if filter.ignore_case { url.to_lowercase().contains(&text.to_lowercase()) } else { url.contains(text) }
     }
 
-    async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Result<Vec<UrlView>, Error> {
+    pub async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Result<Vec<UrlView>, Error> {
         let queued = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.place {
             Place::Queued(turn) => Some(due::key(*queue, *turn, &key.0)),
             _ => None,

@@ -80,7 +80,8 @@ impl Owner {
         for host in &hosts {
             let id = self.state.host_id(host);
             let mine = holds.iter().filter(|(_, queue, _)| Some(queue.host) == id).cloned().collect();
-            moving.push(self.state.export(host, mine, now, &mut writes));
+            let jobs = if to == self.shard { Vec::new() } else { self.jobs_owed_to(id) };
+            moving.push(Moving { jobs, ..self.state.export(host, mine, now, &mut writes) });
             if let Way::Into(alias) = &way {
                 self.state.set_moved(host, Some(alias));
             }
@@ -162,7 +163,11 @@ impl Owner {
             if let Way::OutOf(_) = way {
                 self.state.set_moved(&host.name, None);
             }
+            let (id, jobs) = (host.id(), host.jobs.clone());
             self.state.adopt(host, way.into_alias(), now, writes);
+            if let Some(id) = id {
+                self.take_jobs(id, &jobs, writes);
+            }
         }
         // A host that has been here before was served elsewhere since: what is remembered of its queues is out of date.
         self.heads = self.config.heads(self.state.host_count());

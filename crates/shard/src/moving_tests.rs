@@ -100,7 +100,7 @@ async fn a_home_takes_nothing_from_an_alias_that_the_host_does_not_live_with() {
     world.add("1").await;
     world.set(1, &[&world.host]).await;
     assert_eq!(world.reserve().await.len(), 1, "it is being visited");
-    let moving = vec![Moving { name: world.host.clone(), luggage: None }];
+    let moving = vec![Moving { name: world.host.clone(), luggage: None, jobs: Vec::new() }];
     let take = Ask::Take { moving, way: Way::OutOf(world.aliases[0].clone()), part: Batch::default() };
     let late = world.frontier.router.ask::<()>(ShardId(0), take).await;
     assert!(matches!(late, Err(Refusal::Unavailable(_))), "{late:?}");

@@ -1,13 +1,14 @@
 //! Opening a shard: its hot rows, its log, its reservations and its jobs. No queue is scanned.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::load::Loader;
+use wayleave_core::frontier::rework::JobRow;
 use wayleave_core::frontier::row::{HostRow, HotRow};
-use wayleave_core::ids::{Epoch, QueueId, ShardId};
+use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
 use wayleave_core::wire::Damaged;
-use wayleave_engine::rows::{Kind, hot, job, key, lease, log};
+use wayleave_engine::rows::{Kind, hot, job, key, lease, log, rework};
 use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
 use crate::hot_log::HotLog;
@@ -24,6 +25,7 @@ pub(crate) struct Opened {
     pub seq: u64,
     pub log: HotLog,
     pub jobs: VecDeque<QueueId>,
+    pub jobs_of_urls: BTreeMap<Token, JobRow>,
 }
 
 /// Takes a shard over and reads what it holds; with `resume`, reads it again under the epoch that it is owned by already.
@@ -47,9 +49,12 @@ pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened,
     let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
     let jobs = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
     let jobs: Result<VecDeque<_>, _> = jobs.iter().map(|row| job::parse_key(&row.key)).collect();
+    let of_urls = scan_all(engine, shard, Kind::Rework, Kind::Rework).await?;
+    let of_urls: Result<Vec<_>, _> = of_urls.iter().map(|row| rework::decode(&row.value)).collect();
+    let jobs_of_urls = of_urls.map_err(damaged)?.into_iter().map(|job| (job.id, job)).collect();
     let mut state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
     state.set_backoff_max(Some(config.backoff_max));
-    Ok(Opened { state, epoch, seq, log, jobs: jobs.map_err(damaged)? })
+    Ok(Opened { state, epoch, seq, log, jobs: jobs.map_err(damaged)?, jobs_of_urls })
 }
 
 /// Brings rows up to date with what the log says since they were written out.

@@ -4,16 +4,17 @@
 //! for their commits while the next cycle is decided. After a commit that failed, or whose outcome is not known, its term
 //! ends and its memory is read again: it never guesses.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use wayleave_core::frontier::State;
+use wayleave_core::frontier::rework::JobRow;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::view::CrawlView;
-use wayleave_core::ids::{Epoch, QueueId, ShardId};
+use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
@@ -57,6 +58,8 @@ pub(crate) struct Owner {
     /// Makes the marks in the two above.
     pub marker: Marker,
     pub jobs: VecDeque<QueueId>,
+    /// Jobs over many URLs, those that have ended included.
+    pub jobs_of_urls: BTreeMap<Token, JobRow>,
     pub cycle: Cycle,
     pub term: Arc<Term>,
     /// While the store refuses changes.
@@ -72,7 +75,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub fn new(post: &Post, opened: Opened) -> Self {
-        let Opened { state, epoch, seq, log, jobs } = opened;
+        let Opened { state, epoch, seq, log, jobs, jobs_of_urls } = opened;
         // What was said before was said of a memory that is gone.
         post.pulse.crawls.forget(post.shard);
         post.pulse.requests.forget(post.shard);
@@ -89,6 +92,7 @@ impl Owner {
             marker: Marker::new((post.config.entropy)() as u64),
             state,
             jobs,
+            jobs_of_urls,
             cycle: Cycle::default(),
             term: Arc::new(Term::new(epoch, seq)),
             refusing: None,
@@ -100,6 +104,7 @@ impl Owner {
         };
         owner.note_switches();
         owner.count_hosts();
+        owner.spread_jobs();
         owner
     }
 
@@ -121,7 +126,7 @@ impl Owner {
         if let Some(left) = self.probe_in() {
             return Some(left);
         }
-        if !self.jobs.is_empty() || self.log.is_writing() {
+        if !self.jobs.is_empty() || self.log.is_writing() || self.has_running_job() {
             return Some(Duration::ZERO);
         }
         let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
@@ -214,6 +219,7 @@ impl Owner {
             self.commit_rows(slice);
         }
         self.run_job().await?;
+        self.run_job_of_urls().await?;
         self.learn_filter().await
     }
 

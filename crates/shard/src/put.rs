@@ -5,10 +5,11 @@ use tokio::sync::mpsc;
 use wayleave_core::frontier::put::Target;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
-use wayleave_core::frontier::row::UrlRow;
+use wayleave_core::frontier::row::{Place, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
-use wayleave_engine::Error;
+use wayleave_engine::rows::due;
+use wayleave_engine::{Error, Key};
 
 use crate::facts;
 use crate::message::{Deferred, Outcomes};
@@ -76,6 +77,7 @@ impl Owner {
                 outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Failed(MOVING.into())));
                 continue;
             }
+            // Only what changes nothing about a URL that is known may do without its row.
             if seen && matches!(item.put.kind, PutKind::Discovered { .. }) {
                 outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Known));
                 continue;
@@ -143,7 +145,8 @@ impl Owner {
     }
 
     async fn put_some(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes]) -> Result<(), Error> {
-        let rows = match self.known(&items).await {
+        let mut items = items;
+        let rows = match self.facts_of(&mut items).await {
             Ok(rows) => rows,
             Err(error) => {
                 let why = crate::cycle::refusal(&error).to_string();
@@ -189,8 +192,29 @@ impl Owner {
         Ok(())
     }
 
+    /// The rows of the URLs that are known, in the order of the items, which get what waits in the queue with those that they may
+    /// move.
+    async fn facts_of(&mut self, items: &mut [Item]) -> Result<Vec<Option<UrlRow>>, Error> {
+        let rows = self.rows_of(items).await?;
+        let turn = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.place, item.target.queue) {
+            (Place::Queued(turn), Some(queue)) if item.put.may_move() => {
+                Some(due::key(queue, *turn, &item.target.key.0))
+            }
+            _ => None,
+        };
+        let turns: Vec<Option<Key>> = items.iter().zip(&rows).map(turn).collect();
+        let keys: Vec<Key> = turns.iter().flatten().cloned().collect();
+        if !keys.is_empty() {
+            let mut waiting = facts::due_rows(&*self.engine, &keys).await?.into_iter();
+            for item in items.iter_mut().zip(&turns).filter(|(_, turn)| turn.is_some()).map(|(item, _)| item) {
+                item.target.waiting = waiting.next().flatten().map(|row| row.details);
+            }
+        }
+        Ok(rows)
+    }
+
     /// The rows of the URLs that are known, in the order of the items.
-    async fn known(&mut self, items: &[Item]) -> Result<Vec<Option<UrlRow>>, Error> {
+    async fn rows_of(&mut self, items: &[Item]) -> Result<Vec<Option<UrlRow>>, Error> {
         let mut rows = vec![None; items.len()];
         let mut wanted: Vec<(QueueId, UrlKey)> = Vec::new();
         let mut places = Vec::new();

@@ -14,6 +14,7 @@ Examples:
   wayleave put https://example.com/ https://example.org/a
   wayleave put --crawl news --priority 9 --metadata source=editor https://example.com/today
   wayleave put --at 10m https://example.com/later
+  wayleave put --again https://example.com/changed     also if it was fetched, or has failed
 
 For whole files use `wayleave seed`. Ends with 6 if some URLs are rejected and the others taken, with 4 if all are rejected.";
 
@@ -36,6 +37,9 @@ pub struct Args {
     /// When they are due: a time, or a span from now
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     at: Option<Timestamp>,
+    /// Queue known ones anew, unless they are handed out
+    #[arg(long)]
+    again: bool,
     /// Queue that they go to instead of their hosts'
     #[arg(long, value_name = "KEY", value_parser = values::name)]
     key: Option<String>,
@@ -74,6 +78,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         priority: args.priority,
         depth: args.depth,
         metadata: metadata.clone(),
+        again: args.again,
     };
     let request = AddUrlsRequest { crawl: args.crawl, urls: args.urls.into_iter().map(url).collect() };
     let answer = remote.client.add_urls(&request).await?;
@@ -89,10 +94,13 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if !remote.json {
         table.print()?;
     }
-    let AddCounts { added, known, rejected, failed } = answer.counts;
+    let AddCounts { added, known, requeued, rejected, failed } = answer.counts;
     if failed > 0 {
         let message = format!("{failed} URLs could not be stored; run the same command again");
         return Err(Ended { code: UNAVAILABLE, message }.into());
     }
-    Ended::after("URLs", added + known, rejected, "the table says why")
+    if known > 0 && (args.at.is_some() || !args.metadata.is_empty()) {
+        eprintln!("{known} URLs were known and stay as they were: --again queues them anew");
+    }
+    Ended::after("URLs", added + known + requeued, rejected, "the table says why")
 }

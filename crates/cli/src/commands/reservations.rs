@@ -1,14 +1,78 @@
-//! `reservations`: those that are not over.
+//! `reservations`: list those that are not over, revoke them.
 
-use super::ListArgs;
+use wayleave_api::jobs::RevokeRequest;
+
+use super::{ListArgs, or_list};
 use crate::output::{self, Table, relative};
 use crate::remote::Remote;
+use crate::values;
 
-/// Lists the reservations that are not over.
+/// Arguments of `reservations`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+const HELP: &str = "\
+Examples:
+  wayleave reservations                          the first hundred
+  wayleave reservations revoke --holder worker-7
+  wayleave reservations revoke --host example.com";
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// List the reservations that are not over
+    List(ListArgs),
+    /// End reservations before their time; their URLs go back as they were
+    #[command(after_help = REVOKE_HELP)]
+    Revoke(RevokeArgs),
+}
+
+const REVOKE_HELP: &str = "\
+Examples:
+  wayleave reservations revoke --holder worker-7       a worker that is known to be dead
+  wayleave reservations revoke --host example.com      also what URLFrontier's GetURLs has handed out of it
+
+To the holder it is as if its time had run out: its token is not current any more. A worker that is alive may still be
+fetching: the host's delay begins now, and what it sends later is refused.";
+
+/// What to revoke.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct RevokeArgs {
+    /// All of this holder
+    #[arg(long, value_name = "HOLDER")]
+    holder: Option<String>,
+    /// All of this host or queue key
+    #[arg(long, value_name = "HOST", value_parser = values::name)]
+    host: Option<String>,
+    /// The one with this token
+    #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
+    token: Option<String>,
+}
+
+/// Does what the arguments say.
 ///
 /// # Errors
-/// If the server does not answer.
-pub async fn run(remote: &Remote, args: ListArgs) -> anyhow::Result<()> {
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    match or_list(args.command, args.list, Command::List)? {
+        Command::List(args) => list(remote, args).await,
+        Command::Revoke(RevokeArgs { holder, host, token }) => {
+            let told = remote.client.revoke(&RevokeRequest { token, holder, host }).await?;
+            if remote.json {
+                return output::json(&told);
+            }
+            output::line(format_args!("{} reservations and {} holds were ended", told.reservations, told.holds))
+        }
+    }
+}
+
+async fn list(remote: &Remote, args: ListArgs) -> anyhow::Result<()> {
     let now = output::now();
     let mut table = Table::new(["group", "host", "holder", "granted", "ends", "urls"]);
     for live in args.collect(remote.client.all_reservations()).await? {

@@ -1,8 +1,8 @@
-//! `urls`: list and look up.
+//! `urls`: list and look up; requeuing and deleting lies in [`super::rework`].
 
 use wayleave_api::urls::{ListUrlsQuery, LookupUrlQuery, Url, UrlState};
 
-use super::{ListArgs, or_list};
+use super::{ListArgs, or_list, rework};
 use crate::output::{self, Table, or_dash, when};
 use crate::remote::Remote;
 use crate::values;
@@ -21,7 +21,9 @@ const HELP: &str = "\
 Examples:
   wayleave urls                                  the first hundred, with all that is known of them
   wayleave urls --host example.com --state failed
-  wayleave urls lookup https://example.com/";
+  wayleave urls lookup https://example.com/
+  wayleave urls requeue --crawl news --state failed
+  wayleave urls delete --crawl news --contains /session/ --yes";
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
@@ -39,16 +41,25 @@ enum Command {
         #[arg(long, value_name = "KEY", value_parser = values::name)]
         key: Option<String>,
     },
+    /// Queue known URLs anew
+    #[command(after_help = rework::REQUEUE_HELP)]
+    Requeue(rework::ReworkArgs),
+    /// Forget URLs
+    #[command(after_help = rework::DELETE_HELP)]
+    Delete {
+        #[command(flatten)]
+        args: rework::ReworkArgs,
+        /// Really delete all that the filter lets through
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 const LIST_HELP: &str = "\
 Examples:
   wayleave urls list --host example.com
   wayleave urls list --state failed --all --json | jq -r .url
-  wayleave urls list --crawl news --contains /2026/
-
-Priority, depth and metadata are what a visit needs: once a URL is fetched for good, gone or failed they are not kept, and
-a dash stands in their place (with --json they are absent).";
+  wayleave urls list --crawl news --contains /2026/";
 
 /// State of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -107,6 +118,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             let found = remote.client.lookup_url(&LookupUrlQuery { url, crawl, key }).await?;
             if remote.json { output::json(&found) } else { show(&found) }
         }
+        Command::Requeue(args) => rework::run(remote, args, rework::What::Requeue).await,
+        Command::Delete { args, yes } => rework::run(remote, args, rework::What::Delete { really: yes }).await,
     }
 }
 
@@ -130,7 +143,7 @@ async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {
             output::json(&url)?;
             continue;
         }
-        let (priority, depth, attempts) = (or_dash(url.priority), or_dash(url.depth), url.attempts.to_string());
+        let (priority, depth, attempts) = (url.priority.to_string(), url.depth.to_string(), url.attempts.to_string());
         table.row([url.url, url.crawl, word(url.state), when(url.due_at, now), priority, depth, attempts]);
     }
     if remote.json { Ok(()) } else { table.print() }
@@ -149,12 +162,12 @@ fn show(url: &Url) -> anyhow::Result<()> {
     table.row(["due".into(), when(url.due_at, now)]);
     table.row(["held until".into(), when(url.held_until, now)]);
     table.row(["stored".into(), when(Some(url.created_at), now)]);
-    table.row(["priority".into(), or_dash(url.priority)]);
-    table.row(["depth".into(), or_dash(url.depth)]);
+    table.row(["priority".into(), url.priority.to_string()]);
+    table.row(["depth".into(), url.depth.to_string()]);
     table.row(["attempts".into(), url.attempts.to_string()]);
     let last = url.last.map(|last| format!("{}, status {}", when(Some(last.at), now), or_dash(last.status)));
     table.row(["last result".into(), or_dash(last)]);
-    for (name, values) in url.metadata.iter().flat_map(|metadata| &metadata.0) {
+    for (name, values) in &url.metadata.0 {
         table.row([format!("metadata {name}"), values.join(", ")]);
     }
     table.print()

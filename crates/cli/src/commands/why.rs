@@ -1,7 +1,7 @@
 //! `why`: what a host or group waits for, in sentences.
 
 use wayleave_api::groups::Group;
-use wayleave_api::hosts::{Host, LiveVisit, State};
+use wayleave_api::hosts::{Host, InHand, LiveVisit, State};
 use wayleave_api::{Code, Timestamp};
 
 use crate::output::{self, counts, relative, span};
@@ -107,6 +107,14 @@ fn explain_host(host: &Host, group: Option<&Group>, now: Timestamp) -> String {
     }
     lines.push(visits(host.delay_in_force_ms, host.last_visit_at, !host.visits.is_empty(), now));
     lines.push(format!("Its URLs: {}.", counts(&host.counts)));
+    for InHand { url, crawl, until } in &host.in_hand {
+        let until = until.map_or_else(String::new, |at| format!(", until {at} ({})", relative(at, now)));
+        lines.push(format!("  handed out: {} of crawl {crawl}{until}", output::shown(url)));
+    }
+    let untold = host.counts.reserved.saturating_sub(host.in_hand.len() as u64);
+    if untold > 0 {
+        lines.push(format!("  and {untold} more are handed out"));
+    }
     for queue in &host.crawls {
         let due = queue.next_due_at.map_or_else(String::new, |at| format!("; next due {}", relative(at, now)));
         lines.push(format!("  crawl {}: {}{due}", queue.crawl, counts(&queue.counts)));

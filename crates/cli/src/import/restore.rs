@@ -38,10 +38,11 @@ pub fn url(url: Url) -> Way {
         key,
         crawl: Some(url.crawl),
         at: url.due_at,
-        priority: url.priority,
-        depth: url.depth,
-        metadata: url.metadata.unwrap_or_default(),
+        priority: Some(url.priority),
+        depth: Some(url.depth),
+        metadata: url.metadata,
         url: url.url,
+        again: false,
     })
 }
 
@@ -49,8 +50,7 @@ fn put(url: Url, waiting: bool) -> Way {
     // 0 would mean completed.
     let secs = |at: Timestamp| (at.0.0 / 1_000).max(1);
     let date = if waiting { url.due_at.map_or(1, secs) } else { 0 };
-    let metadata =
-        url.metadata.unwrap_or_default().0.into_iter().map(|(name, values)| (name, StringList { values })).collect();
+    let metadata = url.metadata.0.into_iter().map(|(name, values)| (name, StringList { values })).collect();
     let info = UrlInfo { url: url.url, key: url.host, crawl_id: url.crawl, metadata };
     let item = url_item::Item::Known(KnownUrlItem { info: Some(info), refetchable_from_date: date });
     Way::Put(Box::new(UrlItem { item: Some(item), ..UrlItem::default() }))
@@ -145,11 +145,11 @@ mod tests {
             due_at: Some(Timestamp(Time(5_500))),
             held_until: None,
             created_at: Timestamp(Time(1)),
-            priority: Some(7),
-            depth: Some(3),
+            priority: 7,
+            depth: 3,
             attempts: 2,
             last: None,
-            metadata: Some(wayleave_api::metadata::Metadata(vec![("m".into(), vec!["1".into()])])),
+            metadata: wayleave_api::metadata::Metadata(vec![("m".into(), vec!["1".into()])]),
         }
     }
 

@@ -27,7 +27,8 @@ Examples:
 
 Files are told apart by their content. This command fetches nothing: sitemaps of an index that do not lie next to it
 are listed, for you to download. Lines and locations of more than 16 KiB, and gzip that unpacks to more than 250 times
-its size, are refused. A broken connection is resumed; running the same seed twice adds nothing twice.
+its size, are refused. A broken connection is resumed; running the same seed twice adds nothing twice: what is known stays
+as it is, unless --again is given.
 Ends with 6 if some URLs were rejected and the others taken, with 4 if all were rejected; stderr has the reasons, with
 file and line, of the first ten: --reasons shows more.";
 
@@ -50,6 +51,9 @@ pub struct Args {
     /// Links from the seed
     #[arg(long, value_name = "NUMBER")]
     depth: Option<u32>,
+    /// Queue known URLs anew, unless they are handed out
+    #[arg(long)]
+    again: bool,
     /// Follow paths and file: addresses in the index files that are named here; not in those that they lead to
     #[arg(long)]
     local: bool,
@@ -74,7 +78,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let reading = tokio::task::spawn_blocking(move || reader.read_all(&inputs));
     let mut summary = Summary::new(args.reasons);
     let urls = stream(urls).map(|(origin, url)| {
-        (origin, UrlToAdd { url, priority: args.priority, depth: args.depth, ..UrlToAdd::default() })
+        (origin, UrlToAdd { url, priority: args.priority, depth: args.depth, again: args.again, ..UrlToAdd::default() })
     });
     let sent = client.add_lines(args.crawl.as_deref(), urls, |origin, result| summary.take(origin, result, &bar)).await;
     bar.finish_and_clear();

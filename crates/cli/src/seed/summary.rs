@@ -34,8 +34,8 @@ impl Summary {
         if matches!(result.status, AddStatus::Rejected | AddStatus::Failed) && self.reasons.len() < self.reasons_max {
             self.reasons.push((origin, result));
         }
-        let AddCounts { added, known, .. } = self.counts;
-        if (added + known).is_multiple_of(MESSAGE_EVERY) {
+        let AddCounts { added, known, requeued, .. } = self.counts;
+        if (added + known + requeued).is_multiple_of(MESSAGE_EVERY) {
             bar.set_message(format!("{added} added, {known} known"));
         }
     }
@@ -45,12 +45,13 @@ impl Summary {
     /// # Errors
     /// If stdout is gone.
     pub fn tell(&self, remote: &Remote) -> anyhow::Result<()> {
-        let AddCounts { added, known, rejected, failed } = self.counts;
+        let AddCounts { added, known, requeued, rejected, failed } = self.counts;
         if remote.json {
             let Self { counts, resent, unread, .. } = self;
             output::json(&serde_json::json!({ "counts": counts, "resent": resent, "unread": unread }))?;
         } else {
-            output::line(format_args!("{added} added, {known} known, {rejected} rejected, {failed} failed"))?;
+            let requeued = if requeued > 0 { format!("{requeued} requeued, ") } else { String::new() };
+            output::line(format_args!("{added} added, {known} known, {requeued}{rejected} rejected, {failed} failed"))?;
         }
         for (origin, result) in &self.reasons {
             let url = output::shown(result.url.as_deref().unwrap_or_default());
@@ -78,7 +79,7 @@ impl Summary {
     /// # Errors
     /// If some URLs could not be stored, or were rejected, or sitemaps were not read.
     pub fn end(&self) -> anyhow::Result<()> {
-        let AddCounts { added, known, rejected, failed } = self.counts;
+        let AddCounts { added, known, requeued, rejected, failed } = self.counts;
         if failed > 0 {
             let message = format!("{failed} URLs could not be stored; run the same command again");
             return Err(Ended { code: UNAVAILABLE, message }.into());
@@ -87,7 +88,7 @@ impl Summary {
             shown if shown == rejected => "their lines and reasons are above".to_owned(),
             _ => format!("run it again with --reasons {rejected} to see the line and the reason of each"),
         };
-        Ended::after("URLs", added + known, rejected, &look)?;
+        Ended::after("URLs", added + known + requeued, rejected, &look)?;
         match self.unread.len() {
             0 => Ok(()),
             count => {

@@ -132,13 +132,7 @@ impl State {
         let mut count = 0;
         for (key, row) in rows.into_iter().filter(|(_, row)| row.created < before) {
             // A reserved URL leaves its lease: the row no longer names the token, so the release passes it over.
-            self.take_out(host, at, &key, &row.place, writes);
-            if matches!(row.place, super::row::Place::Done { .. }) {
-                // As if it had never been there: its place under a limit is free again.
-                let queue = self.queue_mut(host, at);
-                queue.pages = queue.pages.saturating_sub(1);
-            }
-            writes.push(Write::Url(queue, key, None));
+            self.forget_url((host, at), key, &row, writes);
             count += 1;
         }
         if count > 0 {

@@ -19,6 +19,20 @@ pub struct Moving {
     pub name: HostName,
     /// What it carries; none if it is not known yet.
     pub luggage: Option<Luggage>,
+    /// Jobs over many URLs that still had to visit it where it was.
+    pub jobs: Vec<crate::ids::Token>,
+}
+
+impl Moving {
+    fn new(name: &HostName, luggage: Option<Luggage>) -> Self {
+        Self { name: name.clone(), luggage, jobs: Vec::new() }
+    }
+
+    /// Its id, if it is known.
+    #[must_use]
+    pub fn id(&self) -> Option<HostId> {
+        self.luggage.as_ref().map(|luggage| luggage.row.id)
+    }
 }
 
 /// Which way hosts go. One side of every move is the shard that is their home.
@@ -106,7 +120,7 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) -> Moving {
-        let Some(ix) = self.host_ix(name) else { return Moving { name: name.clone(), luggage: None } };
+        let Some(ix) = self.host_ix(name) else { return Moving::new(name, None) };
         let group = self.hosts[ix].group;
         let mut row = self.row_of_host(ix);
         row.group = None;
@@ -129,7 +143,7 @@ impl State {
         let holds: Vec<_> = holds.into_iter().filter(|(_, queue, _)| self.find_queue(*queue).is_some()).collect();
         self.holds = self.holds.saturating_sub(holds.len() as u64);
         self.detach(ix, group, now);
-        Moving { name: name.clone(), luggage: Some(Luggage { row, crawls, leases, holds }) }
+        Moving::new(name, Some(Luggage { row, crawls, leases, holds }))
     }
 
     fn detach(&mut self, ix: Ix, group: Ix, now: Time) {

@@ -1,6 +1,7 @@
 //! Put URLs: new ones are stored, known ones are updated or left alone.
 
-use super::request::{Put, PutKind, PutOutcome};
+use super::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
+use super::requeue::Wish;
 use super::row::{Details, DueRow, End, Place, Turn, UrlRow, Write};
 use super::slab::Ix;
 use super::state::State;
@@ -11,7 +12,7 @@ use crate::limits;
 use crate::time::Time;
 
 /// The lane of URLs that come without a priority.
-pub const LANE_DEFAULT: u8 = super::request::PRIORITY_MAX - super::request::PRIORITY_DEFAULT;
+pub const LANE_DEFAULT: u8 = PRIORITY_MAX - PRIORITY_DEFAULT;
 
 /// The one URL that a put speaks of: the row to read, if its queue exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Target {
     place: Option<(Ix, usize)>,
     /// The URL within it.
     pub key: UrlKey,
+    /// What waits in the queue with it, where the put may change that: see [`Put::may_move`].
+    pub waiting: Option<Details>,
 }
 
 impl State {
@@ -41,7 +44,7 @@ impl State {
 
     fn target_of(&self, put: &Put, place: Option<(Ix, usize)>) -> Target {
         let queue = place.map(|(host, at)| QueueId { host: self.hosts[host].id, no: self.queue(host, at).no });
-        Target { queue, place, key: UrlKey::new(&put.host, &put.url) }
+        Target { queue, place, key: UrlKey::new(&put.host, &put.url), waiting: None }
     }
 
     fn queue_place(&self, host: &str, crawl: &str) -> Option<(Ix, usize)> {
@@ -63,17 +66,22 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
-        let Target { key, place, .. } = target;
+        let Target { key, place, waiting, .. } = target;
         if let Some(refusal) = refuse_other(&put, found.as_ref()).or_else(|| self.refuse_host(&put, place)) {
             return PutOutcome::Rejected(refusal.into());
         }
         match put.kind {
             PutKind::Discovered { .. } if found.is_some() => PutOutcome::Known,
-            PutKind::Discovered { at, priority, depth } => {
+            PutKind::Wanted { at, priority, explicit, again, .. } if found.is_some() => {
+                let lane = explicit.then_some(PRIORITY_MAX - priority.min(PRIORITY_MAX));
+                let wish = Wish { lane, due: again.then(|| at.unwrap_or(now).max(now)), metadata: &put.metadata };
+                self.want_again((key, place), found, waiting, wish, now, writes)
+            }
+            PutKind::Discovered { at, priority, depth } | PutKind::Wanted { at, priority, depth, .. } => {
                 if let Some(refusal) = self.over_limit(&put, place, depth) {
                     return PutOutcome::Rejected(refusal.into());
                 }
-                let lane = super::request::PRIORITY_MAX - priority.min(super::request::PRIORITY_MAX);
+                let lane = PRIORITY_MAX - priority.min(PRIORITY_MAX);
                 let turn = Turn { lane, due: at.unwrap_or(now).max(now) };
                 let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
                 let (host, at) = self.place_of(&put, place);
@@ -82,7 +90,7 @@ impl State {
                     let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
                     self.enqueue(host, at, key, turn, row, writes);
                 } else {
-                    self.store(host, at, (&put, key), now, Some((turn, details)), now, writes);
+                    self.store(host, at, (&put, key), now, (turn.lane, Some(turn), details), now, writes);
                 }
                 PutOutcome::Added
             }
@@ -108,7 +116,8 @@ impl State {
         };
         let (host, at) = self.place_of(put, place);
         self.take_out(host, at, &key, &row.place, writes);
-        self.store(host, at, (put, key), row.created, Some((Turn { due: now, ..turn }, details)), now, writes);
+        let turn = Turn { due: now, ..turn };
+        self.store(host, at, (put, key), row.created, (turn.lane, Some(turn), details), now, writes);
         PutOutcome::Updated
     }
 
@@ -134,7 +143,7 @@ impl State {
                 Place::Held { turn, details, .. } | Place::Reserved { turn, details, .. } => {
                     (lane, depth) = (turn.lane, details.depth);
                 }
-                Place::Done { .. } => {}
+                Place::Done { lane: was, details, .. } => (lane, depth) = (*was, details.depth),
             }
             self.take_out(host, at, &key, &row.place, writes);
             if !matches!(row.place, Place::Done { .. }) {
@@ -144,11 +153,9 @@ impl State {
         } else if due.is_none() {
             self.count_page(host, at);
         }
-        let turn = due.map(|due| {
-            let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
-            (Turn { lane, due: due.min(Time(Time::NEVER.0 - 1)) }, details)
-        });
-        self.store(host, at, (&put, key), created, turn, now, writes);
+        let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
+        let turn = due.map(|due| Turn { lane, due: due.min(Time(Time::NEVER.0 - 1)) });
+        self.store(host, at, (&put, key), created, (lane, turn, details), now, writes);
         self.go_on(crawl, was_spent, now);
         outcome
     }
@@ -188,14 +195,14 @@ impl State {
         at: usize,
         (put, key): (&Put, UrlKey),
         created: Time,
-        turn: Option<(Turn, Details)>,
+        (lane, turn, details): (u8, Option<Turn>, Details),
         now: Time,
         writes: &mut Vec<Write>,
     ) {
         let whole = key.is_cut().then(|| put.url.clone());
         match turn {
-            Some((turn, details)) => self.enqueue(host, at, key, turn, DueRow { created, whole, details }, writes),
-            None => self.finish(host, at, key, (created, whole), (End::Fetched, 0, None), writes),
+            Some(turn) => self.enqueue(host, at, key, turn, DueRow { created, whole, details }, writes),
+            None => self.finish(host, at, key, (created, whole), (End::Fetched, lane, details), writes),
         }
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
         let slot = self.ensure_slot(group, crawl);
@@ -224,19 +231,19 @@ impl State {
         writes.push(Write::Due(id, turn, key, Some(row)));
     }
 
-    /// Writes a URL that is never to be visited again.
+    /// Writes a URL that is not to be visited again.
     pub(super) fn finish(
         &mut self,
         host: Ix,
         at: usize,
         key: UrlKey,
         (created, whole): (Time, Option<Box<str>>),
-        (end, attempts, last): (End, u32, Option<super::view::LastVisit>),
+        (end, lane, details): (End, u8, Details),
         writes: &mut Vec<Write>,
     ) {
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
         self.shift(host, at, None, Some(end.state()));
-        let row = UrlRow { created, whole, place: Place::Done { end, attempts, last } };
+        let row = UrlRow { created, whole, place: Place::Done { end, lane, details } };
         writes.push(Write::Url(id, key, Some(row)));
     }
 

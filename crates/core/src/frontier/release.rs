@@ -15,7 +15,7 @@ use crate::time::{Millis, Time};
 /// What becomes of a URL when its visit is over.
 enum Fate {
     Queue(Turn, Details),
-    Done(End, u32, Option<LastVisit>),
+    Done(End, u8, Details),
 }
 
 impl State {
@@ -170,8 +170,8 @@ impl State {
             Fate::Queue(turn, details) => {
                 self.enqueue(host, at, key.clone(), turn, DueRow { created, whole, details }, writes);
             }
-            Fate::Done(end, attempts, last) => {
-                self.finish(host, at, key.clone(), (created, whole), (end, attempts, last), writes);
+            Fate::Done(end, lane, details) => {
+                self.finish(host, at, key.clone(), (created, whole), (end, lane, details), writes);
             }
         }
     }
@@ -179,8 +179,8 @@ impl State {
     fn judge(&self, queue: QueueId, turn: Turn, mut details: Details, result: &UrlResult, now: Time) -> Fate {
         let last = Some(LastVisit { at: now, status: result.status, exhausted: false });
         match result.outcome {
-            Outcome::Gone => Fate::Done(End::Gone, details.attempts, last),
-            Outcome::Failed => Fate::Done(End::Failed, details.attempts, last),
+            Outcome::Gone => Fate::Done(End::Gone, turn.lane, Details { last, ..details }),
+            Outcome::Failed => Fate::Done(End::Failed, turn.lane, Details { last, ..details }),
             Outcome::Retry => self.count_attempt(queue, turn, details, Some(result), now),
             Outcome::Fetched => {
                 let again = result.next_at.or_else(|| self.revisit(queue, &mut details, result, now));
@@ -188,7 +188,7 @@ impl State {
                 details.last = last;
                 match again {
                     Some(due) => Fate::Queue(Turn { due: due.max(now), ..turn }, details),
-                    None => Fate::Done(End::Fetched, 0, last),
+                    None => Fate::Done(End::Fetched, turn.lane, details),
                 }
             }
         }
@@ -225,7 +225,8 @@ impl State {
         let crawl = self.find_queue(queue).map(|(host, at)| self.queue(host, at).crawl);
         let settings = crawl.and_then(|no| self.crawl_of(no)).map(|crawl| crawl.settings).unwrap_or_default();
         if details.attempts >= settings.attempts_max() {
-            return Fate::Done(End::Failed, details.attempts, Some(LastVisit { at: now, status, exhausted: true }));
+            details.last = Some(LastVisit { at: now, status, exhausted: true });
+            return Fate::Done(End::Failed, turn.lane, details);
         }
         let Some(retry) = retry else { return Fate::Queue(turn, details) };
         details.last = Some(LastVisit { at: now, status, exhausted: false });

@@ -40,6 +40,19 @@ pub enum PutKind {
         /// Links from the seed.
         depth: u32,
     },
+    /// Stored if it is unknown. One that is queued with a lower priority is raised to this one.
+    Wanted {
+        /// Due at this time; now, if none or past.
+        at: Option<Time>,
+        /// 0 to 9, 9 first.
+        priority: u8,
+        /// Whether the priority was asked for, and is not just the one of those that name none.
+        explicit: bool,
+        /// Links from the seed.
+        depth: u32,
+        /// Whether a known one is queued anew, unless it is handed out.
+        again: bool,
+    },
     /// Stored or updated; ends any hold.
     Known {
         /// Due at this time; never again, if none.
@@ -60,6 +73,8 @@ pub enum PutOutcome {
     Added,
     /// It was known and is updated.
     Updated,
+    /// It was known and is queued anew.
+    Requeued,
     /// It was known and stays as it was.
     Known,
     /// It is refused for good, and why.

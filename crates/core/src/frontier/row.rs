@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use super::request::RequestId;
+use super::rework::JobRow;
 use super::url_key::UrlKey;
 use super::view::LastVisit;
 use crate::ids::{CrawlNo, GroupId, HostId, QueueId, Token};
@@ -46,14 +47,14 @@ pub enum Place {
         /// What goes back to the queue with it.
         details: Details,
     },
-    /// Never to be visited again.
+    /// Not to be visited again, unless somebody asks for it.
     Done {
         /// How it ended.
         end: End,
-        /// Attempts that did not end in a result.
-        attempts: u32,
-        /// The last result.
-        last: Option<LastVisit>,
+        /// The lane that it was in.
+        lane: u8,
+        /// What goes back to the queue with it then.
+        details: Details,
     },
 }
 
@@ -376,4 +377,6 @@ pub enum Write {
     Lease(Token, Option<LeaseRow>),
     /// A queue whose rows are to be removed; true sets the job, false clears it.
     Job(QueueId, bool),
+    /// A job over many URLs.
+    Rework(Token, Option<Box<JobRow>>),
 }

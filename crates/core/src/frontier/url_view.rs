@@ -49,28 +49,27 @@ impl State {
     pub fn url_view(&self, queue: QueueId, key: &UrlKey, row: UrlRow, queued: Details) -> Option<UrlView> {
         let (host, crawl) = self.queue_names(queue)?;
         let state = row.place.state();
-        let (turn, held_until, details) = match row.place {
-            Place::Queued(turn) => (Some(turn), None, queued),
-            Place::Held { until, turn, details } => (Some(turn), Some(until), details),
+        let (lane, due, held_until, details) = match row.place {
+            Place::Queued(turn) => (turn.lane, Some(turn.due), None, queued),
+            Place::Held { until, turn, details } => (turn.lane, Some(turn.due), Some(until), details),
             Place::Reserved { token, turn, details } => {
-                (Some(turn), self.leases.get(&token).map(|lease| lease.expires_at), details)
+                (turn.lane, Some(turn.due), self.leases.get(&token).map(|lease| lease.expires_at), details)
             }
-            Place::Done { attempts, last, .. } => (None, None, Details { attempts, last, ..Details::default() }),
+            Place::Done { lane, details, .. } => (lane, None, None, details),
         };
         Some(UrlView {
             url: key.url(&host, row.whole.as_deref()),
             host,
             crawl,
             state,
-            due_at: turn.map(|turn| turn.due).filter(|due| *due != Time::NEVER),
+            due_at: due.filter(|due| *due != Time::NEVER),
             held_until,
             created_at: row.created,
-            // The row of a finished URL is small: it has nothing that only a visit needs, and no default stands in for it.
-            priority: turn.map(|turn| PRIORITY_MAX - turn.lane.min(PRIORITY_MAX)),
-            depth: turn.map(|_| details.depth),
+            priority: PRIORITY_MAX - lane.min(PRIORITY_MAX),
+            depth: details.depth,
             attempts: details.attempts,
             last: details.last,
-            metadata: turn.map(|_| details.metadata),
+            metadata: details.metadata,
         })
     }
 }

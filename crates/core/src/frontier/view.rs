@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+use super::requeue::{Rework, Reworked};
+use super::rework::JobState;
 use crate::ids::Token;
 use crate::metadata::Metadata;
 use crate::names::{CrawlName, HostName};
@@ -283,15 +285,60 @@ pub struct UrlView {
     /// When it was first stored.
     pub created_at: Time,
     /// 0 to 9; a finished URL does not keep it.
-    pub priority: Option<u8>,
+    pub priority: u8,
     /// Links from the seed; a finished URL does not keep it.
-    pub depth: Option<u32>,
+    pub depth: u32,
     /// Attempts that did not end in a result.
     pub attempts: u32,
     /// Its last result.
     pub last: Option<LastVisit>,
     /// What the client keeps with it; a finished URL does not keep it.
-    pub metadata: Option<Metadata>,
+    pub metadata: Metadata,
+}
+
+/// A job over many URLs, over all shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobView {
+    /// Its name.
+    pub id: Token,
+    /// What is done.
+    pub what: Rework,
+    /// To which URLs.
+    pub filter: UrlFilter,
+    /// Only to those stored (delete) or last visited (requeue) before this.
+    pub before: Option<Time>,
+    /// When it began.
+    pub started_at: Time,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+    /// How far it has come.
+    pub state: JobState,
+    /// What became of the URLs so far.
+    pub told: Reworked,
+    /// URLs that were looked at so far.
+    pub looked_at: u64,
+    /// Parts of the store.
+    pub shards: u16,
+    /// Those of them that are done.
+    pub shards_done: u16,
+}
+
+impl Default for JobView {
+    fn default() -> Self {
+        Self {
+            id: Token([0; 16]),
+            what: Rework::Requeue,
+            filter: UrlFilter::default(),
+            before: None,
+            started_at: Time::ZERO,
+            ended_at: None,
+            state: JobState::Running,
+            told: Reworked::default(),
+            looked_at: 0,
+            shards: 0,
+            shards_done: 0,
+        }
+    }
 }
 
 /// Which URLs to list.

@@ -262,6 +262,7 @@ impl Story {
                     .map_or_else(|| format!("- lease {name}"), |r| format!("+ lease {name} until {}", r.expires_at.0))
             }
             Write::Job(id, set) => format!("{} job {}", if *set { '+' } else { '-' }, queue(id)),
+            Write::Rework(id, row) => format!("{} rework {id}", if row.is_some() { '+' } else { '-' }),
         }
     }
 
@@ -275,7 +276,8 @@ impl Story {
             Place::Queued(turn) => format!("queued at {}", turn.due.0),
             Place::Held { until, .. } => format!("held until {}", until.0),
             Place::Reserved { token, .. } => format!("reserved by {}", self.name(*token)),
-            Place::Done { end, attempts, .. } => {
+            Place::Done { end, details, .. } => {
+                let attempts = details.attempts;
                 format!("{} after {attempts} lost attempts", format!("{end:?}").to_lowercase())
             }
         }

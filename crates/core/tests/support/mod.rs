@@ -10,8 +10,9 @@ use wayleave_core::frontier::load::Loader;
 use wayleave_core::frontier::put::Target;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released, Reservation, UrlToFetch};
+use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
 use wayleave_core::frontier::reserve::Grant;
-use wayleave_core::frontier::row::{DueRow, HotRow, LeaseRow, Turn, UrlRow, Write};
+use wayleave_core::frontier::row::{Details, DueRow, HotRow, LeaseRow, Place, Turn, UrlRow, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlView;
 use wayleave_core::frontier::visit::{Found, Visit, Want};
@@ -43,6 +44,8 @@ impl Store {
             Write::Lease(token, None) => _ = self.leases.remove(&token),
             Write::Job(queue, true) => _ = self.jobs.insert(queue),
             Write::Job(queue, false) => _ = self.jobs.remove(&queue),
+            // Jobs are the owner's business; the core only makes their rows.
+            Write::Rework(..) => {}
         }
     }
 
@@ -132,6 +135,35 @@ impl Shard {
         self.store.urls.get(&(queue, key.clone())).cloned()
     }
 
+    fn waiting(&self, queue: QueueId, key: &UrlKey, row: &UrlRow) -> Option<Details> {
+        let Place::Queued(turn) = &row.place else { return None };
+        self.store.dues.get(&(queue, *turn, key.clone())).map(|row| row.details.clone())
+    }
+
+    /// Requeues or deletes all URLs of a queue.
+    pub fn rework(&mut self, host: &str, crawl: &str, what: Rework) -> Reworked {
+        let Some(queue) = self.state.queue_id(host, crawl) else { return Reworked::default() };
+        let rows = self.store.urls.iter().filter(|((id, _), _)| *id == queue);
+        let known = |((_, key), row): (&(QueueId, UrlKey), &UrlRow)| Known {
+            waiting: self.waiting(queue, key, row),
+            key: key.clone(),
+            row: row.clone(),
+        };
+        let urls: Vec<Known> = rows.map(known).collect();
+        let mut writes = Vec::new();
+        let told = self.state.rework(queue, urls, what, self.now, &mut writes);
+        self.commit(writes);
+        told
+    }
+
+    pub fn revoke(&mut self, token: Token) -> bool {
+        let rows = self.state.release_targets(token, self.now).map(|targets| self.rows(&targets)).unwrap_or_default();
+        let mut writes = Vec::new();
+        let ended = self.state.revoke(token, rows, self.now, &mut writes);
+        self.commit(writes);
+        ended
+    }
+
     fn rows(&self, urls: &[(QueueId, UrlKey)]) -> Vec<Option<UrlRow>> {
         urls.iter().map(|(queue, key)| self.row(*queue, key)).collect()
     }
@@ -142,9 +174,13 @@ impl Shard {
 
     /// Puts of different URLs that are decided in one turn: what they speak of is looked up before the first is decided.
     pub fn put_all(&mut self, puts: Vec<Put>) -> Vec<PutOutcome> {
-        let targets = self.state.put_targets(puts.iter());
+        let mut targets = self.state.put_targets(puts.iter());
         let row = |target: &Target| target.queue.and_then(|queue| self.row(queue, &target.key));
         let found: Vec<Option<UrlRow>> = targets.iter().map(row).collect();
+        for (target, row) in targets.iter_mut().zip(&found) {
+            target.waiting =
+                target.queue.zip(row.as_ref()).and_then(|(queue, row)| self.waiting(queue, &target.key, row));
+        }
         let mut writes = Vec::new();
         let decide = |((put, target), found)| self.state.put(put, target, found, self.now, &mut writes);
         let outcomes = puts.into_iter().zip(targets).zip(found).map(decide).collect();

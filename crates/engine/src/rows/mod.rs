@@ -20,6 +20,7 @@
 //! | 14 | node | node id | while the node lives |
 //! | 15 | seat | shard number | as long as the shard: which node it belongs to |
 //! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
+//! | 17 | rework | job id | until enough later jobs have ended |
 //!
 //! Rows 1 to 5 are *hot*: the shard keeps them in memory. They are written packed, one log row a commit, and written
 //! out row by row from time to time. Kinds 12 to 16 lie outside the shards, under [`key::OUTSIDE`].
@@ -34,6 +35,7 @@ pub mod key;
 pub mod lease;
 pub mod log;
 pub mod node;
+pub mod rework;
 pub mod role;
 pub mod seat;
 pub mod standby;
@@ -82,6 +84,8 @@ pub enum Kind {
     Seat = 15,
     /// What all nodes of a store agree on.
     Cluster = 16,
+    /// A job over many URLs.
+    Rework = 17,
 }
 
 /// A change of the core as a change to a row of the store. `shard` is the one that writes.
@@ -101,6 +105,7 @@ pub fn encode(shard: ShardId, write: &CoreWrite) -> Write {
             Write { key: lease::key(shard, *token), value: row.as_ref().map(lease::encode) }
         }
         CoreWrite::Job(queue, set) => Write { key: job::key(shard, *queue), value: set.then(Vec::new) },
+        CoreWrite::Rework(id, row) => Write { key: rework::key(shard, *id), value: row.as_deref().map(rework::encode) },
     }
 }
 

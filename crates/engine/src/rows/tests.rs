@@ -49,7 +49,7 @@ fn place() -> impl Strategy<Value = Place> {
             turn,
             details
         }),
-        (end, any::<u32>(), last()).prop_map(|(end, attempts, last)| Place::Done { end, attempts, last }),
+        (end, any::<u8>(), details()).prop_map(|(end, lane, details)| Place::Done { end, lane, details }),
     ]
 }
 

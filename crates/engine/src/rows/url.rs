@@ -2,6 +2,7 @@
 //! Lifetime: from its first put until it is purged or its queue is deleted.
 //! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then what its place needs.
 
+use wayleave_core::frontier::put::LANE_DEFAULT;
 use wayleave_core::frontier::row::{Details, End, Place, Turn, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
@@ -13,7 +14,9 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use super::{Kind, key as keys};
 use crate::Key;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Rows of URLs that were done with had their attempts and their last result, and nothing else.
+const BEFORE: u8 = 1;
 const QUEUED: u8 = 0;
 const HELD: u8 = 1;
 const RESERVED: u8 = 2;
@@ -77,14 +80,14 @@ pub fn encode(row: &UrlRow) -> Vec<u8> {
             encode_turn(&mut out, *turn);
             encode_details(&mut out, details);
         }
-        Place::Done { end, attempts, last } => {
+        Place::Done { end, lane, details } => {
             out.byte(match end {
                 End::Fetched => FETCHED,
                 End::Gone => GONE,
                 End::Failed => FAILED,
             });
-            out.number((*attempts).into());
-            encode_last(&mut out, last.as_ref());
+            out.byte(*lane);
+            encode_details(&mut out, details);
         }
     }
     out.into()
@@ -96,7 +99,8 @@ pub fn encode(row: &UrlRow) -> Vec<u8> {
 /// If they are not those of such a row.
 pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    let version = input.byte()?;
+    if !(BEFORE..=VERSION).contains(&version) {
         return Err(Damaged("a URL row has a version that is not known"));
     }
     let created = Time(input.number()?);
@@ -113,14 +117,17 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
             turn: decode_turn(&mut input)?,
             details: decode_details(&mut input)?,
         },
-        kind @ FETCHED..=FAILED => Place::Done {
-            end: [End::Fetched, End::Gone, End::Failed]
-                .get(usize::from(kind - FETCHED))
-                .copied()
-                .ok_or(Damaged("an end is not known"))?,
-            attempts: input.small()?,
-            last: decode_last(&mut input)?,
-        },
+        kind @ FETCHED..=FAILED => {
+            let end = [End::Fetched, End::Gone, End::Failed].get(usize::from(kind - FETCHED)).copied();
+            let end = end.ok_or(Damaged("an end is not known"))?;
+            let (lane, details) = if version == BEFORE {
+                let (attempts, last) = (input.small()?, decode_last(&mut input)?);
+                (LANE_DEFAULT, Details { attempts, last, ..Details::default() })
+            } else {
+                (input.byte()?, decode_details(&mut input)?)
+            };
+            Place::Done { end, lane, details }
+        }
         _ => return Err(Damaged("a URL's place is not known")),
     };
     Ok(UrlRow { created, whole, place })

@@ -60,7 +60,7 @@ pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Option<Put> 
 /// What the client of a put is told.
 pub const fn ack(outcome: &PutOutcome) -> Ack {
     match outcome {
-        PutOutcome::Added | PutOutcome::Updated => Ack::Ok,
+        PutOutcome::Added | PutOutcome::Updated | PutOutcome::Requeued => Ack::Ok,
         PutOutcome::Known | PutOutcome::Rejected(_) => Ack::Skipped,
         PutOutcome::Failed(_) => Ack::Fail,
     }
@@ -83,7 +83,7 @@ pub fn stored(view: UrlView) -> UrlItem {
         UrlState::Fetched | UrlState::Gone | UrlState::Failed => 0,
     };
     let info = UrlInfo {
-        metadata: view.metadata.as_ref().map(values).unwrap_or_default(),
+        metadata: values(&view.metadata),
         key: view.host.as_ref().to_owned(),
         crawl_id: view.crawl.as_ref().to_owned(),
         url: view.url.into_string(),
@@ -191,11 +191,11 @@ mod tests {
             due_at: due.map(Time),
             held_until: None,
             created_at: Time(5_999),
-            priority: due.map(|_| 5),
-            depth: due.map(|_| 0),
+            priority: 5,
+            depth: 0,
             attempts: 0,
             last: None,
-            metadata: due.map(|_| metadata),
+            metadata: if due.is_some() { metadata } else { Metadata::default() },
         }
     }
 

@@ -44,7 +44,7 @@ fn within(mut share: Share) -> impl FnMut(Result<Vec<UrlView>, Status>) -> Resul
     move |page| {
         let page = page?;
         share.give(std::mem::take(&mut last));
-        let metadata = |view: &UrlView| view.metadata.as_ref().map_or(0, |metadata| metadata.as_bytes().len());
+        let metadata = |view: &UrlView| view.metadata.as_bytes().len();
         let bytes = page.iter().map(|view| view.url.len() + metadata(view) + URL_EXTRA_BYTES).sum();
         if !share.take(bytes) {
             return Err(refused::memory_full());

@@ -171,6 +171,11 @@ async fn segment(parts: &mut Parts, app: &App, name: &str, code: Code) -> Result
     Ok(segments.remove(name).unwrap_or_default())
 }
 
+fn job_id(text: &str) -> Result<Token, String> {
+    let wrong = || format!("'{text}' is not the id of a job; send it as it was given out");
+    Token::parse(text).map_err(|_| wrong())
+}
+
 macro_rules! path_segment {
     ($(#[$doc:meta])* $extractor:ident($target:ty), $name:literal, $code:ident, $parse:path) => {
         $(#[$doc])*
@@ -206,6 +211,10 @@ path_segment! {
 path_segment! {
     /// A reservation's token in the path.
     TokenInPath(Token), "token", BadToken, Token::parse
+}
+path_segment! {
+    /// The id of a job in the path.
+    JobInPath(Token), "job", BadJob, job_id
 }
 
 path_segment! {

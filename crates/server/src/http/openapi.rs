@@ -22,6 +22,7 @@ use super::routes;
         (name = "hosts", description = "Hosts: how they stand and why, how they are to be visited."),
         (name = "groups", description = "Groups of hosts that are visited as one."),
         (name = "crawls", description = "Namespaces of URLs with their own weight, limits and pause switch."),
+        (name = "jobs", description = "Work on many URLs that goes on by itself: requeues and deletions."),
         (name = "roles", description = "Roles: who is the primary, where it is reached, who stands by."),
         (name = "nodes", description = "Processes that share one store."),
         (name = "store", description = "The store as a whole."),

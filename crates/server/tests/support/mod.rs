@@ -158,6 +158,17 @@ impl Door {
         list[0].clone()
     }
 
+    /// A job, once it has ended.
+    pub async fn job_ended(&self, id: &str) -> Value {
+        loop {
+            let job = self.get(&format!("/v1/jobs/{id}")).await.ok();
+            if job["state"] != "running" {
+                return job;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Releases a reservation with the same outcome for all of its URLs.
     pub async fn release_all(&self, reservation: &Value, outcome: &str) -> Value {
         let result = |url: &Value| serde_json::json!({"url": url["url"], "outcome": outcome, "status": 200});

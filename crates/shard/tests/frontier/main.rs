@@ -9,6 +9,7 @@ mod fairness;
 mod faulty;
 mod groups;
 mod hand_over;
+mod jobs;
 mod listings;
 mod paced;
 mod panics;

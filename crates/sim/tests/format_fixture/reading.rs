@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use wayleave_core::frontier::view::{HostFilter, UrlFilter};
+use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
+use wayleave_core::metadata::Metadata;
 use wayleave_engine::Engine;
 use wayleave_shard::{Config, Frontier};
 
@@ -34,9 +35,10 @@ pub async fn read(engine: Arc<dyn Engine>) -> String {
         let shown = if url.url.len() > 100 { format!("{} bytes", url.url.len()) } else { url.url.to_string() };
         let (due, held, last) = (url.due_at, url.held_until, url.last);
         writeln!(text, "url {} {shown} {} due {due:?} held {held:?}", url.crawl, url.state.as_str()).unwrap();
-        // Of a finished URL these are not kept; the reading has the defaults in their place.
-        let (priority, depth, attempts) = (url.priority.unwrap_or(5), url.depth.unwrap_or(0), url.attempts);
-        let metadata = url.metadata.unwrap_or_default();
+        // Of a finished URL the first formats do not keep these; the reading has the defaults in their place.
+        let is_done = matches!(url.state, UrlState::Fetched | UrlState::Gone | UrlState::Failed);
+        let (priority, depth) = if is_done { (5, 0) } else { (url.priority, url.depth) };
+        let (attempts, metadata) = (url.attempts, if is_done { Metadata::default() } else { url.metadata });
         writeln!(text, "  priority {priority} depth {depth} attempts {attempts} last {last:?} {metadata:?}").unwrap();
     }
     for lease in frontier.reservations(None, 1_000).await.unwrap().items {

@@ -91,7 +91,8 @@ pub fn count(results: &[AddResult]) -> AddCounts {
 
 /// Adds one part's counts to those of the whole.
 pub fn sum(total: &mut AddCounts, part: &AddCounts) {
-    let AddCounts { added, known, rejected, failed } = part;
+    let AddCounts { added, known, requeued, rejected, failed } = part;
+    total.requeued += requeued;
     total.added += added;
     total.known += known;
     total.rejected += rejected;
@@ -124,6 +125,6 @@ mod tests {
         let told: Vec<_> = results.iter().map(|r| (r.line.unwrap(), r.status)).collect();
         use AddStatus::{Added, Failed, Known, Rejected};
         assert_eq!(told, [(1, Known), (2, Rejected), (3, Rejected), (5, Added), (6, Failed)]);
-        assert_eq!(count(&results), AddCounts { added: 1, known: 1, rejected: 2, failed: 1 });
+        assert_eq!(count(&results), AddCounts { added: 1, known: 1, requeued: 0, rejected: 2, failed: 1 });
     }
 }

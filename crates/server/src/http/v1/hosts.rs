@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use wayleave_api::hosts::{DeleteUrlsResponse, Host, ListHostsQuery, ListHostsResponse, SetHostRequest};
+use wayleave_api::hosts::{DeleteUrlsResponse, Host, InHand, ListHostsQuery, ListHostsResponse, SetHostRequest};
 use wayleave_api::listing::page_rows;
 use wayleave_core::frontier::view::HostFilter;
 use wayleave_core::names::HostName;
@@ -33,7 +33,9 @@ pub async fn list_hosts(
     responses((status = 200, description = "The host.", body = Host))
 )]
 pub async fn get_host(State(app): State<App>, HostInPath(host): HostInPath) -> Result<Json<Host>, Refused> {
-    Ok(Json(app.frontier.host(host).await?.into()))
+    let view = app.frontier.host(host.clone()).await?;
+    let in_hand = if view.counts.reserved > 0 { app.frontier.in_hand(&host).await? } else { Vec::new() };
+    Ok(Json(Host { in_hand: in_hand.into_iter().map(InHand::from).collect(), ..view.into() }))
 }
 
 /// Sets up a host, known or not. What is not named is cleared. With `ready_at` the host itself goes into the queue.

@@ -6,6 +6,7 @@ mod add_urls;
 mod crawls;
 mod groups;
 mod hosts;
+mod jobs;
 mod list_urls;
 mod lookup_url;
 mod nodes;
@@ -25,6 +26,11 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(add_urls::add_urls, list_urls::list_urls))
         .routes(routes!(lookup_url::lookup_url))
+        .routes(routes!(jobs::requeue_urls))
+        .routes(routes!(jobs::delete_urls))
+        .routes(routes!(jobs::list_jobs))
+        .routes(routes!(jobs::get_job, jobs::cancel_job))
+        .routes(routes!(reservations::revoke_reservations))
         .routes(routes!(reservations::reserve_groups, reservations::list_reservations))
         .routes(routes!(reservations::renew_reservation))
         .routes(routes!(reservations::release_reservation))

@@ -4,16 +4,20 @@ use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
-use wayleave_api::Timestamp;
+use wayleave_api::jobs::{RevokeRequest, RevokeResponse};
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_api::reservations::{
     ListReservationsResponse, LiveReservation, ReleaseReservationRequest, ReleaseReservationResponse,
     RenewReservationRequest, RenewReservationResponse, Reservation, ReserveGroupsRequest, ReserveGroupsResponse,
 };
 use wayleave_api::urls::AddUrlsResponse;
+use wayleave_api::{BadValue, Timestamp};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Release, Reserve};
+use wayleave_core::ids::Token;
+use wayleave_core::names;
 use wayleave_core::time::{Millis, Time};
+use wayleave_shard::Revoke;
 
 use super::add_batch::{AddBatch, count};
 use crate::http::app::App;
@@ -103,6 +107,26 @@ async fn found_batch(app: &App, release: &Release, body: ReleaseReservationReque
         }
     }
     Ok(batch)
+}
+
+/// Ends reservations before their time: one by its token, all of a holder, or all of a host. Their URLs go back as they were,
+/// and the group's delay begins now; to the holder it is as if its time had run out.
+#[utoipa::path(
+    post, path = "/v1/reservations/revoke", tag = "reservations", request_body = RevokeRequest,
+    responses((status = 200, description = "How many there were.", body = RevokeResponse))
+)]
+pub async fn revoke_reservations(
+    State(app): State<App>,
+    JsonBody(body): JsonBody<RevokeRequest>,
+) -> Result<Json<RevokeResponse>, Refused> {
+    let which = match (body.token, body.holder, body.host) {
+        (Some(token), None, None) => Revoke::Token(Token::parse(&token).map_err(|e| BadValue::new("token", e))?),
+        (None, Some(holder), None) => Revoke::Holder(holder.into()),
+        (None, None, Some(host)) => Revoke::Host(names::host_or_key(&host).map_err(|e| BadValue::new("host", e))?),
+        _ => return Err(BadValue::new("host", "name exactly one of 'token', 'holder' and 'host'").into()),
+    };
+    let (reservations, holds) = app.frontier.revoke(which).await?;
+    Ok(Json(RevokeResponse { reservations, holds }))
 }
 
 fn noted(app: &App, refusal: Refusal) -> Refused {

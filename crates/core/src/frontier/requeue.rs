@@ -1,0 +1,185 @@
+//! Again: known URLs that are put, requeued or deleted by whoever runs the crawl. What is handed out stays with its holder.
+
+use super::request::{Put, PutKind, PutOutcome};
+use super::row::{Details, DueRow, Place, Turn, UrlRow, Write};
+use super::slab::Ix;
+use super::state::State;
+use super::url_key::UrlKey;
+use crate::ids::QueueId;
+use crate::metadata::Metadata;
+use crate::time::Time;
+
+/// What a put wants of a URL that is known.
+pub(super) struct Wish<'a> {
+    /// This lane, if it is an earlier one.
+    pub lane: Option<u8>,
+    /// To be due then, as if it were new; none leaves it where it is.
+    pub due: Option<Time>,
+    /// To be kept with it, if it is not empty.
+    pub metadata: &'a Metadata,
+}
+
+/// A URL of a queue, as a job or a request finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its key.
+    pub key: UrlKey,
+    /// Its row.
+    pub row: UrlRow,
+    /// What waits in the queue with it; none if it is not queued.
+    pub waiting: Option<Details>,
+}
+
+/// What is done to URLs that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Rework {
+    /// They are due now, with all their attempts before them.
+    Requeue,
+    /// They are forgotten.
+    Delete,
+}
+
+/// What became of URLs that something was to be done to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Reworked {
+    /// It was done.
+    pub done: u64,
+    /// They are handed out, and were left alone.
+    pub reserved: u64,
+    /// They are not known.
+    pub unknown: u64,
+}
+
+impl Reworked {
+    /// Adds another part.
+    pub const fn add(&mut self, other: &Self) {
+        self.done += other.done;
+        self.reserved += other.reserved;
+        self.unknown += other.unknown;
+    }
+}
+
+impl Put {
+    /// Whether it may change the turn of a URL that waits in its queue; then [`super::put::Target::waiting`] is needed.
+    #[must_use]
+    pub const fn may_move(&self) -> bool {
+        matches!(self.kind, PutKind::Wanted { .. })
+    }
+}
+
+impl Known {
+    /// When it was last visited; when it was stored, if nobody has told of a visit.
+    #[must_use]
+    pub fn last_seen(&self) -> Time {
+        let details = match &self.row.place {
+            Place::Queued(_) => self.waiting.as_ref(),
+            Place::Held { details, .. } | Place::Reserved { details, .. } | Place::Done { details, .. } => {
+                Some(details)
+            }
+        };
+        details.and_then(|details| details.last).map_or(self.row.created, |last| last.at)
+    }
+
+    /// Its turn and what is kept with it, if it is in no one's hands.
+    fn at_rest(self) -> Option<(Turn, Details)> {
+        match (self.row.place, self.waiting) {
+            (Place::Queued(turn), Some(details)) => Some((turn, details)),
+            (Place::Done { lane, details, .. }, _) => Some((Turn { lane, due: Time::NEVER }, details)),
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    /// Decides the put of a URL that is known.
+    pub(super) fn want_again(
+        &mut self,
+        (key, place): (UrlKey, Option<(Ix, usize)>),
+        found: Option<UrlRow>,
+        waiting: Option<Details>,
+        wish: Wish<'_>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> PutOutcome {
+        let (Some((host, at)), Some(row)) = (place, found) else { return PutOutcome::Known };
+        let known = Known { key, row, waiting };
+        let is_done = matches!(known.row.place, Place::Done { .. });
+        let Some((was, mut details)) = known.clone().at_rest() else { return PutOutcome::Known };
+        let lane = wish.lane.filter(|lane| *lane < was.lane || wish.due.is_some()).unwrap_or(was.lane);
+        let Some(due) = wish.due.or_else(|| (!is_done && lane != was.lane).then_some(was.due)) else {
+            return PutOutcome::Known;
+        };
+        if wish.due.is_some() {
+            details.attempts = 0;
+            if !wish.metadata.is_empty() {
+                details.metadata = wish.metadata.clone();
+            }
+        }
+        self.queue_anew((host, at), known, (Turn { lane, due }, details), now, writes);
+        if wish.due.is_some() { PutOutcome::Requeued } else { PutOutcome::Updated }
+    }
+
+    /// Requeues or deletes some URLs of a queue. Those that are handed out stay as they are.
+    pub fn rework(
+        &mut self,
+        queue: QueueId,
+        urls: Vec<Known>,
+        what: Rework,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> Reworked {
+        let mut told = Reworked::default();
+        let Some((host, at)) = self.find_queue(queue) else { return told };
+        let crawl = self.queue(host, at).crawl;
+        let was_spent = self.is_spent(crawl);
+        for known in urls {
+            let Some((turn, details)) = known.clone().at_rest() else {
+                told.reserved += 1;
+                continue;
+            };
+            match what {
+                Rework::Requeue => {
+                    let details = Details { attempts: 0, ..details };
+                    self.queue_anew((host, at), known, (Turn { due: now, ..turn }, details), now, writes);
+                }
+                Rework::Delete => self.forget_url((host, at), known.key, &known.row, writes),
+            }
+            told.done += 1;
+        }
+        if told.done > 0 {
+            self.reschedule(self.hosts[host].group, now);
+            self.go_on(crawl, was_spent, now);
+        }
+        told
+    }
+
+    fn queue_anew(
+        &mut self,
+        (host, at): (Ix, usize),
+        known: Known,
+        (turn, details): (Turn, Details),
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) {
+        let Known { key, row: UrlRow { created, whole, place }, .. } = known;
+        let crawl = self.queue(host, at).crawl;
+        let was_spent = self.is_spent(crawl);
+        self.take_out(host, at, &key, &place, writes);
+        self.enqueue(host, at, key, turn, DueRow { created, whole, details }, writes);
+        let group = self.hosts[host].group;
+        let slot = self.ensure_slot(group, crawl);
+        self.reschedule_slot(group, slot, now);
+        self.go_on(crawl, was_spent, now);
+    }
+
+    /// Forgets a URL, as if it had never been there: its place under a limit is free again.
+    pub(super) fn forget_url(&mut self, (host, at): (Ix, usize), key: UrlKey, row: &UrlRow, writes: &mut Vec<Write>) {
+        let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
+        self.take_out(host, at, &key, &row.place, writes);
+        if matches!(row.place, Place::Done { .. }) {
+            let queue = self.queue_mut(host, at);
+            queue.pages = queue.pages.saturating_sub(1);
+        }
+        writes.push(Write::Url(id, key, None));
+    }
+}

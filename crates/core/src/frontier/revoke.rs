@@ -1,0 +1,41 @@
+//! Revoke: an operator ends a reservation before its time. Its URLs go back as they were.
+
+use super::request::Release;
+use super::row::{LeaseRow, UrlRow, Write};
+use super::state::State;
+use super::url_key::UrlKey;
+use crate::ids::{QueueId, Token};
+use crate::time::Time;
+
+/// A reservation and the rows of its URLs that must be read to end it.
+type Lease = (Token, Vec<(QueueId, UrlKey)>);
+
+impl State {
+    /// Reservations of a holder, at most `most`.
+    #[must_use]
+    pub fn leases_of_holder(&self, holder: &str, most: usize) -> Vec<Lease> {
+        self.leases_where(|lease| *lease.holder == *holder, most)
+    }
+
+    /// Reservations of a host, at most `most`.
+    #[must_use]
+    pub fn leases_of_host(&self, host: &str, most: usize) -> Vec<Lease> {
+        let Some(id) = self.host_id(host) else { return Vec::new() };
+        self.leases_where(|lease| lease.host == id, most)
+    }
+
+    fn leases_where(&self, wanted: impl Fn(&LeaseRow) -> bool, most: usize) -> Vec<Lease> {
+        let leases = self.leases.values().filter(|lease| wanted(lease)).take(most);
+        let mut leases: Vec<Lease> = leases.map(|lease| (lease.token, lease.urls.clone())).collect();
+        leases.sort_unstable_by_key(|(token, _)| *token);
+        leases
+    }
+
+    /// Ends a reservation. `rows` are those of its URLs. Says whether there was one.
+    pub fn revoke(&mut self, token: Token, rows: Vec<Option<UrlRow>>, now: Time, writes: &mut Vec<Write>) -> bool {
+        // A host that was reserved by time alone keeps its place in the queue.
+        let Some(ready_at) = self.leases.get(&token).map(|lease| lease.queued_at) else { return false };
+        let release = Release { token, results: Vec::new(), ready_at };
+        self.release(&release, rows, now, 0, writes).is_ok()
+    }
+}

@@ -1,0 +1,220 @@
+//! Jobs over many URLs: requeue or delete all that a filter lets through, slice by slice, over restarts and moves of hosts.
+//!
+//! Every shard has its own row of a job, and goes through its own queues in the order of their ids. The row's place is
+//! written in the commit of the slice that it follows, so that no slice is done half or twice. A host that moves to another
+//! shard may leave one that has not come to it yet for one that has passed its place in the order: what the first still owed
+//! it travels along ([`JobRow::owes`]), and the second visits it once more. That is true only where both know of the job, so no
+//! shard begins before all have heard of it ([`Stage`]).
+//!
+//! A job speaks of what was there when it began. A URL that was stored, or visited, since then is left alone: a requeue that
+//! runs beside busy workers ends.
+
+use serde::{Deserialize, Serialize};
+
+use super::requeue::{Known, Rework, Reworked};
+use super::view::UrlFilter;
+use crate::ids::{HostId, QueueId, Token};
+use crate::time::Time;
+
+/// How far a job has come in a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobState {
+    /// It is to begin when all shards have heard of it.
+    Waiting,
+    /// There is more to do.
+    Running,
+    /// All is done.
+    Done,
+    /// Somebody has stopped it.
+    Cancelled,
+}
+
+/// How far the home of a job has come in telling the other shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stage {
+    /// Some may not have heard of it.
+    Announced,
+    /// All have heard of it, and some may not have heard that they are to begin.
+    Known,
+    /// All have begun.
+    Begun,
+}
+
+/// A job, as one shard keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// Its name; its home is the shard that the name begins with.
+    pub id: Token,
+    /// What is done.
+    pub what: Rework,
+    /// To which URLs.
+    pub filter: UrlFilter,
+    /// Only to those that were stored (delete) or last visited (requeue) before this.
+    pub before: Option<Time>,
+    /// When it began.
+    pub started_at: Time,
+    /// How far it has come here.
+    pub state: JobState,
+    /// When it ended here.
+    pub ended_at: Option<Time>,
+    /// At its home: what the other shards have heard.
+    pub stage: Stage,
+    /// Where it goes on.
+    pub place: Place,
+    /// Hosts that came here and are to be visited after all others.
+    pub again: Vec<HostId>,
+    /// What became of the URLs so far.
+    pub told: Reworked,
+    /// URLs that were looked at so far.
+    pub looked_at: u64,
+}
+
+/// Where a job goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Behind this queue, or in it; none at the beginning.
+    pub queue: Option<QueueId>,
+    /// In that queue, from this key on; none if the queue is done.
+    pub from: Option<Vec<u8>>,
+    /// Whether all hosts have been visited once, and those that came later are next.
+    pub again: bool,
+}
+
+impl JobRow {
+    /// A job that begins.
+    #[must_use]
+    pub fn new(id: Token, what: Rework, filter: UrlFilter, before: Option<Time>, now: Time) -> Self {
+        Self {
+            id,
+            what,
+            filter,
+            before,
+            started_at: now,
+            state: JobState::Waiting,
+            ended_at: None,
+            stage: Stage::Announced,
+            place: Place::default(),
+            again: Vec::new(),
+            told: Reworked::default(),
+            looked_at: 0,
+        }
+    }
+
+    /// Whether it has something to do here now.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.state == JobState::Running
+    }
+
+    /// Whether it has not come to its end here.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, JobState::Waiting | JobState::Running)
+    }
+
+    /// All shards know of it: it begins here, unless it was stopped.
+    pub fn begin(&mut self) {
+        if self.state == JobState::Waiting {
+            self.state = JobState::Running;
+        }
+    }
+
+    /// Whether the job speaks of a URL that its filter lets through.
+    #[must_use]
+    pub fn wants(&self, known: &Known) -> bool {
+        let before = self.before.unwrap_or(self.started_at).min(self.started_at);
+        match self.what {
+            Rework::Delete => known.row.created < before,
+            Rework::Requeue => known.row.created < self.started_at && known.last_seen() < before,
+        }
+    }
+
+    /// Whether it still has to visit a host.
+    #[must_use]
+    pub fn owes(&self, host: HostId) -> bool {
+        let comes_to = !self.place.again && self.place.queue.is_none_or(|queue| queue.host <= host);
+        let is_there = self.place.again && self.place.queue.is_some_and(|queue| queue.host == host);
+        self.is_open() && (comes_to || is_there || self.again.contains(&host))
+    }
+
+    /// A host came from a shard that still had to visit it.
+    pub fn visit_again(&mut self, host: HostId) {
+        if self.state == JobState::Cancelled || self.again.contains(&host) {
+            return;
+        }
+        self.again.push(host);
+        if self.state == JobState::Done {
+            (self.state, self.ended_at) = (JobState::Running, None);
+        }
+    }
+
+    /// Ends it here.
+    pub fn end(&mut self, state: JobState, now: Time) {
+        if self.is_open() {
+            (self.state, self.ended_at) = (state, Some(now));
+            self.again.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frontier::row::{Details, End, Place as UrlPlace, UrlRow};
+    use crate::frontier::url_key::UrlKey;
+    use crate::frontier::view::LastVisit;
+
+    fn job(what: Rework, before: Option<Time>) -> JobRow {
+        JobRow::new(Token([1; 16]), what, UrlFilter::default(), before, Time(100))
+    }
+
+    fn fetched(created: u64, last: Option<u64>) -> Known {
+        let last = last.map(|at| LastVisit { at: Time(at), status: Some(200), exhausted: false });
+        let details = Details { last, ..Details::default() };
+        let place = UrlPlace::Done { end: End::Fetched, lane: 4, details };
+        Known {
+            key: UrlKey::new("h.example", "http://h.example/"),
+            row: UrlRow { created: Time(created), whole: None, place },
+            waiting: None,
+        }
+    }
+
+    #[test]
+    fn what_came_after_the_job_began_is_left_alone() {
+        assert!(job(Rework::Delete, None).wants(&fetched(99, None)));
+        assert!(!job(Rework::Delete, None).wants(&fetched(100, None)));
+        assert!(job(Rework::Requeue, None).wants(&fetched(10, Some(99))));
+        assert!(!job(Rework::Requeue, None).wants(&fetched(10, Some(100))), "visited since: it would never end");
+        assert!(!job(Rework::Requeue, None).wants(&fetched(100, Some(50))), "deleted and stored anew since");
+    }
+
+    #[test]
+    fn older_than_means_stored_for_a_deletion_and_visited_for_a_requeue() {
+        let (delete, requeue) = (job(Rework::Delete, Some(Time(50))), job(Rework::Requeue, Some(Time(50))));
+        assert!(delete.wants(&fetched(49, Some(90))) && !delete.wants(&fetched(50, Some(90))));
+        assert!(requeue.wants(&fetched(10, Some(49))) && !requeue.wants(&fetched(10, Some(50))));
+        assert!(requeue.wants(&fetched(10, None)) && !requeue.wants(&fetched(60, None)), "no visit was told of");
+    }
+
+    #[test]
+    fn a_host_is_owed_a_visit_until_the_job_has_passed_it() {
+        let host = |n| HostId(n);
+        let mut job = job(Rework::Requeue, None);
+        assert!(job.owes(host(1)) && !job.is_running(), "it waits until all have heard");
+        job.begin();
+        job.place.queue = Some(QueueId { host: host(5), no: 0 });
+        assert!(!job.owes(host(4)) && job.owes(host(5)) && job.owes(host(6)), "it is in the middle of the fifth");
+        job.visit_again(host(4));
+        assert!(job.owes(host(4)));
+        job.place = Place { again: true, ..Place::default() };
+        assert!(job.owes(host(4)) && !job.owes(host(6)));
+        job.end(JobState::Done, Time(200));
+        assert!(!job.owes(host(4)));
+        job.visit_again(host(9));
+        assert!(job.is_running() && job.owes(host(9)), "one that has ended here goes on for a host that comes");
+        job.end(JobState::Cancelled, Time(300));
+        job.visit_again(host(10));
+        job.begin();
+        assert!(!job.is_open(), "one that was stopped does not");
+    }
+}

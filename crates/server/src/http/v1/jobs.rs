@@ -1,0 +1,94 @@
+//! Known URLs that are requeued or deleted, at once or by a job, and the jobs themselves.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use wayleave_api::jobs::{Job, ListJobsResponse, ReworkUrlsRequest, ReworkUrlsResponse, StartedJob, Wanted};
+use wayleave_api::{Code, Problem};
+use wayleave_core::frontier::requeue::Rework;
+use wayleave_core::ids::Token;
+use wayleave_core::time::Millis;
+
+use crate::http::app::App;
+use crate::http::extract::{JobInPath, JsonBody};
+use crate::http::refused::Refused;
+
+/// Queues known URLs anew: those that are named at once, those that a filter lets through by a job. Their attempts begin anew;
+/// priority, depth and metadata stay. URLs that are handed out are left alone.
+#[utoipa::path(
+    post, path = "/v1/urls/requeue", tag = "urls", request_body = ReworkUrlsRequest,
+    responses(
+        (status = 200, description = "What became of the URLs that were named.", body = ReworkUrlsResponse),
+        (status = 202, description = "The job that goes through the URLs.", body = StartedJob)
+    )
+)]
+pub async fn requeue_urls(
+    State(app): State<App>,
+    JsonBody(body): JsonBody<ReworkUrlsRequest>,
+) -> Result<Response, Refused> {
+    rework(&app, &body, Rework::Requeue).await
+}
+
+/// Forgets URLs: those that are named at once, those that a filter lets through by a job. URLs that are handed out are left alone.
+#[utoipa::path(
+    post, path = "/v1/urls/delete", tag = "urls", request_body = ReworkUrlsRequest,
+    responses(
+        (status = 200, description = "What became of the URLs that were named.", body = ReworkUrlsResponse),
+        (status = 202, description = "The job that goes through the URLs.", body = StartedJob)
+    )
+)]
+pub async fn delete_urls(
+    State(app): State<App>,
+    JsonBody(body): JsonBody<ReworkUrlsRequest>,
+) -> Result<Response, Refused> {
+    rework(&app, &body, Rework::Delete).await
+}
+
+async fn rework(app: &App, body: &ReworkUrlsRequest, what: Rework) -> Result<Response, Refused> {
+    body.check_size()?;
+    match body.wanted()? {
+        Wanted::Urls(crawl, urls) => {
+            let told = app.frontier.rework(what, crawl, urls).await?;
+            Ok(Json(ReworkUrlsResponse::from(told)).into_response())
+        }
+        Wanted::All(filter, age) => {
+            let before = age.map(|age| app.frontier.now().before(Millis(age)));
+            let job = app.frontier.start_job(what, filter, before).await?.id.to_string();
+            let location = [(header::LOCATION, format!("/v1/jobs/{job}"))];
+            Ok((StatusCode::ACCEPTED, location, Json(StartedJob { job })).into_response())
+        }
+    }
+}
+
+/// The jobs that run, and those that have ended lately.
+#[utoipa::path(
+    get, path = "/v1/jobs", tag = "jobs",
+    responses((status = 200, description = "All of them, the latest first.", body = ListJobsResponse))
+)]
+pub async fn list_jobs(State(app): State<App>) -> Result<Json<ListJobsResponse>, Refused> {
+    Ok(Json(ListJobsResponse { jobs: app.frontier.jobs().await?.into_iter().map(Job::from).collect() }))
+}
+
+/// One job: what it does and how far it has come.
+#[utoipa::path(
+    get, path = "/v1/jobs/{job}", tag = "jobs", params(("job" = String, Path, description = "The id of the job.")),
+    responses((status = 200, description = "The job.", body = Job))
+)]
+pub async fn get_job(State(app): State<App>, JobInPath(job): JobInPath) -> Result<Json<Job>, Refused> {
+    Ok(Json(app.frontier.job(job).await?.ok_or_else(|| unknown(job))?.into()))
+}
+
+/// Stops a job. What it has done stays done; one that has ended stays as it is.
+#[utoipa::path(
+    delete, path = "/v1/jobs/{job}", tag = "jobs", params(("job" = String, Path, description = "The id of the job.")),
+    responses((status = 200, description = "The job as it stands now.", body = Job))
+)]
+pub async fn cancel_job(State(app): State<App>, JobInPath(job): JobInPath) -> Result<Json<Job>, Refused> {
+    Ok(Json(app.frontier.cancel_job(job).await?.ok_or_else(|| unknown(job))?.into()))
+}
+
+fn unknown(job: Token) -> Problem {
+    let detail = format!("job '{job}' is not known: it never began, or it ended long ago; GET /v1/jobs lists all");
+    Problem::new(Code::UnknownJob, detail).with("job", job.to_string())
+}
