@@ -1,4 +1,4 @@
-//! Lists of objects that stop growing in memory where their limit is passed, while the rest of the body is still read.
+//! Lists that stop growing in memory where their limit is passed, while the rest of the body is still read.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,30 +7,43 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 use crate::object::Object;
 
-/// Reads a list, but keeps only one entry more than `MAX`: enough to see that it is too long, and no more memory than
-/// that, however small the entries of a hostile body are.
+/// Reads a list of objects, but keeps only one entry more than `MAX`: enough to see that it is too long, and no more memory
+/// than that, however small the entries of a hostile body are.
 pub(crate) fn bounded<'de, D, T, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    struct Entries<T, const MAX: usize>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Entries<T, MAX> {
-        type Value = Vec<T>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a list of at most {MAX} entries")
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-            let mut entries = Vec::new();
-            while entries.len() <= MAX {
-                let Some(Object(entry)) = list.next_element()? else { return Ok(entries) };
-                entries.push(entry);
-            }
-            while list.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(entries)
-        }
+    let entries = deserializer.deserialize_seq(Entries::<Object<T>, MAX>(PhantomData))?;
+    Ok(entries.into_iter().map(|Object(entry)| entry).collect())
+}
+
+/// Reads a list of texts in the same way.
+pub(crate) fn bounded_texts<'de, D, const MAX: usize>(deserializer: D) -> Result<Vec<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_seq(Entries::<String, MAX>(PhantomData))
+}
+
+struct Entries<T, const MAX: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Entries<T, MAX> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MAX} entries")
     }
-    deserializer.deserialize_seq(Entries::<T, MAX>(PhantomData))
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut entries = Vec::new();
+        while entries.len() <= MAX {
+            let Some(entry) = list.next_element()? else { return Ok(entries) };
+            entries.push(entry);
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(entries)
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use wayleave_core::{limits, page};
 
 use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
-use crate::bounded::bounded;
+use crate::bounded::bounded_texts;
 use crate::urls::UrlState;
 use crate::whole::whole;
 
@@ -43,7 +43,7 @@ pub struct ReworkUrlsRequest {
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "bounded::<_, _, { limits::BATCH_URLS_MAX }>"
+        deserialize_with = "bounded_texts::<_, { limits::BATCH_URLS_MAX }>"
     )]
     #[schema(max_items = 10_000)]
     pub urls: Vec<String>,

@@ -173,8 +173,8 @@ pub struct AddCounts {
     pub added: u64,
     /// Known already.
     pub known: u64,
-    /// Known, and queued anew.
-    #[serde(default)]
+    /// Known, and queued anew; absent if none.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub requeued: u64,
     /// Refused for good.
     pub rejected: u64,

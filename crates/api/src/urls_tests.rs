@@ -25,7 +25,8 @@ fn every_field_arrives() {
     )
     .unwrap();
     assert_eq!((put.host.as_ref(), put.crawl.as_ref()), ("k", "news"));
-    assert_eq!(put.kind, PutKind::Discovered { at: Some(Time(2_000)), priority: 9, depth: 4 });
+    let (explicit, again) = (true, false);
+    assert_eq!(put.kind, PutKind::Wanted { at: Some(Time(2_000)), priority: 9, explicit, depth: 4, again });
     assert_eq!(put.metadata.entries(), [("a", vec!["b"])]);
 }
 
