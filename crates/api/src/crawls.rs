@@ -139,7 +139,7 @@ pub struct RetryPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetCrawlRequest {
-    /// Its share against other crawls of a group; 1 where unset.
+    /// Its share of the visits, against other crawls; 1 where unset.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u32>)]
     pub weight: Patch<u32>,
@@ -232,7 +232,7 @@ pub struct CrawlLimits {
 pub struct Crawl {
     /// Its name.
     pub crawl: String,
-    /// Its share against other crawls of a group.
+    /// Its share of the visits, against other crawls.
     pub weight: u32,
     /// Held by an operator.
     pub paused: bool,
@@ -261,6 +261,12 @@ pub struct Crawl {
     /// Where it is not finished: what stands in the way, in a sentence.
     #[serde(default)]
     pub waits_for: Option<String>,
+    /// Where it is finished: queued URLs that a limit keeps from being handed out.
+    #[serde(default)]
+    pub over_limit: u64,
+    /// Which limit keeps URLs of it from being handed out, in a sentence; null if none does.
+    #[serde(default)]
+    pub limit_reached: Option<String>,
 }
 
 impl From<view::CrawlView> for Crawl {
@@ -285,6 +291,8 @@ impl From<view::CrawlView> for Crawl {
             finished: view.waits_for.is_none(),
             finished_at: view.last_visit_at.filter(|_| view.waits_for.is_none()).map(Timestamp),
             waits_for: view.waits_for,
+            over_limit: view.over_limit,
+            limit_reached: view.limit_reached,
         }
     }
 }

@@ -119,7 +119,7 @@ pub struct CrawlLimits {
     pub pages_per_host: Option<u64>,
     /// URLs of the whole crawl.
     pub urls: Option<u64>,
-    /// Pages fetched in the whole crawl.
+    /// Pages fetched in the whole crawl, one that is visited again each time.
     pub pages: Option<u64>,
     /// Greatest depth that is taken.
     pub depth: Option<u32>,
@@ -162,7 +162,7 @@ impl RetryWaits {
 /// How a crawl is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlSettings {
-    /// Its share against other crawls of a group.
+    /// Its share of the visits, against other crawls.
     pub weight: u32,
     /// Held by an operator.
     pub paused: bool,

@@ -63,7 +63,7 @@ impl Frontier {
     }
 
     fn new(engine: Arc<dyn Engine>, config: Config, lanes: Lanes, links: Option<Arc<dyn Links>>) -> Self {
-        let pulse = Arc::new(Pulse::new(config.shards));
+        let pulse = Arc::new(Pulse::new(config.shards, links.is_none()));
         let router = Router::new(&config, links, pulse.missed.clone());
         let (moves, owners) = (Arc::default(), Arc::default());
         Self { router, pulse, engine, config, lanes, moves, owners, only_here: false }

@@ -6,7 +6,7 @@ use wayleave_core::frontier::reserve::Grant;
 use wayleave_core::frontier::visit::Want;
 use wayleave_core::ids::{CrawlNo, Token};
 use wayleave_core::limits;
-use wayleave_core::time::Millis;
+use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Error;
 
 use crate::ask::{Ask, Told};
@@ -177,6 +177,21 @@ impl Owner {
             return (Vec::new(), None);
         }
         let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
+        let wanted = request.queues.saturating_mul(request.urls).min(limits::HAND_OUT_TOTAL_MAX);
+        let claims = self.claim_pages(crawl, request.host.is_some(), wanted);
+        self.hear_turns();
+        let out = self.hand_out_claimed(request, crawl, now).await;
+        self.tell_turns();
+        self.settle_pages(claims);
+        out
+    }
+
+    async fn hand_out_claimed(
+        &mut self,
+        request: &HandOut,
+        crawl: Option<CrawlNo>,
+        now: Time,
+    ) -> (Vec<UrlToFetch>, Option<Error>) {
         let held_below = request.cap_held.then_some(u32::try_from(request.urls).unwrap_or(u32::MAX));
         let want = Want { crawl, urls: request.urls, held_below, bare_hosts: false };
         let mut urls = Vec::new();
@@ -212,6 +227,20 @@ impl Owner {
     async fn reserve(&mut self, request: &Reserve) -> (Vec<Reservation>, Option<Error>) {
         let now = self.now();
         let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
+        let claims = self.claim_pages(crawl, false, request.groups.saturating_mul(request.urls));
+        self.hear_turns();
+        let granted = self.reserve_claimed(request, crawl, now).await;
+        self.tell_turns();
+        self.settle_pages(claims);
+        granted
+    }
+
+    async fn reserve_claimed(
+        &mut self,
+        request: &Reserve,
+        crawl: Option<CrawlNo>,
+        now: Time,
+    ) -> (Vec<Reservation>, Option<Error>) {
         let want = Want { crawl, urls: request.urls, held_below: None, bare_hosts: crawl.is_none() };
         let mut granted = Vec::new();
         while granted.len() < request.groups {

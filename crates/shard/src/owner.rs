@@ -9,18 +9,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::rework::JobRow;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::view::CrawlView;
-use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
+use wayleave_core::ids::{CrawlNo, Epoch, QueueId, ShardId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Commit, Engine, Error, Fence, rows};
 
 use crate::config::Config;
+use crate::crawl_turns::Pass;
 use crate::cycle::{self, Cycle};
 use crate::filter::Filter;
 use crate::heads::Heads;
@@ -29,13 +31,14 @@ use crate::inbox::Mail;
 use crate::mark::Marker;
 use crate::message::Message;
 use crate::open::Opened;
-use crate::pulse::{CrawlTotals, Pulse};
+use crate::pulse::Pulse;
 use crate::recent::Recent;
 use crate::refusing::Refusing;
 use crate::router::Router;
 use crate::run::Post;
 use crate::seen::Seen;
 use crate::term::Term;
+use crate::totals::CrawlTotals;
 
 /// Between two slices of the filter's learning while nothing else happens.
 const LEARN_EVERY: Duration = Duration::from_millis(1);
@@ -68,6 +71,10 @@ pub(crate) struct Owner {
     awaited: u32,
     /// Hosts that the process counts for this shard.
     pub hosts_counted: u64,
+    /// What the process counts for this shard against limits of pages.
+    pub pages_taken: HashMap<CrawlNo, (CrawlName, u64)>,
+    /// Where all shards together have brought the crawls that have been ready here.
+    pub passes: HashMap<CrawlNo, Pass>,
     epoch: Epoch,
     seq: u64,
     log: HotLog,
@@ -98,6 +105,8 @@ impl Owner {
             refusing: None,
             awaited: 0,
             hosts_counted: 0,
+            pages_taken: HashMap::new(),
+            passes: HashMap::new(),
             epoch,
             seq,
             log,
@@ -105,6 +114,7 @@ impl Owner {
         owner.note_switches();
         owner.count_hosts();
         owner.spread_jobs();
+        owner.open_pages();
         owner
     }
 
@@ -229,6 +239,7 @@ impl Owner {
         self.pulse.requests.tell(self.shard, self.state.take_request_changes());
         // Of crawls first: whoever looks meanwhile finds what has become ready there, or that something is due.
         self.state.take_crawls_ready(|crawl, ready| self.pulse.crawls.tell(crawl, self.shard, ready));
+        self.tell_next();
         self.pulse.tell(self.shard.0.into(), self.state.readiness());
         self.pulse.wake(self.state.take_newly_ready());
     }
@@ -246,15 +257,16 @@ impl Owner {
         if !self.pulse.bounded.load(Ordering::Relaxed) {
             return;
         }
-        let now = self.engine.now();
         for crawl in self.state.crawl_views() {
             let limits = &crawl.settings.limits;
             if limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some() {
-                let mine = CrawlTotals { urls: crawl.counts, hosts: crawl.queues };
-                let others = self.pulse.share(&crawl.crawl, self.shard.0.into(), mine);
-                self.state.set_elsewhere(&crawl.crawl, others.urls, others.hosts, now);
+                let pages = self.state.crawl_no(&crawl.crawl).map_or(0, |no| self.state.pages_used(no));
+                let mine = CrawlTotals { urls: crawl.counts, hosts: crawl.queues, pages };
+                let others = self.pulse.share(&crawl.crawl, self.shard, mine);
+                self.state.set_elsewhere(&crawl.crawl, others.urls, others.hosts);
             }
         }
+        self.share_pages();
     }
 
     /// The time of the decisions that follow.

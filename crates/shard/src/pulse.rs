@@ -5,20 +5,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
-use wayleave_core::frontier::view::Counts;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 
 use crate::bell::{Bell, Listener};
 use crate::crawl_beats::{CrawlBeats, NEVER};
+use crate::crawl_turns::{CrawlTurns, Pass};
 use crate::deadline::Deadline;
 use crate::host_count::HostCount;
+use crate::page_shares::PageShares;
 use crate::rarely::StoreLog;
 use crate::requests::Requests;
+use crate::totals::{CrawlTotals, ShardTotals, Totals};
 
 /// What each shard says of itself.
 #[derive(Default)]
@@ -27,6 +28,8 @@ pub(crate) struct Beat {
     next_due: AtomicU64,
     /// Callers who wait for visits of it.
     callers: AtomicUsize,
+    /// The passes of the crawls that are next there.
+    next: Mutex<Vec<Pass>>,
     pub open: AtomicBool,
 }
 
@@ -52,11 +55,15 @@ pub(crate) struct Pulse {
     pub beats: Vec<Beat>,
     /// What they say of the crawls that are asked for by name.
     pub crawls: CrawlBeats,
+    /// Whose turn it is among all crawls.
+    pub turns: CrawlTurns,
     waiters: Mutex<VecDeque<oneshot::Sender<()>>>,
     /// Those who wait for one crawl only: they are told of every group, for it may not be theirs.
     picky: Mutex<Vec<oneshot::Sender<()>>>,
     /// Counts of crawls that are bounded as a whole, by shard.
-    totals: Mutex<HashMap<CrawlName, Vec<CrawlTotals>>>,
+    totals: Totals,
+    /// What the shards of this process take of limits of pages.
+    pub pages: PageShares,
     /// Hosts that the shards of this process hold.
     pub hosts: HostCount,
     /// Requests that may be repeated and have reservations here, by digest.
@@ -89,22 +96,8 @@ pub struct NodeBeat {
     next_due: Option<Time>,
     /// Groups that have become ready, ever.
     woken: u64,
-    /// What it counts for crawls that are bounded as a whole.
-    totals: Vec<(CrawlName, CrawlTotals)>,
-}
-
-/// What is counted for a crawl that is bounded as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CrawlTotals {
-    pub urls: Counts,
-    pub hosts: u64,
-}
-
-impl CrawlTotals {
-    fn add(&mut self, other: &Self) {
-        self.urls.add(&other.urls);
-        self.hosts += other.hosts;
-    }
+    /// What its shards count for crawls that are bounded as a whole.
+    totals: Vec<(CrawlName, Vec<ShardTotals>)>,
 }
 
 impl NodeBeat {
@@ -134,7 +127,8 @@ pub(crate) enum Source {
 }
 
 impl Pulse {
-    pub fn new(shards: u16) -> Self {
+    /// `alone` if this process owns all shards.
+    pub fn new(shards: u16, alone: bool) -> Self {
         let beats: Vec<Beat> = (0..shards).map(|_| Beat::default()).collect();
         for beat in &beats {
             beat.oldest_ready.store(NEVER, Ordering::Relaxed);
@@ -143,9 +137,11 @@ impl Pulse {
         Self {
             beats,
             crawls: CrawlBeats::new(shards),
+            turns: CrawlTurns::default(),
             waiters: Mutex::default(),
             picky: Mutex::default(),
-            totals: Mutex::default(),
+            totals: Totals::new(shards),
+            pages: PageShares::new(shards, alone),
             hosts: HostCount::default(),
             requests: Requests::new(shards),
             bounded: AtomicBool::new(false),
@@ -200,6 +196,13 @@ impl Pulse {
         }
     }
 
+    /// A shard says which crawls are next there.
+    pub fn set_next(&self, shard: ShardId, next: Vec<Pass>) {
+        if let Some(beat) = self.beats.get(usize::from(shard.0)) {
+            *lock(&beat.next) = next;
+        }
+    }
+
     /// A shard has no owner here any more.
     pub fn forget(&self, shard: ShardId) {
         self.tell(shard.0.into(), (None, None));
@@ -207,11 +210,9 @@ impl Pulse {
         if let Some(beat) = self.beats.get(usize::from(shard.0)) {
             beat.open.store(false, Ordering::Release);
         }
-        for counts in lock(&self.totals).values_mut() {
-            if let Some(mine) = counts.get_mut(usize::from(shard.0)) {
-                *mine = CrawlTotals::default();
-            }
-        }
+        self.totals.close(shard);
+        self.pages.close(shard);
+        self.news.ring();
     }
 
     pub fn is_open(&self, shard: ShardId) -> bool {
@@ -221,9 +222,11 @@ impl Pulse {
     /// Who has something to visit, longest ready first.
     pub fn ready(&self, look: Look<'_>) -> Vec<Source> {
         let mut ready = self.ready_shards(look);
+        // Of another node only the time is known: it counts as one whose turn it is.
+        let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
         for (node, beat) in lock(&self.peers).iter() {
             let first = beat.oldest_ready.or(beat.next_due.filter(|due| *due <= look.now));
-            ready.extend(first.map(|first| (look.turn(first.0, 0), Source::Node(*node))));
+            ready.extend(first.map(|first| (look.turn(pass, first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
     }
@@ -248,7 +251,8 @@ impl Pulse {
             let any = beat.oldest_ready.load(Ordering::Acquire);
             let ready = crawl.as_ref().map_or(any, |crawl| crawl.ready(shard, any));
             let first = ready.min(due);
-            let turn = look.turn(first, beat.callers.load(Ordering::Relaxed));
+            let pass = if look.crawl.is_none() { beat.pass() } else { 0 };
+            let turn = look.turn(pass, first, beat.callers.load(Ordering::Relaxed));
             (ready != NEVER || due <= look.now.0).then_some((turn, Source::Shard(ShardId(shard as u16))))
         });
         ready.collect()
@@ -260,12 +264,7 @@ impl Pulse {
             let all = self.beats.iter().map(|beat| of(beat).load(Ordering::Acquire));
             all.min().filter(|time| *time != NEVER).map(Time)
         };
-        let sum = |counts: &Vec<CrawlTotals>| {
-            let mut sum = CrawlTotals::default();
-            counts.iter().for_each(|part| sum.add(part));
-            sum
-        };
-        let totals = lock(&self.totals).iter().map(|(crawl, counts)| (crawl.clone(), sum(counts))).collect();
+        let totals = self.totals.all();
         NodeBeat {
             oldest_ready: least(|beat| &beat.oldest_ready),
             next_due: least(|beat| &beat.next_due),
@@ -294,8 +293,12 @@ impl Pulse {
         // Groups that were ready before this node began to listen count as one: somebody should go and look.
         let before = peers.get(&node).map_or(beat.woken.saturating_sub(1), |before| before.woken);
         let woken = beat.woken.saturating_sub(before);
+        let told = peers.get(&node).is_none_or(|before| before.totals != beat.totals);
         peers.insert(node, beat);
         drop(peers);
+        if told {
+            self.pages.nudge_all();
+        }
         self.wake_waiters(usize::try_from(woken).unwrap_or(usize::MAX));
     }
 
@@ -339,28 +342,40 @@ impl Pulse {
     }
 
     /// A shard says what it counts for a bounded crawl and learns what the others count.
-    pub fn share(&self, crawl: &CrawlName, shard: usize, counts: CrawlTotals) -> CrawlTotals {
-        let mut totals = lock(&self.totals);
-        let all = totals.entry(crawl.clone()).or_insert_with(|| vec![CrawlTotals::default(); self.beats.len()]);
-        if let Some(mine) = all.get_mut(shard) {
-            *mine = counts;
+    pub fn share(&self, crawl: &CrawlName, shard: ShardId, counts: CrawlTotals) -> CrawlTotals {
+        if self.totals.set(crawl, shard, counts) && self.news.is_listened_to() {
+            self.news.ring();
         }
-        let mut others = CrawlTotals::default();
-        all.iter().enumerate().filter(|(i, _)| *i != shard).for_each(|(_, c)| others.add(c));
-        drop(totals);
-        for beat in lock(&self.peers).values() {
-            beat.totals.iter().filter(|(name, _)| name == crawl).for_each(|(_, counts)| others.add(counts));
+        let peers = lock(&self.peers);
+        let told = peers.values().flat_map(|beat| &beat.totals).filter(|(name, _)| name == crawl);
+        self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
+    }
+
+    /// What shards of other nodes take of a crawl's limit of pages, as they last said.
+    pub fn pages_of_nodes(&self, crawl: &CrawlName) -> u64 {
+        let peers = lock(&self.peers);
+        if peers.is_empty() {
+            return 0;
         }
-        others
+        let told = peers.values().flat_map(|beat| &beat.totals).filter(|(name, _)| name == crawl);
+        self.totals.others(crawl, |one| !self.is_open(one), told.flat_map(|(_, parts)| parts)).pages
     }
 }
 
-/// Whose turn it is to be asked: since when it is ready and who is there already; the lowest goes first.
-type Turn = (u64, usize);
+/// Whose turn it is to be asked: the pass of its first crawl, since when it is ready and who is there already; the lowest
+/// goes first.
+type Turn = (u64, u64, usize);
 
 impl Look<'_> {
-    const fn turn(&self, ready: u64, callers: usize) -> Turn {
-        if self.paced { (ready / STEP_MS, callers / CALLERS_TOGETHER) } else { (ready, 0) }
+    const fn turn(&self, pass: u64, ready: u64, callers: usize) -> Turn {
+        if self.paced { (pass, ready / STEP_MS, callers / CALLERS_TOGETHER) } else { (pass, ready, 0) }
+    }
+}
+
+impl Beat {
+    /// The pass of the crawl that is next; the lowest if nothing is ready yet.
+    fn pass(&self) -> u64 {
+        lock(&self.next).iter().map(|pass| pass.load(Ordering::Acquire)).min().unwrap_or_default()
     }
 }
 

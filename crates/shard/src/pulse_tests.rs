@@ -9,7 +9,7 @@ const NOW: Time = Time(1_000_000);
 
 /// Three shards; the first has been ready longest.
 fn pulse() -> Pulse {
-    let pulse = Pulse::new(3);
+    let pulse = Pulse::new(3, true);
     for (shard, since) in [(0, 10), (1, 20), (2, 30)] {
         pulse.tell(shard, (Some(Time(since)), None));
     }

@@ -238,6 +238,7 @@ async fn take_turns(
     stop: &mut Option<oneshot::Sender<()>>,
 ) {
     let term = owner.term.clone();
+    let nudge = owner.pulse.pages.nudge_of(owner.shard);
     while stop.is_none() && !term.is_failed() {
         let nap = owner.nap();
         let first = tokio::select! {
@@ -247,6 +248,7 @@ async fn take_turns(
                 Some(message) => Some(message),
                 None => break,
             },
+            () = nudge.notified() => None,
             () = sleep(nap) => None,
         };
         if let Err(error) = owner.turn(first, inbox, stop).await {

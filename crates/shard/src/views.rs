@@ -165,6 +165,9 @@ impl Frontier {
         let mut views = parts.into_iter().flatten();
         let mut sum = views.next().ok_or_else(|| Refusal::UnknownCrawl(crawl.to_string()))?;
         views.for_each(|view| merge(&mut sum, &view));
+        if sum.waits_for.is_some() {
+            sum.over_limit = 0;
+        }
         Ok(sum)
     }
 
@@ -233,6 +236,10 @@ fn merge(sum: &mut CrawlView, part: &CrawlView) {
     sum.queues += part.queues;
     sum.active_queues += part.active_queues;
     sum.last_visit_at = sum.last_visit_at.max(part.last_visit_at);
+    sum.over_limit += part.over_limit;
+    if sum.limit_reached.is_none() {
+        sum.limit_reached.clone_from(&part.limit_reached);
+    }
     if sum.waits_for.is_none() {
         sum.waits_for.clone_from(&part.waits_for);
     }

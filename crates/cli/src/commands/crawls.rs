@@ -105,7 +105,7 @@ struct SetArgs {
     /// Its name
     #[arg(value_parser = values::name)]
     crawl: String,
-    /// Share against other crawls of a group
+    /// Share of the visits, against other crawls
     #[arg(long, value_name = "NUMBER")]
     weight: Option<u32>,
     /// Delay where neither group nor host sets one
@@ -255,6 +255,11 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
         (None, None) => "yes".to_owned(),
     };
     table.row(["finished".into(), finished]);
+    if let Some(why) = &crawl.limit_reached {
+        let queued =
+            if crawl.over_limit > 0 { format!(" ({} URLs stay queued)", crawl.over_limit) } else { String::new() };
+        table.row(["limit".into(), format!("{why}{queued}")]);
+    }
     table.row(["weight".into(), crawl.weight.to_string()]);
     table.row(["paused".into(), crawl.paused.to_string()]);
     table.row(["delay".into(), or_dash(crawl.delay_ms.map(span))]);

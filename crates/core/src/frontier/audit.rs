@@ -25,13 +25,14 @@ impl State {
 
     fn audit_crawl(&self, no: CrawlNo) -> Option<CrawlAudit> {
         let crawl = self.crawl_of(no)?;
-        let mut recounted = (Counts::default(), 0, 0);
+        let mut recounted = (Counts::default(), 0, 0, 0);
         for queue in self.hosts.iter_from(0).flat_map(|(_, host)| &host.queues).filter(|q| q.crawl == no) {
             recounted.0.add(&queue.counts());
             recounted.1 += 1;
             recounted.2 += u64::from(queue.counts().scheduled() > 0);
+            recounted.3 += u64::from(queue.pages);
         }
-        let kept = (crawl.counts, crawl.queues, crawl.active_queues);
+        let kept = (crawl.counts, crawl.queues, crawl.active_queues, crawl.pages);
         Some(CrawlAudit { crawl: crawl.name.clone(), kept, recounted })
     }
 
@@ -71,9 +72,7 @@ impl State {
         let is = self.schedule.place_of(slot);
         let fits = match (want, is) {
             (None, None) => true,
-            // Ready groups of a crawl that has just fetched its last page are found out when their turn comes.
-            (None, Some((_, ready))) => ready && self.is_spent(crawl),
-            (Some(_), None) => false,
+            (Some(_), None) | (None, Some(_)) => false,
             (Some(want), Some((at, ready))) => want == at && (!ready || at <= now),
         };
         (!fits).then(|| format!("group '{}', crawl {crawl:?}: wants {want:?}, is {is:?}", self.group_name(group)))

@@ -14,9 +14,7 @@ impl State {
     pub fn delete_queue(&mut self, host: &HostName, crawl: &CrawlName, now: Time, writes: &mut Vec<Write>) -> u64 {
         let Some((ix, at)) = self.queue_id(host, crawl).and_then(|id| self.find_queue(id)) else { return 0 };
         let no = self.queue(ix, at).crawl;
-        let was_spent = self.is_spent(no);
         let count = self.drop_queue(ix, at, now, writes);
-        self.go_on(no, was_spent, now);
         self.drop_idle_crawl(no);
         count
     }
@@ -46,6 +44,8 @@ impl State {
         if let Some(crawl) = self.crawls.remove(&no) {
             self.crawl_by_name.remove(&crawl.name);
             self.changed.others.push(HotRow::CrawlGone(no));
+            self.page_bounded.remove(&no);
+            self.schedule.forget(no);
         }
     }
 
@@ -65,12 +65,7 @@ impl State {
         let leased = leases.flat_map(|lease| &lease.urls).filter(|(queue, _)| *queue == id).count() as u64;
         self.holds = self.holds.saturating_sub(counts.reserved.saturating_sub(leased));
         writes.push(Write::Job(id, true));
-        if let Some(crawl) = self.crawls.get_mut(&queue.crawl) {
-            crawl.counts.subtract(&counts);
-            crawl.queues = crawl.queues.saturating_sub(1);
-            crawl.active_queues = crawl.active_queues.saturating_sub(u64::from(counts.scheduled() > 0));
-        }
-        self.totals.subtract(&counts);
+        self.discount(&queue);
         self.touch_host(ix);
         self.drop_idle_slots(group);
         let forgotten = self.hosts[ix].queues.is_empty() && matches!(self.groups[group].members, Members::One(_));
@@ -127,8 +122,6 @@ impl State {
         writes: &mut Vec<Write>,
     ) -> u64 {
         let Some((host, at)) = self.find_queue(queue) else { return 0 };
-        let crawl = self.queue(host, at).crawl;
-        let was_spent = self.is_spent(crawl);
         let mut count = 0;
         for (key, row) in rows.into_iter().filter(|(_, row)| row.created < before) {
             // A reserved URL leaves its lease: the row no longer names the token, so the release passes it over.
@@ -137,7 +130,6 @@ impl State {
         }
         if count > 0 {
             self.reschedule(self.hosts[host].group, now);
-            self.go_on(crawl, was_spent, now);
         }
         count
     }

@@ -18,7 +18,15 @@ impl State {
             .or_else(|| self.blocked(group, host, now))
             .map(|standing| self.with_visit(group, standing))
             .or_else(|| self.busy(group))
-            .unwrap_or_else(|| self.waiting(group, host, now))
+            .unwrap_or_else(|| self.with_switch(self.waiting(group, host, now)))
+    }
+
+    /// Whoever looks why a host gets no visits of the paced form is told that it is switched off.
+    fn with_switch(&self, mut standing: Standing) -> Standing {
+        if !self.shard_row.active && matches!(standing.state, Is::Ready | Is::Waiting) {
+            standing.reason.push_str("; GetURLs hands out nothing, because SetActive has switched it off");
+        }
+        standing
     }
 
     /// A pause or a block hides no visit that was under way when it came: whoever stopped the visits wants to know of it.
@@ -115,14 +123,21 @@ impl State {
                     let paused = self.crawl_of(*no).is_some_and(|c| c.settings.paused);
                     !paused && !self.is_spent(*no) && !full.contains(no)
                 });
-                let chance =
-                    |no| self.host_chance(h, no).map(|(due, _)| (due.max(h.blocked_until()), no == CrawlNo::NONE));
+                let chance = move |no| {
+                    let (due, _) = self.host_chance(h, no)?;
+                    let blocked = Some(h).filter(|host| host.blocked_until() > due.max(now));
+                    Some((due.max(h.blocked_until()), no == CrawlNo::NONE, blocked))
+                };
                 running.filter_map(chance)
             })
-            .min();
-        let Some((due, bare)) = due else { return self.idle(&hosts) };
+            .min_by_key(|(due, bare, blocked)| (*due, *bare, blocked.is_some()));
+        let Some((due, bare, blocked)) = due else { return self.idle(&hosts) };
         let gate = self.gate(ix);
         let at = gate.max(due);
+        if let Some(host) = blocked.filter(|_| due >= gate) {
+            let reason = format!("host '{}', where its next URL is, is blocked until then", host.name);
+            return Standing { state: Is::Blocked, reason, ready_at: Some(at) };
+        }
         if at <= now {
             let what = if bare { "the host itself is queued" } else { "a URL is due" };
             let reason = format!("{what} and the delay since the last visit has passed");
@@ -186,8 +201,8 @@ impl State {
         if crawl.settings.paused {
             return Some(format!("an operator has paused crawl '{name}'"));
         }
-        if let Some(limit) = limits.pages.filter(|_| self.is_spent(queue.crawl)) {
-            return Some(format!("crawl '{name}' has reached its limit of {limit} pages"));
+        if self.is_spent(queue.crawl) {
+            return crawl.limit_reached();
         }
         if self.room(host, queue) != Some(0) {
             return None;
@@ -304,6 +319,15 @@ impl State {
         let mut view = self.view_crawl(no)?;
         view.waits_for = self.waits_for(no, self.crawl_of(no)?);
         if view.waits_for.is_none() {
+            // All that could become due is done: what is queued is so behind a limit.
+            view.over_limit = view.counts.queued;
+            let mut held_back = None;
+            if view.over_limit > 0 && view.limit_reached.is_none() {
+                let queues = self.hosts.iter_from(0).flat_map(|(_, host)| host.queues.iter().map(move |q| (host, q)));
+                let full = queues.filter(|(_, queue)| queue.crawl == no && queue.head() != Time::NEVER);
+                held_back = full.filter_map(|(host, queue)| self.held_back(host, queue)).next();
+            }
+            view.limit_reached = view.limit_reached.or(held_back);
             let hosts = self.hosts.iter_from(0).filter(|(_, host)| host.queues.iter().any(|queue| queue.crawl == no));
             view.last_visit_at = hosts.filter_map(|(_, host)| self.last_visit(host.group)).max();
         }
@@ -322,6 +346,8 @@ impl State {
             active_queues: crawl.active_queues,
             waits_for: (left > 0).then(|| format!("{left} URLs are queued or handed out")),
             last_visit_at: None,
+            over_limit: 0,
+            limit_reached: crawl.limit_reached().filter(|_| self.is_spent(no)),
         })
     }
 
@@ -457,9 +483,42 @@ impl State {
         self.schedule.touched = touched;
     }
 
+    /// The crawls that have a ready group, the one whose turn it is first; at most so many.
+    #[must_use]
+    pub fn crawls_in_turn(&self, most: usize) -> Vec<CrawlNo> {
+        self.schedule.turns.in_order().take(most).collect()
+    }
+
+    /// Puts a crawl where visits in all shards have brought its virtual time.
+    pub fn set_pass(&mut self, crawl: CrawlNo, pass: u64) {
+        self.schedule.turns.set_pass(crawl, pass);
+    }
+
+    /// The virtual time that visits took since this was last asked, of those that were of any crawl.
+    pub fn take_charged(&mut self) -> Vec<(CrawlNo, u64)> {
+        self.schedule.turns.take_charged()
+    }
+
+    /// The name of a crawl that this shard has met.
+    #[must_use]
+    pub fn crawl_name(&self, crawl: CrawlNo) -> Option<&crate::names::CrawlName> {
+        self.crawl_of(crawl).map(|row| &row.name)
+    }
+
     /// How many slots have become ready since this was last asked.
     pub const fn take_newly_ready(&mut self) -> usize {
         std::mem::replace(&mut self.schedule.newly_ready, 0)
+    }
+}
+
+impl super::state::Crawl {
+    /// How its limit of pages is used up.
+    fn limit_reached(&self) -> Option<String> {
+        let (name, limit) = (&self.name, self.settings.limits.pages?);
+        Some(match self.counts.reserved + self.elsewhere.reserved {
+            0 => format!("crawl '{name}' has reached its limit of {limit} pages"),
+            out => format!("all that its limit of {limit} pages leaves to crawl '{name}' is handed out ({out})"),
+        })
     }
 }
 

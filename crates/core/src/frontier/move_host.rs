@@ -149,13 +149,7 @@ impl State {
     fn detach(&mut self, ix: Ix, group: Ix, now: Time) {
         let queues = std::mem::take(&mut self.hosts[ix].queues);
         for queue in &queues {
-            let counts = queue.counts();
-            self.totals.subtract(&counts);
-            if let Some(crawl) = self.crawls.get_mut(&queue.crawl) {
-                crawl.counts.subtract(&counts);
-                crawl.queues = crawl.queues.saturating_sub(1);
-                crawl.active_queues = crawl.active_queues.saturating_sub(u64::from(counts.scheduled() > 0));
-            }
+            self.discount(queue);
         }
         if let Some(host) = self.hosts.remove(ix) {
             self.changed.others.push(HotRow::HostGone(host.id));

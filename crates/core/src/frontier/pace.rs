@@ -2,7 +2,7 @@
 
 use super::row::Pace;
 use super::slab::Ix;
-use super::state::{Group, Host, State};
+use super::state::{Crawl, Group, Host, State};
 use crate::ids::CrawlNo;
 use crate::limits;
 use crate::settings::PaceSettings;
@@ -85,7 +85,7 @@ impl State {
 
     /// The next chance of a crawl at a group that is open from `gate` on.
     fn chance_from(&self, gate: Time, group: Ix, crawl: CrawlNo) -> Option<Chance> {
-        if self.crawl_of(crawl).is_some_and(|c| c.settings.paused || self.is_spent(crawl)) {
+        if self.crawl_of(crawl).is_some_and(|c| c.settings.paused) {
             return None;
         }
         if self.group_room(group, crawl) == Some(0) {
@@ -127,7 +127,12 @@ impl State {
 
     /// How many more pages a queue may hand out, with those that are out; none if that is not bounded.
     pub(super) fn room(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
-        [self.own_room(host, queue), self.group_room(host.group, queue.crawl)].into_iter().flatten().min()
+        let bounds = [
+            self.own_room(host, queue),
+            self.group_room(host.group, queue.crawl),
+            self.crawl_of(queue.crawl).and_then(Crawl::page_room),
+        ];
+        bounds.into_iter().flatten().min()
     }
 
     fn own_room(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
@@ -142,11 +147,14 @@ impl State {
         Some(limit.saturating_sub(queues.filter(|q| q.crawl == crawl).map(super::row::QueueRow::used).sum()))
     }
 
-    /// Whether a crawl has fetched all the pages that it may, as far as this shard can tell.
+    /// Whether all pages that a crawl may have are fetched or out, as far as this shard can tell.
     pub(super) fn is_spent(&self, crawl: CrawlNo) -> bool {
-        self.crawl_of(crawl).is_some_and(|c| {
-            c.settings.limits.pages.is_some_and(|limit| c.counts.completed() + c.elsewhere.completed() >= limit)
-        })
+        self.crawl_of(crawl).and_then(Crawl::page_room) == Some(0)
+    }
+
+    /// Closes a crawl that is spent, and opens one that is not: to be called after whatever changes its pages.
+    pub(super) fn follow_limit(&mut self, crawl: CrawlNo) {
+        self.schedule.set_closed(crawl, self.is_spent(crawl));
     }
 
     /// Puts every slot of a group where it belongs now.
@@ -258,6 +266,18 @@ impl Pace {
         );
         // A block is never shortened by a later, smaller one.
         self.backoff_until = self.backoff_until.max(now.after(span));
+    }
+}
+
+impl Crawl {
+    /// What counts here against a limit of pages: those that are done with and those that may become so.
+    pub(super) const fn used(&self) -> u64 {
+        self.pages + self.counts.reserved
+    }
+
+    /// How many more pages of it may be handed out here; none if that is not bounded.
+    pub(super) fn page_room(&self) -> Option<u64> {
+        self.settings.limits.pages.map(|limit| limit.saturating_sub(self.used().saturating_add(self.used_elsewhere)))
     }
 }
 

@@ -134,9 +134,6 @@ impl State {
         let created = found.as_ref().map_or(now, |row| row.created);
         let (mut lane, mut depth) = (LANE_DEFAULT, 0);
         let outcome = if found.is_some() { PutOutcome::Updated } else { PutOutcome::Added };
-        let crawl = self.queue(host, at).crawl;
-        let was_done = found.as_ref().is_some_and(|row| matches!(row.place, Place::Done { .. }));
-        let was_spent = was_done && self.is_spent(crawl);
         if let Some(row) = found {
             match &row.place {
                 Place::Queued(turn) => lane = turn.lane,
@@ -156,7 +153,6 @@ impl State {
         let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
         let turn = due.map(|due| Turn { lane, due: due.min(Time(Time::NEVER.0 - 1)) });
         self.store(host, at, (&put, key), created, (lane, turn, details), now, writes);
-        self.go_on(crawl, was_spent, now);
         outcome
     }
 
@@ -164,6 +160,22 @@ impl State {
     pub(super) fn count_page(&mut self, host: Ix, at: usize) {
         let queue = self.queue_mut(host, at);
         queue.pages = queue.pages.saturating_add(1);
+        let crawl = queue.crawl;
+        if let Some(row) = self.crawls.get_mut(&crawl) {
+            row.pages += 1;
+            self.follow_limit(crawl);
+        }
+    }
+
+    /// Takes a page back out of what counts against the limits.
+    pub(super) fn uncount_page(&mut self, host: Ix, at: usize) {
+        let queue = self.queue_mut(host, at);
+        let (crawl, before) = (queue.crawl, queue.pages);
+        queue.pages = before.saturating_sub(1);
+        if let Some(row) = self.crawls.get_mut(&crawl).filter(|_| before > 0) {
+            row.pages = row.pages.saturating_sub(1);
+            self.follow_limit(crawl);
+        }
     }
 
     /// Takes a URL out of the place where it is, in counts and rows; its URL row is the caller's to write.

@@ -130,8 +130,6 @@ impl State {
     ) -> Reworked {
         let mut told = Reworked::default();
         let Some((host, at)) = self.find_queue(queue) else { return told };
-        let crawl = self.queue(host, at).crawl;
-        let was_spent = self.is_spent(crawl);
         for known in urls {
             let Some((turn, details)) = known.clone().at_rest() else {
                 told.reserved += 1;
@@ -148,7 +146,6 @@ impl State {
         }
         if told.done > 0 {
             self.reschedule(self.hosts[host].group, now);
-            self.go_on(crawl, was_spent, now);
         }
         told
     }
@@ -162,14 +159,11 @@ impl State {
         writes: &mut Vec<Write>,
     ) {
         let Known { key, row: UrlRow { created, whole, place }, .. } = known;
-        let crawl = self.queue(host, at).crawl;
-        let was_spent = self.is_spent(crawl);
         self.take_out(host, at, &key, &place, writes);
         self.enqueue(host, at, key, turn, DueRow { created, whole, details }, writes);
-        let group = self.hosts[host].group;
+        let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
         let slot = self.ensure_slot(group, crawl);
         self.reschedule_slot(group, slot, now);
-        self.go_on(crawl, was_spent, now);
     }
 
     /// Forgets a URL, as if it had never been there: its place under a limit is free again.
@@ -177,8 +171,7 @@ impl State {
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
         self.take_out(host, at, &key, &row.place, writes);
         if matches!(row.place, Place::Done { .. }) {
-            let queue = self.queue_mut(host, at);
-            queue.pages = queue.pages.saturating_sub(1);
+            self.uncount_page(host, at);
         }
         writes.push(Write::Url(id, key, None));
     }

@@ -1,9 +1,10 @@
 //! When which group may be visited: one slot for each (group, crawl), ready in the order in which it became so, or
-//! waiting for a time.
+//! waiting for a time. Of which crawl the next one is, turns decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::slab::{Ix, Slab};
+use super::turns::Turns;
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
@@ -33,7 +34,10 @@ pub(super) struct Schedule {
     /// By crawl and by how much is on hold, so that a caller who takes only queues with less on hold passes over the
     /// others without looking at each.
     ready: BTreeMap<(CrawlNo, u8), BTreeSet<(Time, Ix)>>,
+    /// Without those of crawls that a limit has closed.
     ready_len: usize,
+    /// Of which crawl the next visit is.
+    pub turns: Turns,
     /// Slots that became ready since somebody last asked.
     pub newly_ready: usize,
     /// Crawls of which slots became ready or ceased to be so since then; one may be there twice.
@@ -78,7 +82,8 @@ impl Schedule {
                 touch(&mut self.touched, crawl);
                 if let Some(set) = self.ready.get_mut(&(crawl, bucket)) {
                     set.remove(&(since, ix));
-                    self.ready_len -= 1;
+                    self.ready_len -= usize::from(!self.turns.is_closed(crawl));
+                    self.turns.remove(crawl);
                     if set.is_empty() {
                         self.ready.remove(&(crawl, bucket));
                     }
@@ -105,9 +110,10 @@ impl Schedule {
         if ready {
             touch(&mut self.touched, slot.crawl);
             self.ready.entry((slot.crawl, bucket)).or_default().insert((at, ix));
-            self.ready_len += 1;
-            if !matches!(before, SlotPlace::Ready(..)) {
-                self.newly_ready += 1;
+            self.turns.add(slot.crawl, at);
+            if !self.turns.is_closed(slot.crawl) {
+                self.ready_len += 1;
+                self.newly_ready += usize::from(!matches!(before, SlotPlace::Ready(..)));
             }
         } else {
             self.waiting.insert((at, ix));
@@ -167,26 +173,76 @@ impl Schedule {
 
     /// When the slot that has been ready longest became so.
     pub fn oldest_ready(&self) -> Option<Time> {
-        self.ready.values().filter_map(|set| set.first()).map(|(since, _)| *since).min()
+        let open = self.ready.iter().filter(|((crawl, _), _)| !self.turns.is_closed(*crawl));
+        open.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
+    }
+
+    /// Closes a crawl, or opens it again: its slots keep their places and are passed over as one.
+    pub fn set_closed(&mut self, crawl: CrawlNo, closed: bool) {
+        let Some(ready) = self.turns.set_closed(crawl, closed) else { return };
+        touch(&mut self.touched, crawl);
+        if closed {
+            self.ready_len -= ready;
+        } else {
+            self.ready_len += ready;
+            self.newly_ready += ready;
+        }
+    }
+
+    /// A visit of a crawl was planned.
+    pub fn charge(&mut self, crawl: CrawlNo, stride: u64) {
+        let since = self.oldest_ready_of(crawl).unwrap_or_default();
+        self.turns.charge(crawl, stride, since);
+    }
+
+    /// Whether a slot of a crawl is ready, be the crawl closed or not.
+    pub fn has_ready(&self, crawl: CrawlNo) -> bool {
+        self.turns.has_ready(crawl)
+    }
+
+    /// Forgets a crawl that has no slots any more.
+    pub fn forget(&mut self, crawl: CrawlNo) {
+        self.turns.forget(crawl);
     }
 
     /// When the slot of a crawl that has been ready longest became so.
     pub fn oldest_ready_of(&self, crawl: CrawlNo) -> Option<Time> {
+        if self.turns.is_closed(crawl) {
+            return None;
+        }
         let sets = self.ready.range((crawl, 0)..=(crawl, u8::MAX));
         sets.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
-    /// The slot that has been ready longest, of one crawl or of any, with at most `bucket_max` as its bucket, that is
-    /// not passed over by `skip`. `looks` bounds how many are passed over.
+    /// The slot to visit next: of one crawl, or of the crawl whose turn it is, the one that has been ready longest, with at
+    /// most `bucket_max` as its bucket, that is not passed over by `skip`. `looks` bounds how many are passed over. `bare` lets
+    /// hosts that are queued by time alone have turns like a crawl.
     pub fn first(
         &self,
-        crawl: Option<CrawlNo>,
+        (crawl, bare): (Option<CrawlNo>, bool),
         bucket_max: u8,
         looks: &mut usize,
         mut skip: impl FnMut(Ix) -> bool,
     ) -> Option<Ix> {
+        if let Some(crawl) = crawl {
+            return self.first_of(crawl, bucket_max, looks, &mut skip);
+        }
+        let mut crawls = self.turns.in_order().filter(|crawl| bare || *crawl != CrawlNo::NONE);
+        crawls.find_map(|crawl| self.first_of(crawl, bucket_max, looks, &mut skip))
+    }
+
+    fn first_of(
+        &self,
+        crawl: CrawlNo,
+        bucket_max: u8,
+        looks: &mut usize,
+        skip: &mut impl FnMut(Ix) -> bool,
+    ) -> Option<Ix> {
+        if self.turns.is_closed(crawl) {
+            return None;
+        }
         let mut best: Option<(Time, Ix)> = None;
-        let mut consider = |set: &BTreeSet<(Time, Ix)>| {
+        for (_, set) in self.ready.range((crawl, 0)..=(crawl, bucket_max)) {
             for &(since, slot) in set {
                 if best.is_some_and(|b| b <= (since, slot)) || *looks == 0 {
                     break;
@@ -198,10 +254,6 @@ impl Schedule {
                     break;
                 }
             }
-        };
-        match crawl {
-            Some(crawl) => self.ready.range((crawl, 0)..=(crawl, bucket_max)).for_each(|(_, set)| consider(set)),
-            None => self.ready.iter().filter(|((_, b), _)| *b <= bucket_max).for_each(|(_, set)| consider(set)),
         }
         best.map(|(_, slot)| slot)
     }

@@ -120,6 +120,7 @@ impl State {
         if before != (settings, true) {
             let row = CrawlRow { no, name: name.clone(), settings, kept: true };
             self.changed.others.push(HotRow::Crawl(row));
+            self.note_page_limit(no);
             self.reschedule_all(now);
         }
     }
@@ -169,20 +170,11 @@ impl State {
     }
 
     /// Takes note of what other shards count for a crawl that is bounded as a whole, and of how many hosts they have of it.
-    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts, hosts: u64, now: Time) {
+    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts, hosts: u64) {
         let Some(no) = self.crawl_by_name.get(crawl).copied() else { return };
-        let was_spent = self.is_spent(no);
         if let Some(crawl) = self.crawls.get_mut(&no) {
             crawl.elsewhere = counts;
             crawl.hosts_elsewhere = hosts;
-        }
-        self.go_on(no, was_spent, now);
-    }
-
-    /// Lets a crawl go on that had fetched all the pages it may and now has not: its slots were parked.
-    pub(super) fn go_on(&mut self, crawl: CrawlNo, was_spent: bool, now: Time) {
-        if was_spent && !self.is_spent(crawl) {
-            self.reschedule_all(now);
         }
     }
 }

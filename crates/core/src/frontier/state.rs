@@ -62,7 +62,11 @@ pub(super) struct Crawl {
     /// What other shards count for it, as they last said, and how many hosts they have of it.
     pub elsewhere: Counts,
     pub hosts_elsewhere: u64,
+    /// What other shards take of its limit of pages, or may take just now.
+    pub used_elsewhere: u64,
     pub counts: Counts,
+    /// Pages of all its queues: one that was visited again counts again.
+    pub pages: u64,
     pub queues: u64,
     pub active_queues: u64,
 }
@@ -98,6 +102,8 @@ pub struct State {
     pub(super) group_by_alias: HashMap<Alias, Ix>,
     pub(super) crawls: std::collections::BTreeMap<CrawlNo, Crawl>,
     pub(super) crawl_by_name: HashMap<CrawlName, CrawlNo>,
+    /// Crawls with a limit of pages.
+    pub(super) page_bounded: BTreeSet<CrawlNo>,
     pub(super) leases: HashMap<Token, LeaseRow>,
     pub(super) lease_ends: BTreeSet<(Time, Token)>,
     /// Reservations by the request that they were granted for, where it may be repeated.
@@ -280,13 +286,28 @@ impl State {
         self.totals.add(&counts);
         if let Some(crawl) = self.crawls.get_mut(&crawl) {
             crawl.counts.add(&counts);
+            crawl.pages += u64::from(queue.pages);
             crawl.queues += 1;
             crawl.active_queues += u64::from(counts.scheduled() > 0);
         }
+        self.follow_limit(crawl);
         let group = self.hosts[host].group;
         self.hosts[host].queues.reserve_exact(1);
         self.hosts[host].queues.push(queue);
         self.ensure_slot(group, crawl);
+    }
+
+    /// Takes what a queue holds out of every count: it is deleted, or leaves with its host.
+    pub(super) fn discount(&mut self, queue: &QueueRow) {
+        let counts = queue.counts();
+        self.totals.subtract(&counts);
+        if let Some(crawl) = self.crawls.get_mut(&queue.crawl) {
+            crawl.counts.subtract(&counts);
+            crawl.pages = crawl.pages.saturating_sub(u64::from(queue.pages));
+            crawl.queues = crawl.queues.saturating_sub(1);
+            crawl.active_queues = crawl.active_queues.saturating_sub(u64::from(counts.scheduled() > 0));
+        }
+        self.follow_limit(queue.crawl);
     }
 
     pub(super) fn ensure_slot(&mut self, group: Ix, crawl: CrawlNo) -> Ix {
@@ -323,11 +344,14 @@ impl State {
             kept: row.kept,
             elsewhere: Counts::default(),
             hosts_elsewhere: 0,
+            used_elsewhere: 0,
             counts: Counts::default(),
+            pages: 0,
             queues: 0,
             active_queues: 0,
         };
         self.crawls.insert(row.no, crawl);
+        self.note_page_limit(row.no);
     }
 
     /// The place of the queue of a crawl at a host, made if there is none.
@@ -354,8 +378,11 @@ impl State {
         }
         // The lanes are changed before or after this call; active means that a URL will be served again.
         shift_counts(&mut self.totals, from, to);
-        if let Some(crawl) = self.crawls.get_mut(&crawl) {
-            shift_counts(&mut crawl.counts, from, to);
+        if let Some(row) = self.crawls.get_mut(&crawl) {
+            shift_counts(&mut row.counts, from, to);
+            if row.settings.limits.pages.is_some() {
+                self.follow_limit(crawl);
+            }
         }
         self.touch_queue(host, at);
     }

@@ -219,6 +219,10 @@ pub struct CrawlView {
     pub waits_for: Option<String>,
     /// The end of the last visit to a group that has URLs of it, where it is finished.
     pub last_visit_at: Option<Time>,
+    /// Queued URLs that limits keep from being handed out, where it is finished.
+    pub over_limit: u64,
+    /// Which limit keeps URLs from being handed out, in a sentence.
+    pub limit_reached: Option<String>,
 }
 
 /// The state of a URL.

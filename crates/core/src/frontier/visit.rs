@@ -5,13 +5,12 @@ use super::row::{Details, DueRow, Turn};
 use super::schedule::bucket;
 use super::slab::Ix;
 use super::state::State;
+use super::turns::STRIDE;
 use super::url_key::UrlKey;
 use super::view::UrlState;
 use crate::ids::{CrawlNo, QueueId};
 use crate::time::Time;
 
-/// One round of a crawl with weight 1, in virtual time.
-const STRIDE: u64 = 1 << 20;
 /// Groups that one call passes over, at most, because their queues have too much on hold.
 const LOOKS_MAX: usize = 256;
 
@@ -87,7 +86,7 @@ impl State {
         }
     }
 
-    /// Picks up to `most` groups to visit, longest ready first, and parks them.
+    /// Picks up to `most` groups to visit and parks them: of the crawl whose turn it is the one that is ready longest.
     pub fn plan_visits(&mut self, want: &Want, most: usize, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         let mut unfit = Vec::new();
@@ -117,7 +116,7 @@ impl State {
         let host = self.host_ix(host)?;
         let crawl = want.crawl?;
         let group = self.hosts[host].group;
-        let chance = self.chance(group, crawl)?;
+        let chance = self.chance(group, crawl).filter(|_| !self.is_spent(crawl))?;
         let (due, held) = self.host_chance(&self.hosts[host], crawl)?;
         let open = chance.at.max(due).max(self.hosts[host].blocked_until()) <= now;
         if !open || self.hosts[host].is_paused() || want.held_below.is_some_and(|most| held >= most) {
@@ -139,11 +138,8 @@ impl State {
 
     fn next_slot(&self, want: &Want, looks: &mut usize) -> Option<Ix> {
         let bucket_max = want.held_below.map_or(u8::MAX, |most| bucket(most.saturating_sub(1)));
-        self.schedule.first(want.crawl, bucket_max, looks, |ix| {
+        self.schedule.first((want.crawl, want.bare_hosts), bucket_max, looks, |ix| {
             let slot = &self.schedule.slots[ix];
-            if slot.crawl == CrawlNo::NONE {
-                return !want.bare_hosts;
-            }
             let held = || self.chance(slot.group, slot.crawl).map_or(u32::MAX, |c| c.held);
             want.held_below.is_some_and(|most| self.schedule.held_most(ix) >= most && held() >= most)
         })
@@ -158,17 +154,18 @@ impl State {
             } else {
                 want.crawl.is_none_or(|w| w == crawl)
             };
-            let may = wanted && self.schedule.is_ready(*slot) && !self.is_spent(crawl);
+            let may = wanted && self.schedule.is_ready(*slot) && !self.schedule.turns.is_closed(crawl);
             let host = may.then(|| self.choose_host(group, crawl, want, now)).flatten()?;
             Some((self.schedule.slots[*slot].pass, crawl, *slot, host))
         };
         let (_, crawl, slot, host) = self.groups[group].slots.iter().filter_map(fits).min()?;
-        self.charge(group, slot);
+        self.charge(group, slot, want);
         Some(self.visit(group, host, crawl, want, now))
     }
 
-    /// Moves the virtual time of the crawl that is served. A crawl that was away does not catch up for more than one round.
-    fn charge(&mut self, group: Ix, slot: Ix) {
+    /// Moves the virtual time of the crawl that is served, at this group and in the whole shard. A crawl that was away does
+    /// not catch up for more than one round.
+    fn charge(&mut self, group: Ix, slot: Ix, want: &Want) {
         let crawl = self.schedule.slots[slot].crawl;
         let stride = self.stride(crawl);
         let floor = self.groups[group].pass.saturating_sub(STRIDE);
@@ -176,6 +173,10 @@ impl State {
         place.pass = place.pass.max(floor);
         self.groups[group].pass = place.pass;
         place.pass += stride;
+        if want.crawl.is_none() {
+            // Whoever asks for one crawl alone takes no turn of the others.
+            self.schedule.charge(crawl, stride);
+        }
     }
 
     /// The virtual time that a visit of a crawl takes.

@@ -12,10 +12,10 @@ use crate::time::{Millis, Time};
 pub struct CrawlAudit {
     /// Its name.
     pub crawl: CrawlName,
-    /// Its URLs, queues and active queues, as they are kept up to date.
-    pub kept: (Counts, u64, u64),
+    /// Its URLs, queues, active queues and pages, as they are kept up to date.
+    pub kept: (Counts, u64, u64, u64),
     /// The same, counted again.
-    pub recounted: (Counts, u64, u64),
+    pub recounted: (Counts, u64, u64, u64),
 }
 
 /// A reservation, and whether all places that must know of it do.

@@ -239,11 +239,21 @@ impl Shard {
     }
 
     pub fn hand_out(&mut self, queues: usize, urls: usize, crawl: Option<&str>, hold: u64) -> Vec<UrlToFetch> {
-        self.state.wake(self.now);
         let Some(want) = self.want(crawl, urls, Some(urls as u32), false) else { return Vec::new() };
+        self.hand_out_as(&want, queues, urls, hold)
+    }
+
+    /// The same of any crawl, however much is on hold.
+    pub fn hand_out_uncapped(&mut self, queues: usize, urls: usize) -> Vec<UrlToFetch> {
+        let want = Want { crawl: None, urls, held_below: None, bare_hosts: false };
+        self.hand_out_as(&want, queues, urls, 1_000_000)
+    }
+
+    fn hand_out_as(&mut self, want: &Want, queues: usize, urls: usize, hold: u64) -> Vec<UrlToFetch> {
+        self.state.wake(self.now);
         let (mut out, mut left) = (Vec::new(), queues);
         while left > 0 {
-            let visits = self.state.plan_visits(&want, left, self.now);
+            let visits = self.state.plan_visits(want, left, self.now);
             if visits.is_empty() {
                 break;
             }

@@ -201,5 +201,7 @@ async fn a_crawl_that_may_fetch_again_wakes_all_its_hosts() {
     assert_eq!(world.next().await, None, "the crawl has fetched its page");
     let tomorrow = PutKind::Known { due: Some(Time(world.now().0 + 86_400_000)) };
     world.put(vec![Put { kind: tomorrow, ..disc("http://a.example/1") }]).await;
+    assert_eq!(world.next().await, None, "a page that is to be visited again has been fetched all the same");
+    world.set_crawl("DEFAULT", CrawlChanges { pages: Change::Set(2), ..CrawlChanges::default() }).await;
     assert_eq!(*world.next().await.unwrap().host, *"b.example");
 }

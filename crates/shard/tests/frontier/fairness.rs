@@ -63,6 +63,36 @@ async fn crawls_share_a_host_by_their_weights() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn weights_hold_between_crawls_that_share_no_host() {
+    for shards in [1, 8] {
+        let world = World::new(shards).await;
+        world.set_crawl("heavy", CrawlChanges { weight: Change::Set(1_000), ..CrawlChanges::default() }).await;
+        let hosts = (0..1_000).map(|n| of_crawl("light", disc(&format!("http://l{n}.example/"))));
+        world.put(hosts.collect()).await;
+        pass(10).await;
+        let mut puts = Vec::new();
+        for host in (0..10).map(|n| format!("w{n}.example")) {
+            world.set_delay(&host, 0).await;
+            puts.extend((0..100).map(|n| of_crawl("heavy", disc(&format!("http://{host}/{n}")))));
+        }
+        world.put(puts).await;
+        let mut heavy = 0;
+        for _ in 0..600 {
+            let visit = world.next().await.unwrap();
+            heavy += u32::from(&*visit.urls[0].crawl == "heavy");
+            world.fetched(&visit).await;
+        }
+        assert!(heavy >= 598, "{heavy} of 600 turns are the heavy crawl's, over {shards} shards");
+        let mut heavy = 0;
+        for _ in 0..300 {
+            let out = world.frontier.hand_out(HandOut { cap_held: false, ..paced(1, 1) }).await.unwrap();
+            heavy += u32::from(&*out[0].crawl == "heavy");
+        }
+        assert!(heavy >= 298, "{heavy} of 300 turns in the paced form, over {shards} shards");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_crawl_that_was_away_does_not_catch_up() {
     let world = World::new(1).await;
     world.set_delay("a.example", 0).await;

@@ -10,6 +10,7 @@ mod faulty;
 mod groups;
 mod hand_over;
 mod jobs;
+mod limits;
 mod listings;
 mod paced;
 mod panics;

@@ -121,6 +121,8 @@ mod tests {
             active_queues: 0,
             waits_for: None,
             last_visit_at: None,
+            over_limit: 0,
+            limit_reached: None,
         };
         names.iter().map(view).collect()
     }
