@@ -9,6 +9,7 @@
 //! 3. lapse, renew, lapse, close (begun before the second lapse), renew: what was closed counts for the first lapse only, because a
 //!    pass may have opened shards in between; sure after the second close.
 //! 4. The lease runs out while a renewal is under way and nobody notices before its answer: that is a lapse too.
+//! 5. Another process takes this node's address: its row is gone before its lease has run out, so it is unsure at once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,9 +32,11 @@ impl Lapses {
         Self(Mutex::new(State { lapsed: 0, closed: 0, until }))
     }
 
-    /// The lease has lapsed.
-    pub fn on_lapse(&self) {
-        self.lock().lapsed += 1;
+    /// The lease has lapsed, or was taken away before its end: others may own the shards of this node from now on.
+    pub fn on_lapse(&self, frontier: &Frontier) {
+        let mut state = self.lock();
+        state.lapsed += 1;
+        frontier.set_unsure();
     }
 
     /// The lease was renewed.

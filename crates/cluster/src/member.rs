@@ -259,7 +259,7 @@ impl Member {
 impl Shared {
     /// This node must not take itself for alive any more.
     fn lose(&self) {
-        self.lapses.on_lapse();
+        self.lapses.on_lapse(&self.frontier);
         self.frontier.set_cut_off(true);
         self.alive.send_replace(false);
     }
@@ -305,7 +305,7 @@ async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Deadline) {
                 if deadline.has_passed() && *shared.alive.borrow() {
                     // Nobody noticed in time: the renewal was under way, or the process stood still.
                     tracing::error!("this node had lost its lease before it was renewed; its shards are opened anew");
-                    shared.lapses.on_lapse();
+                    shared.lapses.on_lapse(&shared.frontier);
                     shared.nudged.notify_one();
                 }
                 deadline = until;

@@ -7,7 +7,7 @@ use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Expect;
 
 use crate::bell::Listener;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Moment};
 use crate::frontier::Frontier;
 use crate::held::Hold;
 use crate::message::Message;
@@ -61,6 +61,17 @@ impl Frontier {
     /// answer, also where they change nothing: another node may know better.
     pub fn set_sure_until(&self, until: Deadline) {
         self.pulse.set_sure_until(until);
+    }
+
+    /// Says that another node may own the shards of this one already.
+    pub fn set_unsure(&self) {
+        self.pulse.set_sure_until(Deadline::after(Moment::now(), std::time::Duration::ZERO));
+    }
+
+    /// Whether another node may own the shards of this one by now.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.pulse.is_unsure()
     }
 
     /// Whether this process owns a shard, be it still opening.

@@ -82,3 +82,25 @@ async fn a_node_whose_lease_lapsed_is_not_sure_of_its_old_owners_though_it_lives
     assert_eq!(&*b.frontier.host(host.as_str().into()).await.unwrap().host, host.as_str());
     assert_eq!(b.put(&[&url]).await, [PutOutcome::Known]);
 }
+
+/// (the seats of b are held up in a look) (another process takes the address of b, whose row goes before its lease has run out) (that
+/// one owns the shards of b and changes one) (b finds its row gone, and is asked about that shard).
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_address_was_taken_is_not_sure_of_its_owners_from_that_moment() {
+    let world = World::new();
+    let (store, me) = (world.engine.clone(), NodeId(50));
+    let gates = Gates { store, me, renewals: watch::Sender::new(true), looks: watch::Sender::new(true) };
+    let gates = Arc::new(gates);
+    let b = world.start_on(gates.clone(), me, "http://node-50").await;
+    world.settle(&[&b]).await;
+    gates.looks.send_replace(false);
+    world.board.cut(NodeId(77), b.id, true);
+    assert!(!b.frontier.is_unsure());
+    let c = world.start_at(NodeId(77), "http://node-50").await;
+    while b.member.as_ref().unwrap().is_alive() {
+        pass(Duration::from_millis(1)).await;
+    }
+    assert!(b.owned() > 0, "its old owners are still there");
+    assert!(b.frontier.is_unsure(), "others may own its shards before its lease would have run out");
+    drop(c);
+}
