@@ -45,16 +45,40 @@ pub fn kind(item: Option<url_item::Item>) -> (PutKind, UrlInfo) {
     }
 }
 
-/// The put that stores a URL; none if it can never be stored.
-pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Option<Put> {
-    let host = page::parse_loosely(&info.url, &info.key).ok()?;
-    let crawl = crawls.name(&info.crawl_id).ok()?;
+/// Why an item is not put.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotPut {
+    /// It has no key, or a name that is too long: as the protocol has it, it is passed over.
+    Skipped,
+    /// Its metadata is too large. The client must hear of that: passed over, it would count as stored.
+    TooLarge(TooLarge),
+}
+
+impl NotPut {
+    /// What the client is told. The log says why, once for each stream that has not `told` it yet.
+    pub fn ack(&self, url: &str, told: &mut bool) -> Ack {
+        let Self::TooLarge(why) = self else { return Ack::Skipped };
+        if !std::mem::replace(told, true) {
+            let url: String = url.chars().take(200).collect();
+            tracing::warn!(url, %why, "a URL of a put stream was not stored (FAIL); further ones of this stream are not logged");
+        }
+        Ack::Fail
+    }
+}
+
+/// The put that stores a URL.
+///
+/// # Errors
+/// If it can never be stored.
+pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Result<Put, NotPut> {
+    let host = page::parse_loosely(&info.url, &info.key).map_err(|_| NotPut::Skipped)?;
+    let crawl = crawls.name(&info.crawl_id).map_err(|_| NotPut::Skipped)?;
     // A completed URL keeps no metadata.
     let metadata = match kind {
         PutKind::Known { due: None } => Metadata::default(),
-        _ => metadata(&info.metadata).ok()?,
+        _ => metadata(&info.metadata).map_err(NotPut::TooLarge)?,
     };
-    Some(Put { url: info.url.into_boxed_str(), host, crawl, kind, metadata })
+    Ok(Put { url: info.url.into_boxed_str(), host, crawl, kind, metadata })
 }
 
 /// What the client of a put is told.
@@ -136,13 +160,17 @@ mod tests {
     #[test]
     fn items_without_a_key_or_over_a_limit_are_not_put() {
         let mut crawls = LastCrawl::default();
-        assert_eq!(put(DISCOVERED, info("", "", ""), &mut crawls), None);
-        assert_eq!(put(DISCOVERED, info("http://a/", &"k".repeat(256), ""), &mut crawls), None);
-        assert_eq!(put(DISCOVERED, info("http://a/", "", &"c".repeat(256)), &mut crawls), None);
+        let skipped = Err(NotPut::Skipped);
+        assert_eq!(put(DISCOVERED, info("", "", ""), &mut crawls), skipped);
+        assert_eq!(put(DISCOVERED, info("http://a/", &"k".repeat(256), ""), &mut crawls), skipped);
+        assert_eq!(put(DISCOVERED, info("http://a/", "", &"c".repeat(256)), &mut crawls), skipped);
         let heavy = with_metadata(info("http://a/", "", ""), &"v".repeat(70_000));
-        assert_eq!(put(DISCOVERED, heavy, &mut crawls), None);
+        let refused = put(DISCOVERED, heavy, &mut crawls).unwrap_err();
+        assert!(matches!(refused, NotPut::TooLarge(_)), "{refused:?}");
+        let mut told = false;
+        assert_eq!((refused.ack("http://a/", &mut told), told), (Ack::Fail, true), "never as if it were stored");
         let (kind, empty) = kind(None);
-        assert_eq!(put(kind, empty, &mut crawls), None, "neither discovered nor known");
+        assert_eq!(put(kind, empty, &mut crawls), skipped, "neither discovered nor known");
     }
 
     #[test]

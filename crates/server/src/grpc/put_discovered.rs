@@ -27,12 +27,14 @@ pub struct BatchAcks {
     waiting: Slots<Open>,
     settled: VecDeque<BatchAck>,
     share: Share,
+    /// Whether the log has said why a URL was not stored.
+    told: bool,
 }
 
 impl BatchAcks {
     /// Of a stream that holds this share.
     pub fn new(share: Share) -> Self {
-        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share }
+        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share, told: false }
     }
 }
 
@@ -62,11 +64,16 @@ impl Acks for BatchAcks {
             self.settled.push_back(BatchAck { id: batch.id, statuses });
             return;
         }
-        // What is not put stays SKIPPED: it has no key, is over a limit, or is in the batch already.
-        let statuses = vec![Ack::Skipped.into(); batch.items.len()];
-        let converted = batch.items.into_iter().map(|info| convert::put(DISCOVERED, info, &mut self.crawls));
-        let mut fresh: Vec<(usize, Put)> =
-            converted.enumerate().filter_map(|(index, put)| put.map(|put| (index, put))).collect();
+        // What is not put stays SKIPPED: it has no key, or is in the batch already; or it fails for its metadata.
+        let mut statuses: Vec<i32> = vec![Ack::Skipped.into(); batch.items.len()];
+        let mut fresh: Vec<(usize, Put)> = Vec::with_capacity(batch.items.len());
+        for ((index, info), status) in batch.items.into_iter().enumerate().zip(&mut statuses) {
+            let url = info.url.clone();
+            match convert::put(DISCOVERED, info, &mut self.crawls) {
+                Ok(put) => fresh.push((index, put)),
+                Err(why) => *status = why.ack(&url, &mut self.told).into(),
+            }
+        }
         drop_copies(&mut fresh);
         let ack = BatchAck { id: batch.id, statuses };
         if fresh.is_empty() {

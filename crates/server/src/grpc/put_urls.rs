@@ -19,12 +19,14 @@ pub struct ItemAcks {
     waiting: Slots<(String, usize)>,
     settled: VecDeque<AckMessage>,
     share: Share,
+    /// Whether the log has said why an item was not stored.
+    told: bool,
 }
 
 impl ItemAcks {
     /// Of a stream that holds this share.
     pub fn new(share: Share) -> Self {
-        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share }
+        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share, told: false }
     }
 }
 
@@ -50,9 +52,12 @@ impl Acks for ItemAcks {
         }
         let id = if item.id.is_empty() { info.url.clone() } else { item.id };
         match convert::put(kind, info, &mut self.crawls) {
-            Some(put) if self.share.take(bytes) => puts.push((self.waiting.insert((id, bytes)) as u64, put)),
-            Some(_) => self.settled.push_back(AckMessage { id, status: ack_message::Status::Fail.into() }),
-            None => self.settled.push_back(AckMessage { id, status: ack_message::Status::Skipped.into() }),
+            Ok(put) if self.share.take(bytes) => puts.push((self.waiting.insert((id, bytes)) as u64, put)),
+            Ok(_) => self.settled.push_back(AckMessage { id, status: ack_message::Status::Fail.into() }),
+            Err(why) => {
+                let status = why.ack(&id, &mut self.told).into();
+                self.settled.push_back(AckMessage { id, status });
+            }
         }
     }
 
