@@ -470,9 +470,7 @@ impl Pair {
                 })
             })
             .collect();
-        let mut stats = self.shard.state.stats();
-        // A reserved URL that an update took away stays in its reservation's list: only the hot count knows of it.
-        stats.holds = 0;
+        let stats = self.shard.state.stats();
         format!("{hosts:#?}{:#?}{:#?}{stats:#?}", self.shard.state.reservation_views(), self.shard.state.crawl_views())
     }
 

@@ -192,8 +192,7 @@ impl Owner {
         crawl: Option<CrawlNo>,
         now: Time,
     ) -> (Vec<UrlToFetch>, Option<Error>) {
-        let held_below = request.cap_held.then_some(u32::try_from(request.urls).unwrap_or(u32::MAX));
-        let want = Want { crawl, urls: request.urls, held_below, bare_hosts: false };
+        let want = Want { crawl, urls: request.urls, held_below: request.held_below, bare_hosts: false };
         let mut urls = Vec::new();
         let mut queues = request.queues;
         while queues > 0 && urls.len() < limits::HAND_OUT_TOTAL_MAX {

@@ -33,6 +33,7 @@ mod mark;
 mod message;
 mod moving;
 mod open;
+mod owed;
 mod owner;
 mod ownership;
 mod page_shares;

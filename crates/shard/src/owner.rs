@@ -168,7 +168,7 @@ impl Owner {
             }
             return Err(error);
         }
-        let mut puts = crate::put::Puts::default();
+        let mut puts = crate::owed::Puts::default();
         if let Err(error) = self.receive(first, inbox, stop, &mut puts).await {
             puts.refuse(&cycle::refusal(&error));
             return Err(error);
@@ -192,7 +192,7 @@ impl Owner {
         first: Option<Message>,
         inbox: &mut Mail,
         stop: &mut Option<oneshot::Sender<()>>,
-        puts: &mut crate::put::Puts,
+        puts: &mut crate::owed::Puts,
     ) -> Result<(), Error> {
         let mut next = first;
         let mut left = if self.awaited > 0 { limits::SHARD_BATCH_AWAITED } else { limits::SHARD_BATCH_MAX };

@@ -1,9 +1,7 @@
 //! Puts: many at once. All rows that they need are read in one go, then they are decided in order and committed together.
 
 use hashbrown::HashSet;
-use tokio::sync::mpsc;
 use wayleave_core::frontier::put::Target;
-use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
 use wayleave_core::frontier::row::{Place, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -12,30 +10,10 @@ use wayleave_engine::rows::due;
 use wayleave_engine::{Error, Key};
 
 use crate::facts;
-use crate::message::{Deferred, Outcomes};
+use crate::message::Outcomes;
+use crate::owed::{Owed, Puts};
 use crate::owner::Owner;
 use crate::router::{MOVING, belongs};
-
-type Sink = mpsc::UnboundedSender<Outcomes>;
-
-/// Puts that wait for their turn, by caller.
-#[derive(Default)]
-pub(crate) struct Puts {
-    callers: Vec<(Sink, Vec<(u64, Put)>)>,
-}
-
-impl Puts {
-    pub fn add(&mut self, items: Vec<(u64, Put)>, sink: Sink) {
-        self.callers.push((sink, items));
-    }
-
-    /// Turns all of them away; nothing of them was decided.
-    pub fn refuse(self, why: &Refusal) {
-        for (sink, items) in self.callers {
-            crate::message::Message::Put { items, sink }.refuse(why);
-        }
-    }
-}
 
 /// A put on its way through one decision.
 struct Item {
@@ -50,18 +28,19 @@ struct Item {
 impl Owner {
     /// Decides and commits puts. Two puts of one URL are decided one after the other.
     pub async fn put_all(&mut self, puts: Puts) -> Result<(), Error> {
-        if puts.callers.is_empty() {
+        if puts.is_empty() {
             return Ok(());
         }
         if let Some(why) = self.refusal() {
             puts.refuse(&why);
             return Ok(());
         }
-        let mut outcomes: Vec<Outcomes> = Vec::with_capacity(puts.callers.len());
-        let mut sinks = Vec::with_capacity(puts.callers.len());
-        let mut all = Vec::with_capacity(puts.callers.iter().map(|(_, puts)| puts.len()).sum());
-        for (caller, (sink, puts)) in puts.callers.into_iter().enumerate() {
-            sinks.push(sink);
+        let callers = puts.take();
+        let mut outcomes: Vec<Outcomes> = Vec::with_capacity(callers.len());
+        let mut owed = Vec::with_capacity(callers.len());
+        let mut all = Vec::with_capacity(callers.iter().map(|(_, puts)| puts.len()).sum());
+        for (caller, (sink, puts)) in callers.into_iter().enumerate() {
+            owed.push(Owed::new(sink, &puts));
             outcomes.push(Vec::with_capacity(puts.len()));
             all.extend(puts.into_iter().map(|(tag, put)| (caller, tag, put)));
         }
@@ -87,7 +66,7 @@ impl Owner {
                 item = self.item(item);
             }
             if !under_way.insert(self.mark_in_turn(&item)) {
-                let part = self.put_part(std::mem::take(&mut items), &mut outcomes, &sinks).await;
+                let part = self.put_part(std::mem::take(&mut items), &mut outcomes, &mut owed).await;
                 failed = failed.or(part.err());
                 under_way.clear();
                 parts += 1;
@@ -96,16 +75,17 @@ impl Owner {
             }
             items.push(item);
         }
-        failed = failed.or(self.put_part(items, &mut outcomes, &sinks).await.err());
+        failed = failed.or(self.put_part(items, &mut outcomes, &mut owed).await.err());
         failed.map_or(Ok(()), Err)
     }
 
     /// Decides and commits puts of different URLs, and leaves the answers that wait for this commit.
-    async fn put_part(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes], sinks: &[Sink]) -> Result<(), Error> {
+    async fn put_part(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes], owed: &mut [Owed]) -> Result<(), Error> {
         let mark = self.cycle.mark();
         let done = self.put_some(items, outcomes).await;
-        for (sink, outcomes) in sinks.iter().zip(outcomes).filter(|(_, outcomes)| !outcomes.is_empty()) {
-            self.cycle.answer(mark, answer(sink.clone(), std::mem::take(outcomes)));
+        for (owed, outcomes) in owed.iter_mut().zip(outcomes).filter(|(_, outcomes)| !outcomes.is_empty()) {
+            let answer = owed.decide(std::mem::take(outcomes));
+            self.cycle.answer(mark, Box::new(move |durable| answer.send(durable)));
         }
         done
     }
@@ -253,25 +233,4 @@ impl Owner {
 fn outcomes_of(outcomes: &mut [Outcomes], caller: usize) -> &mut Outcomes {
     #[expect(clippy::indexing_slicing, reason = "there is one list for each caller")]
     &mut outcomes[caller]
-}
-
-fn answer(sink: Sink, outcomes: Outcomes) -> Deferred {
-    Box::new(move |durable| {
-        let outcomes = match durable {
-            Ok(()) => outcomes,
-            Err(refusal) => fail(outcomes, &refusal),
-        };
-        // A caller that has gone away has nobody left to tell.
-        _ = sink.send(outcomes);
-    })
-}
-
-/// What was refused stays refused; everything else did not become durable.
-pub(crate) fn fail(outcomes: Outcomes, refusal: &Refusal) -> Outcomes {
-    let why = refusal.to_string();
-    let failed = |outcome| match outcome {
-        PutOutcome::Rejected(_) | PutOutcome::Failed(_) => outcome,
-        _ => PutOutcome::Failed(why.as_str().into()),
-    };
-    outcomes.into_iter().map(|(tag, outcome)| (tag, failed(outcome))).collect()
 }

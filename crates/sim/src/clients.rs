@@ -202,7 +202,7 @@ pub async fn paced(world: Rc<World>, name: u64) {
         pass(1 + chance.below(700)).await;
         let (queues, urls) = (1 + chance.below(3) as usize, 1 + chance.below(3) as usize);
         let hold = Millis(200 + chance.below(3_000));
-        let request = HandOut { host: None, crawl: None, queues, urls, cap_held: true, hold };
+        let request = HandOut { host: None, crawl: None, queues, urls, held_below: Some(urls as u32), hold };
         let asked = world.now();
         let out = match world.ask(async |frontier| frontier.hand_out(request).await).await {
             Ok(out) => out,

@@ -95,7 +95,7 @@ async fn the_paced_form_serves_all_nodes_and_obeys_one_switch() {
     world.settle(&[&a, &b]).await;
     a.put(&refs(&urls(30))).await;
     pass(Duration::from_millis(100)).await;
-    let ask = HandOut { host: None, crawl: None, queues: 100, urls: 1, cap_held: false, hold: Millis(30_000) };
+    let ask = HandOut { host: None, crawl: None, queues: 100, urls: 1, held_below: None, hold: Millis(30_000) };
     a.frontier.set_active(false).await.unwrap();
     assert!(b.frontier.hand_out(ask.clone()).await.unwrap().is_empty());
     assert!(!b.frontier.is_active().await.unwrap());

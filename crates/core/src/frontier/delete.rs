@@ -61,14 +61,13 @@ impl State {
         let queue = self.hosts[ix].queues.remove(at);
         let counts = queue.counts();
         let id = QueueId { host: self.hosts[ix].id, no: queue.no };
-        let leases = self.groups[group].leases.iter().filter_map(|token| self.leases.get(token));
-        let leased = leases.flat_map(|lease| &lease.urls).filter(|(queue, _)| *queue == id).count() as u64;
-        self.holds = self.holds.saturating_sub(counts.reserved.saturating_sub(leased));
+        self.holds = self.holds.saturating_sub(counts.reserved.saturating_sub(self.reserved_of(id)));
         writes.push(Write::Job(id, true));
         self.discount(&queue);
         self.touch_host(ix);
         self.drop_idle_slots(group);
-        let forgotten = self.hosts[ix].queues.is_empty() && matches!(self.groups[group].members, Members::One(_));
+        let empty = self.hosts[ix].queues.is_empty() && self.hosts[ix].queued_at == Time::NEVER;
+        let forgotten = empty && matches!(self.groups[group].members, Members::One(_));
         if forgotten && self.groups[group].leases.is_empty() {
             self.drop_host(ix);
         } else {

@@ -89,7 +89,9 @@ impl Loader {
         }
         state.moved = self.members.into_iter().collect();
         leases.into_iter().for_each(|lease| state.insert_lease(lease));
-        let leased: u64 = state.leases.values().map(|l| l.urls.len() as u64).sum();
+        // Of a queue that was deleted under its reservation nothing is counted.
+        let known = |lease: &&LeaseRow| lease.queue().is_some_and(|queue| state.find_queue(queue).is_some());
+        let leased: u64 = state.leases.values().filter(known).map(LeaseRow::reserved).sum();
         state.holds = state.totals.reserved.saturating_sub(leased);
         for group in state.groups.numbers() {
             state.resume_turns(group);

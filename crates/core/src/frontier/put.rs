@@ -23,7 +23,7 @@ pub struct Target {
     place: Option<(Ix, usize)>,
     /// The URL within it.
     pub key: UrlKey,
-    /// What waits in the queue with it, where the put may change that: see [`Put::may_move`].
+    /// What waits in the queue with it, where the put needs that: see [`Put::may_move`].
     pub waiting: Option<Details>,
 }
 
@@ -94,7 +94,10 @@ impl State {
                 }
                 PutOutcome::Added
             }
-            PutKind::Known { due } => self.update(put, (key, place), found, due, now, writes),
+            PutKind::Known { due } => {
+                let depth = waiting.map_or(0, |details| details.depth);
+                self.update(put, (key, place), (found, depth), due, now, writes)
+            }
             PutKind::Undelivered { held_until } => self.take_back(&put, (key, place), found, held_until, now, writes),
         }
     }
@@ -125,7 +128,7 @@ impl State {
         &mut self,
         put: Put,
         (key, place): (UrlKey, Option<(Ix, usize)>),
-        found: Option<UrlRow>,
+        (found, depth_queued): (Option<UrlRow>, u32),
         due: Option<Time>,
         now: Time,
         writes: &mut Vec<Write>,
@@ -136,7 +139,7 @@ impl State {
         let outcome = if found.is_some() { PutOutcome::Updated } else { PutOutcome::Added };
         if let Some(row) = found {
             match &row.place {
-                Place::Queued(turn) => lane = turn.lane,
+                Place::Queued(turn) => (lane, depth) = (turn.lane, depth_queued),
                 Place::Held { turn, details, .. } | Place::Reserved { turn, details, .. } => {
                     (lane, depth) = (turn.lane, details.depth);
                 }
@@ -193,7 +196,10 @@ impl State {
                 self.holds = self.holds.saturating_sub(1);
                 self.shift(host, at, Some(UrlState::Reserved), None);
             }
-            Place::Reserved { .. } => self.shift(host, at, Some(UrlState::Reserved), None),
+            Place::Reserved { token, .. } => {
+                self.take_from_lease(*token, writes);
+                self.shift(host, at, Some(UrlState::Reserved), None);
+            }
             Place::Done { end, .. } => self.shift(host, at, Some(end.state()), None),
         }
         self.recount_active(host, at, was_active);

@@ -140,13 +140,14 @@ impl State {
         self.send(queue, key, (row.created, row.whole), (fate, is_page), writes);
     }
 
-    /// Returns a URL whose holder let its time run out.
+    /// Returns a URL whose holder let its time run out. A reservation that nobody released is an attempt. A hold that ran out
+    /// is none: in the paced form crawlers may keep a URL for longer, and others hand out what they only want to look at.
     pub(super) fn give_back(&mut self, queue: QueueId, key: &UrlKey, row: UrlRow, now: Time, writes: &mut Vec<Write>) {
-        let (turn, details) = match row.place {
-            Place::Held { turn, details, .. } | Place::Reserved { turn, details, .. } => (turn, details),
+        let fate = match row.place {
+            Place::Held { turn, details, .. } => Fate::Queue(turn, details),
+            Place::Reserved { turn, details, .. } => self.count_attempt(queue, turn, details, None, now),
             Place::Queued(_) | Place::Done { .. } => return,
         };
-        let fate = self.count_attempt(queue, turn, details, None, now);
         self.send(queue, key, (row.created, row.whole), (fate, false), writes);
     }
 

@@ -242,10 +242,10 @@ pub struct HandOut {
     pub crawl: Option<CrawlName>,
     /// At most this many queues.
     pub queues: usize,
-    /// At most this many URLs of each; a queue with as many on hold is passed over.
+    /// At most this many URLs of each.
     pub urls: usize,
-    /// Whether `urls` also caps what is on hold.
-    pub cap_held: bool,
+    /// Only queues with fewer than this on hold: what the caller asked for, also where it is given fewer URLs at once.
+    pub held_below: Option<u32>,
     /// How long each URL is held.
     pub hold: Millis,
 }

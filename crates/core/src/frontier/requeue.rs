@@ -60,10 +60,11 @@ impl Reworked {
 }
 
 impl Put {
-    /// Whether it may change the turn of a URL that waits in its queue; then [`super::put::Target::waiting`] is needed.
+    /// Whether it may change the turn of a URL that waits in its queue; then [`super::put::Target::waiting`] is needed, for what
+    /// is kept with the URL lies there.
     #[must_use]
     pub const fn may_move(&self) -> bool {
-        matches!(self.kind, PutKind::Wanted { .. })
+        matches!(self.kind, PutKind::Wanted { .. } | PutKind::Known { .. })
     }
 }
 

@@ -7,7 +7,7 @@ use super::row::{LeaseRow, Place, UrlRow, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::visit::{Found, Taken, Visit};
-use crate::ids::{CrawlNo, Token};
+use crate::ids::{CrawlNo, QueueId, Token};
 use crate::names::HostName;
 use crate::time::{Millis, Time};
 
@@ -52,6 +52,7 @@ impl State {
             crawl: visit.crawl,
             queued_at: bare.then_some(self.hosts[visit.host].queued_at),
             urls: Vec::with_capacity(taken.len()),
+            taken_away: 0,
             request: grant.request.clone().map(Box::new),
         };
         if bare {
@@ -108,10 +109,37 @@ impl State {
         Some((lease, place))
     }
 
+    /// How many URLs of a queue are reserved, of all that are handed out.
+    pub(super) fn reserved_of(&self, queue: QueueId) -> u64 {
+        let group = self.hosts.by_id(queue.host).map(|host| &self.groups[self.hosts[host].group]);
+        let leases = group.into_iter().flat_map(|group| &group.leases).filter_map(|token| self.leases.get(token));
+        leases.filter(|lease| lease.queue() == Some(queue)).map(LeaseRow::reserved).sum()
+    }
+
+    /// Notes that a URL is no longer part of the reservation that it was handed out in.
+    pub(super) fn take_from_lease(&mut self, token: Token, writes: &mut Vec<Write>) {
+        if let Some(lease) = self.leases.get_mut(&token) {
+            lease.taken_away += 1;
+            writes.push(Write::Lease(token, Some(lease.clone())));
+        }
+    }
+
     /// The name of a group: its alias, or the name of its one host.
     pub(super) fn group_name(&self, group: Ix) -> HostName {
         let group = &self.groups[group];
         let first = || group.hosts().first().map(|h| self.hosts[*h].name.clone());
         group.alias().cloned().or_else(first).unwrap_or_default()
+    }
+}
+
+impl LeaseRow {
+    /// The queue that its URLs are of.
+    pub(super) fn queue(&self) -> Option<QueueId> {
+        self.urls.first().map(|(queue, _)| *queue)
+    }
+
+    /// How many of its URLs are reserved still.
+    pub(super) fn reserved(&self) -> u64 {
+        (self.urls.len() as u64).saturating_sub(self.taken_away.into())
     }
 }

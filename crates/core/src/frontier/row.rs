@@ -121,8 +121,10 @@ pub struct LeaseRow {
     pub crawl: CrawlNo,
     /// The host's own place in the queue, if it was reserved by time alone.
     pub queued_at: Option<Time>,
-    /// Its URLs.
+    /// Its URLs, all of one queue.
     pub urls: Vec<(QueueId, UrlKey)>,
+    /// How many of them an update or a purge has taken away since.
+    pub taken_away: u32,
     /// The request that it was granted for, if that may be repeated.
     pub request: Option<Box<RequestId>>,
 }

@@ -243,7 +243,7 @@ impl Model {
             pace.last_end = pace.last_end.max(lease.expires);
         }
         let over = |url: &&mut Url| matches!(url.at, At::Held(until) if until <= now);
-        self.urls.iter_mut().filter(over).for_each(Self::try_again);
+        self.urls.iter_mut().filter(over).for_each(|url| url.at = At::Queued);
     }
 
     pub fn join(&mut self, host: usize) {

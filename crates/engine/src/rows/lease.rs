@@ -1,7 +1,7 @@
 //! A reservation.
 //! Lifetime: from the grant until its release or the sweep after its deadline.
-//! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs, and the request
-//! that it was granted for, if that has an id.
+//! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs, from version 2 on how many of them were
+//! taken away, and the request that it was granted for, if that has an id.
 
 use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::LeaseRow;
@@ -13,7 +13,9 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use super::{Kind, key as keys};
 use crate::Key;
 
-const VERSION: u8 = 1;
+/// Without URLs that were taken away: most rows are so, and programs from before the second version can read them.
+const WHOLE: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The key of a reservation.
 #[must_use]
@@ -27,7 +29,7 @@ pub fn key(shard: ShardId, token: Token) -> Key {
 #[must_use]
 pub fn encode(row: &LeaseRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64);
-    out.byte(VERSION);
+    out.byte(if row.taken_away == 0 { WHOLE } else { VERSION });
     out.raw(&row.token.0);
     out.number(row.host.0);
     out.text(&row.holder);
@@ -40,6 +42,9 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
         out.number(queue.host.0);
         out.number(queue.no.into());
         out.bytes(&key.0);
+    }
+    if row.taken_away > 0 {
+        out.number(row.taken_away.into());
     }
     // Behind what every program reads, and only where there is one.
     if let Some(request) = &row.request {
@@ -55,7 +60,8 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
 /// If they are not those of such a row.
 pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    let version = input.byte()?;
+    if !(WHOLE..=VERSION).contains(&version) {
         return Err(Damaged("a lease row has a version that is not known"));
     }
     let mut row = LeaseRow {
@@ -67,11 +73,15 @@ pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
         crawl: CrawlNo(input.small()?),
         queued_at: input.maybe()?.map(Time),
         urls: Vec::new(),
+        taken_away: 0,
         request: None,
     };
     for _ in 0..input.number()? {
         let queue = QueueId { host: HostId(input.number()?), no: input.small()? };
         row.urls.push((queue, UrlKey(input.bytes()?.into())));
+    }
+    if version == VERSION {
+        row.taken_away = input.small()?;
     }
     if !input.is_empty() {
         let (id, asks) = (input.text()?.into(), input.number()?);

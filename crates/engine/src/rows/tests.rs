@@ -225,13 +225,15 @@ proptest! {
     fn leases_read_back(
         token: [u8; 16], host: u64, times in (time(), time()), crawl: u32, queued_at in prop::option::of(time()),
         urls in prop::collection::vec((queue_id(), prop::collection::vec(any::<u8>(), 0..9)), 0..4),
-        request in prop::option::of(("[a-z]{1,9}", any::<u64>())),
+        request in prop::option::of(("[a-z]{1,9}", any::<u64>())), taken_away in 0..3u32,
     ) {
         let request = request.map(|(id, asks)| Box::new(RequestId { id: id.into(), asks }));
         let urls = urls.into_iter().map(|(q, k)| (q, UrlKey(k.into()))).collect();
         let (granted_at, expires_at) = times;
         let (token, host, crawl) = (Token(token), HostId(host), CrawlNo(crawl));
-        let row = LeaseRow { token, host, holder: "w1".into(), granted_at, expires_at, crawl, queued_at, urls, request };
+        let holder = "w1".into();
+        let row =
+            LeaseRow { token, host, holder, granted_at, expires_at, crawl, queued_at, urls, taken_away, request };
         prop_assert_eq!(lease::decode(&lease::encode(&row)), Ok(row));
     }
 

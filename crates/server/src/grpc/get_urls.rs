@@ -65,7 +65,7 @@ fn request(params: &GetParams) -> Result<Option<HandOut>, BadName> {
         crawl,
         queues: if keyed { 1 } else { bounded(params.max_queues, limits::HAND_OUT_QUEUES_MAX) },
         urls: bounded(params.max_urls_per_queue, limits::HAND_OUT_URLS_MAX),
-        cap_held: params.max_urls_per_queue > 0,
+        held_below: Some(params.max_urls_per_queue).filter(|most| *most > 0),
         hold,
     }))
 }
@@ -144,7 +144,7 @@ mod tests {
             crawl: None,
             queues: limits::HAND_OUT_QUEUES_MAX,
             urls: limits::HAND_OUT_URLS_MAX,
-            cap_held: false,
+            held_below: None,
             hold: Millis(30_000),
         };
         assert_eq!(asked(GetParams::default()), want);
@@ -161,9 +161,9 @@ mod tests {
         let most = asked(most);
         assert_eq!((most.urls, most.queues), (limits::HAND_OUT_URLS_MAX, limits::HAND_OUT_QUEUES_MAX));
         assert_eq!(most.hold, Millis(4_294_967_295_000));
-        assert!(most.cap_held);
+        assert_eq!(most.held_below, Some(u32::MAX), "what may be on hold is the client's to say");
         let few = asked(GetParams { max_urls_per_queue: 3, max_queues: 2, ..Default::default() });
-        assert_eq!((few.urls, few.queues), (3, 2));
+        assert_eq!((few.urls, few.queues, few.held_below), (3, 2, Some(3)));
     }
 
     #[test]

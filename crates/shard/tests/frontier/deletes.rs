@@ -1,8 +1,9 @@
 //! Deleting queues and crawls, and purging old URLs.
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::PutOutcome;
+use wayleave_core::frontier::request::{HandOut, PutOutcome};
 use wayleave_core::frontier::view::UrlFilter;
+use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, key};
 use wayleave_engine::{Engine, Scan};
 
@@ -116,4 +117,45 @@ async fn what_was_purged_can_be_discovered_again_and_the_rest_stays_known() {
     let again = world.put((0..30).map(put).collect()).await;
     let want = (0..30).map(|n| if n % 3 == 0 { PutOutcome::Added } else { PutOutcome::Known });
     assert_eq!(again, want.collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_queued_by_time_outlives_its_last_queue_with_its_settings() {
+    let mut world = World::new(1).await;
+    world.add(&["http://a.example/1"]).await;
+    let later = Time(world.now().0 + 60_000);
+    world.frontier.set_host("a.example".into(), delay(7), false, Some(later)).await.unwrap();
+    assert_eq!(world.frontier.delete_queue("DEFAULT".into(), "a.example".into()).await, Ok(1));
+    world.survives_a_restart().await;
+    let view = world.host("a.example").await;
+    assert_eq!((view.queued_at, view.settings.delay), (Some(later), Some(Millis(7))));
+    pass(60_000).await;
+    assert_eq!(&*world.reserve(1, 0).await[0].host, "a.example");
+}
+
+/// Holds and reservations are counted together as handed out; what is not reserved is on hold. A URL that an update or a purge
+/// takes out of a reservation, and a queue that is deleted under one, must not be counted for it any more.
+#[tokio::test(start_paused = true)]
+async fn holds_are_counted_exactly_whatever_is_taken_out_of_reservations() {
+    let mut world = World::new(1).await;
+    world.set_delay("a.example", 0).await;
+    world.add(&["http://a.example/1", "http://a.example/2", "http://a.example/3"]).await;
+    world.put(vec![of_crawl("other", disc("http://b.example/1"))]).await;
+    let only = HandOut { host: Some("a.example".into()), ..paced(1, 1) };
+    assert_eq!(world.frontier.hand_out(only).await.unwrap().len(), 1);
+    let other = HandOut { crawl: Some("other".into()), ..paced(1, 1) };
+    assert_eq!(world.frontier.hand_out(other).await.unwrap().len(), 1);
+    let visit = world.reserve(1, 2).await.remove(0);
+    assert_eq!((&*visit.host, visit.urls.len()), ("a.example", 2));
+    assert_eq!(world.frontier.stats().await.unwrap().holds, 2);
+    world.put(vec![known(&visit.urls[0].url, None)]).await;
+    assert_eq!(world.frontier.stats().await.unwrap().holds, 2);
+    world.survives_a_restart().await;
+    world.frontier.delete_queue("DEFAULT".into(), "a.example".into()).await.unwrap();
+    assert_eq!(world.frontier.stats().await.unwrap().holds, 1, "that of the other crawl");
+    world.survives_a_restart().await;
+    world.fetched(&visit).await;
+    world.survives_a_restart().await;
+    pass(60_000).await;
+    assert_eq!(world.frontier.stats().await.unwrap().holds, 0);
 }

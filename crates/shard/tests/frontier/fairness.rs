@@ -85,7 +85,7 @@ async fn weights_hold_between_crawls_that_share_no_host() {
         assert!(heavy >= 598, "{heavy} of 600 turns are the heavy crawl's, over {shards} shards");
         let mut heavy = 0;
         for _ in 0..300 {
-            let out = world.frontier.hand_out(HandOut { cap_held: false, ..paced(1, 1) }).await.unwrap();
+            let out = world.frontier.hand_out(HandOut { held_below: None, ..paced(1, 1) }).await.unwrap();
             heavy += u32::from(&*out[0].crawl == "heavy");
         }
         assert!(heavy >= 298, "{heavy} of 300 turns in the paced form, over {shards} shards");
@@ -178,7 +178,7 @@ async fn whoever_asks_for_one_crawl_finds_it_in_every_shard_whatever_was_found_t
     }
     // Another crawl, which nobody serves, has something ready in all shards all the time.
     world.put((0..4).map(|shard| of_crawl("idle", disc(&format!("http://{}/", host_in(shard, 4, 1))))).collect()).await;
-    let mine = |queues| HandOut { crawl: Some("mine".into()), cap_held: false, ..paced(queues, 1) };
+    let mine = |queues| HandOut { crawl: Some("mine".into()), held_below: None, ..paced(queues, 1) };
     for round in 0..3 {
         world.put(put("mine", round)).await;
         for _ in &hosts {

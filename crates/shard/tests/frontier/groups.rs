@@ -187,7 +187,7 @@ async fn a_hold_that_ran_out_on_the_move_still_ends() {
         }
         pass(5_000).await;
         let view = world.lookup(&held.url).await.unwrap();
-        assert_eq!((view.state, view.attempts), (UrlState::Queued, 1));
+        assert_eq!((view.state, view.held_until), (UrlState::Queued, None));
         assert_eq!(world.frontier.stats().await.unwrap().holds, 0);
     }
 }
@@ -309,4 +309,30 @@ async fn a_block_and_a_back_off_can_be_lifted_after_a_host_has_moved() {
     let lift = PaceChanges { blocked_until: Change::Clear, ..PaceChanges::default() };
     world.set_group(&alias, &names_of(&hosts), lift).await;
     assert_eq!(world.reserve(9, 1).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_only_work_is_at_a_blocked_host_says_so() {
+    let world = World::new(4).await;
+    world.add(&["http://a.example/1"]).await;
+    world.set_group("pair", &["a.example", "b.example"], delay(0)).await;
+    let until = Time(world.now().0 + 60_000);
+    let blocked = PaceChanges { blocked_until: Change::Set(until), ..PaceChanges::default() };
+    world.set_host("a.example", blocked).await;
+    let standing = world.group("pair").await.standing;
+    assert_eq!((standing.state, standing.ready_at), (State::Blocked, Some(until)));
+    assert!(standing.reason.contains("host 'a.example'") && standing.reason.contains("blocked"), "{}", standing.reason);
+    world.add(&["http://b.example/1"]).await;
+    assert_eq!(world.group("pair").await.standing.state, State::Ready, "the other has work now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_tells_that_the_paced_form_is_switched_off() {
+    let world = World::new(2).await;
+    world.add(&["http://a.example/1"]).await;
+    assert!(!world.host("a.example").await.standing.reason.contains("SetActive"));
+    world.frontier.set_active(false).await.unwrap();
+    let standing = world.host("a.example").await.standing;
+    assert!(standing.reason.contains("SetActive"), "{}", standing.reason);
+    assert_eq!(standing.state, State::Ready, "reservations go on");
 }

@@ -100,3 +100,20 @@ async fn a_very_long_url_is_kept_whole() {
     world.fetched(&reservation).await;
     assert_eq!(world.lookup(&url).await.unwrap().state, UrlState::Fetched);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_update_keeps_the_depth_of_a_url_wherever_it_is() {
+    let world = World::new(1).await;
+    world.set_delay("a.example", 0).await;
+    let deep = |url: &str| Put { kind: PutKind::Discovered { at: None, priority: 7, depth: 3 }, ..disc(url) };
+    let urls = ["http://a.example/1", "http://a.example/2", "http://a.example/3"];
+    world.put(urls.map(deep).into()).await;
+    assert_eq!(world.hand_out(1, 1).await.len(), 1);
+    assert_eq!(world.reserve(1, 1).await.len(), 1);
+    let later = Some(Time(world.now().0 + 1_000));
+    world.put(urls.map(|url| known(url, later)).into()).await;
+    for url in urls {
+        let view = world.lookup(url).await.unwrap();
+        assert_eq!((view.depth, view.priority, view.due_at), (Some(3), Some(7), later), "{url}");
+    }
+}

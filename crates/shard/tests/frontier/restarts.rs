@@ -40,7 +40,7 @@ async fn f10_control_and_lease_state_is_durable() {
     let asked = |r| UrlResult { retry_after: Some(Millis(70_000)), crawl_delay: Some(Millis(5_000)), ..r };
     world.release(&visits[0], asked).await.unwrap();
     world.survives_a_restart().await;
-    assert!(!world.frontier.hand_out(HandOut { cap_held: false, ..paced(9, 3) }).await.unwrap().is_empty());
+    assert!(!world.frontier.hand_out(HandOut { held_below: None, ..paced(9, 3) }).await.unwrap().is_empty());
     world.frontier.set_active(false).await.unwrap();
     world.survives_a_restart().await;
     let until = world.frontier.renew(visits[1].token, Millis(600_000)).await.unwrap();

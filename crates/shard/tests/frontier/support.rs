@@ -264,7 +264,7 @@ pub fn want(groups: usize, urls: usize) -> Reserve {
 }
 
 pub fn paced(queues: usize, urls: usize) -> HandOut {
-    HandOut { host: None, crawl: None, queues, urls, cap_held: true, hold: Millis(30_000) }
+    HandOut { host: None, crawl: None, queues, urls, held_below: Some(urls as u32), hold: Millis(30_000) }
 }
 
 pub fn fetched(url: &str) -> UrlResult {

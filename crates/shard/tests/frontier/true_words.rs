@@ -76,7 +76,7 @@ async fn a_hand_out_whose_later_steps_cannot_be_read_gives_what_it_has_committed
     add(&frontier, &(0..40).map(|n| format!("http://a.example/{n:02}")).collect::<Vec<_>>()).await;
     pass(100).await;
     engine.fail_read_after(1);
-    let request = HandOut { cap_held: false, ..paced(40, 1) };
+    let request = HandOut { held_below: None, ..paced(40, 1) };
     let urls = frontier.hand_out(request).await.expect("what was committed is not refused");
     assert!(!urls.is_empty() && urls.len() < 40, "{}", urls.len());
     pass(1_000).await;

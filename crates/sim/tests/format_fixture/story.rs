@@ -115,7 +115,7 @@ async fn second_part(frontier: &Frontier) {
     let results = granted[0].urls.iter().zip(ends).map(result).collect();
     let release = Release { token: granted[0].token, results, ready_at: Some(Time(NOW.0 + 999)) };
     frontier.release(release, Vec::new()).await.unwrap();
-    let paced = HandOut { host: None, crawl: None, queues: 9, urls: 2, cap_held: true, hold: Millis(3_000_000) };
+    let paced = HandOut { host: None, crawl: None, queues: 9, urls: 2, held_below: Some(2), hold: Millis(3_000_000) };
     frontier.hand_out(paced).await.unwrap();
     frontier.put(vec![put("DEFAULT", "https://e.example/done", PutKind::Known { due: None })]).await;
     frontier.set_queue_limit("DEFAULT".into(), "e.example".into(), Some(9)).await.unwrap();
