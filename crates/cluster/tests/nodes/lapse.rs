@@ -100,7 +100,6 @@ async fn a_node_whose_address_was_taken_is_not_sure_of_its_owners_from_that_mome
     while b.member.as_ref().unwrap().is_alive() {
         pass(Duration::from_millis(1)).await;
     }
-    assert!(b.owned() > 0, "its old owners are still there");
     assert!(b.frontier.is_unsure(), "others may own its shards before its lease would have run out");
     drop(c);
 }

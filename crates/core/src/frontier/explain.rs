@@ -4,7 +4,7 @@ use super::row::{LeaseRow, QueueRow};
 use super::slab::Ix;
 use super::state::{Host, State};
 use super::view::State as Is;
-use super::view::{Counts, CrawlView, GroupView, HostView, LiveVisit, QueueView, ReservationView, Standing, Stats};
+use super::view::{Counts, GroupView, HostView, LiveVisit, QueueView, ReservationView, Standing, Stats};
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
@@ -192,7 +192,7 @@ impl State {
     }
 
     /// Why the URLs that wait in a queue will not be handed out, whatever time it is.
-    fn held_back(&self, host: &Host, queue: &QueueRow) -> Option<String> {
+    pub(super) fn held_back(&self, host: &Host, queue: &QueueRow) -> Option<String> {
         let crawl = self.crawl_of(queue.crawl)?;
         let (name, limits) = (&crawl.name, &crawl.settings.limits);
         if host.is_paused() {
@@ -236,7 +236,7 @@ impl State {
         group.hosts().first().map(|host| &self.hosts[*host])
     }
 
-    fn last_visit(&self, group: Ix) -> Option<Time> {
+    pub(super) fn last_visit(&self, group: Ix) -> Option<Time> {
         Some(self.groups[group].pace.last_end).filter(|end| *end != Time::ZERO)
     }
 
@@ -310,74 +310,6 @@ impl State {
     /// Groups in a stable order, from place `start` on; each with the place after it.
     pub fn group_views(&self, start: u32, now: Time) -> impl Iterator<Item = (u32, GroupView)> {
         self.groups.iter_from(start).map(move |(ix, _)| (ix + 1, self.view_group(ix, now)))
-    }
-
-    /// A crawl as this shard knows it.
-    #[must_use]
-    pub fn crawl_view(&self, name: &str) -> Option<CrawlView> {
-        let no = *self.crawl_by_name.get(name)?;
-        let mut view = self.view_crawl(no)?;
-        view.waits_for = self.waits_for(no, self.crawl_of(no)?);
-        if view.waits_for.is_none() {
-            // All that could become due is done: what is queued is so behind a limit.
-            view.over_limit = view.counts.queued;
-            let mut held_back = None;
-            if view.over_limit > 0 && view.limit_reached.is_none() {
-                let queues = self.hosts.iter_from(0).flat_map(|(_, host)| host.queues.iter().map(move |q| (host, q)));
-                let full = queues.filter(|(_, queue)| queue.crawl == no && queue.head() != Time::NEVER);
-                held_back = full.filter_map(|(host, queue)| self.held_back(host, queue)).next();
-            }
-            view.limit_reached = view.limit_reached.or(held_back);
-            let hosts = self.hosts.iter_from(0).filter(|(_, host)| host.queues.iter().any(|queue| queue.crawl == no));
-            view.last_visit_at = hosts.filter_map(|(_, host)| self.last_visit(host.group)).max();
-        }
-        Some(view)
-    }
-
-    /// A crawl by what is counted: nothing is looked through, so that many can be listed.
-    fn view_crawl(&self, no: CrawlNo) -> Option<CrawlView> {
-        let crawl = self.crawl_of(no)?;
-        let left = crawl.counts.scheduled();
-        Some(CrawlView {
-            crawl: crawl.name.clone(),
-            settings: crawl.settings,
-            counts: crawl.counts,
-            queues: crawl.queues,
-            active_queues: crawl.active_queues,
-            waits_for: (left > 0).then(|| format!("{left} URLs are queued or handed out")),
-            last_visit_at: None,
-            over_limit: 0,
-            limit_reached: crawl.limit_reached().filter(|_| self.is_spent(no)),
-        })
-    }
-
-    /// What keeps a crawl from being finished here: URLs that are handed out, or a queue that can still hand some out. A
-    /// pause does not finish a crawl, as it ends one day; a limit does.
-    fn waits_for(&self, no: CrawlNo, crawl: &super::state::Crawl) -> Option<String> {
-        let Counts { queued, reserved, .. } = crawl.counts;
-        if reserved > 0 {
-            return Some(format!("{reserved} URLs are handed out"));
-        }
-        if queued == 0 || self.is_spent(no) {
-            return None;
-        }
-        let mut full = hashbrown::HashMap::new();
-        let mut open = |host: &Host| {
-            self.host_chance(host, no)?;
-            if *full.entry(host.group).or_insert_with(|| self.group_room(host.group, no) == Some(0)) {
-                return None;
-            }
-            let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
-            let state = if paused { "and paused" } else { "and not done" };
-            Some(format!("URLs are queued {state}, among others at host '{}'", host.name))
-        };
-        self.hosts.iter_from(0).find_map(|(_, host)| open(host))
-    }
-
-    /// All crawls as this shard knows them.
-    #[must_use]
-    pub fn crawl_views(&self) -> Vec<CrawlView> {
-        self.crawls.keys().filter_map(|no| self.view_crawl(*no)).collect()
     }
 
     /// Live reservations, by token.
@@ -454,71 +386,6 @@ impl State {
             waiting: self.schedule.waiting_len() as u64,
             urls: self.totals,
         }
-    }
-
-    /// Since when a group has been ready, and when the next one may become so (its wait, a lease or a hold is over): what
-    /// a router needs to ask the right shard.
-    #[must_use]
-    pub fn readiness(&self) -> (Option<Time>, Option<Time>) {
-        (self.schedule.oldest_ready(), self.next_wake())
-    }
-
-    /// Since when a group is ready for a crawl.
-    #[must_use]
-    pub fn crawl_ready(&self, crawl: &str) -> Option<Time> {
-        self.schedule.oldest_ready_of(self.crawl_no(crawl)?)
-    }
-
-    /// The crawls of which groups became ready or ceased to be so since this was last asked, and since when one is.
-    pub fn take_crawls_ready(&mut self, mut tell: impl FnMut(&crate::names::CrawlName, Option<Time>)) {
-        let mut touched = std::mem::take(&mut self.schedule.touched);
-        touched.sort_unstable();
-        touched.dedup();
-        for no in touched.drain(..) {
-            if let Some(crawl) = self.crawl_of(no) {
-                tell(&crawl.name, self.schedule.oldest_ready_of(no));
-            }
-        }
-        // Its room is used again.
-        self.schedule.touched = touched;
-    }
-
-    /// The crawls that have a ready group, the one whose turn it is first; at most so many.
-    #[must_use]
-    pub fn crawls_in_turn(&self, most: usize) -> Vec<CrawlNo> {
-        self.schedule.turns.in_order().take(most).collect()
-    }
-
-    /// Puts a crawl where visits in all shards have brought its virtual time.
-    pub fn set_pass(&mut self, crawl: CrawlNo, pass: u64) {
-        self.schedule.turns.set_pass(crawl, pass);
-    }
-
-    /// The virtual time that visits took since this was last asked, of those that were of any crawl.
-    pub fn take_charged(&mut self) -> Vec<(CrawlNo, u64)> {
-        self.schedule.turns.take_charged()
-    }
-
-    /// The name of a crawl that this shard has met.
-    #[must_use]
-    pub fn crawl_name(&self, crawl: CrawlNo) -> Option<&crate::names::CrawlName> {
-        self.crawl_of(crawl).map(|row| &row.name)
-    }
-
-    /// How many slots have become ready since this was last asked.
-    pub const fn take_newly_ready(&mut self) -> usize {
-        std::mem::replace(&mut self.schedule.newly_ready, 0)
-    }
-}
-
-impl super::state::Crawl {
-    /// How its limit of pages is used up.
-    fn limit_reached(&self) -> Option<String> {
-        let (name, limit) = (&self.name, self.settings.limits.pages?);
-        Some(match self.counts.reserved + self.elsewhere.reserved {
-            0 => format!("crawl '{name}' has reached its limit of {limit} pages"),
-            out => format!("all that its limit of {limit} pages leaves to crawl '{name}' is handed out ({out})"),
-        })
     }
 }
 

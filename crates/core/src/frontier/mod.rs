@@ -5,6 +5,7 @@
 
 mod audit;
 pub mod changes;
+mod crawl_view;
 mod delete;
 mod expire;
 mod explain;
@@ -16,6 +17,7 @@ mod pace;
 pub mod page_limits;
 pub mod put;
 mod queue;
+mod readiness;
 pub mod refusal;
 mod release;
 mod renew;
