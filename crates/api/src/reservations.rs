@@ -271,6 +271,11 @@ pub struct UrlResult {
     /// Whether the content had changed since the last visit, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
+    /// A digest of the content, at most 128 bytes, of any kind that the worker likes. Where `changed` is not told, the same digest
+    /// as at the last visit means that nothing had changed, another one that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 128)]
+    pub digest: Option<String>,
     /// URLs that were found on it; they belong to its crawl, one link deeper, unless they say otherwise.
     #[serde(
         default,
@@ -294,8 +299,17 @@ impl TryFrom<&UrlResult> for request::UrlResult {
             retry_after: result.retry_after_ms.map(Millis),
             next_at: result.next_at.map(Into::into),
             changed: result.changed,
+            digest: result.digest.as_deref().map(digest).transpose()?,
         })
     }
+}
+
+fn digest(text: &str) -> Result<Box<str>, BadValue> {
+    let most = limits::DIGEST_BYTES_MAX;
+    if text.is_empty() || text.len() > most {
+        return Err(BadValue::new("digest", format!("{} bytes; expected 1 to {most}", text.len())));
+    }
+    Ok(text.into())
 }
 
 /// Ends a reservation.

@@ -57,7 +57,7 @@ fn past_its_bound_every_field_is_named() {
 fn a_release_carries_every_result_field() {
     let body: ReleaseReservationRequest = serde_json::from_str(
         r#"{"results":[{"url":"http://e.com/","outcome":"retry","status":503,"duration_ms":1,"bytes":2,
-            "crawl_delay_ms":3,"retry_after_ms":4,"next_at":"1970-01-01T00:00:05Z","changed":true,
+            "crawl_delay_ms":3,"retry_after_ms":4,"next_at":"1970-01-01T00:00:05Z","changed":true,"digest":"abc",
             "found":[{"url":"http://f.com/"}]}],"ready_at":"1970-01-01T00:00:06Z"}"#,
     )
     .unwrap();
@@ -71,6 +71,7 @@ fn a_release_carries_every_result_field() {
         retry_after: Some(Millis(4)),
         next_at: Some(Time(5_000)),
         changed: Some(true),
+        digest: Some("abc".into()),
     };
     assert_eq!(body.core_results(), Ok(vec![want]));
     assert_eq!(body.ready_at, Some(Timestamp(Time(6_000))));
@@ -82,6 +83,12 @@ fn a_bad_result_is_named_by_its_place() {
         serde_json::from_str(r#"{"results":[{"url":"u","outcome":"gone"},{"url":"v","outcome":"gone","status":7}]}"#)
             .unwrap();
     assert_eq!(body.core_results().expect_err("status 7").field, "results[1].status");
+    for length in [0, limits::DIGEST_BYTES_MAX + 1] {
+        let digest = "d".repeat(length);
+        let text = format!(r#"{{"results":[{{"url":"u","outcome":"fetched","digest":"{digest}"}}]}}"#);
+        let body: ReleaseReservationRequest = serde_json::from_str(&text).unwrap();
+        assert_eq!(body.core_results().expect_err("a digest").field, "results[0].digest");
+    }
 }
 
 #[test]
@@ -96,6 +103,7 @@ fn too_many_results_or_found_urls_are_refused_with_the_limit() {
         retry_after_ms: None,
         next_at: None,
         changed: None,
+        digest: None,
         found,
     };
     let results = vec![result(vec![]); limits::RESULTS_MAX + 1];

@@ -40,6 +40,8 @@ pub const RESERVE_GROUPS_MAX: usize = 1_000;
 pub const RESERVE_URLS_MAX: usize = 1_000;
 /// Queues that one hand-out (GetURLs) visits, also when it asks for no limit.
 pub const HAND_OUT_QUEUES_MAX: usize = 10_000;
+/// Bytes of a page's digest.
+pub const DIGEST_BYTES_MAX: usize = 128;
 /// URLs per queue of one hand-out, also when it asks for no limit.
 pub const HAND_OUT_URLS_MAX: usize = 1_000;
 /// URLs of one hand-out over all its queues.

@@ -110,6 +110,7 @@ impl World {
                     retry_after: None,
                     next_at: None,
                     changed: None,
+                    digest: None,
                 };
                 let results = outcome.map(result).into_iter().collect();
                 self.shard.release(&Release { token: visit.token, results, ready_at: None }).unwrap();

@@ -379,6 +379,7 @@ impl Pair {
             retry_after: after.map(Millis),
             next_at: None,
             changed: None,
+            digest: None,
         };
         let release =
             Release { token: reservation.token, results: results.iter().map(result).collect(), ready_at: None };

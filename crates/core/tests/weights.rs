@@ -86,6 +86,7 @@ fn fetched() -> UrlResult {
         retry_after: None,
         next_at: None,
         changed: None,
+        digest: None,
     }
 }
 

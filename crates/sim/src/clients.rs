@@ -192,6 +192,7 @@ fn result(url: &str, outcome: Outcome, chance: &Chance) -> UrlResult {
         retry_after: busy.then(|| Millis(chance.below(2_000))),
         next_at: None,
         changed: None,
+        digest: None,
     }
 }
 

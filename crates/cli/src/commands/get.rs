@@ -130,6 +130,7 @@ pub fn result(url: &str, outcome: Outcome) -> UrlResult {
         retry_after_ms: None,
         next_at: None,
         changed: None,
+        digest: None,
         found: Vec::new(),
     }
 }

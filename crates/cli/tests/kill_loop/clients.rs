@@ -120,6 +120,7 @@ async fn visit(client: &Client, round: usize, reservation: Reservation, history:
         retry_after_ms: None,
         next_at: None,
         changed: None,
+        digest: None,
         found: Vec::new(),
     };
     let results = ids.iter().map(|(_, url)| result(url)).collect();

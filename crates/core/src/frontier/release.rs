@@ -185,6 +185,9 @@ impl State {
             Outcome::Retry => self.count_attempt(queue, turn, details, Some(result), now),
             Outcome::Fetched => {
                 let again = result.next_at.or_else(|| self.revisit(queue, &mut details, result, now));
+                if result.digest.is_some() {
+                    details.digest.clone_from(&result.digest);
+                }
                 details.attempts = 0;
                 details.last = last;
                 match again {
@@ -202,7 +205,7 @@ impl State {
             Revisit::Never => None,
             Revisit::Fixed(span) => Some(now.after(span)),
             Revisit::Adaptive { min, max } => {
-                let changed = result.changed.unwrap_or(result.status != Some(304));
+                let changed = result.changed.unwrap_or_else(|| result.has_changed(details.digest.as_deref()));
                 let before = details.interval.unwrap_or(min).0;
                 let next = if changed { before / 2 } else { before.saturating_mul(3) / 2 };
                 let next = Millis(next.clamp(min.0, max.0.max(min.0)));
@@ -246,6 +249,12 @@ impl UrlRow {
 }
 
 impl UrlResult {
+    /// Whether the content had changed, where the worker does not say so itself. `before` is the digest of the last visit.
+    fn has_changed(&self, before: Option<&str>) -> bool {
+        let same = before.is_some() && self.digest.as_deref() == before;
+        self.status != Some(304) && !same
+    }
+
     /// Whether the site asked to be left alone for a while.
     fn asks_for_rest(&self) -> bool {
         self.retry_after.is_some_and(|asked| asked.0 > 0) || matches!(self.status, Some(429 | 503))

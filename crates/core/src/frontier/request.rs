@@ -202,6 +202,8 @@ pub struct UrlResult {
     pub next_at: Option<Time>,
     /// Whether the content had changed since the last visit, if the worker knows.
     pub changed: Option<bool>,
+    /// A digest of the content: where `changed` is not told, another one than at the last visit means that it had.
+    pub digest: Option<Box<str>>,
 }
 
 /// Ends a reservation.

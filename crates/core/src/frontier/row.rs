@@ -89,6 +89,8 @@ pub struct Details {
     pub last: Option<LastVisit>,
     /// The interval after which it is visited again, if that adapts.
     pub interval: Option<Millis>,
+    /// The digest of the content at the last visit, if the worker told it.
+    pub digest: Option<Box<str>>,
     /// What the client keeps with it.
     pub metadata: Metadata,
 }

@@ -155,6 +155,7 @@ impl Story {
             retry_after: option(words, "retry-after").map(Millis),
             next_at: option(words, "next").map(Time),
             changed: None,
+            digest: None,
         };
         let results = urls.iter().zip(outcomes).map(result).collect();
         let answer = self.shard.release(&Release { token, results, ready_at: option(words, "ready").map(Time) });

@@ -1,6 +1,7 @@
 //! A queued URL in the order of its queue.
 //! Lifetime: while the URL is queued.
-//! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if cut, details.
+//! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if cut, details. Version 2 has a
+//! digest among these.
 
 use wayleave_core::frontier::row::{DueRow, Turn};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -12,7 +13,9 @@ use super::url::{decode_details, encode_details};
 use super::{Kind, key as keys};
 use crate::Key;
 
-const VERSION: u8 = 1;
+/// Without a digest: most rows are so, and programs from before the second version can read them.
+const PLAIN: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The key of a queued URL.
 #[must_use]
@@ -77,7 +80,7 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, Turn, UrlKey), Damaged> {
 #[must_use]
 pub fn encode(row: &DueRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(16 + row.details.metadata.as_bytes().len());
-    out.byte(VERSION);
+    out.byte(if row.details.digest.is_some() { VERSION } else { PLAIN });
     out.number(row.created.0);
     out.text(row.whole.as_deref().unwrap_or_default());
     encode_details(&mut out, &row.details);
@@ -90,7 +93,7 @@ pub fn encode(row: &DueRow) -> Vec<u8> {
 /// If they are not those of such a row.
 pub fn decode(bytes: &[u8]) -> Result<DueRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    if !(PLAIN..=VERSION).contains(&input.byte()?) {
         return Err(Damaged("a due row has a version that is not known"));
     }
     let created = Time(input.number()?);

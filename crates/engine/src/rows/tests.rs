@@ -35,8 +35,17 @@ fn last() -> impl Strategy<Value = Option<LastVisit>> {
 
 fn details() -> impl Strategy<Value = Details> {
     let metadata = prop::collection::vec(any::<u8>(), 0..20).prop_map(|b| Metadata::from_bytes(b).unwrap_or_default());
-    (any::<u32>(), any::<u32>(), last(), prop::option::of(millis()), metadata)
-        .prop_map(|(attempts, depth, last, interval, metadata)| Details { attempts, depth, last, interval, metadata })
+    let digest = prop::option::of("[a-z0-9]{1,9}".prop_map(Into::into));
+    (any::<u32>(), any::<u32>(), last(), prop::option::of(millis()), digest, metadata).prop_map(
+        |(attempts, depth, last, interval, digest, metadata)| Details {
+            attempts,
+            depth,
+            last,
+            interval,
+            digest,
+            metadata,
+        },
+    )
 }
 
 fn place() -> impl Strategy<Value = Place> {
@@ -290,4 +299,19 @@ proptest! {
         let row = cluster::ClusterRow { format: protocol, secret };
         prop_assert_eq!(cluster::decode(&cluster::encode(&row)), Ok(row));
     }
+}
+
+/// Rows of the version before are written where the newest says no more, so programs from before can read them.
+#[test]
+fn only_rows_that_say_more_are_of_the_newest_version() {
+    let (created, turn) = (Time(7), Turn { lane: 4, due: Time(9) });
+    let with = |digest: Option<&str>| Details { depth: 2, digest: digest.map(Into::into), ..Details::default() };
+    for (digest, versions) in [(None, (1, 2)), (Some("abc"), (2, 3))] {
+        let due = due::encode(&DueRow { created, whole: None, details: with(digest) });
+        let place = Place::Held { until: Time(8), turn, details: with(digest) };
+        let held = url::encode(&UrlRow { created, whole: None, place });
+        assert_eq!((due[0], held[0]), versions);
+        assert_eq!(due::decode(&due).map(|row| row.details), Ok(with(digest)));
+    }
+    assert_eq!(url::encode(&UrlRow { created, whole: None, place: Place::Queued(turn) })[0], 2);
 }

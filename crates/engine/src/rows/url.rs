@@ -1,6 +1,6 @@
 //! A URL that is known.
 //! Lifetime: from its first put until it is purged or its queue is deleted.
-//! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then what its place needs.
+//! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then what its place needs. Version 3 has a digest.
 
 use wayleave_core::frontier::put::LANE_DEFAULT;
 use wayleave_core::frontier::row::{Details, End, Place, Turn, UrlRow};
@@ -14,7 +14,10 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use super::{Kind, key as keys};
 use crate::Key;
 
-const VERSION: u8 = 2;
+/// With a digest.
+const VERSION: u8 = 3;
+/// Without one: most rows are so, and programs from before the third version can read them.
+const PLAIN: u8 = 2;
 /// Rows of URLs that were done with had their attempts and their last result, and nothing else.
 const BEFORE: u8 = 1;
 const QUEUED: u8 = 0;
@@ -60,7 +63,11 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, UrlKey), Damaged> {
 #[must_use]
 pub fn encode(row: &UrlRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(24);
-    out.byte(VERSION);
+    let digest = match &row.place {
+        Place::Held { details, .. } | Place::Reserved { details, .. } | Place::Done { details, .. } => &details.digest,
+        Place::Queued(_) => &None,
+    };
+    out.byte(if digest.is_some() { VERSION } else { PLAIN });
     out.number(row.created.0);
     out.text(row.whole.as_deref().unwrap_or_default());
     match &row.place {
@@ -161,12 +168,13 @@ fn decode_last(input: &mut Reader<'_>) -> Result<Option<LastVisit>, Damaged> {
 
 /// Most URLs have none of these; then it is one zero byte.
 pub(super) fn encode_details(out: &mut Writer, details: &Details) {
-    let Details { attempts, depth, last, interval, metadata } = details;
+    let Details { attempts, depth, last, interval, digest, metadata } = details;
     let flags = u8::from(*attempts > 0)
         | u8::from(*depth > 0) << 1
         | u8::from(last.is_some()) << 2
         | u8::from(interval.is_some()) << 3
-        | u8::from(!metadata.is_empty()) << 4;
+        | u8::from(!metadata.is_empty()) << 4
+        | u8::from(digest.is_some()) << 5;
     out.byte(flags);
     if *attempts > 0 {
         out.number((*attempts).into());
@@ -182,6 +190,9 @@ pub(super) fn encode_details(out: &mut Writer, details: &Details) {
     }
     if !metadata.is_empty() {
         out.bytes(metadata.as_bytes());
+    }
+    if let Some(digest) = digest {
+        out.text(digest);
     }
 }
 
@@ -204,6 +215,9 @@ pub(super) fn decode_details(input: &mut Reader<'_>) -> Result<Details, Damaged>
     if has(4) {
         let bytes = input.bytes()?.to_vec();
         details.metadata = Metadata::from_bytes(bytes).map_err(|_| Damaged("metadata is too large"))?;
+    }
+    if has(5) {
+        details.digest = Some(input.text()?.into());
     }
     Ok(details)
 }

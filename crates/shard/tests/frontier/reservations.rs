@@ -6,7 +6,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Release, Reserve, UrlResult};
 use wayleave_core::frontier::view::{State, UrlState};
 use wayleave_core::ids::{ShardId, Token};
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
+use wayleave_core::settings::{Change, CrawlChanges, PaceChanges, Revisit};
 use wayleave_core::time::{Millis, Time};
 
 use crate::support::*;
@@ -238,4 +238,38 @@ async fn a_fetched_url_comes_again_at_the_time_the_worker_names() {
     assert!(world.next().await.is_none());
     pass(1).await;
     assert!(world.next().await.is_some());
+}
+
+/// A worker that sends digests need not know what the page was like before.
+#[tokio::test(start_paused = true)]
+async fn a_digest_tells_whether_a_page_had_changed() {
+    let mut world = World::new(1).await;
+    let revisit = Change::Set(Revisit::Adaptive { min: Millis(1_000_000), max: Millis(100_000_000) });
+    world.set_crawl("DEFAULT", CrawlChanges { revisit, ..CrawlChanges::default() }).await;
+    world.add(&["http://a.example/1"]).await;
+    let same = |digest: &'static str| move |r: UrlResult| UrlResult { digest: Some(digest.into()), ..r };
+    let said = |changed| move |r: UrlResult| UrlResult { changed: Some(changed), ..same("two")(r) };
+    let not_modified = |r: UrlResult| UrlResult { status: Some(304), ..r };
+    type Report = Box<dyn Fn(UrlResult) -> UrlResult>;
+    // What each visit reports, and after how many seconds the page is visited again.
+    let visits: Vec<(Report, u64)> = vec![
+        (Box::new(same("one")), 1_000),
+        (Box::new(same("one")), 1_500),
+        (Box::new(same("one")), 2_250),
+        (Box::new(not_modified), 3_375),
+        (Box::new(same("one")), 5_062),
+        (Box::new(same("two")), 2_531),
+        (Box::new(said(true)), 1_265),
+        (Box::new(said(false)), 1_898),
+        (Box::new(|r| r), 1_000),
+    ];
+    for (n, (report, seconds)) in visits.into_iter().enumerate() {
+        let visit = world.next().await.unwrap();
+        let before = world.now().0;
+        world.release(&visit, report).await.unwrap();
+        let due = world.lookup("http://a.example/1").await.unwrap().due_at.unwrap();
+        assert_eq!((due.0 - before) / 1_000, seconds, "visit {n}");
+        pass(due.0 - before).await;
+        world.reopen().await;
+    }
 }

@@ -278,6 +278,7 @@ pub fn fetched(url: &str) -> UrlResult {
         retry_after: None,
         next_at: None,
         changed: None,
+        digest: None,
     }
 }
 

@@ -111,6 +111,7 @@ async fn second_part(frontier: &Frontier) {
         retry_after: Some(Millis(60_000)),
         next_at: None,
         changed: None,
+        digest: None,
     };
     let results = granted[0].urls.iter().zip(ends).map(result).collect();
     let release = Release { token: granted[0].token, results, ready_at: Some(Time(NOW.0 + 999)) };

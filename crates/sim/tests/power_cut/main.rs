@@ -155,6 +155,7 @@ fn fetched(url: &str) -> UrlResult {
         retry_after_ms: None,
         next_at: None,
         changed: None,
+        digest: None,
         found: Vec::new(),
     }
 }

@@ -203,6 +203,7 @@ pub fn results(ids: &[Id]) -> ReleaseReservationRequest {
         retry_after_ms: None,
         next_at: None,
         changed: None,
+        digest: None,
         found: Vec::new(),
     };
     ReleaseReservationRequest { results: ids.iter().map(|(_, url)| result(url)).collect(), ready_at: None }
