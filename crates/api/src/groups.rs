@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::view;
 use wayleave_core::limits;
-use wayleave_core::names::{self, HostName};
 use wayleave_core::settings::PaceChanges;
 
 use crate::bad_value::{BadValue, at_most};
@@ -55,20 +55,16 @@ pub struct SetGroupRequest {
 }
 
 impl SetGroupRequest {
-    /// The hosts in their one form, each once.
+    /// The hosts as they are asked for.
     ///
     /// # Errors
     /// If there are too many or one of them is not a name.
-    pub fn host_names(&self) -> Result<Option<Vec<HostName>>, BadValue> {
+    pub fn asked_hosts(&self) -> Result<Option<Vec<AskedHost>>, BadValue> {
         let Some(hosts) = &self.hosts else { return Ok(None) };
         at_most("hosts", hosts.len(), limits::GROUP_HOSTS_MAX)?;
-        let mut parsed = Vec::with_capacity(hosts.len());
-        for (i, host) in hosts.iter().enumerate() {
-            parsed.push(names::host_or_key(host).map_err(|e| BadValue::new(format!("hosts[{i}]"), e))?);
-        }
-        parsed.sort_unstable();
-        parsed.dedup();
-        Ok(Some(parsed))
+        let asked =
+            |(i, host): (usize, &String)| AskedHost::parse(host).map_err(|e| BadValue::new(format!("hosts[{i}]"), e));
+        hosts.iter().enumerate().map(asked).collect::<Result<_, _>>().map(Some)
     }
 }
 
@@ -172,19 +168,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_come_in_their_one_form_each_once() {
-        let body: SetGroupRequest =
-            serde_json::from_str(r#"{"hosts":["B.example","a.example.","b.EXAMPLE"],"parallel":2}"#).unwrap();
-        let hosts = body.host_names().unwrap().unwrap();
-        assert_eq!(hosts.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["a.example", "b.example"]);
-        assert_eq!(PaceChanges::try_from(&body).unwrap().parallel, wayleave_core::settings::Change::Set(2));
-    }
-
-    #[test]
     fn a_bad_host_is_named_by_its_place() {
         let body: SetGroupRequest = serde_json::from_str(r#"{"hosts":["a.example",""]}"#).unwrap();
-        assert_eq!(body.host_names().expect_err("empty").field, "hosts[1]");
+        assert_eq!(body.asked_hosts().expect_err("empty").field, "hosts[1]");
         let many = SetGroupRequest { hosts: Some(vec!["a".into(); limits::GROUP_HOSTS_MAX + 1]), ..Default::default() };
-        assert!(many.host_names().expect_err("too many").reason.contains("10000"));
+        assert!(many.asked_hosts().expect_err("too many").reason.contains("10000"));
     }
 }

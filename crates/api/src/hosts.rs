@@ -84,6 +84,22 @@ impl TryFrom<&ListHostsQuery> for view::HostFilter {
     }
 }
 
+/// How the names of hosts are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct NamesQuery {
+    /// Whether names are queue keys, taken exactly as they are written. If absent, a name stands for the queue key of just that
+    /// text where there is one, else for the host name in any spelling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact: Option<bool>,
+}
+
+impl NamesQuery {
+    /// Names as they are written.
+    pub const EXACT: Self = Self { exact: Some(true) };
+}
+
 /// Sets how a host is visited. PATCH keeps what is absent, PUT clears it; `null` clears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::JobState as CoreState;
 use wayleave_core::frontier::view;
@@ -67,12 +68,20 @@ impl ReworkUrlsRequest {
         at_most("urls", self.urls.len(), limits::BATCH_URLS_MAX)
     }
 
-    /// What is asked for.
+    /// The host as it is asked for, if one is.
+    ///
+    /// # Errors
+    /// If nothing can have that name.
+    pub fn asked_host(&self) -> Result<Option<AskedHost>, BadValue> {
+        self.host.as_deref().map(AskedHost::parse).transpose().map_err(|e| BadValue::new("host", e))
+    }
+
+    /// What is asked for, with the host under the name that it is stored by.
     ///
     /// # Errors
     /// If a field cannot be taken, or nothing is named.
-    pub fn wanted(&self) -> Result<Wanted, BadValue> {
-        let Self { crawl, host, state, contains, older_than_ms, urls } = self;
+    pub fn wanted(&self, host: Option<HostName>) -> Result<Wanted, BadValue> {
+        let Self { crawl, host: _, state, contains, older_than_ms, urls } = self;
         let is_filter = state.is_some() || contains.is_some() || older_than_ms.is_some();
         if !urls.is_empty() {
             if is_filter {
@@ -102,7 +111,6 @@ impl ReworkUrlsRequest {
             return Err(BadValue::new("contains", "is empty; name a text, or leave it out"));
         }
         let crawl = crawl.as_deref().map(names::crawl).transpose().map_err(|e| BadValue::new("crawl", e))?;
-        let host = host.as_deref().map(names::host_or_key).transpose().map_err(|e| BadValue::new("host", e))?;
         let contains = contains.as_deref().map(Into::into);
         let filter = view::UrlFilter { crawl, host, state: state.map(Into::into), contains, ignore_case: false };
         let age = older_than_ms.map(|ms| between("older_than_ms", ms, 0, AGE_MS_MAX)).transpose()?;
@@ -272,7 +280,7 @@ mod tests {
     }
 
     fn refused(json: &str) -> String {
-        request(json).wanted().unwrap_err().to_string()
+        request(json).wanted(None).unwrap_err().to_string()
     }
 
     #[test]
@@ -286,12 +294,12 @@ mod tests {
 
     #[test]
     fn urls_and_filters_become_what_the_frontier_takes() {
-        let Wanted::Urls(crawl, urls) = request(r#"{"urls": ["HTTP://A.example"], "crawl": "news"}"#).wanted().unwrap()
+        let Wanted::Urls(crawl, urls) = request(r#"{"urls": ["HTTP://A.example"], "crawl": "news"}"#).wanted(None).unwrap()
         else {
             panic!("these are URLs");
         };
         assert_eq!((&*crawl, &*urls[0].0, &*urls[0].1), ("news", "a.example", "http://a.example/"));
-        let wanted = request(r#"{"state": "failed", "older_than_ms": 5}"#).wanted();
+        let wanted = request(r#"{"state": "failed", "older_than_ms": 5}"#).wanted(None);
         let filter = view::UrlFilter { state: Some(view::UrlState::Failed), ..Default::default() };
         assert_eq!(wanted, Ok(Wanted::All(filter, Some(5))));
     }

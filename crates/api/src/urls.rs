@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
 use wayleave_core::frontier::view;
-use wayleave_core::names::{self, CrawlName};
+use wayleave_core::names::{self, CrawlName, HostName};
 use wayleave_core::{limits, page};
 
 use crate::Timestamp;
@@ -23,7 +24,7 @@ pub struct UrlToAdd {
     /// The URL; http, https or ftp, at most 8,192 bytes.
     #[schema(example = "https://example.com/")]
     pub url: String,
-    /// The queue that it goes to instead of its host's.
+    /// The queue that it goes to instead of its host's, as it is written: `Example.COM` and `example.com` are two queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The crawl that it belongs to, where it differs from that of the whole request.
@@ -296,17 +297,26 @@ pub struct ListUrlsQuery {
     pub limit: Option<u64>,
 }
 
-impl TryFrom<&ListUrlsQuery> for view::UrlFilter {
-    type Error = BadValue;
+impl ListUrlsQuery {
+    /// The host as it is asked for, if one is.
+    ///
+    /// # Errors
+    /// If nothing can have that name.
+    pub fn host(&self) -> Result<Option<AskedHost>, BadValue> {
+        self.host.as_deref().map(AskedHost::parse).transpose().map_err(|e| BadValue::new("host", e))
+    }
 
-    fn try_from(query: &ListUrlsQuery) -> Result<Self, BadValue> {
-        let crawl = query.crawl.as_deref().map(names::crawl).transpose();
-        let host = query.host.as_deref().map(names::host_or_key).transpose();
-        Ok(Self {
+    /// The core's form of it, with the host under the name that it is stored by.
+    ///
+    /// # Errors
+    /// If a field cannot be taken.
+    pub fn filter(&self, host: Option<HostName>) -> Result<view::UrlFilter, BadValue> {
+        let crawl = self.crawl.as_deref().map(names::crawl).transpose();
+        Ok(view::UrlFilter {
             crawl: crawl.map_err(|e| BadValue::new("crawl", e))?,
-            host: host.map_err(|e| BadValue::new("host", e))?,
-            state: query.state.map(Into::into),
-            contains: query.contains.as_deref().filter(|text| !text.is_empty()).map(Into::into),
+            host,
+            state: self.state.map(Into::into),
+            contains: self.contains.as_deref().filter(|text| !text.is_empty()).map(Into::into),
             ignore_case: false,
         })
     }

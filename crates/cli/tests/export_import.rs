@@ -10,7 +10,7 @@ use support::{Server, folder};
 /// What a move must keep of a URL.
 fn essence(server: &Server) -> Vec<Value> {
     let mut urls = server.run(&["urls", "list", "--all", "--json"]).json();
-    urls.sort_by_key(|url| (url["crawl"].to_string(), url["url"].to_string()));
+    urls.sort_by_key(|url| ["crawl", "url", "host"].map(|name| url[name].to_string()));
     let keep = |url: &Value| {
         let done = url["state"] == "fetched";
         let names = ["url", "host", "crawl", "state", "priority", "depth", "due_at", "metadata"];
@@ -138,4 +138,45 @@ fn an_export_that_was_cut_off_is_noticed() {
     let imported = server.run_with(&["import", "-"], &newer);
     assert_eq!(imported.code, 2, "{}", imported.err);
     assert!(imported.err.contains("newer wayleave"), "{}", imported.err);
+}
+
+/// Keys are found, set, grouped, explained, exported, restored and deleted by the text that they are stored under.
+#[test]
+fn queue_keys_pass_through_every_command_as_they_are_written() {
+    const KEYS: [&str; 6] =
+        ["_DEFAULT_", "42", "Example.COM", "two words/and a slash?", "https://a.example/", "a.example:443"];
+    let ((keep, data), (_keep_other, other)) = (folder(), folder());
+    let file = keep.path().join("keys.jsonl");
+    let from = Server::start(&data);
+    for key in KEYS {
+        from.run(&["put", "--key", key, "http://page.example/"]).ok();
+        from.run(&["hosts", "set", key, "--delay", "9s"]).ok();
+    }
+    from.run(&["groups", "set", "pair", "--host", KEYS[0], "--host", KEYS[2]]).ok();
+    from.run(&["hosts", "set", "--exact", "WWW.Example", "--pause"]).ok();
+    from.run(&["groups", "set", "--exact", "later", "--host", "Later.Example"]).ok();
+    from.run(&["export", file.to_str().unwrap()]).ok();
+    let to = Server::start(&other);
+    to.run(&["import", file.to_str().unwrap()]).ok();
+    assert_eq!(essence(&to), essence(&from));
+    for server in [&from, &to] {
+        for key in KEYS {
+            let host = server.run(&["hosts", "show", key, "--json"]).json().remove(0);
+            assert_eq!((&host["host"], &host["delay_ms"]), (&json!(key), &json!(9_000)));
+            let why = server.run(&["why", key]).ok();
+            assert!(why.starts_with(key), "{why}");
+            assert_eq!(server.run(&["urls", "list", "--host", key, "--json"]).json().len(), 1, "{key}");
+        }
+        assert_eq!(
+            server.run(&["groups", "show", "pair", "--json"]).json()[0]["hosts"],
+            json!(["Example.COM", "_DEFAULT_"])
+        );
+        assert_eq!(server.run(&["groups", "show", "later", "--json"]).json()[0]["hosts"], json!(["Later.Example"]));
+        assert_eq!(server.run(&["hosts", "show", "WWW.Example", "--json"]).json()[0]["paused"], true);
+        assert_eq!(server.stats()["hosts"], KEYS.len() + 2);
+    }
+    for key in KEYS {
+        let deleted = to.run(&["hosts", "delete-queue", key, "--json"]).json().remove(0);
+        assert_eq!(deleted["deleted"], 1, "{key}");
+    }
 }

@@ -3,7 +3,7 @@
 use futures::Stream;
 use reqwest::Method;
 use wayleave_api::groups::{Group, ListGroupsResponse, SetGroupRequest};
-use wayleave_api::hosts::ListHostsQuery;
+use wayleave_api::hosts::{ListHostsQuery, NamesQuery};
 
 use crate::call::Call;
 use crate::pages::pages;
@@ -48,6 +48,24 @@ impl Client {
     /// If it is not known, a setting is refused, or the server cannot answer.
     pub async fn patch_group(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
         self.call(Call::new(Method::PATCH, self.url(&["groups", alias])).body(request)?).await
+    }
+
+    /// Makes an alias of hosts whose names are taken exactly as they are written.
+    ///
+    /// # Errors
+    /// If a host belongs to another alias, a setting is refused, or the server cannot answer.
+    pub async fn put_group_exactly(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
+        let call = Call::new(Method::PUT, self.url(&["groups", alias])).query(&self.http, &NamesQuery::EXACT)?;
+        self.call(call.body(request)?).await
+    }
+
+    /// The same, but what the request leaves out is kept.
+    ///
+    /// # Errors
+    /// If it is not known, a setting is refused, or the server cannot answer.
+    pub async fn patch_group_exactly(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
+        let call = Call::new(Method::PATCH, self.url(&["groups", alias])).query(&self.http, &NamesQuery::EXACT)?;
+        self.call(call.body(request)?).await
     }
 
     /// Takes an alias away; its hosts become groups of their own.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use reqwest::Method;
-use wayleave_api::hosts::{DeleteUrlsResponse, Host, ListHostsQuery, ListHostsResponse, SetHostRequest};
+use wayleave_api::hosts::{DeleteUrlsResponse, Host, ListHostsQuery, ListHostsResponse, NamesQuery, SetHostRequest};
 
 use crate::call::Call;
 use crate::pages::pages;
@@ -52,6 +52,24 @@ impl Client {
     /// If a setting is refused or the server cannot answer.
     pub async fn patch_host(&self, host: &str, request: &SetHostRequest) -> Result<Host, Error> {
         self.call(Call::new(Method::PATCH, self.url(&["hosts", host])).body(request)?).await
+    }
+
+    /// Sets up the queue of a key exactly as it is written, also where the text is a host name in another spelling.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn put_host_exactly(&self, key: &str, request: &SetHostRequest) -> Result<Host, Error> {
+        let call = Call::new(Method::PUT, self.url(&["hosts", key])).query(&self.http, &NamesQuery::EXACT)?;
+        self.call(call.body(request)?).await
+    }
+
+    /// The same, but what the request leaves out is kept.
+    ///
+    /// # Errors
+    /// If a setting is refused or the server cannot answer.
+    pub async fn patch_host_exactly(&self, key: &str, request: &SetHostRequest) -> Result<Host, Error> {
+        let call = Call::new(Method::PATCH, self.url(&["hosts", key])).query(&self.http, &NamesQuery::EXACT)?;
+        self.call(call.body(request)?).await
     }
 
     /// Removes one crawl's URLs of a host.

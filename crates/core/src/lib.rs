@@ -3,6 +3,7 @@
 //! This crate must not know of clocks, randomness, threads, async or I/O: `now` and random bits are arguments.
 //! It depends on nothing else of this house.
 
+pub mod asked;
 pub mod cluster;
 pub mod frontier;
 pub mod ids;

@@ -46,7 +46,7 @@ pub struct Page {
     pub host: HostName,
 }
 
-/// Reads a URL strictly: parsed, normalised, without fragment. `key` replaces the host as queue key.
+/// Reads a URL strictly: parsed, normalised, without fragment. `key` replaces the host as queue key, as it is written.
 ///
 /// # Errors
 /// If it is not a URL that can be crawled.
@@ -56,14 +56,20 @@ pub fn parse(text: &str, key: Option<&str>) -> Result<Page, BadUrl> {
     if text.is_empty() {
         return Err(BadUrl::Empty);
     }
+    if lacks_host(text) {
+        return Err(BadUrl::NoHost);
+    }
     let mut url = url::Url::parse(text)
         .map_err(|cause| BadUrl::NotAUrl { text: text.chars().take(80).collect(), cause: cause.to_string() })?;
-    if !matches!(url.scheme(), "http" | "https" | "ftp") {
+    if !is_crawled(url.scheme()) {
         return Err(BadUrl::Scheme(url.scheme().to_owned()));
     }
     url.set_fragment(None);
     let host = match key.filter(|k| !k.is_empty()) {
-        Some(key) => names::host_or_key(key)?,
+        Some(key) => {
+            names::check_key(key)?;
+            key.into()
+        }
         None => names::host(url.host_str().ok_or(BadUrl::NoHost)?)?,
     };
     let url = String::from(url);
@@ -84,19 +90,37 @@ pub fn parse_loosely(url: &str, key: &str) -> Result<HostName, BadUrl> {
         names::check_key(key)?;
         return Ok(key.into());
     }
-    let derived = plain_host(url).map_or_else(
-        || {
-            let parsed = url::Url::parse(url).ok();
-            let host = parsed.as_ref().and_then(url::Url::host_str).filter(|h| !h.is_empty());
-            host.map_or_else(|| textual_key(url).to_owned(), str::to_lowercase)
-        },
-        str::to_owned,
-    );
+    if let Some(plain) = plain_host(url) {
+        names::check_key(plain)?;
+        return Ok(plain.into());
+    }
+    if lacks_host(url) {
+        return Err(BadUrl::NoHost);
+    }
+    let parsed = url::Url::parse(url).ok();
+    let host = parsed.as_ref().and_then(url::Url::host_str).filter(|host| !host.is_empty());
+    let derived = match (&parsed, host) {
+        (Some(parsed), Some(host)) if is_crawled(parsed.scheme()) => return Ok(names::host(host)?),
+        (_, Some(host)) => host.to_lowercase(),
+        (_, None) => textual_key(url).to_owned(),
+    };
     if derived.is_empty() {
         return Err(BadUrl::NoHost);
     }
     names::check_key(&derived)?;
     Ok(derived.into())
+}
+
+fn is_crawled(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https" | "ftp")
+}
+
+/// Whether no host follows the scheme, as in `http:///path`. The parser does as browsers do and takes the first part of the
+/// path for it, which nobody meant who wrote down a list of URLs.
+fn lacks_host(url: &str) -> bool {
+    let Some((scheme, rest)) = url.trim_start().split_once(':') else { return false };
+    let slashes = rest.bytes().take_while(|b| matches!(b, b'/' | b'\\')).count();
+    is_crawled(&scheme.to_ascii_lowercase()) && slashes != 2
 }
 
 fn check_text(text: &str) -> Result<(), BadUrl> {
@@ -121,8 +145,8 @@ fn plain_host(url: &str) -> Option<&str> {
     let port = tail.get(..authority_ends)?;
     let port_is_plain = port.is_empty() || port.bytes().skip(1).all(|b| b.is_ascii_digit());
     let ends_in_digit = host.bytes().next_back().is_some_and(|b| b.is_ascii_digit());
-    (!host.is_empty() && !ends_in_digit && port_is_plain && !host.ends_with('.') && host.bytes().all(plain))
-        .then_some(host)
+    let labels = host.split('.').all(|label| !label.is_empty());
+    (labels && !ends_in_digit && port_is_plain && host.bytes().all(plain)).then_some(host)
 }
 
 fn textual_key(url: &str) -> &str {
@@ -138,7 +162,9 @@ mod tests {
     fn strict_reading_normalises() {
         let page = parse("HTTP://ExAmple.COM:80/a b#frag", None).map(|p| (p.url, p.host.to_string()));
         assert_eq!(page, Ok(("http://example.com/a%20b".to_owned(), "example.com".to_owned())));
-        assert_eq!(parse("http://e.com/", Some("KEY one")).map(|p| p.host.to_string()), Ok("KEY one".to_owned()));
+        for key in ["KEY one", "42", "Example.COM", "http://x/"] {
+            assert_eq!(parse("http://e.com/", Some(key)).map(|p| p.host.to_string()), Ok(key.to_owned()));
+        }
     }
 
     #[test]
@@ -151,6 +177,11 @@ mod tests {
             ("http://e.com/\u{1}", "control character"),
             (long.as_str(), "limit is 8192 bytes"),
             ("http://", "not a URL"),
+            ("http:///path", "no host"),
+            ("HTTP:/path", "no host"),
+            ("https:example.com", "no host"),
+            ("http:\\\\\\x", "no host"),
+            ("http://example.com../", "not a host name"),
         ] {
             let error = parse(text, None).expect_err(text).to_string();
             assert!(error.contains(want), "{text}: {error}");
@@ -169,8 +200,15 @@ mod tests {
             ("mailto:a@b", "mailto"),
             ("foo", "foo"),
             ("http://10.1/", "10.0.0.1"),
+            ("http://example.com./", "example.com"),
+            ("http://Example.com.:80/", "example.com"),
+            ("app://Host./", "host."),
         ] {
             assert_eq!(parse_loosely(url, "").as_deref(), Ok(want), "{url}");
+        }
+        for url in ["http:///path", " http:///path", "ftp:/x", "http://a..b/", "http://.a/", "http://a../"] {
+            assert!(parse_loosely(url, "").is_err(), "{url}");
+            assert_eq!(parse_loosely(url, "k").as_deref(), Ok("k"), "{url}: with a key the text is not looked at");
         }
         assert!(parse_loosely("", "").is_err());
         assert_eq!(parse_loosely("", "k").as_deref(), Ok("k"));

@@ -68,6 +68,9 @@ struct SetArgs {
     /// Visits at once
     #[arg(long, value_name = "NUMBER")]
     parallel: Option<u32>,
+    /// Take the names of hosts for queue keys, exactly as they are written
+    #[arg(long)]
+    exact: bool,
 }
 
 /// Does what the arguments say.
@@ -91,7 +94,13 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 /// Changes a group, and says which hosts have left it by that: who meant to add one may not have meant so.
 async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
     let before = if args.hosts.is_empty() { None } else { remote.client.group(&args.alias).await.ok() };
-    let group = remote.client.patch_group(&args.alias, &request(args)).await?;
+    let (client, request) = (&remote.client, request(args));
+    let set = if args.exact {
+        client.patch_group_exactly(&args.alias, &request).await
+    } else {
+        client.patch_group(&args.alias, &request).await
+    };
+    let group = set?;
     show(remote, &group)?;
     let before = before.map(|before| before.hosts).unwrap_or_default();
     let left: Vec<String> = before.into_iter().filter(|host| !group.hosts.contains(host)).collect();

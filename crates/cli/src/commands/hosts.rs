@@ -123,6 +123,9 @@ struct SetArgs {
     /// Queue the host itself at this time, or after this span
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     ready_at: Option<Timestamp>,
+    /// Take the name for a queue key, exactly as it is written
+    #[arg(long)]
+    exact: bool,
 }
 
 /// Does what the arguments say.
@@ -134,7 +137,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, &args).await,
         Command::Show { host } => show(remote, &client.host(&host).await?),
-        Command::Set(args) => show(remote, &client.patch_host(&args.host, &request(&args)).await?),
+        Command::Set(args) => set(remote, &args).await,
         Command::DeleteQueue { host, crawl } => {
             remote.check_host(Some(&host)).await?;
             remote.check_crawl(Some(&crawl)).await?;
@@ -146,6 +149,16 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             }
         }
     }
+}
+
+async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
+    let (client, request) = (&remote.client, request(args));
+    let set = if args.exact {
+        client.patch_host_exactly(&args.host, &request).await
+    } else {
+        client.patch_host(&args.host, &request).await
+    };
+    show(remote, &set?)
 }
 
 fn request(args: &SetArgs) -> SetHostRequest {

@@ -106,10 +106,10 @@ impl Routed {
                     (set, _) => set,
                 }
             }
-            Record::Group(group) => client.put_group(&group.group, &restore::group(&group)).await.map(drop),
+            Record::Group(group) => client.put_group_exactly(&group.group, &restore::group(&group)).await.map(drop),
             Record::Host(host) => {
                 self.later.queues.extend(queue_limits(&host).map(|limit| (line, limit)));
-                client.put_host(&host.host, &restore::host(&host)).await.map(drop)
+                client.put_host_exactly(&host.host, &restore::host(&host)).await.map(drop)
             }
         };
         self.note(line, set)

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use wayleave_api::object::Object;
 use wayleave_api::wording::Said;
 use wayleave_api::{Code, Problem};
+use wayleave_core::asked::AskedHost;
 use wayleave_core::ids::Token;
 use wayleave_core::limits;
-use wayleave_core::names::{self, Alias, CrawlName, HostName, RoleName, Uuid};
+use wayleave_core::names::{self, Alias, CrawlName, RoleName, Uuid};
 
 use super::accepts::{BodyKind, body_kind, unsupported};
 use super::app::App;
@@ -194,7 +195,7 @@ macro_rules! path_segment {
 
 path_segment! {
     /// A host or queue key in the path.
-    HostInPath(HostName), "host", BadHost, names::host_or_key
+    HostInPath(AskedHost), "host", BadHost, AskedHost::parse
 }
 path_segment! {
     /// An alias in the path.
@@ -202,7 +203,7 @@ path_segment! {
 }
 path_segment! {
     /// An alias, or a host that is a group of its own, in the path.
-    GroupInPath(HostName), "group", BadHost, group_name
+    GroupInPath(AskedHost), "group", BadHost, AskedHost::parse
 }
 path_segment! {
     /// A crawl in the path.
@@ -224,8 +225,4 @@ path_segment! {
 path_segment! {
     /// A candidate's uuid in the path.
     UuidInPath(Uuid), "uuid", BadUuid, names::uuid
-}
-
-fn group_name(text: &str) -> Result<HostName, names::BadName> {
-    names::alias(text).or_else(|_| names::host_or_key(text))
 }

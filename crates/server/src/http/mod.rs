@@ -10,6 +10,7 @@ mod guard;
 mod health;
 mod held;
 mod lines;
+mod named;
 mod observe;
 mod openapi;
 mod redact;

@@ -97,6 +97,12 @@ impl Door {
         Self { router: router(&app), app }
     }
 
+    /// A door to this frontier, beside other doors to it.
+    pub fn to(frontier: Frontier) -> Self {
+        let app = App::new(Config::default(), frontier, roles(), None);
+        Self { router: router(&app), app }
+    }
+
     /// A door to a frontier of its own, over what is told to be the store.
     pub fn with_store(config: Config, store: Arc<dyn wayleave_server::Store>) -> Self {
         let mut app = App::new(config, frontier(), roles(), None);

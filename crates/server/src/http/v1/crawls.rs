@@ -6,13 +6,15 @@ use wayleave_api::BadValue;
 use wayleave_api::crawls::{Crawl, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
 use wayleave_api::listing::{PageQuery, page_rows};
+use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::view::CrawlView;
-use wayleave_core::names::{self, CrawlName};
+use wayleave_core::names::{BadName, CrawlName};
 use wayleave_core::settings::CrawlChanges;
 use wayleave_core::time::Millis;
 
 use crate::http::app::App;
 use crate::http::extract::{CrawlInPath, JsonBody, QueryOf};
+use crate::http::named;
 use crate::http::refused::Refused;
 
 /// The crawls by name, page by page.
@@ -101,7 +103,11 @@ pub async fn purge_crawl(
     CrawlInPath(crawl): CrawlInPath,
     QueryOf(query): QueryOf<PurgeCrawlQuery>,
 ) -> Result<Json<DeleteUrlsResponse>, Refused> {
-    let host = query.host.as_deref().map(names::host_or_key).transpose().map_err(|e| BadValue::new("host", e))?;
+    let bad = |error: BadName| Refused::from(BadValue::new("host", error));
+    let host = match &query.host {
+        Some(text) => Some(named::stored(&app, &AskedHost::parse(text).map_err(bad)?, None, bad).await?),
+        None => None,
+    };
     let before = app.frontier.now().before(Millis(query.older_than_ms));
     Ok(Json(DeleteUrlsResponse { deleted: app.frontier.purge(crawl, host, before).await? }))
 }

@@ -2,15 +2,18 @@
 
 use axum::Json;
 use axum::extract::State;
-use wayleave_api::hosts::{DeleteUrlsResponse, Host, InHand, ListHostsQuery, ListHostsResponse, SetHostRequest};
+use wayleave_api::hosts::{
+    DeleteUrlsResponse, Host, InHand, ListHostsQuery, ListHostsResponse, NamesQuery, SetHostRequest,
+};
 use wayleave_api::listing::page_rows;
+use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::view::HostFilter;
-use wayleave_core::names::HostName;
 use wayleave_core::settings::PaceChanges;
 use wayleave_core::time::Time;
 
 use crate::http::app::App;
 use crate::http::extract::{CrawlInPath, HostInPath, JsonBody, QueryOf};
+use crate::http::named;
 use crate::http::refused::Refused;
 
 /// The hosts, page by page.
@@ -29,10 +32,15 @@ pub async fn list_hosts(
 
 /// One host: its state, why, when that will change, its queues and settings.
 #[utoipa::path(
-    get, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key.")),
+    get, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key."), NamesQuery),
     responses((status = 200, description = "The host.", body = Host))
 )]
-pub async fn get_host(State(app): State<App>, HostInPath(host): HostInPath) -> Result<Json<Host>, Refused> {
+pub async fn get_host(
+    State(app): State<App>,
+    HostInPath(host): HostInPath,
+    QueryOf(names): QueryOf<NamesQuery>,
+) -> Result<Json<Host>, Refused> {
+    let host = named::in_path(&app, &host, names.exact).await?;
     let view = app.frontier.host(host.clone()).await?;
     let in_hand = if view.counts.reserved > 0 { app.frontier.in_hand(&host).await? } else { Vec::new() };
     Ok(Json(Host { in_hand: in_hand.into_iter().map(InHand::from).collect(), ..view.into() }))
@@ -40,32 +48,40 @@ pub async fn get_host(State(app): State<App>, HostInPath(host): HostInPath) -> R
 
 /// Sets up a host, known or not. What is not named is cleared. With `ready_at` the host itself goes into the queue.
 #[utoipa::path(
-    put, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key.")),
+    put, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key."), NamesQuery),
     request_body = SetHostRequest, responses((status = 200, description = "The host.", body = Host))
 )]
 pub async fn put_host(
     State(app): State<App>,
     HostInPath(host): HostInPath,
+    QueryOf(names): QueryOf<NamesQuery>,
     JsonBody(body): JsonBody<SetHostRequest>,
 ) -> Result<Json<Host>, Refused> {
-    set_host(&app, host, &body, true).await
+    set_host(&app, (&host, names), &body, true).await
 }
 
 /// Changes settings of a host, known or not. What is not named is kept, `null` clears.
 #[utoipa::path(
-    patch, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key.")),
+    patch, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key."), NamesQuery),
     request_body = SetHostRequest, responses((status = 200, description = "The host.", body = Host))
 )]
 pub async fn patch_host(
     State(app): State<App>,
     HostInPath(host): HostInPath,
+    QueryOf(names): QueryOf<NamesQuery>,
     JsonBody(body): JsonBody<SetHostRequest>,
 ) -> Result<Json<Host>, Refused> {
-    set_host(&app, host, &body, false).await
+    set_host(&app, (&host, names), &body, false).await
 }
 
-async fn set_host(app: &App, host: HostName, body: &SetHostRequest, replace: bool) -> Result<Json<Host>, Refused> {
+async fn set_host(
+    app: &App,
+    (host, names): (&AskedHost, NamesQuery),
+    body: &SetHostRequest,
+    replace: bool,
+) -> Result<Json<Host>, Refused> {
     let changes = PaceChanges::try_from(body)?;
+    let host = named::in_path(app, host, names.exact).await?;
     Ok(Json(app.frontier.set_host(host, changes, replace, body.ready_at.map(Time::from)).await?.into()))
 }
 
@@ -75,6 +91,7 @@ async fn set_host(app: &App, host: HostName, body: &SetHostRequest, replace: boo
     params(
         ("host" = String, Path, description = "Host name, IP address or queue key."),
         ("crawl" = String, Path, description = "Name of the crawl."),
+        NamesQuery,
     ),
     responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
 )]
@@ -82,6 +99,8 @@ pub async fn delete_queue(
     State(app): State<App>,
     HostInPath(host): HostInPath,
     CrawlInPath(crawl): CrawlInPath,
+    QueryOf(names): QueryOf<NamesQuery>,
 ) -> Result<Json<DeleteUrlsResponse>, Refused> {
+    let host = named::in_path(&app, &host, names.exact).await?;
     Ok(Json(DeleteUrlsResponse { deleted: app.frontier.delete_queue(crawl, host).await? }))
 }

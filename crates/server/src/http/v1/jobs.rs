@@ -5,13 +5,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use wayleave_api::jobs::{Job, ListJobsResponse, ReworkUrlsRequest, ReworkUrlsResponse, StartedJob, Wanted};
-use wayleave_api::{Code, Problem};
+use wayleave_api::{BadValue, Code, Problem};
 use wayleave_core::frontier::requeue::Rework;
 use wayleave_core::ids::Token;
 use wayleave_core::time::Millis;
 
 use crate::http::app::App;
 use crate::http::extract::{JobInPath, JsonBody};
+use crate::http::named;
 use crate::http::refused::Refused;
 
 /// Queues known URLs anew: those that are named at once, those that a filter lets through by a job. Their attempts begin anew;
@@ -47,7 +48,12 @@ pub async fn delete_urls(
 
 async fn rework(app: &App, body: &ReworkUrlsRequest, what: Rework) -> Result<Response, Refused> {
     body.check_size()?;
-    match body.wanted()? {
+    let bad = |error| BadValue::new("host", error).into();
+    let host = match body.asked_host()? {
+        Some(asked) => Some(named::stored(app, &asked, None, bad).await?),
+        None => None,
+    };
+    match body.wanted(host)? {
         Wanted::Urls(crawl, urls) => {
             let told = app.frontier.rework(what, crawl, urls).await?;
             Ok(Json(ReworkUrlsResponse::from(told)).into_response())

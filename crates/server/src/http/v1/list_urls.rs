@@ -7,9 +7,9 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::Stream;
-use wayleave_api::Problem;
 use wayleave_api::listing::page_rows;
 use wayleave_api::urls::{ListUrlsQuery, ListUrlsResponse, Url};
+use wayleave_api::{BadValue, Problem};
 use wayleave_core::frontier::view::UrlFilter;
 use wayleave_core::limits;
 
@@ -17,6 +17,7 @@ use super::unread::write_line;
 use crate::http::accepts::{NDJSON, wants_lines};
 use crate::http::app::App;
 use crate::http::extract::QueryOf;
+use crate::http::named;
 use crate::http::refused::Refused;
 
 /// URLs with all that is known of them. With `Accept: application/x-ndjson` all matches come as lines, as fast as they
@@ -33,7 +34,12 @@ pub async fn list_urls(
     QueryOf(query): QueryOf<ListUrlsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    let filter = UrlFilter::try_from(&query)?;
+    let bad = |error| BadValue::new("host", error).into();
+    let host = match query.host()? {
+        Some(asked) => Some(named::stored(&app, &asked, None, bad).await?),
+        None => None,
+    };
+    let filter = query.filter(host)?;
     if wants_lines(&headers) {
         return stream_urls(app, filter, query).await;
     }

@@ -12,16 +12,18 @@ use wayleave_api::reservations::{
 };
 use wayleave_api::urls::AddUrlsResponse;
 use wayleave_api::{BadValue, Timestamp};
+use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Release, Reserve};
 use wayleave_core::ids::Token;
-use wayleave_core::names;
+use wayleave_core::names::BadName;
 use wayleave_core::time::{Millis, Time};
 use wayleave_shard::Revoke;
 
 use super::add_batch::{AddBatch, count};
 use crate::http::app::App;
 use crate::http::extract::{JsonBody, OptionalJsonBody, QueryOf, TokenInPath};
+use crate::http::named;
 use crate::http::refused::Refused;
 
 /// Reserves groups that are ready, each with URLs to fetch. Waits up to `wait_ms` if none is; then the list is empty.
@@ -122,7 +124,10 @@ pub async fn revoke_reservations(
     let which = match (body.token, body.holder, body.host) {
         (Some(token), None, None) => Revoke::Token(Token::parse(&token).map_err(|e| BadValue::new("token", e))?),
         (None, Some(holder), None) => Revoke::Holder(holder.into()),
-        (None, None, Some(host)) => Revoke::Host(names::host_or_key(&host).map_err(|e| BadValue::new("host", e))?),
+        (None, None, Some(host)) => {
+            let bad = |error: BadName| Refused::from(BadValue::new("host", error));
+            Revoke::Host(named::stored(&app, &AskedHost::parse(&host).map_err(bad)?, None, bad).await?)
+        }
         _ => return Err(BadValue::new("host", "name exactly one of 'token', 'holder' and 'host'").into()),
     };
     let (reservations, holds) = app.frontier.revoke(which).await?;
