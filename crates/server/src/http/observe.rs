@@ -8,9 +8,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 use wayleave_api::{Code, Problem};
+use wayleave_core::redact;
 
 use super::app::App;
-use super::redact::redact;
 use super::refused::{Cause, Refused};
 
 /// Counts and logs a request. The log has the route's template, never the path: paths carry tokens.
@@ -36,7 +36,7 @@ fn log(app: &App, method: &axum::http::Method, route: &str, response: &Response,
         tracing::debug!(http.method = %method, http.route = route, http.status = status, duration.ms = ms, "answered");
         return;
     };
-    let (code, detail) = (problem.code.as_str(), redact(&problem.detail));
+    let (code, detail) = (problem.code.as_str(), redact::sentence(&problem.detail));
     if status >= 500 {
         // A store that is in trouble fails every request for the same reason.
         let Some(left_out) = app.repeated.due(&format!("{code} {detail}"), Instant::now()) else { return };

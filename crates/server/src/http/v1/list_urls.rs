@@ -10,7 +10,7 @@ use futures::Stream;
 use wayleave_api::listing::page_rows;
 use wayleave_api::urls::{ListUrlsQuery, ListUrlsResponse, Url};
 use wayleave_api::{BadValue, Problem};
-use wayleave_core::frontier::view::UrlFilter;
+use wayleave_core::frontier::view::{UrlFilter, UrlView};
 use wayleave_core::limits;
 
 use super::unread::write_line;
@@ -44,8 +44,14 @@ pub async fn list_urls(
         return stream_urls(app, filter, query).await;
     }
     let page = app.frontier.urls(&filter, query.after.as_deref(), page_rows(query.limit)?).await?;
-    let urls = page.items.into_iter().map(Url::from).collect();
+    let credentials = query.credentials == Some(true);
+    let urls = page.items.into_iter().map(|view| shown(view, credentials)).collect();
     Ok(Json(ListUrlsResponse { urls, next: page.next }).into_response())
+}
+
+fn shown(view: UrlView, credentials: bool) -> Url {
+    let url = Url::from(view);
+    if credentials { url } else { url.redacted() }
 }
 
 /// A listing under way.
@@ -56,11 +62,13 @@ struct Listing {
     /// Lines that may still follow.
     left: u64,
     ended: bool,
+    credentials: bool,
 }
 
 async fn stream_urls(app: App, filter: UrlFilter, query: ListUrlsQuery) -> Result<Response, Refused> {
     let left = query.limit.unwrap_or(u64::MAX);
-    let mut listing = Listing { app, filter, after: query.after, left, ended: left == 0 };
+    let credentials = query.credentials == Some(true);
+    let mut listing = Listing { app, filter, after: query.after, left, ended: left == 0, credentials };
     // The first page comes before the head of the answer: what is refused at once is refused with a proper status.
     let first = listing.next_page().await?;
     let first = futures::stream::iter(first.map(Ok::<_, Problem>));
@@ -88,7 +96,7 @@ impl Listing {
             }
             let mut lines = Vec::new();
             for view in page.items {
-                write_line(&mut lines, &Url::from(view));
+                write_line(&mut lines, &shown(view, self.credentials));
             }
             return Ok(Some(lines.into()));
         }

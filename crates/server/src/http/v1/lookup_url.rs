@@ -6,7 +6,7 @@ use wayleave_api::urls::{LookupUrlQuery, Url, crawl_or_default};
 use wayleave_api::{BadValue, Code, Problem};
 use wayleave_core::asked::AskedHost;
 use wayleave_core::names::BadName;
-use wayleave_core::page;
+use wayleave_core::{page, redact};
 
 use crate::http::app::App;
 use crate::http::extract::QueryOf;
@@ -31,13 +31,14 @@ pub async fn lookup_url(State(app): State<App>, QueryOf(query): QueryOf<LookupUr
     if let Some(host) = key.clone().or_else(|| page::parse_loosely(&query.url, "").ok())
         && let Some(found) = app.frontier.lookup(crawl.clone(), host, &query.url).await?
     {
-        return Ok(Json(found.into()));
+        return Ok(Json(Url::from(found).redacted()));
     }
     let page = page::parse(&query.url, key.as_deref()).map_err(|e| BadValue::new("url", e))?;
     let found = app.frontier.lookup(crawl.clone(), page.host, &page.url).await?;
     let unknown = || {
-        let detail = format!("'{}' is not known in crawl '{crawl}'; add it first, or name its crawl", page.url);
-        Problem::new(Code::UnknownUrl, detail).with("url", page.url.as_str()).with("crawl", &*crawl)
+        let url = redact::url(&page.url);
+        let detail = format!("'{url}' is not known in crawl '{crawl}'; add it first, or name its crawl");
+        Problem::new(Code::UnknownUrl, detail).with("url", url).with("crawl", &*crawl)
     };
-    Ok(Json(found.ok_or_else(unknown)?.into()))
+    Ok(Json(Url::from(found.ok_or_else(unknown)?).redacted()))
 }
