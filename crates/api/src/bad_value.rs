@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use wayleave_core::limits;
+
 /// Which field cannot be taken, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
@@ -35,6 +37,14 @@ pub(crate) fn between<T: PartialOrd + Display>(field: &str, value: T, least: T, 
         return Err(BadValue::new(field, format!("{value} is not between {least} and {most}")));
     }
     Ok(value)
+}
+
+/// Takes a whole number that every reader of JSON can tell from its neighbours.
+///
+/// # Errors
+/// If it is larger.
+pub(crate) fn exact(field: &str, value: u64) -> Result<u64, BadValue> {
+    between(field, value, 0, limits::NUMBER_MAX)
 }
 
 /// A list that is longer than one request may carry.

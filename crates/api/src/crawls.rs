@@ -7,7 +7,7 @@ use wayleave_core::limits;
 use wayleave_core::settings::{self, CrawlChanges};
 use wayleave_core::time::Millis;
 
-use crate::bad_value::{BadValue, between};
+use crate::bad_value::{BadValue, between, exact};
 use crate::pace::delay;
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
@@ -194,13 +194,13 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
             paused: request.paused.into(),
             delay: request.delay_ms.try_into_change(|ms| delay("delay_ms", ms))?,
             revisit: request.revisit.try_into_change(settings::Revisit::try_from)?,
-            urls_per_host: bounds.urls_per_host.into(),
-            pages_per_host: bounds.pages_per_host.into(),
-            urls: bounds.urls.into(),
-            pages: bounds.pages.into(),
+            urls_per_host: bounds.urls_per_host.try_into_change(|n| exact("limits.urls_per_host", n))?,
+            pages_per_host: bounds.pages_per_host.try_into_change(|n| exact("limits.pages_per_host", n))?,
+            urls: bounds.urls.try_into_change(|n| exact("limits.urls", n))?,
+            pages: bounds.pages.try_into_change(|n| exact("limits.pages", n))?,
             depth: bounds.depth.into(),
             attempts,
-            hosts: bounds.hosts.into(),
+            hosts: bounds.hosts.try_into_change(|n| exact("limits.hosts", n))?,
             retry_first: retry.first_ms.try_into_change(|ms| wait("retry.first_ms", ms))?,
             retry_most: retry.max_ms.try_into_change(|ms| wait("retry.max_ms", ms))?,
         })
@@ -316,6 +316,16 @@ pub struct PurgeCrawlQuery {
     /// Only those of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+}
+
+impl PurgeCrawlQuery {
+    /// How long ago.
+    ///
+    /// # Errors
+    /// If the number is too large to be exact.
+    pub fn older_than(&self) -> Result<Millis, BadValue> {
+        exact("older_than_ms", self.older_than_ms).map(Millis)
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::roles as core;
 use wayleave_core::time::Time;
 
-use crate::bad_value::BadValue;
+use crate::bad_value::{BadValue, exact};
 
 /// What a primary does that cannot reach the server before its term ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -96,9 +96,12 @@ pub struct TakeOver {
     pub expires_at_ms: u64,
 }
 
-impl From<TakeOver> for core::Bid {
-    fn from(wire: TakeOver) -> Self {
-        Self { epoch: Epoch(wire.epoch), expires_at: Time(wire.expires_at_ms) }
+impl TryFrom<TakeOver> for core::Bid {
+    type Error = BadValue;
+
+    fn try_from(wire: TakeOver) -> Result<Self, BadValue> {
+        let epoch = exact("take_over.epoch", wire.epoch).map(Epoch)?;
+        Ok(Self { epoch, expires_at: exact("take_over.expires_at_ms", wire.expires_at_ms).map(Time)? })
     }
 }
 

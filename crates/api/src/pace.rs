@@ -4,7 +4,7 @@ use wayleave_core::limits;
 use wayleave_core::settings::{PaceChanges, PaceSettings};
 use wayleave_core::time::Millis;
 
-use crate::bad_value::{BadValue, between};
+use crate::bad_value::{BadValue, between, exact};
 use crate::{Patch, Timestamp};
 
 /// Thousandths in one: the core keeps factors as whole numbers.
@@ -40,7 +40,7 @@ impl TryFrom<Pace> for PaceChanges {
             delay_max: pace.delay_ms_max.try_into_change(|ms| delay("delay_ms_max", ms))?,
             blocked_until: pace.blocked_until.try_into_change(|at| Ok::<_, BadValue>(at.0))?,
             paused: pace.paused.into(),
-            limit: pace.limit.into(),
+            limit: pace.limit.try_into_change(|n| exact("limit", n))?,
             parallel: pace.parallel.try_into_change(|n| between("parallel", n, 1, limits::PARALLEL_MAX))?,
             crawl_delay: pace
                 .crawl_delay_ms

@@ -7,7 +7,7 @@ use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
 use crate::Timestamp;
-use crate::bad_value::{BadValue, TooMany, at_most, between};
+use crate::bad_value::{BadValue, TooMany, at_most, between, exact};
 use crate::bounded::bounded;
 use crate::metadata::Metadata;
 use crate::urls::{AddUrlsResponse, UrlToAdd};
@@ -289,14 +289,15 @@ impl TryFrom<&UrlResult> for request::UrlResult {
     type Error = BadValue;
 
     fn try_from(result: &UrlResult) -> Result<Self, BadValue> {
+        let number = |field, value: Option<u64>| value.map(|value| exact(field, value)).transpose();
         Ok(Self {
             url: result.url.as_str().into(),
             outcome: result.outcome.into(),
             status: result.status.map(|status| between("status", status, 100, 999)).transpose()?,
-            duration: result.duration_ms.map(Millis),
-            bytes: result.bytes,
-            crawl_delay: result.crawl_delay_ms.map(Millis),
-            retry_after: result.retry_after_ms.map(Millis),
+            duration: number("duration_ms", result.duration_ms)?.map(Millis),
+            bytes: number("bytes", result.bytes)?,
+            crawl_delay: number("crawl_delay_ms", result.crawl_delay_ms)?.map(Millis),
+            retry_after: number("retry_after_ms", result.retry_after_ms)?.map(Millis),
             next_at: result.next_at.map(Into::into),
             changed: result.changed,
             digest: result.digest.as_deref().map(digest).transpose()?,

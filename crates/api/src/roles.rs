@@ -8,7 +8,7 @@ use wayleave_core::roles::{self as core, Ask, Candidate, RoleChanges, RoleView};
 use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
-use crate::bad_value::{BadValue, between};
+use crate::bad_value::{BadValue, between, exact};
 pub use crate::going_on::{GoingOn, LastTerm, Member, Mode, Peer, TakeOver};
 use crate::metadata::Metadata;
 pub use crate::release_role::{ReleaseRoleQuery, ReleaseRoleResponse, Released};
@@ -173,9 +173,10 @@ impl TryFrom<&HeartbeatRequest> for Ask {
             interval: interval.transpose()?.map(Millis),
             peer: body.peer.as_ref().map(core::Peer::try_from).transpose()?,
         };
-        let take_over = body.take_over.map(Into::into);
+        let take_over = body.take_over.map(core::Bid::try_from).transpose()?;
+        let heard = body.heard.map(|version| exact("heard", version)).transpose()?;
         let (token, slot) = (token(body.token.as_deref())?, slot(body.slot.as_deref())?);
-        Ok(Self { candidate, token, heard: body.heard, take_over, slot })
+        Ok(Self { candidate, token, heard, take_over, slot })
     }
 }
 
@@ -299,6 +300,14 @@ pub struct GetRoleQuery {
 }
 
 impl GetRoleQuery {
+    /// The least epoch that counts.
+    ///
+    /// # Errors
+    /// If the number is too large to be exact.
+    pub fn min_epoch(&self) -> Result<Option<u64>, BadValue> {
+        self.min_epoch.map(|epoch| exact("min_epoch", epoch)).transpose()
+    }
+
     /// How long to wait.
     ///
     /// # Errors

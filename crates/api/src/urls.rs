@@ -6,7 +6,7 @@ use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
 use wayleave_core::frontier::view;
 use wayleave_core::names::{self, CrawlName, HostName};
-use wayleave_core::{limits, page};
+use wayleave_core::{limits, page, redact};
 
 use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
@@ -141,7 +141,7 @@ pub struct AddResult {
     /// The number of its line, from 1 (NDJSON only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// The URL, as it was sent; absent if its line could not be read, or the result waited too long to be read.
+    /// The URL, as it was sent but without credentials; absent if its line could not be read, or the result waited too long to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// What became of it.
@@ -163,7 +163,7 @@ impl AddResult {
             PutOutcome::Rejected(reason) => (AddStatus::Rejected, Some(reason.into())),
             PutOutcome::Failed(reason) => (AddStatus::Failed, Some(reason.into())),
         };
-        Self { line: None, url, status, reason }
+        Self { line: None, url: url.map(redact::owned_url), status, reason }
     }
 }
 
@@ -292,6 +292,9 @@ pub struct ListUrlsQuery {
     /// The `next` of the page before; absent for the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// Whether to show credentials in URLs (`http://user:password@host/`), as an export must; hidden if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<bool>,
     /// Rows of one page, 1 to 1,000, 100 if absent; as NDJSON: lines in all, any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -351,7 +354,7 @@ pub struct LastVisit {
 /// A URL with all that is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Url {
-    /// The URL.
+    /// The URL. `***@` stands for credentials, unless a listing was asked for them.
     pub url: String,
     /// Its host or queue key.
     pub host: String,
@@ -401,6 +404,14 @@ impl From<view::UrlView> for Url {
             last: view.last.map(last),
             metadata: Metadata::from(&view.metadata),
         }
+    }
+}
+
+impl Url {
+    /// The same without credentials, as it is shown to others than the worker that fetches it.
+    #[must_use]
+    pub fn redacted(self) -> Self {
+        Self { url: redact::owned_url(self.url), ..self }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `export`: everything that a store holds, as lines of JSON.
 
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -33,7 +34,10 @@ only when it is whole. The server goes on working: each line is as it was when i
 
 An export is for moving to another kind of store or another number of shards. It cannot carry leases, and not what came of
 visits: where a store has any of that, the command refuses with the list of what would be left out (code 4), unless --partial
-accepts it. For a backup that has everything there is `wayleave snapshot`.";
+accepts it. For a backup that has everything there is `wayleave snapshot`.
+
+URLs are written whole, with credentials such as http://user:password@host/, which other commands do not show: keep the file as
+safe as the store. A new file is readable by its owner alone.";
 
 /// How many rows a page of a listing has.
 const PAGE: u64 = 1_000;
@@ -153,7 +157,7 @@ async fn write_urls(
     (writer, left_out): (&mut Writer, &mut LeftOut),
 ) -> anyhow::Result<()> {
     let bar = progress_of(expected);
-    let query = ListUrlsQuery { crawl, ..ListUrlsQuery::default() };
+    let query = ListUrlsQuery { crawl, credentials: Some(true), ..ListUrlsQuery::default() };
     let mut urls = std::pin::pin!(client.stream_urls(&query).await?);
     while let Some(url) = urls.next().await {
         let url = url.context("the export is not whole and was given up")?;
@@ -183,7 +187,12 @@ impl Writer {
             let out = Out::Plain(Box::new(BufWriter::new(std::io::stdout())));
             return Ok(Self { out, names: None, totals: Totals::default() });
         }
+        let fresh = !path.exists();
         let (file, names) = create(path)?;
+        if fresh && names.is_some() {
+            let private = std::fs::Permissions::from_mode(0o600);
+            file.set_permissions(private).with_context(|| format!("cannot write {}", path.display()))?;
+        }
         let file: Box<dyn Write> = Box::new(BufWriter::new(file));
         let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         let out =
@@ -222,7 +231,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{FileTypeExt, symlink};
 
     use super::*;
 

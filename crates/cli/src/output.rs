@@ -6,6 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 use wayleave_api::Timestamp;
 use wayleave_api::stats::Counts;
+use wayleave_core::redact;
 
 /// Prints one value as one line of JSON.
 ///
@@ -93,9 +94,10 @@ pub fn when(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
 }
 
-/// A text of others as a terminal can take it: no control characters, and not all of it if it is long.
+/// A URL of others as a terminal can take it: no credentials, no control characters, and not all of it if it is long.
 pub fn shown(text: &str) -> String {
     const MOST: usize = 200;
+    let text = redact::url(text);
     let harmless = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     let mut out: String = text.chars().take(MOST).map(harmless).collect();
     if text.chars().nth(MOST).is_some() {

@@ -180,3 +180,23 @@ fn queue_keys_pass_through_every_command_as_they_are_written() {
         assert_eq!(deleted["deleted"], 1, "{key}");
     }
 }
+
+/// Nothing that people read shows a password; an export has it, or the URL could not be fetched where it is restored.
+#[test]
+fn credentials_are_carried_by_an_export_and_shown_by_no_listing() {
+    use std::os::unix::fs::PermissionsExt;
+    const URL: &str = "http://user:hush@a.example/";
+    let ((keep, data), (_keep_other, other)) = (folder(), folder());
+    let file = keep.path().join("urls.jsonl");
+    let (from, to) = (Server::start(&data), Server::start(&other));
+    let put = from.run(&["put", URL]).ok();
+    assert!(put.contains("http://***@a.example/") && !put.contains("hush"), "{put}");
+    from.run(&["export", file.to_str().unwrap()]).ok();
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    to.run(&["import", file.to_str().unwrap()]).ok();
+    for args in [&["urls", "list", "--json"][..], &["urls", "lookup", URL], &["why", "a.example"]] {
+        let shown = to.run(args).ok();
+        assert!(!shown.contains("hush"), "{args:?}: {shown}");
+    }
+    assert!(to.run(&["get", "--json"]).ok().contains(URL));
+}

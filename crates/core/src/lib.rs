@@ -12,6 +12,7 @@ pub mod limits;
 pub mod metadata;
 pub mod names;
 pub mod page;
+pub mod redact;
 pub mod roles;
 pub mod settings;
 pub mod time;

@@ -2,6 +2,8 @@
 
 use crate::time::Millis;
 
+/// Largest whole number that is taken from JSON: every reader tells it from its neighbours, also those that read floats.
+pub const NUMBER_MAX: u64 = 1 << 53;
 /// Longest URL that is kept, in bytes.
 pub const URL_BYTES_MAX: usize = 8_192;
 /// Longest host name or queue key, in UTF-16 units (the measure of the URLFrontier protocol).

@@ -55,6 +55,9 @@ pub enum BadName {
     /// It is no uuid.
     #[error("'{0}' is not a uuid: use visible ASCII characters, best a fresh random UUID for every start of a process")]
     NotAUuid(String),
+    /// It is a word of the API where a uuid stands in paths.
+    #[error("'{0}' is a word of the API and cannot be a uuid: take a fresh random UUID for every start of a process")]
+    PathWord(String),
     /// It is no slot.
     #[error("'{0}' is not the name of a slot: use visible ASCII characters without spaces, for example a date")]
     NotASlot(String),
@@ -160,15 +163,19 @@ pub fn role(text: &str) -> Result<RoleName, BadName> {
     }
 }
 
+/// Words that stand where a uuid would in paths of the API.
+pub const PATH_WORDS: [&str; 3] = ["heartbeat", "raise_epoch", "step_down"];
+
 /// The name that a candidate gives itself: visible ASCII characters.
 ///
 /// # Errors
 /// If the text is empty, too long or has other characters.
 pub fn uuid(text: &str) -> Result<Uuid, BadName> {
     check_bytes(text, "uuid", limits::UUID_BYTES_MAX)?;
-    // These two stand where a uuid would in paths of the API.
-    let taken = matches!(text, "heartbeat" | "step_down");
-    if !taken && text.bytes().all(|b| b.is_ascii_graphic()) {
+    if PATH_WORDS.contains(&text) {
+        return Err(BadName::PathWord(text.to_owned()));
+    }
+    if text.bytes().all(|b| b.is_ascii_graphic()) {
         Ok(text.into())
     } else {
         Err(BadName::NotAUuid(text.chars().take(80).collect()))
@@ -209,7 +216,7 @@ mod tests {
             assert!(role(text).is_err(), "{text}");
         }
         assert!(uuid("7f9c24e5-2f5b-4d3e@host:1/x").is_ok());
-        for text in ["", "a b", "a\n", "\u{f8}", "heartbeat", "step_down", &"u".repeat(129)] {
+        for text in ["", "a b", "a\n", "\u{f8}", "heartbeat", "step_down", "raise_epoch", &"u".repeat(129)] {
             assert!(uuid(text).is_err(), "{text}");
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::limits;
 use crate::names::{self, BadName, HostName};
+use crate::redact;
 
 /// A URL that cannot be taken, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,8 +60,10 @@ pub fn parse(text: &str, key: Option<&str>) -> Result<Page, BadUrl> {
     if lacks_host(text) {
         return Err(BadUrl::NoHost);
     }
-    let mut url = url::Url::parse(text)
-        .map_err(|cause| BadUrl::NotAUrl { text: text.chars().take(80).collect(), cause: cause.to_string() })?;
+    let mut url = url::Url::parse(text).map_err(|cause| BadUrl::NotAUrl {
+        text: redact::url(text).chars().take(80).collect(),
+        cause: cause.to_string(),
+    })?;
     if !is_crawled(url.scheme()) {
         return Err(BadUrl::Scheme(url.scheme().to_owned()));
     }

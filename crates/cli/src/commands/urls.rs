@@ -127,7 +127,7 @@ async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {
     let ListUrlsArgs { crawl, host, state, contains, page } = args;
     remote.check_crawl(crawl.as_deref()).await?;
     remote.check_host(host.as_deref()).await?;
-    let query = ListUrlsQuery { crawl, host, state: state.map(UrlState::from), contains, after: None, limit: None };
+    let query = ListUrlsQuery { crawl, host, state: state.map(UrlState::from), contains, ..ListUrlsQuery::default() };
     if remote.json && page.all {
         // Any number: line by line, without keeping them.
         let mut urls = std::pin::pin!(remote.client.stream_urls(&query).await?);

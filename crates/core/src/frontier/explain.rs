@@ -396,7 +396,7 @@ fn site_asked(group: &super::state::Group) -> String {
         0 => "Retry-After".to_owned(),
         status => format!("status {status}"),
     };
-    let url = pace.asked_by.as_deref().map(|url| format!(" at {url}")).unwrap_or_default();
+    let url = pace.asked_by.as_deref().map(|url| format!(" at {}", crate::redact::url(url))).unwrap_or_default();
     let times = match pace.backoff_count {
         0 | 1 => String::new(),
         n => format!(", {n} times lately"),

@@ -254,7 +254,7 @@ impl Pace {
         self.backoff_count = self.backoff_count.saturating_add(1);
         self.backoff_status = cause.status.unwrap_or(0);
         // Long enough to find the page by.
-        self.asked_by = Some(cause.url.chars().take(200).collect::<String>().into());
+        self.asked_by = Some(crate::redact::url(cause.url).chars().take(200).collect::<String>().into());
         // A site that names no time at all is left alone as one that names none.
         let span = cause.retry_after.filter(|asked| asked.0 > 0).map_or_else(
             || {

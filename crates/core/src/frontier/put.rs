@@ -334,7 +334,7 @@ pub fn hosts_full(host: &str, limit: u64) -> String {
 /// Why a put is refused whose key is that of another URL: keys of long URLs end in a hash.
 fn refuse_other(put: &Put, found: Option<&UrlRow>) -> Option<String> {
     let other = found?.whole.as_deref().filter(|whole| **whole != *put.url)?;
-    let start: String = other.chars().take(80).collect();
+    let start: String = crate::redact::url(other).chars().take(80).collect();
     Some(format!("another URL of this queue, '{start}…', has the same key; shorten this one to 1,024 bytes or less"))
 }
 

@@ -119,7 +119,7 @@ impl State {
             let whole = rows.get(at).and_then(|row| row.as_ref()?.whole.as_deref());
             whole.is_none_or(|whole| whole == url).then_some(at)
         };
-        urls.map(|url| place(url).ok_or_else(|| Refusal::ForeignResult(url.to_owned()))).collect()
+        urls.map(|url| place(url).ok_or_else(|| Refusal::ForeignResult(crate::redact::url(url)))).collect()
     }
 
     fn settle(

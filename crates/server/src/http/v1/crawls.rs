@@ -10,7 +10,6 @@ use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::names::{BadName, CrawlName};
 use wayleave_core::settings::CrawlChanges;
-use wayleave_core::time::Millis;
 
 use crate::http::app::App;
 use crate::http::extract::{CrawlInPath, JsonBody, QueryOf};
@@ -108,7 +107,7 @@ pub async fn purge_crawl(
         Some(text) => Some(named::stored(&app, &AskedHost::parse(text).map_err(bad)?, None, bad).await?),
         None => None,
     };
-    let before = app.frontier.now().before(Millis(query.older_than_ms));
+    let before = app.frontier.now().before(query.older_than()?);
     Ok(Json(DeleteUrlsResponse { deleted: app.frontier.purge(crawl, host, before).await? }))
 }
 

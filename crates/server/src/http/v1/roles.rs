@@ -63,7 +63,7 @@ pub async fn get_role(
     RoleInPath(role): RoleInPath,
     QueryOf(query): QueryOf<GetRoleQuery>,
 ) -> Result<impl IntoResponse, Refused> {
-    let least = query.min_epoch.map(Epoch);
+    let least = query.min_epoch()?.map(Epoch);
     let what = match query.wait_for.unwrap_or_default() {
         WireWaitFor::Primary => WaitFor::Primary(least.unwrap_or_default()),
         WireWaitFor::Vacancy => WaitFor::Vacancy(least),

@@ -1,0 +1,108 @@
+//! Takes credentials out of URLs that are shown: in answers, listings, reasons and logs. A worker is handed the whole URL.
+
+/// What stands where credentials were.
+const HIDDEN: &str = "***@";
+
+/// A URL with `***@` in place of its `user:password@`.
+#[must_use]
+pub fn url(text: &str) -> String {
+    hidden(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// The same of an owned URL, which mostly has nothing to hide.
+#[must_use]
+pub fn owned_url(text: String) -> String {
+    hidden(&text).unwrap_or(text)
+}
+
+fn hidden(text: &str) -> Option<String> {
+    let at = text.find('@')?;
+    let (start, rest) = match text.split_once(':') {
+        Some((scheme, rest)) if is_scheme(scheme) && (rest.starts_with(['/', '\\']) || is_crawled(scheme)) => {
+            // However many slashes there are: also a URL that is refused for them may have a password behind them.
+            let authority = rest.trim_start_matches(['/', '\\']);
+            (text.len() - authority.len(), authority)
+        }
+        // An address has no password.
+        Some(("mailto", _)) => return None,
+        _ => (0, text),
+    };
+    let ends = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    let (_, host) = rest.get(..ends)?.rsplit_once('@').filter(|_| at >= start)?;
+    let shown_from = start + ends - host.len();
+    Some(format!("{}{HIDDEN}{}", text.get(..start)?, text.get(shown_from..)?))
+}
+
+fn is_scheme(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+}
+
+fn is_crawled(scheme: &str) -> bool {
+    ["http", "https", "ftp"].iter().any(|crawled| scheme.eq_ignore_ascii_case(crawled))
+}
+
+/// A sentence with every `user:password@` of a URL in it replaced by `***@`. For texts that somebody else has put together: a
+/// space in a password ends the URL here.
+#[must_use]
+pub fn sentence(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        out.push_str(before);
+        out.push_str("://");
+        let ends = |c: char| matches!(c, '/' | '?' | '#' | '\\') || c.is_whitespace();
+        let (authority, tail) = after.split_at(after.find(ends).unwrap_or(after.len()));
+        match authority.rsplit_once('@') {
+            Some((_, host)) => {
+                out.push_str(HIDDEN);
+                out.push_str(host);
+            }
+            None => out.push_str(authority),
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_of_a_url_go_and_everything_else_stays() {
+        for (text, want) in [
+            ("http://u:p@h/a@b", "http://***@h/a@b"),
+            ("https://token@h:8080?x=1", "https://***@h:8080?x=1"),
+            ("http://u:p@x@h/", "http://***@h/"),
+            ("http://u:p q'r\"s@h/", "http://***@h/"),
+            ("http://u:p@h", "http://***@h"),
+            ("http:u:p@h/", "http:***@h/"),
+            ("http:///u:p@h/", "http:///***@h/"),
+            ("HTTP:\\\\u:p@h/", "HTTP:\\\\***@h/"),
+            ("gopher://u:p@h/", "gopher://***@h/"),
+            ("u:p@h/x", "***@h/x"),
+            ("http://h/?mail=a@b", "http://h/?mail=a@b"),
+            ("http://h/u:p@x", "http://h/u:p@x"),
+            ("mailto:a@b", "mailto:a@b"),
+            ("nothing", "nothing"),
+            ("", ""),
+        ] {
+            assert_eq!(url(text), want, "{text}");
+            assert_eq!(owned_url(text.to_owned()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_a_sentence_go_and_everything_else_stays() {
+        for (text, want) in [
+            ("result for 'http://u:p@h/a@b', x", "result for 'http://***@h/a@b', x"),
+            ("https://token@h:8080?x=1 and ftp://a:b@c", "https://***@h:8080?x=1 and ftp://***@c"),
+            ("'http://u:p'q@h/', x", "'http://***@h/', x"),
+            ("http://h/?mail=a@b", "http://h/?mail=a@b"),
+            ("nothing to hide: a@b", "nothing to hide: a@b"),
+        ] {
+            assert_eq!(sentence(text), want);
+        }
+    }
+}
