@@ -12,12 +12,19 @@ pub struct BadValue {
     pub field: String,
     /// Why, and what would be taken.
     pub reason: String,
+    /// Whether it could be taken by itself, and only another field stands against it.
+    pub contradicts: bool,
 }
 
 impl BadValue {
     /// A refusal of `field`.
     pub fn new(field: impl Into<String>, reason: impl Display) -> Self {
-        Self { field: field.into(), reason: reason.to_string() }
+        Self { field: field.into(), reason: reason.to_string(), contradicts: false }
+    }
+
+    /// A refusal of `field` because of another one.
+    pub fn contradiction(field: impl Into<String>, reason: impl Display) -> Self {
+        Self { contradicts: true, ..Self::new(field, reason) }
     }
 
     /// The same refusal, one level further out: `url` in `urls[3]` becomes `urls[3].url`.

@@ -10,6 +10,7 @@ use wayleave_core::time::Millis;
 use crate::bad_value::{BadValue, between, exact};
 use crate::pace::delay;
 use crate::stats::Counts;
+use crate::whole::whole;
 use crate::{Patch, Timestamp};
 
 /// When a fetched URL is visited again, where the worker does not say.
@@ -20,12 +21,14 @@ pub enum Revisit {
     #[default]
     Never,
     /// After a fixed time.
-    FixedMs(u64),
+    FixedMs(#[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")] u64),
     /// Sooner if it had changed, later if not, between two bounds.
     Adaptive {
         /// Shortest time.
+        #[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")]
         min_ms: u64,
         /// Longest time.
+        #[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")]
         max_ms: u64,
     },
 }
@@ -52,7 +55,7 @@ impl TryFrom<Revisit> for settings::Revisit {
                 let (min, max) = (span("revisit.adaptive.min_ms", min_ms)?, span("revisit.adaptive.max_ms", max_ms)?);
                 if min > max {
                     let reason = format!("{min_ms} is more than max_ms, which is {max_ms}");
-                    return Err(BadValue::new("revisit.adaptive.min_ms", reason));
+                    return Err(BadValue::contradiction("revisit.adaptive.min_ms", reason));
                 }
                 Self::Adaptive { min, max }
             }
@@ -65,31 +68,59 @@ impl TryFrom<Revisit> for settings::Revisit {
 #[serde(deny_unknown_fields)]
 pub struct CrawlLimitsPatch {
     /// URLs of the whole crawl. What comes in at the same time may pass it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub urls: Patch<u64>,
     /// Pages fetched in the whole crawl. Visits under way may pass it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub pages: Patch<u64>,
     /// URLs of one host.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub urls_per_host: Patch<u64>,
     /// Pages fetched of one host.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub pages_per_host: Patch<u64>,
     /// Greatest depth that is taken.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { u32::MAX as u64 }>"
+    )]
     #[schema(value_type = Option<u32>)]
     pub depth: Patch<u32>,
     /// Attempts after which a URL is set aside.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 1, { u32::MAX as u64 }>"
+    )]
     #[schema(value_type = Option<u32>)]
     pub attempts: Patch<u32>,
     /// Hosts of the whole crawl. What comes in at the same time may pass it; URLs of hosts that it has are taken.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub hosts: Patch<u64>,
 }
@@ -111,15 +142,27 @@ impl CrawlLimitsPatch {
 #[serde(deny_unknown_fields)]
 pub struct RetryPatch {
     /// Attempts after which a URL is set aside, the first one included; the same as `limits.attempts`. 5 where unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 1, { u32::MAX as u64 }>"
+    )]
     #[schema(value_type = Option<u32>)]
     pub attempts: Patch<u32>,
     /// The wait after the first attempt, twice as long after each further one; 240,000 where unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 1, { limits::RETRY_AFTER_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub first_ms: Patch<u64>,
     /// The longest wait; 3,600,000 where unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 1, { limits::RETRY_AFTER_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub max_ms: Patch<u64>,
 }
@@ -140,7 +183,11 @@ pub struct RetryPolicy {
 #[serde(deny_unknown_fields)]
 pub struct SetCrawlRequest {
     /// Its share of the visits, against other crawls; 1 where unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 1, { limits::WEIGHT_MAX as u64 }>"
+    )]
     #[schema(value_type = Option<u32>)]
     pub weight: Patch<u32>,
     /// Held by an operator.
@@ -148,7 +195,11 @@ pub struct SetCrawlRequest {
     #[schema(value_type = Option<bool>)]
     pub paused: Patch<bool>,
     /// Delay where neither group nor host sets one.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms: Patch<u64>,
     /// Its bounds; `null` clears all of them.
@@ -186,7 +237,10 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
         if let (Some(first), Some(most)) = (retry.first_ms.value(), retry.max_ms.value())
             && first > most
         {
-            return Err(BadValue::new("retry.first_ms", format!("{first} is more than max_ms, which is {most}")));
+            return Err(BadValue::contradiction(
+                "retry.first_ms",
+                format!("{first} is more than max_ms, which is {most}"),
+            ));
         }
         let wait = |field, ms| between(field, ms, 1, limits::RETRY_AFTER_MAX.0).map(Millis);
         Ok(Self {

@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wayleave_core::ids::{Epoch, Token};
+use wayleave_core::limits;
 use wayleave_core::roles as core;
 use wayleave_core::time::Time;
 
 use crate::bad_value::{BadValue, exact};
+use crate::whole::whole;
 
 /// What a primary does that cannot reach the server before its term ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -74,8 +76,10 @@ fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host_fits = match inner {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || matches!(c, '.' | '-' | '_')),
+        Some(address) => {
+            !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
+        }
+        None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')),
     };
     host_fits && port.parse::<u16>().is_ok_and(|port| port > 0) && port.bytes().all(|b| b.is_ascii_digit())
 }
@@ -91,8 +95,10 @@ impl From<core::Peer> for Peer {
 #[serde(deny_unknown_fields)]
 pub struct TakeOver {
     /// Its epoch.
+    #[serde(deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>")]
     pub epoch: u64,
     /// Its end, in milliseconds of the server's time.
+    #[serde(deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>")]
     pub expires_at_ms: u64,
 }
 

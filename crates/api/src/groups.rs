@@ -11,6 +11,7 @@ use crate::bad_value::{BadValue, at_most};
 use crate::hosts::{LiveVisit, State};
 use crate::pace::{self, Pace};
 use crate::stats::Counts;
+use crate::whole::whole;
 use crate::{Patch, Timestamp};
 
 /// Makes or changes a group. PATCH keeps what is absent; PUT needs `hosts` and clears the settings that are absent.
@@ -21,7 +22,11 @@ pub struct SetGroupRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
     /// Time between two visits.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms: Patch<u64>,
     /// Delay as a multiple of the last visit's duration.
@@ -29,11 +34,19 @@ pub struct SetGroupRequest {
     #[schema(value_type = Option<f64>)]
     pub delay_factor: Patch<f64>,
     /// Least delay that the factor gives.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_min: Patch<u64>,
     /// Largest delay that the factor gives.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
     /// Barred until this time. `null` also lifts the back-off that the site asked for.
@@ -45,11 +58,19 @@ pub struct SetGroupRequest {
     #[schema(value_type = Option<bool>)]
     pub paused: Patch<bool>,
     /// Pages of each crawl after which no more are handed out.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub limit: Patch<u64>,
     /// Visits at once; 1 where unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 1, { limits::PARALLEL_MAX as u64 }>"
+    )]
     #[schema(value_type = Option<u32>)]
     pub parallel: Patch<u32>,
 }

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::frontier::view;
-use wayleave_core::names;
 use wayleave_core::settings::PaceChanges;
+use wayleave_core::{limits, names};
 
 use crate::bad_value::BadValue;
 use crate::pace::{self, Pace};
 use crate::stats::Counts;
+use crate::whole::whole;
 use crate::{Patch, Timestamp};
 
 /// The state of a host or a group.
@@ -105,7 +106,11 @@ impl NamesQuery {
 #[serde(deny_unknown_fields)]
 pub struct SetHostRequest {
     /// Time between two visits.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms: Patch<u64>,
     /// Delay as a multiple of the last visit's duration.
@@ -113,11 +118,19 @@ pub struct SetHostRequest {
     #[schema(value_type = Option<f64>)]
     pub delay_factor: Patch<f64>,
     /// Least delay that the factor gives.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_min: Patch<u64>,
     /// Largest delay that the factor gives.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
     /// Barred until this time. `null` also lifts the back-off that the site asked for, of the whole group.
@@ -125,7 +138,11 @@ pub struct SetHostRequest {
     #[schema(value_type = Option<Timestamp>)]
     pub blocked_until: Patch<Timestamp>,
     /// The Crawl-delay of robots.txt, which workers report; `null` forgets it until one reports it again.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::CRAWL_DELAY_MAX.0 }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub crawl_delay_ms: Patch<u64>,
     /// Held by an operator.
@@ -133,7 +150,11 @@ pub struct SetHostRequest {
     #[schema(value_type = Option<bool>)]
     pub paused: Patch<bool>,
     /// Pages of each crawl after which no more are handed out.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     #[schema(value_type = Option<u64>)]
     pub limit: Patch<u64>,
     /// Also puts the host itself, without a URL, into the queue at this time.

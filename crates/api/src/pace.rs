@@ -31,7 +31,10 @@ impl TryFrom<Pace> for PaceChanges {
         if let (Some(min), Some(max)) = (pace.delay_ms_min.value(), pace.delay_ms_max.value())
             && min > max
         {
-            return Err(BadValue::new("delay_ms_min", format!("{min} is more than delay_ms_max, which is {max}")));
+            return Err(BadValue::contradiction(
+                "delay_ms_min",
+                format!("{min} is more than delay_ms_max, which is {max}"),
+            ));
         }
         Ok(Self {
             delay: pace.delay_ms.try_into_change(|ms| delay("delay_ms", ms))?,

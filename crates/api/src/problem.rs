@@ -82,6 +82,7 @@ codes! {
     BatchTooLarge, "batch_too_large", 413, "the request carries too many entries";
     UnsupportedContentType, "unsupported_content_type", 415, "the body is of another content type";
     OverLimit, "over_limit", 422, "a limit would be passed";
+    Contradiction, "contradiction", 422, "two settings contradict each other";
     ForeignResult, "foreign_result", 422, "a result is not of this reservation";
     IntervalTooLong, "interval_too_long", 422, "heartbeats would be too rare for the role";
     TtlTooShort, "ttl_too_short", 422, "the time to live is too short for the candidates";
@@ -184,7 +185,8 @@ impl std::error::Error for Problem {}
 
 impl From<BadValue> for Problem {
     fn from(bad: BadValue) -> Self {
-        Self::new(Code::BadValue, &bad).with("field", bad.field)
+        let code = if bad.contradicts { Code::Contradiction } else { Code::BadValue };
+        Self::new(code, &bad).with("field", bad.field)
     }
 }
 
@@ -266,6 +268,7 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::HostTaken { .. } => Code::HostTaken,
         Refusal::NameInUse(_) => Code::NameInUse,
         Refusal::OverLimit(_) => Code::OverLimit,
+        Refusal::Contradiction(_) => Code::Contradiction,
         Refusal::RequestReused(_) => Code::RequestReused,
         Refusal::HostsFull(_) => Code::TooManyHosts,
         Refusal::ForeignResult(_) => Code::ForeignResult,

@@ -30,7 +30,9 @@ impl ReleaseRoleQuery {
     /// If the text is not the name of a slot, or there is no token.
     pub fn slot(&self) -> Result<Option<names::Slot>, BadValue> {
         match (&self.slot, &self.token) {
-            (Some(_), None) => Err(BadValue::new("slot", "is recorded for the primary alone; give its token as well")),
+            (Some(_), None) => {
+                Err(BadValue::contradiction("slot", "is recorded for the primary alone; give its token as well"))
+            }
             _ => slot(self.slot.as_deref()),
         }
     }

@@ -28,11 +28,11 @@ pub struct ReserveGroupsRequest {
     /// Who asks: a name for people to read.
     pub holder: String,
     /// At most this many groups, 1 to 1,000.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "whole::<_, _, 1, { limits::RESERVE_GROUPS_MAX as u64 }>")]
     #[schema(default = 1, minimum = 1, maximum = 1000)]
     pub groups: u64,
     /// At most this many URLs of each, 0 to 1,000; 0 reserves a host alone.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "whole::<_, _, 0, { limits::RESERVE_URLS_MAX as u64 }>")]
     #[schema(default = 1, minimum = 0, maximum = 1000)]
     pub urls: u64,
     /// Only URLs of this crawl; of any crawl if absent.
@@ -254,16 +254,32 @@ pub struct UrlResult {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 100, 999>")]
     pub status: Option<u16>,
     /// How long the fetch took.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     pub duration_ms: Option<u64>,
     /// How much was fetched.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     pub bytes: Option<u64>,
     /// The Crawl-delay of its robots.txt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     pub crawl_delay_ms: Option<u64>,
     /// The Retry-After of the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     pub retry_after_ms: Option<u64>,
     /// When to visit it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,11 @@ const fn priority_default() -> u8 {
 pub struct SetRoleRequest {
     /// How long a term lasts without a heartbeat, 500 to 3,600,000; 15,000 by default. A living term keeps what it was
     /// promised: another value counts from its next renewal.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, { limits::ROLE_TTL_MS_MIN }, { limits::ROLE_TTL_MS_MAX }>"
+    )]
     #[schema(value_type = Option<u64>, minimum = 500, maximum = 3600000)]
     pub ttl_ms: Patch<u64>,
     /// What a primary does that cannot reach the server; `strict` by default.
@@ -39,7 +43,11 @@ pub struct SetRoleRequest {
     #[schema(value_type = Option<Mode>)]
     pub mode: Patch<Mode>,
     /// With mode `continue`: how long at most a primary goes on after its term, 1,000 to 86,400,000; 600,000 by default.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(
+        default,
+        skip_serializing_if = "Patch::is_keep",
+        deserialize_with = "whole::<_, _, { limits::ROLE_CONTINUE_MS_MIN }, { limits::ROLE_CONTINUE_MS_MAX }>"
+    )]
     #[schema(value_type = Option<u64>, minimum = 1000, maximum = 86400000)]
     pub continue_for_ms: Patch<u64>,
 }
@@ -74,6 +82,7 @@ impl SetRoleRequest {
 #[serde(deny_unknown_fields)]
 pub struct RaiseEpochRequest {
     /// No epoch up to this one is granted any more; at most 9,007,199,254,740,992.
+    #[serde(deserialize_with = "whole::<_, _, 0, { limits::ROLE_EPOCH_RAISED_MAX }>")]
     #[schema(maximum = 9007199254740992_u64)]
     pub epoch: u64,
 }
@@ -120,7 +129,7 @@ pub struct HeartbeatRequest {
     #[schema(default = true)]
     pub ready: bool,
     /// 0 to 9: where several are ready, 9 comes first.
-    #[serde(default = "priority_default")]
+    #[serde(default = "priority_default", deserialize_with = "whole::<_, _, 0, 9>")]
     #[schema(default = 5, maximum = 9)]
     pub priority: u8,
     /// Where this process takes questions of the primary, for roles with mode `continue`. Without it the primary has to stop
@@ -128,7 +137,11 @@ pub struct HeartbeatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,
     /// From one that works as primary: the `version` that it was told last under `going_on`, if it was told one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
+    )]
     pub heard: Option<u64>,
     /// Take over this term, which ran out; it counts only if nobody has renewed or taken it since. See `last_term`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,7 +303,7 @@ pub struct GetRoleQuery {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_text::<_, _, 0, { u64::MAX }>"
+        deserialize_with = "whole_text::<_, _, 0, { limits::NUMBER_MAX }>"
     )]
     pub min_epoch: Option<u64>,
     /// What to wait for: `primary` (default) or `vacancy`.

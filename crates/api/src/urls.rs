@@ -12,7 +12,7 @@ use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
 use crate::bounded::bounded;
 use crate::metadata::Metadata;
-use crate::whole::whole;
+use crate::whole::{whole, within};
 
 const PRIORITY_MOST: u64 = PRIORITY_MAX as u64;
 const DEPTH_MOST: u64 = u32::MAX as u64;
@@ -34,7 +34,7 @@ pub struct UrlToAdd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
     /// 0 to 9, 9 first; 5 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, PRIORITY_MOST>")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "within::<_, _, 0, PRIORITY_MOST>")]
     #[schema(minimum = 0, maximum = 9)]
     pub priority: Option<u8>,
     /// Links from the seed; 0 if absent.
@@ -292,7 +292,7 @@ pub struct ListUrlsQuery {
     /// The `next` of the page before; absent for the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Whether to show credentials in URLs (`http://user:password@host/`), as an export must; hidden if absent.
+    /// Whether to show credentials in URLs (`user:password@`), as an export must; hidden if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<bool>,
     /// Rows of one page, 1 to 1,000, 100 if absent; as NDJSON: lines in all, any number.

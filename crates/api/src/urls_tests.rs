@@ -45,7 +45,6 @@ fn what_cannot_be_taken_names_its_field() {
         (r#"{"url":"nonsense"}"#, "url"),
         (r#"{"url":"mailto:a@b"}"#, "url"),
         (r#"{"url":""}"#, "url"),
-        (r#"{"url":"http://e.com/","priority":10}"#, "priority"),
         (r#"{"url":"http://e.com/","crawl":"a\nb"}"#, "crawl"),
         (key.as_str(), "key"),
         (large.as_str(), "metadata"),

@@ -1,10 +1,14 @@
 //! Whole numbers whose bounds are told to whoever sends something else in their place: a fraction, a negative number, one that
-//! is larger than any whole number here. Numbers out of bounds are refused later, by the same bounds.
+//! is larger than any whole number here. Numbers out of bounds are refused later, by the same bounds, unless they are read by
+//! `within`. `5.0` is the whole number 5, as JSON Schema has it.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserializer, Error, Visitor};
+use wayleave_core::limits;
+
+use crate::Patch;
 
 /// Reads a number of a body; null is none.
 pub(crate) fn whole<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
@@ -12,7 +16,16 @@ where
     D: Deserializer<'de>,
     T: Wanted,
 {
-    deserializer.deserialize_any(Number::<T, LEAST, MOST> { text: false, wanted: PhantomData })
+    deserializer.deserialize_any(Number::<T, LEAST, MOST>::default())
+}
+
+/// Reads a number of a body that is refused at once where it is out of bounds, with the whole body.
+pub(crate) fn within<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Wanted,
+{
+    deserializer.deserialize_any(Number::<T, LEAST, MOST> { bounded: true, ..Number::default() })
 }
 
 /// Reads a number of a query, where everything is text.
@@ -21,7 +34,7 @@ where
     D: Deserializer<'de>,
     T: Wanted,
 {
-    deserializer.deserialize_any(Number::<T, LEAST, MOST> { text: true, wanted: PhantomData })
+    deserializer.deserialize_any(Number::<T, LEAST, MOST> { text: true, ..Number::default() })
 }
 
 /// A number, or one that may be absent.
@@ -34,13 +47,29 @@ pub(crate) trait Wanted {
         Self: Sized;
 }
 
-impl Wanted for u64 {
+macro_rules! wanted {
+    ($($number:ty),+) => {$(
+        impl Wanted for $number {
+            fn some(value: u64) -> Option<Self> {
+                value.try_into().ok()
+            }
+
+            fn none() -> Option<Self> {
+                None
+            }
+        }
+    )+};
+}
+
+wanted!(u8, u64);
+
+impl<N: TryFrom<u64>> Wanted for Patch<N> {
     fn some(value: u64) -> Option<Self> {
-        Some(value)
+        N::try_from(value).ok().map(Self::Set)
     }
 
     fn none() -> Option<Self> {
-        None
+        Some(Self::Clear)
     }
 }
 
@@ -56,7 +85,14 @@ impl<N: TryFrom<u64>> Wanted for Option<N> {
 
 struct Number<T, const LEAST: u64, const MOST: u64> {
     text: bool,
+    bounded: bool,
     wanted: PhantomData<T>,
+}
+
+impl<T, const LEAST: u64, const MOST: u64> Default for Number<T, LEAST, MOST> {
+    fn default() -> Self {
+        Self { text: false, bounded: false, wanted: PhantomData }
+    }
 }
 
 impl<T: Wanted, const LEAST: u64, const MOST: u64> Visitor<'_> for Number<T, LEAST, MOST> {
@@ -67,7 +103,17 @@ impl<T: Wanted, const LEAST: u64, const MOST: u64> Visitor<'_> for Number<T, LEA
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
-        T::some(value).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(value), &self))
+        let within = Some(value).filter(|value| !self.bounded || (LEAST..=MOST).contains(value)).and_then(T::some);
+        within.ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(value), &self))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
+        let whole = value.fract() == 0.0 && (0.0..=limits::NUMBER_MAX as f64).contains(&value);
+        if whole {
+            self.visit_u64(value as u64)
+        } else {
+            Err(E::invalid_type(serde::de::Unexpected::Float(value), &self))
+        }
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
@@ -101,6 +147,7 @@ mod tests {
     fn numbers_and_their_absence_are_read_as_before() {
         let beat = |text: &str| serde_json::from_str::<HeartbeatRequest>(text).unwrap().interval_ms;
         assert_eq!(beat(r#"{"uuid":"a","interval_ms":50}"#), Some(50));
+        assert_eq!(beat(r#"{"uuid":"a","interval_ms":50.0}"#), Some(50));
         assert_eq!((beat(r#"{"uuid":"a","interval_ms":null}"#), beat(r#"{"uuid":"a"}"#)), (None, None));
         assert!(serde_json::from_str::<ReserveGroupsRequest>(r#"{"holder":"a","wait_ms":null}"#).is_err());
     }

@@ -223,6 +223,19 @@ pub struct CrawlChanges {
 }
 
 impl CrawlChanges {
+    /// What stands against the changes among the settings that a crawl has, in a sentence that names both.
+    #[must_use]
+    pub fn contradiction(&self, before: &CrawlSettings) -> Option<String> {
+        let mut after = *before;
+        self.apply(&mut after);
+        let touched = self.retry_first != Change::Keep || self.retry_most != Change::Keep;
+        let RetryWaits { first: Some(first), most: Some(most) } = after.retry else { return None };
+        let (first, most) = (first.0, most.0);
+        (touched && first > most).then(|| {
+            format!("retry.first_ms would be {first} and retry.max_ms {most}: the first wait for another attempt cannot be longer than the longest; change both in one call")
+        })
+    }
+
     /// Applies the changes.
     pub fn apply(&self, settings: &mut CrawlSettings) {
         let mut weight = Some(settings.weight);

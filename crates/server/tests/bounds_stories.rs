@@ -74,3 +74,25 @@ async fn no_uuid_may_be_a_word_of_the_paths() {
         assert!(answer.json()["detail"].as_str().unwrap().contains("a word of the API"), "{}", answer.text);
     }
 }
+
+/// What is set already counts as well: a first wait over the longest one would never be waited.
+#[tokio::test]
+async fn a_first_wait_over_the_longest_that_is_set_is_refused_with_both() {
+    let door = Door::new();
+    door.put("/v1/crawls/c", json!({"retry": {"max_ms": 60_000}})).await.ok();
+    let answer = door.patch("/v1/crawls/c", json!({"retry": {"first_ms": 120_000}})).await;
+    assert_eq!(answer.problem(), (422, "contradiction".to_owned()));
+    let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("retry.first_ms would be 120000") && detail.contains("retry.max_ms 60000"), "{detail}");
+    let told = door.get("/v1/crawls/c").await.ok();
+    assert_eq!(told["retry"]["max_ms"], 60_000);
+    door.patch("/v1/crawls/c", json!({"retry": {"first_ms": 120_000, "max_ms": 240_000}})).await.ok();
+    let answer = door.patch("/v1/crawls/c", json!({"retry": {"max_ms": 60_000}})).await;
+    assert_eq!(answer.problem(), (422, "contradiction".to_owned()));
+    // PUT clears what it does not name, so nothing stands against it.
+    door.put("/v1/crawls/c", json!({"retry": {"max_ms": 60_000}})).await.ok();
+    // Other settings can be changed whatever the waits are.
+    door.patch("/v1/crawls/c", json!({"weight": 2})).await.ok();
+    let both = json!({"retry": {"first_ms": 2, "max_ms": 1}});
+    assert_eq!(door.patch("/v1/crawls/c", both).await.problem(), (422, "contradiction".to_owned()));
+}

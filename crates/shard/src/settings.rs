@@ -10,7 +10,7 @@ use wayleave_core::frontier::view::{CrawlView, GroupView, HostView};
 use wayleave_core::ids::{QueueId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::names::{Alias, CrawlName, HostName};
-use wayleave_core::settings::{CrawlChanges, PaceChanges};
+use wayleave_core::settings::{CrawlChanges, CrawlSettings, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Key;
 
@@ -195,11 +195,20 @@ impl Frontier {
         deleted.map_err(|refusal| if some { refusal.after_a_part("its hosts have left it") } else { refusal })
     }
 
-    /// Changes a crawl on every shard; it is made if it is unknown.
+    /// Changes a crawl on every shard; it is made if it is unknown. What stands against the changes is looked for before any
+    /// shard is asked, so that none of them refuses what another has done; two changes at the same moment may pass it.
     ///
     /// # Errors
-    /// If the store cannot be reached.
+    /// If the changes contradict what is set, or the store cannot be reached.
     pub async fn set_crawl(&self, crawl: CrawlName, changes: CrawlChanges, replace: bool) -> Answer<CrawlView> {
+        let before = match self.crawl(crawl.clone()).await {
+            Ok(view) if !replace => view.settings,
+            Ok(_) | Err(Refusal::UnknownCrawl(_)) => CrawlSettings::default(),
+            Err(refusal) => return Err(refusal),
+        };
+        if let Some(why) = changes.contradiction(&before) {
+            return Err(Refusal::Contradiction(why));
+        }
         let ask = Ask::SetCrawl { crawl: crawl.clone(), changes, replace };
         self.router.ask_all::<()>(&self.all(), &ask).await?;
         self.crawl(crawl).await.map_err(|refusal| refusal.after_a_part("the crawl was changed"))

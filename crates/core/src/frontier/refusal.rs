@@ -70,6 +70,9 @@ pub enum Refusal {
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+    /// A setting that another one stands against.
+    #[error("{0}")]
+    Contradiction(String),
 }
 
 impl Refusal {

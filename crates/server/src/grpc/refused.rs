@@ -13,6 +13,7 @@ pub fn status(refusal: &Refusal) -> Status {
         Refusal::UnknownHost(_) | Refusal::UnknownGroup(_) | Refusal::UnknownCrawl(_) => Code::NotFound,
         // What the protocol's reference server answers, where a call must fail for a queue that it does not have.
         Refusal::UnknownQueue { .. } | Refusal::OutcomeUnknown(_) => Code::Unknown,
+        Refusal::Contradiction(_) => Code::FailedPrecondition,
         Refusal::OverLimit(_) | Refusal::HostsFull(_) | Refusal::Overloaded => Code::ResourceExhausted,
         Refusal::ForeignResult(_) | Refusal::BadCursor => Code::InvalidArgument,
         Refusal::Unavailable(_) | Refusal::Elsewhere => Code::Unavailable,

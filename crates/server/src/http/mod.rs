@@ -4,6 +4,7 @@
 
 mod accepts;
 mod app;
+mod bounds;
 mod docs;
 mod extract;
 mod guard;

@@ -5,7 +5,7 @@ use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
 use utoipa::{OpenApi as _, PartialSchema, ToSchema};
 use wayleave_api::{Problem, problem};
 
-use super::routes;
+use super::{bounds, routes};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -58,10 +58,21 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     }
     let components = document.components.get_or_insert_default();
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
-    document
+    bounds::stated(document).0
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     let PathItem { get, put, post, delete, patch, .. } = item;
     [get, put, post, delete, patch].into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bound_belongs_to_a_field_of_the_document() {
+        let (_, astray) = bounds::stated(document());
+        assert_eq!(astray, Vec::<&str>::new());
+    }
 }

@@ -1,12 +1,15 @@
 //! Looking up one URL.
 
+use std::fmt::Display;
+
 use axum::Json;
 use axum::extract::State;
 use wayleave_api::urls::{LookupUrlQuery, Url, crawl_or_default};
 use wayleave_api::{BadValue, Code, Problem};
 use wayleave_core::asked::AskedHost;
-use wayleave_core::names::BadName;
-use wayleave_core::{page, redact};
+use wayleave_core::names::{BadName, CrawlName};
+use wayleave_core::page::{self, BadUrl};
+use wayleave_core::redact;
 
 use crate::http::app::App;
 use crate::http::extract::QueryOf;
@@ -33,12 +36,21 @@ pub async fn lookup_url(State(app): State<App>, QueryOf(query): QueryOf<LookupUr
     {
         return Ok(Json(Url::from(found).redacted()));
     }
-    let page = page::parse(&query.url, key.as_deref()).map_err(|e| BadValue::new("url", e))?;
-    let found = app.frontier.lookup(crawl.clone(), page.host, &page.url).await?;
-    let unknown = || {
-        let url = redact::url(&page.url);
-        let detail = format!("'{url}' is not known in crawl '{crawl}'; add it first, or name its crawl");
-        Problem::new(Code::UnknownUrl, detail).with("url", url).with("crawl", &*crawl)
+    let page = match page::parse(&query.url, key.as_deref()) {
+        Ok(page) => page,
+        Err(bad @ (BadUrl::Empty | BadUrl::TooLong { .. } | BadUrl::Control(_))) => {
+            return Err(BadValue::new("url", bad).into());
+        }
+        // The other door might have stored it, so it is merely not known.
+        Err(bad) => return Err(unknown(&query.url, &crawl, &bad).into()),
     };
-    Ok(Json(Url::from(found.ok_or_else(unknown)?).redacted()))
+    let found = app.frontier.lookup(crawl.clone(), page.host, &page.url).await?;
+    let found = found.ok_or_else(|| unknown(&page.url, &crawl, &"add it first, or name its crawl"))?;
+    Ok(Json(Url::from(found).redacted()))
+}
+
+fn unknown(url: &str, crawl: &CrawlName, hint: &dyn Display) -> Problem {
+    let url = redact::url(url);
+    let detail = format!("'{url}' is not known in crawl '{crawl}'; {hint}");
+    Problem::new(Code::UnknownUrl, detail).with("url", url).with("crawl", &**crawl)
 }

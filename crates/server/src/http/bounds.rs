@@ -1,0 +1,217 @@
+//! The bounds that the OpenAPI document states: taken from `limits`, not written beside each field, so that the document cannot
+//! say another number than the one in force.
+//!
+//! What no schema can say is in the descriptions: lengths in bytes, fields that contradict each other, and the bounds of a single
+//! URL in a batch, which is then rejected by itself while the others are taken.
+
+use serde_json::{Map, Value, json};
+use utoipa::openapi::OpenApi;
+use wayleave_core::limits;
+
+/// Texts without control characters.
+const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
+/// The same with something to see.
+const VISIBLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+/// 128 bits in 22 characters: the last one carries two of them.
+const TOKEN: &str = "^[A-Za-z0-9_-]{21}[AQgw]$";
+const ALIAS: &str = "^[A-Za-z0-9_-]+$";
+const ROLE: &str = "^[A-Za-z0-9._-]+$";
+const GRAPHIC: &str = "^[!-~]+$";
+/// What the server gives out as `next`.
+const CURSOR: &str = "^[0-9a-f]{1,4}-[0-9a-f]{1,8}$";
+const URL_CURSOR: &str = "^[0-9a-f]{1,4}(-[0-9a-f]{1,16}-[0-9a-f]{1,8}-([0-9a-f]{2})*)?$";
+const PEER: &str = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
+
+fn number(least: u64, most: u64) -> Value {
+    json!({"minimum": least, "maximum": most})
+}
+
+fn text(least: usize, most: usize, pattern: &str) -> Value {
+    json!({"minLength": least, "maxLength": most, "pattern": pattern})
+}
+
+fn exact() -> Value {
+    number(0, limits::NUMBER_MAX)
+}
+
+fn key() -> Value {
+    text(1, limits::KEY_UNITS_MAX, PRINTABLE)
+}
+
+fn crawl() -> Value {
+    text(0, limits::CRAWL_BYTES_MAX, PRINTABLE)
+}
+
+/// The bounds of a parameter of a call.
+fn parameter(path: &str, name: &str) -> Option<Value> {
+    Some(match (name, path) {
+        ("host" | "key", _) => key(),
+        ("group", "/v1/groups/{group}") => key(),
+        ("crawl", _) => crawl(),
+        ("token", _) => text(22, 22, TOKEN),
+        ("utype", _) => text(1, limits::ROLE_BYTES_MAX, ROLE),
+        ("uuid", _) => text(1, limits::UUID_BYTES_MAX, GRAPHIC),
+        ("slot", _) => text(1, limits::SLOT_BYTES_MAX, GRAPHIC),
+        ("url", _) => text(1, limits::URL_BYTES_MAX, VISIBLE),
+        ("limit", _) => number(1, limits::PAGE_MAX as u64),
+        ("after", "/v1/roles") => text(1, limits::ROLE_BYTES_MAX, ROLE),
+        ("after", "/v1/urls") => json!({"pattern": URL_CURSOR}),
+        ("after", "/v1/crawls") => return None,
+        ("after", _) => json!({"pattern": CURSOR}),
+        ("wait_ms", _) => number(0, limits::WAIT_MS_MAX),
+        ("min_epoch" | "older_than_ms", _) => exact(),
+        _ => return None,
+    })
+}
+
+/// The bounds of a field of a body, by the pointer to it among the schemas.
+fn fields() -> Vec<(&'static str, Value)> {
+    let delay = || number(0, limits::DELAY_MAX.0);
+    let span = || number(1, limits::DELAY_MAX.0);
+    let wait = || number(1, limits::RETRY_AFTER_MAX.0);
+    let whole = || number(0, u64::from(u32::MAX));
+    let factor = || json!({"minimum": 0, "maximum": f64::from(u32::MAX) / 1_000.0});
+    let mut all = vec![
+        ("AddUrlsRequest/properties/crawl", crawl()),
+        ("AddUrlsRequest/properties/urls", json!({"maxItems": limits::BATCH_URLS_MAX})),
+        ("UrlToAdd/properties/priority", number(0, 9)),
+        ("UrlToAdd/properties/depth", whole()),
+        ("ReserveGroupsRequest/properties/holder", text(1, limits::HOLDER_BYTES_MAX, VISIBLE)),
+        ("ReserveGroupsRequest/properties/crawl", crawl()),
+        ("ReserveGroupsRequest/properties/groups", number(1, limits::RESERVE_GROUPS_MAX as u64)),
+        ("ReserveGroupsRequest/properties/urls", number(0, limits::RESERVE_URLS_MAX as u64)),
+        ("ReserveGroupsRequest/properties/wait_ms", number(0, limits::WAIT_MS_MAX)),
+        ("ReserveGroupsRequest/properties/request_id", text(1, limits::REQUEST_ID_BYTES_MAX, VISIBLE)),
+        ("ReleaseReservationRequest/properties/results", json!({"maxItems": limits::RESULTS_MAX})),
+        ("UrlResult/properties/status", number(100, 999)),
+        ("UrlResult/properties/duration_ms", exact()),
+        ("UrlResult/properties/bytes", exact()),
+        ("UrlResult/properties/crawl_delay_ms", exact()),
+        ("UrlResult/properties/retry_after_ms", exact()),
+        ("UrlResult/properties/found", json!({"maxItems": limits::FOUND_MAX})),
+        ("SetGroupRequest/properties/hosts", json!({"maxItems": limits::GROUP_HOSTS_MAX})),
+        ("SetGroupRequest/properties/hosts/items", key()),
+        ("SetGroupRequest/properties/parallel", number(1, u64::from(limits::PARALLEL_MAX))),
+        ("SetHostRequest/properties/crawl_delay_ms", number(0, limits::CRAWL_DELAY_MAX.0)),
+        ("SetCrawlRequest/properties/weight", number(1, u64::from(limits::WEIGHT_MAX))),
+        ("SetCrawlRequest/properties/delay_ms", delay()),
+        ("CrawlLimitsPatch/properties/depth", whole()),
+        ("CrawlLimitsPatch/properties/attempts", number(1, u64::from(u32::MAX))),
+        ("RetryPatch/properties/attempts", number(1, u64::from(u32::MAX))),
+        ("RetryPatch/properties/first_ms", wait()),
+        ("RetryPatch/properties/max_ms", wait()),
+        ("Revisit/oneOf/1/properties/fixed_ms", span()),
+        ("Revisit/oneOf/2/properties/adaptive/properties/min_ms", span()),
+        ("Revisit/oneOf/2/properties/adaptive/properties/max_ms", span()),
+        ("SetRoleRequest/properties/ttl_ms", number(limits::ROLE_TTL_MS_MIN, limits::ROLE_TTL_MS_MAX)),
+        (
+            "SetRoleRequest/properties/continue_for_ms",
+            number(limits::ROLE_CONTINUE_MS_MIN, limits::ROLE_CONTINUE_MS_MAX),
+        ),
+        ("RaiseEpochRequest/properties/epoch", number(0, limits::ROLE_EPOCH_RAISED_MAX)),
+        ("HeartbeatRequest/properties/uuid", text(1, limits::UUID_BYTES_MAX, GRAPHIC)),
+        ("HeartbeatRequest/properties/token", text(22, 22, TOKEN)),
+        ("HeartbeatRequest/properties/address", text(1, limits::ADDRESS_BYTES_MAX, PRINTABLE)),
+        ("HeartbeatRequest/properties/priority", number(0, 9)),
+        (
+            "HeartbeatRequest/properties/interval_ms",
+            number(limits::ROLE_INTERVAL_MS_MIN, limits::ROLE_TTL_MS_MAX / limits::ROLE_INTERVALS_MIN),
+        ),
+        ("HeartbeatRequest/properties/heard", exact()),
+        ("HeartbeatRequest/properties/slot", text(1, limits::SLOT_BYTES_MAX, GRAPHIC)),
+        ("Peer/properties/address", text(1, limits::ADDRESS_BYTES_MAX, PEER)),
+        ("Peer/properties/secret", text(22, 22, TOKEN)),
+        ("TakeOver/properties/epoch", exact()),
+        ("TakeOver/properties/expires_at_ms", exact()),
+    ];
+    for schema in ["ReserveGroupsRequest", "RenewReservationRequest"] {
+        let lease = number(limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
+        all.push((if schema.starts_with("Res") { LEASE } else { RENEWED_LEASE }, lease));
+    }
+    for name in CRAWL_LIMITS {
+        all.push((name, exact()));
+    }
+    for name in PACE {
+        let bounds = match name.rsplit('/').next() {
+            Some("delay_factor") => factor(),
+            Some("limit") => exact(),
+            _ => delay(),
+        };
+        all.push((name, bounds));
+    }
+    all
+}
+
+const LEASE: &str = "ReserveGroupsRequest/properties/lease_ms";
+const RENEWED_LEASE: &str = "RenewReservationRequest/properties/lease_ms";
+const CRAWL_LIMITS: [&str; 5] = [
+    "CrawlLimitsPatch/properties/urls",
+    "CrawlLimitsPatch/properties/pages",
+    "CrawlLimitsPatch/properties/urls_per_host",
+    "CrawlLimitsPatch/properties/pages_per_host",
+    "CrawlLimitsPatch/properties/hosts",
+];
+const PACE: [&str; 10] = [
+    "SetHostRequest/properties/delay_ms",
+    "SetHostRequest/properties/delay_factor",
+    "SetHostRequest/properties/delay_ms_min",
+    "SetHostRequest/properties/delay_ms_max",
+    "SetHostRequest/properties/limit",
+    "SetGroupRequest/properties/delay_ms",
+    "SetGroupRequest/properties/delay_factor",
+    "SetGroupRequest/properties/delay_ms_min",
+    "SetGroupRequest/properties/delay_ms_max",
+    "SetGroupRequest/properties/limit",
+];
+
+fn state(schema: &mut Map<String, Value>, bounds: Value) {
+    let Value::Object(bounds) = bounds else { return };
+    // A width in bits says less than the bounds, and for 32 bits without a sign it would say something else.
+    if bounds.contains_key("maximum") {
+        schema.remove("format");
+    }
+    schema.extend(bounds);
+}
+
+/// The document with the bounds that are in force. Pointers that lead nowhere are told, for the test that holds the two together.
+pub fn stated(document: OpenApi) -> (OpenApi, Vec<&'static str>) {
+    let Ok(mut value) = serde_json::to_value(&document) else { return (document, vec!["the document"]) };
+    let mut astray = Vec::new();
+    for (name, bounds) in fields() {
+        match value.pointer_mut(&format!("/components/schemas/{name}")) {
+            Some(Value::Object(schema)) => state(schema, bounds),
+            _ => astray.push(name),
+        }
+    }
+    if let Some(body) =
+        value.pointer_mut("/paths/~1v1~1groups~1{group}/put/requestBody/content/application~1json/schema")
+    {
+        // PUT takes the whole group, PATCH what is to be changed.
+        *body = json!({"allOf": [body.take(), {"type": "object", "required": ["hosts"], "properties": {"hosts": {"type": "array"}}}]});
+    } else {
+        astray.push("the body of PUT /v1/groups/{group}");
+    }
+    let paths = value.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
+    for (path, item) in paths {
+        let operations = item.as_object_mut().into_iter().flat_map(|item| item.iter_mut());
+        for (method, operation) in operations {
+            let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten();
+            for of_call in parameters {
+                let name = of_call.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+                let bounds = match (name.as_str(), method.as_str()) {
+                    // What is made or taken away is an alias; a group that is looked at may also be a host.
+                    ("group", "put" | "patch" | "delete") => Some(text(1, limits::ALIAS_BYTES_MAX, ALIAS)),
+                    (name, _) => parameter(path, name),
+                };
+                let schema = of_call.get_mut("schema").and_then(Value::as_object_mut);
+                if let (Some(schema), Some(bounds)) = (schema, bounds) {
+                    state(schema, bounds);
+                }
+            }
+        }
+    }
+    match serde_json::from_value(value) {
+        Ok(bounded) => (bounded, astray),
+        Err(_) => (document, vec!["the document cannot be read back"]),
+    }
+}
