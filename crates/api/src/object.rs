@@ -4,6 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::de::DeserializeOwned;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
@@ -25,4 +26,17 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
         deserializer.deserialize_map(Fields(PhantomData)).map(Self)
     }
+}
+
+/// Reads an object from a whole text.
+///
+/// # Errors
+/// Where it cannot be taken (the path of the field, if reading came that far), and why.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, (String, serde_json::Error)> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut reader);
+    let Object(read) = read.map_err(|error| (error.path().to_string(), error.into_inner()))?;
+    // What follows the value is looked at too, as if it had been read in one go.
+    reader.end().map_err(|error| (String::new(), error))?;
+    Ok(read)
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use wayleave_api::Timestamp;
 use wayleave_api::stats::Counts;
 use wayleave_core::redact;
+use wayleave_core::time::Millis;
 
 /// Prints one value as one line of JSON.
 ///
@@ -72,14 +73,17 @@ impl Table {
 
 /// A span in its two largest units, as people say it.
 pub fn span(ms: u64) -> String {
-    let (secs, rest) = (ms / 1_000, ms % 1_000);
-    match secs {
-        0 => format!("{rest} ms"),
-        1..60 if rest == 0 => format!("{secs} s"),
-        1..60 => format!("{secs}.{} s", rest / 100),
-        60..3_600 => format!("{} min {} s", secs / 60, secs % 60),
-        3_600..86_400 => format!("{} h {} min", secs / 3_600, secs % 3_600 / 60),
-        _ => format!("{} d {} h", secs / 86_400, secs % 86_400 / 3_600),
+    Millis(ms).told()
+}
+
+/// A size in its largest unit, as people say it.
+pub fn size(bytes: u64) -> String {
+    let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit * 10 / unit);
+    match bytes {
+        0..1_024 => format!("{bytes} bytes"),
+        1_024..1_048_576 => format!("{} KiB", tenths(1 << 10)),
+        1_048_576..1_073_741_824 => format!("{} MiB", tenths(1 << 20)),
+        _ => format!("{} GiB", tenths(1 << 30)),
     }
 }
 
@@ -142,11 +146,21 @@ mod tests {
             (999, "999 ms"),
             (1_000, "1 s"),
             (1_500, "1.5 s"),
+            (14_020, "14 s"),
             (61_000, "1 min 1 s"),
             (3_600_000, "1 h 0 min"),
             (90_000_000, "1 d 1 h"),
         ] {
             assert_eq!(span(ms), want);
+        }
+    }
+
+    #[test]
+    fn sizes_are_told_in_their_largest_unit() {
+        for (bytes, want) in
+            [(0, "0 bytes"), (1_023, "1023 bytes"), (16_500, "16.1 KiB"), (1 << 20, "1.0 MiB"), (5 << 29, "2.5 GiB")]
+        {
+            assert_eq!(size(bytes), want);
         }
     }
 

@@ -10,6 +10,7 @@ use futures::StreamExt;
 use indicatif::ProgressBar;
 use wayleave_engine_fjall::{SnapshotCounts, SnapshotError, SnapshotHeader, SnapshotReader};
 
+use crate::exit::{Ended, REFUSED};
 use crate::input::{Input, progress};
 use crate::output;
 use crate::remote::Remote;
@@ -23,7 +24,7 @@ Examples:
 
 The server goes on working. The file holds everything that was acknowledged before the command began, as of one moment:
 URLs, settings, reservations, holds, roles and their epochs. It is written as FILE.part, read back and checked against its
-checksums, synced, and only then given its name. It holds the tokens of leases, so a new file is readable by its owner alone.
+checksums, synced, and only then given its name; a file of that name is kept unless you say --overwrite. It holds the tokens of leases, so a new file is readable by its owner alone.
 A server on PostgreSQL refuses: back the database up with its own tools (pg_basebackup, point-in-time recovery).
 To move to another number of shards or another kind of store, use `wayleave export`.";
 
@@ -43,6 +44,9 @@ pub struct SnapshotArgs {
     /// File to write
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Take the place of a file that is there already
+    #[arg(long)]
+    overwrite: bool,
 }
 
 /// Arguments of `restore`.
@@ -62,6 +66,10 @@ pub struct RestoreArgs {
 /// # Errors
 /// If its store cannot be copied so, the server does not answer, or the file cannot be written.
 pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
+    if args.file.is_file() && !args.overwrite {
+        let message = format!("{} is there already; --overwrite takes its place", args.file.display());
+        return Err(Ended { code: REFUSED, message }.into());
+    }
     let mut pieces = std::pin::pin!(remote.client.snapshot().await?);
     let fresh = !args.file.exists();
     let (mut out, names) = whole_file::create(&args.file)?;
@@ -119,7 +127,7 @@ fn report(json: bool, path: &Path, header: SnapshotHeader, counts: SnapshotCount
             &serde_json::json!({"path": path, "at": at, "shards": shards, "rows": rows, "bytes": bytes}),
         );
     }
-    let megabytes = bytes.div_ceil(1 << 20);
-    let text = format!("{}: {rows} rows of {shards} shards, {megabytes} MiB, as of {at}", path.display());
+    let size = output::size(bytes);
+    let text = format!("{}: {rows} rows of {shards} shards, {size}, as of {at}", path.display());
     output::line(format_args!("{text}"))
 }

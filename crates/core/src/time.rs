@@ -54,4 +54,18 @@ impl Millis {
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1000))
     }
+
+    /// In its two largest units, as people say it: `14.5 s`, `3 min 20 s`.
+    #[must_use]
+    pub fn told(self) -> String {
+        let (secs, rest) = (self.0 / 1_000, self.0 % 1_000);
+        match secs {
+            0 => format!("{rest} ms"),
+            1..60 if rest < 100 => format!("{secs} s"),
+            1..60 => format!("{secs}.{} s", rest / 100),
+            60..3_600 => format!("{} min {} s", secs / 60, secs % 60),
+            3_600..86_400 => format!("{} h {} min", secs / 3_600, secs % 3_600 / 60),
+            _ => format!("{} d {} h", secs / 86_400, secs % 86_400 / 3_600),
+        }
+    }
 }

@@ -64,7 +64,12 @@ pub(crate) struct Dropped {
 impl std::fmt::Display for Dropped {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { bytes, batches, files } = self;
-        write!(out, "{bytes} bytes of this file and {files} later files, with at least {batches} whole batches")
+        write!(out, "{bytes} bytes of this file and {files} later files, ")?;
+        match batches {
+            0 => write!(out, "in which no whole batch can be read"),
+            1 => write!(out, "with at least one whole batch"),
+            _ => write!(out, "with at least {batches} whole batches"),
+        }
     }
 }
 

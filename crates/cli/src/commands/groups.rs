@@ -1,5 +1,6 @@
 //! `groups`: list, show, set, delete.
 
+use wayleave_api::Code;
 use wayleave_api::groups::{Group, SetGroupRequest};
 
 use super::hosts::{ListHostsArgs, live, word};
@@ -93,7 +94,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 
 /// Changes a group, and says which hosts have left it by that: who meant to add one may not have meant so.
 async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
-    let before = if args.hosts.is_empty() { None } else { remote.client.group(&args.alias).await.ok() };
+    let before = remote.client.group(&args.alias).await;
     let (client, request) = (&remote.client, request(args));
     let set = if args.exact {
         client.patch_group_exactly(&args.alias, &request).await
@@ -102,6 +103,14 @@ async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
     };
     let group = set?;
     show(remote, &group)?;
+    match &before {
+        Ok(_) => eprintln!("group {} was changed", group.group),
+        Err(error) if error.code() == Some(Code::UnknownGroup) && group.hosts.is_empty() => {
+            eprintln!("group {} was not known and was made, without hosts: --host names them", group.group);
+        }
+        Err(error) if error.code() == Some(Code::UnknownGroup) => eprintln!("group {} was made", group.group),
+        Err(_) => {}
+    }
     let before = before.map(|before| before.hosts).unwrap_or_default();
     let left: Vec<String> = before.into_iter().filter(|host| !group.hosts.contains(host)).collect();
     if !left.is_empty() {

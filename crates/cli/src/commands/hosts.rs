@@ -1,7 +1,7 @@
 //! `hosts`: list, show, set.
 
-use wayleave_api::Timestamp;
 use wayleave_api::hosts::{Host, ListHostsQuery, LiveVisit, SetHostRequest, State};
+use wayleave_api::{Code, Timestamp};
 
 use super::pace::{Clear, PaceArgs, patch};
 use super::{ListArgs, or_list};
@@ -153,12 +153,27 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 
 async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
     let (client, request) = (&remote.client, request(args));
+    let known = client.host(&args.host).await;
     let set = if args.exact {
         client.patch_host_exactly(&args.host, &request).await
     } else {
         client.patch_host(&args.host, &request).await
     };
-    show(remote, &set?)
+    let set = set?;
+    show(remote, &set)?;
+    // A mistyped name makes a host that nothing is ever fetched from.
+    match known {
+        Ok(known) if known.host == set.host => eprintln!("host {} was changed", set.host),
+        Ok(_) => eprintln!("host {} was made", set.host),
+        Err(error) if error.code() == Some(Code::UnknownHost) => {
+            eprintln!(
+                "host {} was not known and was made; if that is a slip, `wayleave hosts` lists those that have URLs",
+                set.host
+            );
+        }
+        Err(_) => {}
+    }
+    Ok(())
 }
 
 fn request(args: &SetArgs) -> SetHostRequest {

@@ -1,18 +1,22 @@
 //! `release` and `renew`: end a reservation, or give it more time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use wayleave_api::Timestamp;
-use wayleave_api::object::Object;
+use wayleave_api::object;
 use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, RenewReservationRequest};
+use wayleave_api::urls::{AddCounts, AddStatus, AddUrlsResponse};
 use wayleave_api::wording::Said;
 
 use super::get::result;
-use crate::exit::Usage;
+use crate::exit::{Ended, UNAVAILABLE, Usage};
 use crate::output::{self, relative};
 use crate::remote::Remote;
 use crate::values;
+
+/// A whole request, as the API takes it.
+const BODY_EXAMPLE: &str = r#"{"results": [{"url": "https://example.com/", "outcome": "fetched", "status": 200, "found": [{"url": "https://example.com/a"}]}]}"#;
 
 const RELEASE_HELP: &str = "\
 Examples:
@@ -20,7 +24,12 @@ Examples:
   wayleave release TOKEN                        all URLs go back untouched
   wayleave release TOKEN --body results.json    everything the API takes: statuses, durations, found URLs
 
-Ends with 4 if the token is not current.";
+A body is one JSON object; `outcome` is fetched, retry, gone or failed, and everything else may be left out:
+  {\"results\": [{\"url\": \"https://example.com/\", \"outcome\": \"fetched\", \"status\": 200,
+                \"found\": [{\"url\": \"https://example.com/a\"}]}]}
+
+Ends with 4 if the token is not current. Found URLs that are rejected are told on stderr with their reasons; then it ends with 6, or
+with 4 if all of them were, as `put` does. The reservation is released all the same.";
 
 /// Arguments of `release`.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,28 +65,48 @@ pub async fn release(remote: &Remote, args: ReleaseArgs) -> anyhow::Result<()> {
     let request = match &args.body {
         Some(path) => {
             let text = crate::input::read_text(path)?;
-            let wrong = |error: serde_json::Error| {
-                let (said, line) = (Said::of_json("the request", "", &error, text.as_bytes()), error.line());
-                Usage(format!("{} is not a release request: line {line}: {}", path.display(), said.sentence))
-            };
-            let Object(request) = serde_json::from_str(&text).map_err(wrong)?;
-            request
+            object::read(text.as_bytes()).map_err(|(field, error)| not_a_request(path, &text, &field, &error))?
         }
         None => ReleaseReservationRequest { results: results(&args), ready_at: args.ready_at },
     };
     let released = remote.client.release(&args.token, &request).await?;
     if remote.json {
-        return output::json(&released);
+        output::json(&released)?;
+    } else {
+        let ready = relative(released.ready_at, output::now());
+        output::line(format_args!("released {}, to be visited again {ready}", released.group))?;
     }
-    if let Some(found) = &released.found {
-        let counts = &found.counts;
-        output::line(format_args!(
-            "found URLs: {} added, {} known, {} rejected, {} failed",
-            counts.added, counts.known, counts.rejected, counts.failed
-        ))?;
+    released.found.map_or(Ok(()), |found| tell_found(&found))
+}
+
+/// What became of found URLs. The release itself is done: only the links that were not taken are told, and the exit code is as
+/// that of `put`.
+fn tell_found(found: &AddUrlsResponse) -> anyhow::Result<()> {
+    let AddCounts { added, known, rejected, failed } = found.counts;
+    eprintln!("found URLs: {added} added, {known} known, {rejected} rejected, {failed} failed");
+    for result in found.results.iter().flatten() {
+        if matches!(result.status, AddStatus::Rejected | AddStatus::Failed) {
+            let url = output::shown(result.url.as_deref().unwrap_or_default());
+            eprintln!("  {url}: {}", result.reason.as_deref().unwrap_or("no reason was given"));
+        }
     }
-    let ready = relative(released.ready_at, output::now());
-    output::line(format_args!("released {}, to be visited again {ready}", released.group))
+    if failed > 0 {
+        let message = format!(
+            "{failed} found URLs could not be stored; the reservation is released, so add them with `wayleave put`"
+        );
+        return Err(Ended { code: UNAVAILABLE, message }.into());
+    }
+    Ended::after("found URLs", added + known, rejected, "the reasons are above")
+}
+
+fn not_a_request(path: &Path, text: &str, field: &str, error: &serde_json::Error) -> Usage {
+    let said = Said::of_json("the request", field, error, text.as_bytes());
+    let (line, column) = (error.line(), error.column());
+    Usage(format!(
+        "{} is not a release request: line {line}, column {column}: {}\nexample: {BODY_EXAMPLE}",
+        path.display(),
+        said.sentence
+    ))
 }
 
 fn results(args: &ReleaseArgs) -> Vec<wayleave_api::reservations::UrlResult> {

@@ -40,8 +40,8 @@ acknowledgement, with T 15 s and --grace 5s:
   all dead by 14.845 s = T - margin                 the server gives the role to another at 15 s, not before
 
 Exit codes: 0 stopped by TERM, INT or HUP, or with --once the command ended well; with --once the command's own code, or 128 +
-the signal that ended it; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl; without,
-elect waits for it), or with --slot the command ended well and no server could be told; 75 with --no-wait, another is primary;
+the signal that ended it; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl or --no-wait;
+else elect waits for it), or with --slot the command ended well and no server could be told; 75 with --no-wait, another is primary;
 127 the command is not there.";
 
 /// Arguments of `elect`.
@@ -82,7 +82,7 @@ pub struct Args {
     /// with 0 without running it; else run it, and have the role remember that it was run
     #[arg(long, value_name = "NAME", requires = "once", value_parser = slot)]
     pub slot: Option<String>,
-    /// End with 75 instead of standing by while another is primary
+    /// End with 75 instead of standing by while another is primary, and with 5 while no server answers
     #[arg(long)]
     no_wait: bool,
     /// What to tell on stderr: error, warn, info, debug

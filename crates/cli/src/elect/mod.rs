@@ -85,7 +85,7 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Err(error @ wayleave_elect::Error::Standby { .. }) => {
             Err(Ended { code: STANDBY, message: error.to_string() }.into())
         }
-        Err(error @ wayleave_elect::Error::Unrecorded { .. }) => {
+        Err(error @ (wayleave_elect::Error::Unrecorded { .. } | wayleave_elect::Error::NoServer { .. })) => {
             Err(Ended { code: UNAVAILABLE, message: error.to_string() }.into())
         }
         Err(error) => Err(error.into()),

@@ -155,7 +155,8 @@ impl State {
     fn told_delay(&self, ix: Ix) -> String {
         let (delay, group) = (self.delay(ix), &self.groups[ix]);
         if group.pace.not_before == self.rested(ix) && group.pace.not_before > Time::ZERO {
-            return "a host came from another group, whose delay has not passed".to_owned();
+            return "hosts were moved between groups, and the delay since a visit before that has not passed"
+                .to_owned();
         }
         let robots = group.hosts().iter().map(|host| &self.hosts[*host]).max_by_key(|host| host.robots_delay);
         match robots.filter(|host| host.robots_delay == delay && delay.0 > 0) {

@@ -17,8 +17,8 @@ pub fn delete(facts: &Facts) -> Result<Decided<()>, Refusal> {
     let (row, _) = facts.open()?;
     let in_use = |why: String| Err(Refusal::InUse { role: facts.role.to_string(), why });
     if let Some(term) = row.live(facts.now) {
-        let left = term.expires_at.since(facts.now).0;
-        return in_use(format!("'{}' is its primary for another {left} ms", term.holder.uuid));
+        let left = term.expires_at.since(facts.now).told();
+        return in_use(format!("'{}' is its primary for another {left}", term.holder.uuid));
     }
     if let Some(standby) = facts.fresh().next() {
         return in_use(format!("'{}' stands by", standby.candidate.uuid));

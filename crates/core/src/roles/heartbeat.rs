@@ -236,8 +236,8 @@ fn answer(facts: &Facts, row: &RoleRow, ask: &Ask, outcome: Outcome) -> Answer {
     let own = live.filter(|_| outcome != Outcome::Standby);
     let (mut reason, mut changes_in) = view::explain(facts, Some(row), Some(candidate));
     if let Some(run) = ran {
-        let (slot, epoch, ago) = (&run.slot, run.epoch.0, facts.now.since(run.at).0);
-        reason = format!("slot '{slot}' was run in epoch {epoch}, {ago} ms ago; there is nothing left to do; {reason}");
+        let (slot, epoch, ago) = (&run.slot, run.epoch.0, facts.now.since(run.at).told());
+        reason = format!("slot '{slot}' was run in epoch {epoch}, {ago} ago; there is nothing left to do; {reason}");
         changes_in = None;
     }
     Answer {

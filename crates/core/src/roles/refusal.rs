@@ -1,6 +1,7 @@
 //! Refusals of the roles are values: each names the thing and the remedy, and the doors map them to their codes.
 
 use crate::limits;
+use crate::time::Millis;
 
 /// Why an ask was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,7 +9,8 @@ pub enum Refusal {
     /// The primary's uuid without its term's token: a copy of it, or one that forgot.
     #[error(
         "'{uuid}' is the primary of role '{role}', but the token of its term was not given: another process has the same \
-         uuid, or the answer with the token was lost; take a fresh random uuid, or wait {remaining_ms} ms for the term to end"
+         uuid, or the answer with the token was lost; take a fresh random uuid, or wait {} for the term to end",
+        told(*remaining_ms)
     )]
     DuplicateIdentity {
         /// The role.
@@ -38,7 +40,8 @@ pub enum Refusal {
     #[error(
         "'{uuid}' is the primary of role '{role}', and only the token of its term gives that back: add the one that its last \
          heartbeat was answered with (?token= or --token), ask it to let go (POST /v1/roles/{role}/step_down), or stop it and wait: without \
-         heartbeats its term ends in {remaining_ms} ms"
+         heartbeats its term ends in {}",
+        told(*remaining_ms)
     )]
     TokenMissing {
         /// The role.
@@ -117,9 +120,13 @@ pub enum Refusal {
     Corrupt(String),
 }
 
+fn told(ms: u64) -> String {
+    Millis(ms).told()
+}
+
 fn held_now(epoch: u64, holder: Option<&str>, remaining_ms: u64) -> String {
     match holder {
-        Some(uuid) => format!("the term of epoch {epoch} is held by '{uuid}', for another {remaining_ms} ms"),
+        Some(uuid) => format!("the term of epoch {epoch} is held by '{uuid}', for another {}", told(remaining_ms)),
         None if epoch == 0 => "nobody has been primary yet".into(),
         None => format!("the term of epoch {epoch} is over, and nobody is primary now"),
     }

@@ -167,7 +167,7 @@ pub(super) fn explain(facts: &Facts, row: Option<&RoleRow>, asker: Option<&Candi
         let left = term.expires_at.since(now);
         let asked = if term.step_down { "; it was asked to step down" } else { "" };
         let (uuid, epoch) = (&term.holder.uuid, term.epoch.0);
-        let text = format!("'{uuid}' is primary in epoch {epoch} for {} ms more unless it renews{asked}", left.0);
+        let text = format!("'{uuid}' is primary in epoch {epoch} for {} more unless it renews{asked}", left.told());
         return (text, Some(left));
     }
     if row.incarnation != facts.incarnation {
@@ -180,16 +180,16 @@ pub(super) fn explain(facts: &Facts, row: Option<&RoleRow>, asker: Option<&Candi
     if after_step > now {
         let left = after_step.max(row.quiet_until).since(now);
         let text = format!(
-            "the store's clock stepped forward, so the last term may have run out too early: nothing is granted for {} ms more",
-            left.0
+            "the store's clock stepped forward, so the last term may have run out too early: nothing is granted for {} more",
+            left.told()
         );
         return (text, Some(left));
     }
     if row.quiet_until > now {
         let left = row.quiet_until.since(now);
         let text = format!(
-            "another store has stepped in and may have lost what was granted last: nothing is granted for {} ms more",
-            left.0
+            "another store has stepped in and may have lost what was granted last: nothing is granted for {} more",
+            left.told()
         );
         return (text, Some(left));
     }
@@ -200,10 +200,10 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
     let now = facts.now;
     let ended = match &row.term {
         Some(term) => {
-            format!("the term of '{}' ran out {} ms ago", term.holder.uuid, now.since(term.expires_at).0)
+            format!("the term of '{}' ran out {} ago", term.holder.uuid, now.since(term.expires_at).told())
         }
         None if row.released.is_some() => {
-            format!("the last term was released {} ms ago", now.since(row.vacant_since).0)
+            format!("the last term was released {} ago", now.since(row.vacant_since).told())
         }
         None => "nobody has held this role yet".into(),
     };
@@ -213,12 +213,12 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
         }
         if let Some((why, until)) = going_on::barred(facts, row, asker) {
             let left = until.since(now);
-            let text = format!("{ended}; it may go on by its standbys' agreement for {} ms more: {why}", left.0);
+            let text = format!("{ended}; it may go on by its standbys' agreement for {} more: {why}", left.told());
             return (text, Some(left));
         }
         if let Some((uuid, until)) = head_start(facts, row, asker) {
             let left = until.since(now);
-            return (format!("{ended}; '{uuid}' comes first and has {} ms more to take it", left.0), Some(left));
+            return (format!("{ended}; '{uuid}' comes first and has {} more to take it", left.told()), Some(left));
         }
     }
     let ready = facts.fresh().filter(|standby| standby.candidate.ready).count();
@@ -227,8 +227,8 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
         let able = || facts.standbys.iter().filter(|standby| row.is_heard(standby));
         let here = able().filter(|standby| standby.is_fresh(now)).count();
         let text = format!(
-            "{ended}; it may go on by its standbys' agreement for {} ms more; of {} that could take over before, {here} are here",
-            left.0,
+            "{ended}; it may go on by its standbys' agreement for {} more; of {} that could take over before, {here} are here",
+            left.told(),
             able().count()
         );
         return (text, Some(left));

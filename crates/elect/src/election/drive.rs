@@ -29,6 +29,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// After a look that failed. If the server is away, the next lost heartbeat ends the looking.
 const LOOK_PAUSE_FAILED: Duration = Duration::from_millis(500);
 
+/// After so many heartbeats without an answer one that is not to wait gives up; each goes to the next server, if there are several.
+const TRIES_WITHOUT_WAITING: u32 = 4;
+
 /// What happens.
 enum Event<B> {
     Woken,
@@ -57,6 +60,8 @@ pub(super) struct Driver<B> {
     /// While the work of the slot is done and nobody was told.
     slot_run: bool,
     waits: bool,
+    /// Heartbeats without an answer since the last one that had one, while standing.
+    lost_in_a_row: u32,
     running: Option<Running<B>>,
     plan: Option<Plan>,
     tight: Option<TooTight>,
@@ -88,6 +93,7 @@ impl<B: Send + 'static> Driver<B> {
             release: None,
             slot_run: false,
             waits: options.wait,
+            lost_in_a_row: 0,
             running: None,
             plan: None,
             tight: None,
@@ -204,19 +210,30 @@ impl<B: Send + 'static> Driver<B> {
                 if !self.candidate.is_standing() {
                     return effects;
                 }
-                let nothing_left = self.leaves(&said);
+                self.lost_in_a_row = 0;
+                if self.leaves(&said) {
+                    // It goes, so nobody is told that it stands by.
+                    self.show(State::Standby { primary: said.primary, reason: said.reason });
+                    return effects.into_iter().chain(self.candidate.on_resign()).collect();
+                }
                 self.stand_by(said);
-                if nothing_left { effects.into_iter().chain(self.candidate.on_resign()).collect() } else { effects }
+                effects
             }
             Heard::Lost(why) => {
                 // It may hang at the same server; the next one begins where the next heartbeat is answered.
                 self.look = None;
                 self.tell_lost(now, &why);
                 let effects = self.candidate.on_lost(now, call, entropy());
-                if self.candidate.is_standing() {
-                    self.show(State::Unavailable { why });
+                if !self.candidate.is_standing() {
+                    return effects;
                 }
-                effects
+                self.lost_in_a_row += 1;
+                self.show(State::Unavailable { why: why.clone() });
+                if self.waits || self.lost_in_a_row < TRIES_WITHOUT_WAITING {
+                    return effects;
+                }
+                self.result = Err(Error::NoServer { tries: self.lost_in_a_row, why });
+                self.candidate.on_resign()
             }
             Heard::Refused(error) if self.candidate.is_standing() => {
                 self.result = Err(Error::Refused(error));

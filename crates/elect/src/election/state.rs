@@ -51,6 +51,14 @@ pub enum Error {
         /// In which epoch.
         epoch: u64,
     },
+    /// No server answers, and this one was not to wait.
+    #[error("no server has answered {tries} heartbeats: {why}; not waiting")]
+    NoServer {
+        /// How many heartbeats.
+        tries: u32,
+        /// What became of the last one.
+        why: String,
+    },
     /// The work of a slot was done, but the role does not remember it for sure.
     #[error(
         "slot '{slot}' was run, but no server has acknowledged that: {why}. Unless it was recorded all the same (`wayleave roles \

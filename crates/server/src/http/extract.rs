@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
-use wayleave_api::object::Object;
+use wayleave_api::object::{self, Object};
 use wayleave_api::wording::Said;
 use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
@@ -65,17 +65,7 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
         let problem = Problem::new(Code::BadJson, "the body is empty; send a JSON object");
         return Err(problem.with("line", 1).with("column", 1).into());
     }
-    read_object(bytes).map_err(|(path, error)| Problem::from_json_error(&path, &error, bytes).into())
-}
-
-/// Reads an object; says where it cannot be taken, and why.
-fn read_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, (String, serde_json::Error)> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let read = serde_path_to_error::deserialize(&mut reader);
-    let Object(read) = read.map_err(|error| (error.path().to_string(), error.into_inner()))?;
-    // What follows the value is looked at too, as if it had been read in one go.
-    reader.end().map_err(|error| (String::new(), error))?;
-    Ok(read)
+    object::read(bytes).map_err(|(path, error)| Problem::from_json_error(&path, &error, bytes).into())
 }
 
 /// Reads one line of many into a value.
@@ -87,7 +77,7 @@ pub fn read_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
         return Ok(read);
     }
     // Only what cannot be taken is read again, with care for the place.
-    read_object(line).map_err(|(path, error)| Said::of_json("the line", &path, &error, line).sentence)
+    object::read(line).map_err(|(path, error)| Said::of_json("the line", &path, &error, line).sentence)
 }
 
 /// Collects a body up to its limit; gives up when it comes too slowly.
