@@ -326,3 +326,28 @@ async fn an_operator_sees_what_is_handed_out_and_takes_it_back() {
     let stale = door.post("/v1/reservations/revoke", json!({"token": reservation["token"]})).await;
     assert_eq!(stale.problem(), (409, "not_current".to_owned()));
 }
+
+/// What went wrong once: a release with links keeps the group until they are stored, for 30 seconds at most; if the client went
+/// away meanwhile, that was cut off in the middle, and the group stayed busy long after the lease that was asked for.
+#[tokio::test]
+async fn a_release_is_carried_out_although_its_client_goes_away_in_the_middle() {
+    let door = Door::new();
+    door.seed("DEFAULT", &["http://a.example/"]).await;
+    let reservation = door.reserve_one(json!({"holder": "w", "lease_ms": 1_000})).await;
+    let found = json!([{"url": "http://b.example/found"}]);
+    let results = json!([{"url": "http://a.example/", "outcome": "fetched", "found": found}]);
+    let path = format!("/v1/reservations/{}/release", reservation["token"].as_str().unwrap());
+    let mut release = Box::pin(door.post(&path, json!({ "results": results })));
+    assert!(futures::poll!(release.as_mut()).is_pending(), "its first question is under way");
+    // This question comes to the same owner after that one.
+    door.get("/v1/reservations").await.ok();
+    drop(release);
+    let state = async || door.get("/v1/urls/lookup?url=http://a.example/").await.ok()["state"].clone();
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while state().await != "fetched" {
+        assert!(std::time::Instant::now() < patience, "{}", door.get("/v1/reservations").await.text);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(door.get("/v1/urls/lookup?url=http://b.example/found").await.ok()["depth"], 1);
+    assert_eq!(door.get("/v1/reservations").await.ok()["reservations"], json!([]));
+}

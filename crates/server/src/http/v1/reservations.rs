@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use wayleave_api::jobs::{RevokeRequest, RevokeResponse};
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_api::reservations::{
@@ -23,6 +23,7 @@ use wayleave_shard::Revoke;
 use super::add_batch::{AddBatch, count};
 use crate::http::app::App;
 use crate::http::extract::{JsonBody, OptionalJsonBody, QueryOf, TokenInPath};
+use crate::http::held::Held;
 use crate::http::named;
 use crate::http::refused::Refused;
 
@@ -73,13 +74,35 @@ pub async fn renew_reservation(
 pub async fn release_reservation(
     State(app): State<App>,
     TokenInPath(token): TokenInPath,
+    Extension(held): Extension<Held>,
     OptionalJsonBody(body): OptionalJsonBody<ReleaseReservationRequest>,
 ) -> Result<Json<ReleaseReservationResponse>, Refused> {
     body.check_size()?;
     let release = Release { token, results: body.core_results()?, ready_at: body.ready_at.map(Time::from) };
-    let (puts, pending) = found_batch(&app, &release, body).await?.into_parts();
+    if body.results.iter().all(|result| result.found.is_empty()) {
+        return carry_out(&app, release, body).await;
+    }
+    // Until what was found is stored the group is kept, longer than its lease. So a release that has begun is carried out also if
+    // the client goes away, and until then it holds its part of the memory budget.
+    let releasing = tokio::spawn(async move {
+        let released = carry_out(&app, release, body).await;
+        drop(held);
+        released
+    });
+    releasing.await.unwrap_or_else(|error| {
+        let why = format!("the release was cut off ({error}); look the URLs up, or send it again");
+        Err(Refusal::OutcomeUnknown(why).into())
+    })
+}
+
+async fn carry_out(
+    app: &App,
+    release: Release,
+    body: ReleaseReservationRequest,
+) -> Result<Json<ReleaseReservationResponse>, Refused> {
+    let (puts, pending) = found_batch(app, &release, body).await?.into_parts();
     let released = app.frontier.release(release, puts).await;
-    let (released, outcomes) = released.map_err(|refusal| noted(&app, refusal))?;
+    let (released, outcomes) = released.map_err(|refusal| noted(app, refusal))?;
     app.metrics.reservations_released.fetch_add(1, Ordering::Relaxed);
     let found = pending.resolve(outcomes);
     let counts = count(&found);
