@@ -9,9 +9,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
+/// The binary: the one that cargo built for this test, or another one for a longer run.
+fn binary() -> PathBuf {
+    std::env::var_os("WAYLEAVE_BIN").map_or_else(|| env!("CARGO_BIN_EXE_wayleave").into(), PathBuf::from)
+}
+
 /// A command of the binary, with an environment of its own.
 pub fn wayleave(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wayleave"));
+    let mut command = Command::new(binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
         command.env_remove(name);
     }
@@ -87,7 +92,7 @@ impl Server {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
             command.env_remove(name);
         }
-        command.args(["-c", &format!("{shell}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_wayleave"), "serve"]);
+        command.args(["-c", &format!("{shell}; exec \"$@\""), "sh"]).arg(binary()).arg("serve");
         command.args(["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0", "--shards", "4"]).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Self::spawn(command)
