@@ -20,6 +20,14 @@ pub const POOLER: &[Package<'_>] = &[("pgbouncer", || has("pgbouncer")), ("hapro
 /// File systems on loop devices.
 pub const DISK: &[Package<'_>] =
     &[("e2fsprogs", || has("mkfs.ext4")), ("mount", || has("losetup")), ("perl-base", || has("perl"))];
+/// A container engine, and what base images are made with. Where docker has compose as a plugin that one is used.
+pub const CONTAINERS: &[Package<'_>] = &[
+    ("docker.io", || has("dockerd")),
+    ("docker-compose", has_compose),
+    ("debootstrap", || has("debootstrap")),
+    ("iptables", || has("iptables")),
+    ("iproute2", || has("ip")),
+];
 
 /// Installs what is missing, saying so.
 pub fn ensure(packages: &[Package<'_>]) -> Result<()> {
@@ -66,6 +74,11 @@ fn has_postgresql() -> bool {
 
 fn has_python_etcd() -> bool {
     Path::new("/usr/lib/python3/dist-packages/etcd").exists()
+}
+
+fn has_compose() -> bool {
+    has("docker-compose")
+        || Command::new("docker").args(["compose", "version"]).output().is_ok_and(|o| o.status.success())
 }
 
 fn has(program: &str) -> bool {

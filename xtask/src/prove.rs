@@ -73,6 +73,14 @@ const PROOFS: &[Proof] = &[
         mounts: false,
     },
     Proof {
+        name: "deploy",
+        about: "the image and the compose files by their documented lines, in a container engine of its own",
+        tests: &[(CLI, "containers")],
+        settings: &[("WAYLEAVE_CONTAINERS", "1")],
+        packages: &[packages::CONTAINERS],
+        mounts: false,
+    },
+    Proof {
         name: "disk",
         about: "the embedded store on a file system of its own that loses power 100 times",
         tests: &[(SIM, "power_cut")],

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 /// The binary: the one that cargo built for this test, or another one for a longer run.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     std::env::var_os("WAYLEAVE_BIN").map_or_else(|| env!("CARGO_BIN_EXE_wayleave").into(), PathBuf::from)
 }
 
