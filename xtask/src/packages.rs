@@ -10,8 +10,13 @@ use anyhow::{Context, Result, bail};
 pub type Package<'a> = (&'a str, fn() -> bool);
 
 /// What the tests of `verify` need.
-pub const TESTS: &[Package<'_>] =
-    &[("postgresql", has_postgresql), ("iproute2", || has("ip")), ("python3", || has("python3"))];
+pub const TESTS: &[Package<'_>] = &[
+    ("postgresql", has_postgresql),
+    ("iproute2", || has("ip")),
+    ("python3", || has("python3")),
+    ("chromium", || has("chromium")),
+    ("chromium-driver", || has("chromedriver")),
+];
 /// A Patroni cluster. Its own recommendation for etcd is the module that speaks to it.
 pub const PATRONI: &[Package<'_>] =
     &[("patroni", || has("patroni")), ("etcd-server", || has("etcd")), ("python3-etcd", has_python_etcd)];

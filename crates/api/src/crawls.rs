@@ -147,7 +147,7 @@ pub struct RetryPatch {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, 1, { u32::MAX as u64 }>"
     )]
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, default = 5, minimum = 1)]
     pub attempts: Patch<u32>,
     /// The wait after the first attempt, twice as long after each further one; 240,000 where unset.
     #[serde(
@@ -155,7 +155,7 @@ pub struct RetryPatch {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, 1, { limits::RETRY_AFTER_MAX.0 }>"
     )]
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, default = 240000, minimum = 1, maximum = 86400000)]
     pub first_ms: Patch<u64>,
     /// The longest wait; 3,600,000 where unset.
     #[serde(
@@ -163,7 +163,7 @@ pub struct RetryPatch {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, 1, { limits::RETRY_AFTER_MAX.0 }>"
     )]
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, default = 3600000, minimum = 1, maximum = 86400000)]
     pub max_ms: Patch<u64>,
 }
 
@@ -188,11 +188,11 @@ pub struct SetCrawlRequest {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, 1, { limits::WEIGHT_MAX as u64 }>"
     )]
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, default = 1, minimum = 1, maximum = 1000)]
     pub weight: Patch<u32>,
     /// Held by an operator.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<bool>)]
+    #[schema(value_type = Option<bool>, default = false)]
     pub paused: Patch<bool>,
     /// Delay where neither group nor host sets one.
     #[serde(
@@ -200,7 +200,7 @@ pub struct SetCrawlRequest {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
     )]
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, default = 1000)]
     pub delay_ms: Patch<u64>,
     /// Its bounds; `null` clears all of them.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]

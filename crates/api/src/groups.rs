@@ -71,7 +71,7 @@ pub struct SetGroupRequest {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, 1, { limits::PARALLEL_MAX as u64 }>"
     )]
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, default = 1, minimum = 1, maximum = 1000)]
     pub parallel: Patch<u32>,
 }
 

@@ -73,6 +73,7 @@ pub struct ListHostsQuery {
     pub after: Option<String>,
     /// Rows of one page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
 }
 

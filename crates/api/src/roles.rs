@@ -36,7 +36,7 @@ pub struct SetRoleRequest {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, { limits::ROLE_TTL_MS_MIN }, { limits::ROLE_TTL_MS_MAX }>"
     )]
-    #[schema(value_type = Option<u64>, minimum = 500, maximum = 3600000)]
+    #[schema(value_type = Option<u64>, default = 15000, minimum = 500, maximum = 3600000)]
     pub ttl_ms: Patch<u64>,
     /// What a primary does that cannot reach the server; `strict` by default.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
@@ -48,7 +48,7 @@ pub struct SetRoleRequest {
         skip_serializing_if = "Patch::is_keep",
         deserialize_with = "whole::<_, _, { limits::ROLE_CONTINUE_MS_MIN }, { limits::ROLE_CONTINUE_MS_MAX }>"
     )]
-    #[schema(value_type = Option<u64>, minimum = 1000, maximum = 86400000)]
+    #[schema(value_type = Option<u64>, default = 600000, minimum = 1000, maximum = 86400000)]
     pub continue_for_ms: Patch<u64>,
 }
 

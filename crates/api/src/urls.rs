@@ -35,10 +35,11 @@ pub struct UrlToAdd {
     pub at: Option<Timestamp>,
     /// 0 to 9, 9 first; 5 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "within::<_, _, 0, PRIORITY_MOST>")]
-    #[schema(minimum = 0, maximum = 9)]
+    #[schema(minimum = 0, maximum = 9, default = 5)]
     pub priority: Option<u8>,
     /// Links from the seed; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, DEPTH_MOST>")]
+    #[schema(default = 0)]
     pub depth: Option<u32>,
     /// What to keep with it and hand out again.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
@@ -82,6 +83,7 @@ impl UrlToAdd {
 pub struct AddUrlsRequest {
     /// The crawl that they belong to; `DEFAULT` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(default = "DEFAULT")]
     pub crawl: Option<String>,
     /// The URLs, at most 10,000.
     #[serde(deserialize_with = "bounded::<_, _, { limits::BATCH_URLS_MAX }>")]
@@ -113,9 +115,11 @@ pub fn crawl_or_default(crawl: Option<&str>) -> Result<CrawlName, BadValue> {
 pub struct AddUrlsQuery {
     /// NDJSON only: the crawl of the lines that name none; `DEFAULT` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(default = "DEFAULT")]
     pub crawl: Option<String>,
     /// Whether each URL gets a result; `false` leaves only the counts. True if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(default = true)]
     pub results: Option<bool>,
 }
 
@@ -297,6 +301,7 @@ pub struct ListUrlsQuery {
     pub credentials: Option<bool>,
     /// Rows of one page, 1 to 1,000, 100 if absent; as NDJSON: lines in all, any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(default = 100, minimum = 1)]
     pub limit: Option<u64>,
 }
 
@@ -334,6 +339,7 @@ pub struct LookupUrlQuery {
     pub url: String,
     /// Its crawl; `DEFAULT` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(default = "DEFAULT")]
     pub crawl: Option<String>,
     /// The queue that it was put into, if that was not its host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

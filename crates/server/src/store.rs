@@ -36,6 +36,9 @@ pub type WriteSnapshot = Box<dyn FnOnce(&mut dyn Write) -> Result<()> + Send>;
 
 /// A store as a server sees it from outside.
 pub trait Store: Send + Sync {
+    /// What it is, in a few words for people.
+    fn kind(&self) -> &'static str;
+
     /// How it is. Asked often: it must answer at once.
     fn health(&self) -> Health;
 

@@ -27,6 +27,10 @@ struct Stage {
 }
 
 impl Store for Stage {
+    fn kind(&self) -> &'static str {
+        "a store of this test"
+    }
+
     fn health(&self) -> Health {
         self.health.lock().unwrap().clone()
     }
@@ -105,6 +109,10 @@ async fn one_snapshot_at_a_time() {
 struct Endless;
 
 impl Store for Endless {
+    fn kind(&self) -> &'static str {
+        "a store of this test"
+    }
+
     fn health(&self) -> Health {
         Health::Ok
     }

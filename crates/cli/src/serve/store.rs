@@ -40,7 +40,8 @@ impl Store {
         match &settings.engine {
             EngineKind::Memory => {
                 let (engine, place) = (Arc::new(Memory::new(SystemClock::new())), "memory, lost at the end".to_owned());
-                let outside = Arc::new(NoSnapshots("an engine in memory has no snapshots: use `wayleave export`"));
+                let why = "an engine in memory has no snapshots: use `wayleave export`";
+                let outside = Arc::new(NoSnapshots { kind: "memory, which is lost at its end", why });
                 Ok(Self { engine, shards: settings.shards, place, shared: false, outside })
             }
             EngineKind::Fjall => Self::open_folder(&settings.data, settings, files_max),
@@ -63,10 +64,9 @@ impl Store {
                 "the number of shards is fixed when a store is made; to change it, export and import into a new database"
             );
         }
-        let outside = Arc::new(NoSnapshots(
-            "the store is a PostgreSQL database: back it up with its own tools (pg_basebackup with a WAL archive for \
-             point-in-time recovery, or pg_dump)",
-        ));
+        let why = "the store is a PostgreSQL database: back it up with its own tools (pg_basebackup with a WAL archive for \
+                   point-in-time recovery, or pg_dump)";
+        let outside = Arc::new(NoSnapshots { kind: "PostgreSQL", why });
         Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true, outside })
     }
 
@@ -96,6 +96,10 @@ impl Store {
 struct Embedded(Arc<Fjall>);
 
 impl wayleave_server::Store for Embedded {
+    fn kind(&self) -> &'static str {
+        "an embedded store"
+    }
+
     fn health(&self) -> Health {
         match self.0.health() {
             wayleave_engine::Health::Ok => Health::Ok,
@@ -119,14 +123,21 @@ impl wayleave_server::Store for Embedded {
 }
 
 /// A store that is copied in another way. What becomes of it shows in its shards.
-struct NoSnapshots(&'static str);
+struct NoSnapshots {
+    kind: &'static str,
+    why: &'static str,
+}
 
 impl wayleave_server::Store for NoSnapshots {
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     fn health(&self) -> Health {
         Health::Ok
     }
 
     fn snapshot(&self) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
-        std::future::ready(Err(Problem::new(Code::NotSupported, self.0))).boxed()
+        std::future::ready(Err(Problem::new(Code::NotSupported, self.why))).boxed()
     }
 }

@@ -5,7 +5,7 @@
 mod accepts;
 mod app;
 mod bounds;
-mod docs;
+mod examples;
 mod extract;
 mod guard;
 mod health;
@@ -14,11 +14,12 @@ mod lines;
 mod named;
 mod observe;
 mod openapi;
+mod pages;
 mod refused;
 mod routes;
 mod v1;
 
 pub use app::App;
 pub(crate) use held::deadline;
-pub use openapi::document;
+pub use openapi::served_document;
 pub use routes::router;

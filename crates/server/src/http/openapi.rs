@@ -1,11 +1,12 @@
 //! The OpenAPI document, generated from the handlers and the wire types.
 
+use serde_json::Value;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
 use utoipa::{OpenApi as _, PartialSchema, ToSchema};
 use wayleave_api::{Problem, problem};
 
-use super::{bounds, routes};
+use super::{bounds, examples, routes};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -39,12 +40,37 @@ pub(super) fn root() -> OpenApi {
 
 /// The whole document, as it is served.
 #[must_use]
-pub fn document() -> OpenApi {
-    complete(routes::documented().into_openapi())
+pub fn served_document() -> Value {
+    served(routes::documented().into_openapi())
+}
+
+/// The document as it is served: with problems, examples, and every text where readers look for it.
+pub(super) fn served(document: OpenApi) -> Value {
+    let mut document = serde_json::to_value(with_problems(document)).unwrap_or_default();
+    lift_descriptions(&mut document);
+    examples::add(&mut document);
+    document
+}
+
+/// Moves the text of a field that may be null from the reference inside it to the field.
+fn lift_descriptions(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(lift_descriptions),
+        Value::Object(object) => {
+            let parts = object.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten();
+            let referring = parts.filter_map(Value::as_object_mut).filter(|part| part.contains_key("$ref"));
+            let text = referring.filter_map(|part| part.remove("description")).next();
+            if let Some(text) = text {
+                object.entry("description").or_insert(text);
+            }
+            object.values_mut().for_each(lift_descriptions);
+        }
+        _ => {}
+    }
 }
 
 /// Says on every operation that it may answer with a problem.
-pub(super) fn complete(mut document: OpenApi) -> OpenApi {
+fn with_problems(mut document: OpenApi) -> OpenApi {
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {
             let schema = Ref::from_schema_name(Problem::name());
@@ -72,7 +98,7 @@ mod tests {
 
     #[test]
     fn every_bound_belongs_to_a_field_of_the_document() {
-        let (_, astray) = bounds::stated(document());
+        let (_, astray) = bounds::stated(routes::documented().into_openapi());
         assert_eq!(astray, Vec::<&str>::new());
     }
 }

@@ -11,15 +11,15 @@ use wayleave_api::{Code, Problem};
 use super::app::App;
 use super::guard::{self, Guard};
 use super::refused::Refused;
-use super::{docs, health, held, observe, openapi, v1};
+use super::{health, held, observe, openapi, pages, v1};
 use crate::grpc::GrpcMetrics;
 
 /// Everything that is served, on one router.
 pub fn router(app: &App) -> Router {
     let (api, document) = documented().split_for_parts();
-    let document = openapi::complete(document);
+    let document = openapi::served(document);
     let http = api
-        .merge(docs::routes(&document))
+        .merge(pages::routes(&document))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
@@ -50,7 +50,8 @@ fn grpc(app: &App) -> Router {
     crate::grpc::routes(app.clone(), metrics, nodes).into_axum_router().reset_fallback()
 }
 
-async fn no_such_path(request: Request) -> Response {
+/// Says that there is nothing.
+pub(super) async fn no_such_path(request: Request) -> Response {
     if guard::is_grpc(request.headers()) {
         // gRPC clients read the status of a call from its own header, never from HTTP's.
         return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();

@@ -1,48 +1,24 @@
-//! The document itself, and a page that people can read, made from it once at the start. No scripts, nothing fetched.
+//! `/docs/reference`: every call, type and error code as one page to read, made from the document once at the start.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
-use axum::Router;
-use axum::http::header;
-use axum::routing::get;
 use serde_json::Value;
-use utoipa::openapi::OpenApi;
 use wayleave_api::Code;
 
-use super::app::App;
+use super::{escape, head};
 
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
-h2{margin-top:2.5rem;border-bottom:1px solid #ddd}h3{margin:2rem 0 .25rem;font-size:1rem}code,h3{font-family:ui-monospace,monospace}\
-table{border-collapse:collapse;width:100%;font-size:.9rem}td,th{text-align:left;vertical-align:top;padding:.2rem .75rem .2rem 0;\
-border-bottom:1px solid #eee}b.m{display:inline-block;min-width:4.5rem;color:#075}small{color:#666}\
-@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}a{color:#8cf}b.m{color:#6c9}td,th,h2{border-color:#333}}";
-
-/// The document and the page. They describe the API and are no part of it.
-pub(super) fn routes(document: &OpenApi) -> Router<App> {
-    let value = serde_json::to_value(document).unwrap_or_default();
-    let json: Arc<str> = value.to_string().into();
-    let page: Arc<str> = render(&value).into();
-    let serve = |kind: &'static str, text: Arc<str>| {
-        get(move || std::future::ready(([(header::CONTENT_TYPE, kind)], text.to_string())))
-    };
-    Router::new()
-        .route("/openapi.json", serve("application/json", json))
-        .route("/docs", serve("text/html; charset=utf-8", page))
-}
-
-fn render(document: &Value) -> String {
-    let mut out = String::new();
+/// The page.
+pub(super) fn render(document: &Value) -> String {
     let text = |pointer: &str| escape(document.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+    let mut out = head(&format!("{} API", text("/info/title")), "");
     // Writing into a String cannot fail.
     let _ = write!(
         out,
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-         <title>{title} API</title><style>{STYLE}</style><h1>{title} API <small>{version}</small></h1><p>{about}\
-         <p><a href=/openapi.json>openapi.json</a> · <a href=#types>types</a> · <a href=#errors>errors</a>",
+        "<nav><a href=/>server state</a><a href=/docs>try the API</a><a href=#types>types</a><a href=#errors>errors</a>\
+         <a href=/openapi.json>openapi.json</a></nav><h1>{title} API <small>{version}</small></h1><p>{about}",
         title = text("/info/title"),
         version = text("/info/version"),
-        about = text("/info/description"),
+        about = prose(document["info"]["description"].as_str().unwrap_or_default()),
     );
     for tag in document["tags"].as_array().into_iter().flatten() {
         render_tag(&mut out, document, tag);
@@ -54,7 +30,7 @@ fn render(document: &Value) -> String {
 
 fn render_tag(out: &mut String, document: &Value, tag: &Value) {
     let name = tag["name"].as_str().unwrap_or_default();
-    let about = escape(tag["description"].as_str().unwrap_or_default());
+    let about = prose(tag["description"].as_str().unwrap_or_default());
     let _ = write!(out, "<h2 id=\"{0}\">{0}</h2><p>{about}", escape(name));
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
         for (method, operation) in item.as_object().into_iter().flatten() {
@@ -73,7 +49,7 @@ fn render_operation(out: &mut String, method: &str, path: &str, operation: &Valu
         "<h3><b class=m>{}</b>{}</h3><p>{}",
         method.to_uppercase(),
         escape(path),
-        escape(about.join(" ").trim())
+        prose(about.join(" ").trim())
     );
     let parameters = operation["parameters"].as_array();
     if let Some(parameters) = parameters.filter(|list| !list.is_empty()) {
@@ -86,7 +62,7 @@ fn render_operation(out: &mut String, method: &str, path: &str, operation: &Valu
                 escape(parameter["in"].as_str().unwrap_or_default()),
                 if parameter["required"] == true { "(required)" } else { "" },
                 kind(&parameter["schema"]),
-                escape(parameter["description"].as_str().unwrap_or_default()),
+                prose(parameter["description"].as_str().unwrap_or_default()),
             );
         }
         out.push_str("</table>");
@@ -105,19 +81,19 @@ fn render_content(out: &mut String, label: &str, message: &Value) {
     let kinds = message["content"].as_object().into_iter().flatten();
     let kinds: Vec<String> =
         kinds.map(|(name, content)| format!("{} as {}", kind(&content["schema"]), escape(name))).collect();
-    let about = escape(message["description"].as_str().unwrap_or_default());
+    let about = prose(message["description"].as_str().unwrap_or_default());
     let _ = write!(out, "<p><b>{}</b>: {} <small>{about}</small>", escape(label), kinds.join(" or "));
 }
 
 fn render_types(out: &mut String, document: &Value) {
     out.push_str("<h2 id=types>types</h2>");
     for (name, schema) in document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten() {
-        let about = escape(schema["description"].as_str().unwrap_or_default());
+        let about = prose(schema["description"].as_str().unwrap_or_default());
         let _ = write!(out, "<h3 id=\"type-{0}\">{0}</h3><p>{about} {1}<table>", escape(name), words(schema));
         let required = schema["required"].as_array();
         for (field, part) in schema["properties"].as_object().into_iter().flatten() {
             let must = required.is_some_and(|list| list.iter().any(|name| name == field));
-            let about = escape(part["description"].as_str().unwrap_or_default());
+            let about = prose(part["description"].as_str().unwrap_or_default());
             let mark = if must { "" } else { "?" };
             let _ = write!(out, "<tr><td><code>{}{mark}</code><td>{}<td>{about}", escape(field), kind(part));
         }
@@ -125,7 +101,8 @@ fn render_types(out: &mut String, document: &Value) {
     }
 }
 
-fn render_errors(out: &mut String) {
+/// The table of error codes, which problems link to.
+pub(super) fn render_errors(out: &mut String) {
     out.push_str("<h2 id=errors>errors</h2><table>");
     for code in Code::ALL {
         let (word, status, title) = (code.as_str(), code.status(), code.title());
@@ -167,8 +144,11 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+/// A text in which backticks mark code.
+fn prose(text: &str) -> String {
+    let parts = escape(text);
+    let parts = parts.split('`').enumerate();
+    parts.map(|(n, part)| if n % 2 == 1 { format!("<code>{part}</code>") } else { part.to_owned() }).collect()
 }
 
 #[cfg(test)]
@@ -177,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_every_call_type_and_code_and_fetches_nothing() {
-        let document = serde_json::to_value(super::super::document()).unwrap();
+        let document = crate::http::served_document();
         let page = render(&document);
         for path in document["paths"].as_object().unwrap().keys() {
             assert!(page.contains(&format!("</b>{path}</h3>")), "{path}");
@@ -188,14 +168,14 @@ mod tests {
         for code in Code::ALL {
             assert!(page.contains(&format!("<tr id=\"{}\">", code.as_str())));
         }
-        for foreign in ["<script", "http://", "https://", "src="] {
+        for foreign in ["<script", "<style", "src=", " href=\"http", " href=http"] {
             assert!(!page.contains(foreign), "{foreign}");
         }
     }
 
     #[test]
     fn every_link_to_a_type_has_its_target() {
-        let page = render(&serde_json::to_value(super::super::document()).unwrap());
+        let page = render(&crate::http::served_document());
         for link in page.split("href=\"#").skip(1) {
             let target = link.split('"').next().unwrap();
             assert!(page.contains(&format!("id=\"{target}\"")), "{target}");
@@ -203,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_cannot_break_out_of_the_page() {
-        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+    fn code_in_texts_is_shown_as_code() {
+        assert_eq!(prose("`null` clears <it>"), "<code>null</code> clears &lt;it&gt;");
     }
 }

@@ -1,0 +1,25 @@
+//! `/docs`: every call with its fields, its defaults and an example, to be tried out in the browser. Swagger UI shows it, from the
+//! document of this server; below it lie the error codes, which problems link to by their `type`.
+
+use serde_json::Value;
+
+use super::assets::{SWAGGER_SCRIPT, SWAGGER_STYLE};
+use super::{head, reference};
+
+/// The page, the same for everybody.
+pub(super) fn render(document: &Value) -> String {
+    let title = format!("{} API", document["info"]["title"].as_str().unwrap_or_default());
+    let more = format!(
+        "<link rel=stylesheet href={SWAGGER_STYLE}><script defer src={SWAGGER_SCRIPT}></script>\
+         <script defer src=/assets/docs.js></script>"
+    );
+    let mut out = head(&title, &more);
+    out.push_str(
+        "<body class=wide><nav><a href=/>server state</a><a href=/docs/reference>reference</a><a href=#errors>errors</a>\
+         <a href=/openapi.json>openapi.json</a></nav><main id=calls><p>The calls are shown by a script. Without one they are \
+         in the <a href=/docs/reference>reference</a>.</main><section>",
+    );
+    reference::render_errors(&mut out);
+    out.push_str("</section>");
+    out
+}
