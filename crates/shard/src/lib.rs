@@ -27,6 +27,7 @@ mod hot_log;
 mod inbox;
 mod jobs;
 mod lanes;
+mod line;
 pub mod links;
 mod listing;
 mod mark;

@@ -1,12 +1,12 @@
 //! The pulse of the shards: who has been ready longest, who wakes next, and who waits for that. Kept outside the owners
 //! so that a router asks the right one first and a long poll waits in one place.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
@@ -16,6 +16,7 @@ use crate::crawl_beats::{CrawlBeats, NEVER};
 use crate::crawl_turns::{CrawlTurns, Pass};
 use crate::deadline::Deadline;
 use crate::host_count::HostCount;
+use crate::line::Line;
 use crate::page_shares::PageShares;
 use crate::rarely::StoreLog;
 use crate::requests::Requests;
@@ -57,9 +58,8 @@ pub(crate) struct Pulse {
     pub crawls: CrawlBeats,
     /// Whose turn it is among all crawls.
     pub turns: CrawlTurns,
-    waiters: Mutex<VecDeque<oneshot::Sender<()>>>,
-    /// Those who wait for one crawl only: they are told of every group, for it may not be theirs.
-    picky: Mutex<Vec<oneshot::Sender<()>>>,
+    /// Who waits for a group to become ready.
+    pub line: Line,
     /// Counts of crawls that are bounded as a whole, by shard.
     totals: Totals,
     /// What the shards of this process take of limits of pages.
@@ -138,8 +138,7 @@ impl Pulse {
             beats,
             crawls: CrawlBeats::new(shards),
             turns: CrawlTurns::default(),
-            waiters: Mutex::default(),
-            picky: Mutex::default(),
+            line: Line::default(),
             totals: Totals::new(shards),
             pages: PageShares::new(shards, alone),
             hosts: HostCount::default(),
@@ -299,22 +298,7 @@ impl Pulse {
         if told {
             self.pages.nudge_all();
         }
-        self.wake_waiters(usize::try_from(woken).unwrap_or(usize::MAX));
-    }
-
-    /// Waits in line for a group to become ready; `picky` if not every group will do.
-    pub fn wait(&self, picky: bool) -> oneshot::Receiver<()> {
-        let (tell, told) = oneshot::channel();
-        if picky {
-            let mut waiters = lock(&self.picky);
-            waiters.retain(|waiter| !waiter.is_closed());
-            waiters.push(tell);
-            return told;
-        }
-        let mut waiters = lock(&self.waiters);
-        waiters.retain(|waiter| !waiter.is_closed());
-        waiters.push_back(tell);
-        told
+        self.line.wake(usize::try_from(woken).unwrap_or(usize::MAX));
     }
 
     /// Wakes as many waiters as groups became ready, first come, first served.
@@ -322,22 +306,7 @@ impl Pulse {
         if ready > 0 {
             self.woken.fetch_add(ready as u64, Ordering::AcqRel);
             self.news.ring();
-            self.wake_waiters(ready);
-        }
-    }
-
-    fn wake_waiters(&self, ready: usize) {
-        if ready == 0 {
-            return;
-        }
-        for waiter in lock(&self.picky).drain(..) {
-            _ = waiter.send(());
-        }
-        let mut waiters = lock(&self.waiters);
-        let mut left = ready;
-        while left > 0 {
-            let Some(waiter) = waiters.pop_front() else { break };
-            left -= usize::from(waiter.send(()).is_ok());
+            self.line.wake(ready);
         }
     }
 

@@ -13,6 +13,7 @@ use wayleave_core::names::CrawlName;
 
 use crate::ask::{Ask, Told};
 use crate::frontier::Frontier;
+use crate::line::Waiter;
 use crate::links::Call;
 use crate::pulse::{Look, Source};
 use crate::router::{Answer, Place, stopping, worse};
@@ -41,16 +42,26 @@ impl Frontier {
                 return Ok(granted);
             }
         }
+        let mut waiter = (request.wait.0 > 0).then(|| self.pulse.line.join(request.crawl.is_some()));
         loop {
             // In line before looking, so that nothing that becomes ready meanwhile is missed.
-            let turn = (request.wait.0 > 0).then(|| self.pulse.wait(request.crawl.is_some()));
+            waiter.iter_mut().for_each(Waiter::stand);
             let sources = self.pulse.ready(self.look(request.crawl.as_ref(), false));
             let granted = match &repeatable {
-                None => self.reserve_from(&request, &sources).await?,
-                Some(turn) => self.reserve_through(&request, sources, turn.clone()).await?,
+                None => self.reserve_from(&request, &sources).await,
+                Some(turn) => self.reserve_through(&request, sources, turn.clone()).await,
             };
+            // Also if it failed: the next one would only fail as well.
+            waiter.iter_mut().for_each(Waiter::looked);
+            let granted = granted?;
             if !granted.is_empty() {
                 self.listen(request.crawl.as_ref());
+                if waiter.as_ref().is_some_and(Waiter::takes_any)
+                    && !self.pulse.ready(self.look(None, false)).is_empty()
+                {
+                    // What it was woken for may still be there, and nobody else awake.
+                    self.pulse.line.wake_any(1);
+                }
                 return Ok(granted);
             }
             let unasked = self.unasked();
@@ -58,8 +69,8 @@ impl Frontier {
             if Instant::now() >= until {
                 return if unasked > 0 { Err(self.cannot_ask(unasked)) } else { Ok(granted) };
             }
-            match turn {
-                Some(turn) if unasked == 0 => _ = tokio::time::timeout_at(until, turn).await,
+            match &mut waiter {
+                Some(waiter) if unasked == 0 => _ = tokio::time::timeout_at(until, waiter.woken()).await,
                 _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
             }
         }

@@ -21,3 +21,4 @@ mod reservations;
 mod restarts;
 mod support;
 mod true_words;
+mod waiting;
