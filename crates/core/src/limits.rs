@@ -102,6 +102,18 @@ pub const JOBS_RUNNING_MAX: usize = 16;
 pub const JOBS_KEPT: usize = 100;
 /// Rows of one page of a listing.
 pub const PAGE_MAX: usize = 1_000;
+/// Bytes of one page of a listing, about; one thing is shown however large it is.
+pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Hosts, rows or other things that one slice of a listing looks at. An owner does nothing else meanwhile.
+pub const LISTING_LOOKS: usize = 256;
+/// Slices that one page may take; past that it is a short one.
+pub const PAGE_SLICES_MAX: usize = 64;
+/// Listings that one process works on at a time.
+pub const LISTINGS_MAX: usize = 4;
+/// Listings that wait for their turn; further ones are refused.
+pub const LISTINGS_WAITING_MAX: usize = 256;
+/// Those who wait for a crawl to be finished, in one process.
+pub const FINISH_WAITERS_MAX: usize = 4_096;
 /// Rows of a page where the caller names none.
 pub const PAGE_DEFAULT: usize = 100;
 /// Results of one release.

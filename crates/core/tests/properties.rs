@@ -12,6 +12,7 @@ mod support {
 use proptest::prelude::*;
 use support::model::{ATTEMPTS_MAX, At, Model, Url};
 use support::shard::Shard;
+use wayleave_core::frontier::listing::Room;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, Release, Reservation, UrlResult};
 use wayleave_core::frontier::requeue::{Rework, Reworked};
@@ -472,7 +473,10 @@ impl Pair {
             })
             .collect();
         let stats = self.shard.state.stats();
-        format!("{hosts:#?}{:#?}{:#?}{stats:#?}", self.shard.state.reservation_views(), self.shard.state.crawl_views())
+        let state = &self.shard.state;
+        let room = Room { items: usize::MAX, bytes: usize::MAX };
+        let (reservations, crawls) = (state.list_reservations(None, room), state.list_crawls(None, usize::MAX));
+        format!("{hosts:#?}{reservations:#?}{crawls:#?}{stats:#?}")
     }
 
     fn reload(&mut self) {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::listing::{GroupPlace, LeasePlace, QueueNames, Room};
 use wayleave_core::frontier::move_host::{Moving, Way};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{
@@ -12,15 +13,15 @@ use wayleave_core::frontier::request::{
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::{JobRow, Stage};
 use wayleave_core::frontier::view::{
-    CrawlView, GroupView, HostFilter, HostView, ReservationView, Stats, UrlFilter, UrlView,
+    CrawlPart, CrawlScan, CrawlView, GroupView, HostFilter, HostView, ReservationView, Stats, UrlFilter, UrlView,
 };
-use wayleave_core::ids::{QueueId, ShardId, Token};
+use wayleave_core::ids::{HostId, QueueId, ShardId, Token};
 use wayleave_core::names::{Alias, CrawlName, HostName};
 use wayleave_core::settings::{CrawlChanges, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Batch, Key};
 
-/// Where a listing of URLs goes on: after this queue and key.
+/// Where a listing of URLs goes on: at this key, or after this queue where the key is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UrlPlace {
     pub queue: QueueId,
@@ -61,26 +62,35 @@ pub(crate) enum Ask {
     Host(HostName),
     Hosts {
         filter: HostFilter,
-        start: u32,
-        most: usize,
+        after: Option<HostId>,
+        room: Room,
     },
     Groups {
         filter: HostFilter,
-        start: u32,
-        most: usize,
+        after: Option<GroupPlace>,
+        room: Room,
     },
     Group(HostName),
     Reservations {
-        start: u32,
-        most: usize,
+        after: Option<LeasePlace>,
+        room: Room,
     },
     Crawl(CrawlName),
-    Crawls,
+    /// Looks through hosts for what a crawl waits for.
+    ScanCrawl {
+        crawl: CrawlName,
+        after: Option<HostId>,
+    },
+    Crawls {
+        after: Option<CrawlName>,
+        most: usize,
+    },
     Queues {
         crawl: CrawlName,
+        inactive: bool,
+        after: Option<HostId>,
         skip: usize,
         most: usize,
-        inactive: bool,
     },
     Stats,
     SetHost {
@@ -127,7 +137,7 @@ pub(crate) enum Ask {
     Urls {
         filter: UrlFilter,
         after: Option<UrlPlace>,
-        limit: usize,
+        room: Room,
     },
     Purge {
         queue: QueueId,
@@ -204,6 +214,20 @@ impl Ask {
         matches!(self, Self::HandOut(_) | Self::Reserve(_) | Self::Release(_))
     }
 
+    /// Whether it is a slice of a listing, which waits for everything else.
+    pub const fn is_listing(&self) -> bool {
+        matches!(
+            self,
+            Self::Hosts { .. }
+                | Self::Groups { .. }
+                | Self::Reservations { .. }
+                | Self::ScanCrawl { .. }
+                | Self::Crawls { .. }
+                | Self::Queues { .. }
+                | Self::Urls { .. }
+        )
+    }
+
     /// Whether the answer changes nothing: if it is lost, the question may simply be asked again.
     pub const fn only_looks(&self) -> bool {
         matches!(
@@ -216,7 +240,8 @@ impl Ask {
                 | Self::Group(_)
                 | Self::Reservations { .. }
                 | Self::Crawl(_)
-                | Self::Crawls
+                | Self::ScanCrawl { .. }
+                | Self::Crawls { .. }
                 | Self::Queues { .. }
                 | Self::Stats
                 | Self::QueuesOf { .. }
@@ -257,8 +282,8 @@ macro_rules! told {
     };
 }
 
-/// A slice of a listing and the place of the next one.
-pub(crate) type Slice<T> = (Vec<T>, Option<u32>);
+/// A slice of a listing, and the place after which the next one starts.
+pub(crate) type Slice<T, P> = (Vec<T>, Option<P>);
 
 told! {
     Done(()),
@@ -267,15 +292,16 @@ told! {
     At(Time),
     Moved(Vec<(HostName, Alias)>),
     Host(HostView),
-    Hosts(Slice<HostView>),
-    Groups(Slice<GroupView>),
+    Hosts(Slice<HostView, HostId>),
+    Groups(Slice<GroupView, GroupPlace>),
     Group(Option<GroupView>),
     OneGroup(GroupView),
     Names(Vec<HostName>),
-    Reservations(Slice<ReservationView>),
-    Crawl(Option<CrawlView>),
-    Crawls(Vec<CrawlView>),
-    Queues((Vec<HostName>, usize)),
+    Reservations(Slice<ReservationView, LeasePlace>),
+    Crawl(Option<CrawlPart>),
+    Scanned((CrawlScan, Option<HostId>)),
+    Crawls((Vec<CrawlView>, bool)),
+    Queues((QueueNames, Option<HostId>)),
     Stats((Stats, Vec<CrawlName>)),
     QueueIds(Vec<QueueId>),
     HandedOut(Vec<UrlToFetch>),

@@ -37,6 +37,12 @@ impl Bell {
         Listener { bell: self.clone(), heard: self.0.rung.load(Ordering::Acquire) }
     }
 
+    /// How often it has been rung.
+    #[must_use]
+    pub fn rung(&self) -> u64 {
+        self.0.rung.load(Ordering::Acquire)
+    }
+
     /// Whether anybody listens.
     #[must_use]
     pub fn is_listened_to(&self) -> bool {
@@ -56,6 +62,12 @@ impl Listener {
             }
             told.await;
         }
+    }
+
+    /// How often the bell had been rung when this last heard of it.
+    #[must_use]
+    pub const fn heard(&self) -> u64 {
+        self.heard
     }
 
     /// Takes all that was rung so far for heard.

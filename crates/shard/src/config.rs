@@ -36,6 +36,10 @@ pub struct Config {
     pub stand_max: Duration,
     /// What the engine's clock cuts off of the true time, at most; nothing where time is made.
     pub clock_step: Millis,
+    /// Listings that are worked on at a time.
+    pub listings_max: usize,
+    /// Listings that wait for their turn; further ones are refused.
+    pub listings_waiting_max: usize,
     /// Random bits.
     pub entropy: Entropy,
 }
@@ -56,6 +60,8 @@ impl Config {
             seen_bytes_max: 16 * 1024 * 1024,
             stand_max: Duration::from_millis(20),
             clock_step: Millis(1),
+            listings_max: limits::LISTINGS_MAX,
+            listings_waiting_max: limits::LISTINGS_WAITING_MAX,
             entropy: Arc::new(entropy::system),
         }
     }

@@ -1,64 +1,123 @@
-//! Cursors of listings: opaque to callers, exact to us.
+//! Cursors of listings: opaque to callers, exact to us. Each names a shard and, unless the listing starts at its beginning, the place
+//! after which it goes on there.
 
+use std::fmt::Write as _;
+
+use wayleave_core::frontier::listing::{GroupPlace, LeasePlace};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
+use wayleave_core::time::Time;
 
 use crate::ask::UrlPlace;
 
-/// A place in a listing over shards: a shard and a place in it.
-pub(crate) fn write(shard: u16, place: u32) -> String {
-    format!("{shard:x}-{place:x}")
+/// A place as text, without the dash that sets it off from the shard.
+pub(crate) trait Place: Sized {
+    fn to_text(&self) -> String;
+    fn from_text(text: &str) -> Option<Self>;
+}
+
+/// A place in a listing over shards.
+pub(crate) fn write<P: Place>(shard: ShardId, place: Option<&P>) -> String {
+    match place {
+        Some(place) => format!("{:x}-{}", shard.0, place.to_text()),
+        None => format!("{:x}", shard.0),
+    }
 }
 
 /// Reads what [`write`] wrote; without a cursor a listing starts at the beginning.
-pub(crate) fn read(cursor: Option<&str>) -> Result<(u16, u32), Refusal> {
-    let Some(cursor) = cursor else { return Ok((0, 0)) };
-    let parts = cursor.split_once('-').ok_or(Refusal::BadCursor)?;
-    let shard = u16::from_str_radix(parts.0, 16).map_err(|_| Refusal::BadCursor)?;
-    let place = u32::from_str_radix(parts.1, 16).map_err(|_| Refusal::BadCursor)?;
-    Ok((shard, place))
+pub(crate) fn read<P: Place>(cursor: Option<&str>) -> Result<(ShardId, Option<P>), Refusal> {
+    let Some(cursor) = cursor else { return Ok((ShardId(0), None)) };
+    let (shard, place) = cursor.split_once('-').map_or((cursor, None), |(shard, place)| (shard, Some(place)));
+    let shard = u16::from_str_radix(shard, 16).map_err(|_| Refusal::BadCursor)?;
+    let place = place.map(|place| P::from_text(place).ok_or(Refusal::BadCursor)).transpose()?;
+    Ok((ShardId(shard), place))
 }
 
-/// A place in a listing of URLs.
-pub(crate) fn write_url(shard: ShardId, place: Option<&UrlPlace>) -> String {
-    use std::fmt::Write as _;
-    let mut text = format!("{:x}", shard.0);
-    if let Some(place) = place {
-        _ = write!(text, "-{:x}-{:x}-", place.queue.host.0, place.queue.no);
-        place.key.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+impl Place for HostId {
+    fn to_text(&self) -> String {
+        format!("{:x}", self.0)
     }
+
+    fn from_text(text: &str) -> Option<Self> {
+        u64::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl Place for GroupPlace {
+    fn to_text(&self) -> String {
+        match self {
+            Self::Alias(alias) => format!("a{}", hex(alias.as_bytes())),
+            Self::Host(host) => format!("h{}", host.to_text()),
+        }
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        if let Some(host) = text.strip_prefix('h') {
+            return HostId::from_text(host).map(Self::Host);
+        }
+        let alias = String::from_utf8(unhex(text.strip_prefix('a')?)?).ok()?;
+        Some(Self::Alias(alias.as_str().into()))
+    }
+}
+
+impl Place for LeasePlace {
+    fn to_text(&self) -> String {
+        format!("{:x}-{:x}", self.0.0, self.1)
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let (time, hash) = text.split_once('-')?;
+        Some(Self(Time(u64::from_str_radix(time, 16).ok()?), u32::from_str_radix(hash, 16).ok()?))
+    }
+}
+
+impl Place for UrlPlace {
+    fn to_text(&self) -> String {
+        format!("{:x}-{:x}-{}", self.queue.host.0, self.queue.no, hex(&self.key))
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let host = HostId::from_text(parts.next()?)?;
+        let no = u32::from_str_radix(parts.next()?, 16).ok()?;
+        let key = unhex(parts.next()?)?;
+        parts.next().is_none().then_some(Self { queue: QueueId { host, no }, key })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    bytes.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
     text
 }
 
-/// Reads what [`write_url`] wrote.
-pub(crate) fn read_url(cursor: Option<&str>) -> Result<(ShardId, Option<UrlPlace>), Refusal> {
-    let Some(cursor) = cursor else { return Ok((ShardId(0), None)) };
-    let mut parts = cursor.split('-');
-    let mut number = || parts.next().map(|part| u64::from_str_radix(part, 16).map_err(|_| Refusal::BadCursor));
-    let shard = number().ok_or(Refusal::BadCursor)??;
-    let shard = ShardId(u16::try_from(shard).map_err(|_| Refusal::BadCursor)?);
-    let (Some(host), Some(no)) = (number().transpose()?, number().transpose()?) else { return Ok((shard, None)) };
-    let no = u32::try_from(no).map_err(|_| Refusal::BadCursor)?;
-    let key = parts.next().ok_or(Refusal::BadCursor)?;
-    let digits = key.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
-    let bytes: Option<Vec<u8>> = digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
-    let queue = QueueId { host: HostId(host), no };
-    Ok((shard, Some(UrlPlace { queue, key: bytes.ok_or(Refusal::BadCursor)? })))
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn reads_back<P: Place + PartialEq + std::fmt::Debug>(place: P) {
+        let text = write(ShardId(0x2a), Some(&place));
+        assert_eq!(read(Some(&text)), Ok((ShardId(0x2a), Some(place))), "{text}");
+    }
+
     #[test]
     fn cursors_read_back_and_nonsense_is_refused() {
-        assert_eq!(read(Some(&write(7, 99))), Ok((7, 99)));
-        let place = UrlPlace { queue: QueueId { host: HostId(77), no: 3 }, key: vec![0, 255, 16] };
-        assert_eq!(read_url(Some(&write_url(ShardId(2), Some(&place)))), Ok((ShardId(2), Some(place))));
-        assert_eq!(read_url(Some(&write_url(ShardId(2), None))), Ok((ShardId(2), None)));
-        for bad in ["", "x", "1-2-3", "1-2-3-0g", "zz-1", "1-2-3-\u{e9}"] {
-            assert!(read_url(Some(bad)).is_err(), "{bad}");
-            assert!(read(Some(bad)).is_err(), "{bad}");
+        reads_back(HostId(u64::MAX));
+        reads_back(GroupPlace::Alias("some-village".into()));
+        reads_back(GroupPlace::Host(HostId(7)));
+        reads_back(LeasePlace(Time(1_700_000_000_000), u32::MAX));
+        reads_back(UrlPlace { queue: QueueId { host: HostId(77), no: 3 }, key: vec![0, 255, 16] });
+        reads_back(UrlPlace { queue: QueueId { host: HostId(77), no: 3 }, key: Vec::new() });
+        assert_eq!(read::<HostId>(Some("2")), Ok((ShardId(2), None)));
+        for bad in ["", "x", "1-", "1-2-3", "1-2-3-0g", "zz-1", "1-2-3-\u{e9}", "1-2-3-00-4", "1-a0g", "1-hx"] {
+            assert!(read::<UrlPlace>(Some(bad)).is_err(), "{bad}");
+            assert!(read::<GroupPlace>(Some(bad)).is_err(), "{bad}");
         }
+        assert!(read::<HostId>(Some("1-2-3")).is_err() && read::<LeasePlace>(Some("1-2")).is_err());
     }
 }

@@ -3,10 +3,9 @@
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
-use wayleave_core::frontier::view::{GroupView, HostView};
 use wayleave_core::time::Time;
 
-use crate::ask::{Ask, Slice, Told};
+use crate::ask::{Ask, Told};
 use crate::router::Answer;
 
 /// Decides; none if the question needs rows.
@@ -18,25 +17,16 @@ fn look(state: &State, ask: &Ask, now: Time) -> Option<Told> {
     Some(match ask {
         Ask::Moved => state.moved().map(|(host, alias)| (host.clone(), alias.clone())).collect::<Vec<_>>().into(),
         Ask::Active => state.shard_row().active.into(),
-        Ask::Hosts { filter, start, most } => {
-            let fits = |view: &HostView| {
-                filter.state.is_none_or(|state| view.standing.state == state)
-                    && filter.crawl.as_ref().is_none_or(|crawl| view.queues.iter().any(|q| q.crawl == *crawl))
-            };
-            take(state.host_views(*start, now), *most, &fits).into()
-        }
-        Ask::Groups { filter, start, most } => {
-            let fits = |view: &GroupView| filter.state.is_none_or(|state| view.standing.state == state);
-            take(state.group_views(*start, now), *most, &fits).into()
-        }
+        Ask::Hosts { filter, after, room } => state.list_hosts(filter, *after, *room, now).into(),
+        Ask::Groups { filter, after, room } => state.list_groups(filter, after.clone(), *room, now).into(),
         Ask::Group(name) => state.group_view(name, now).into(),
-        Ask::Reservations { start, most } => {
-            let views = state.reservation_views().into_iter().enumerate().skip(*start as usize);
-            take(views.map(|(i, view)| (i as u32 + 1, view)), *most, &|_| true).into()
+        Ask::Reservations { after, room } => state.list_reservations(*after, *room).into(),
+        Ask::Crawl(crawl) => state.crawl_part(crawl).into(),
+        Ask::ScanCrawl { crawl, after } => state.scan_crawl(crawl, *after).into(),
+        Ask::Crawls { after, most } => state.list_crawls(after.as_ref(), *most).into(),
+        Ask::Queues { crawl, inactive, after, skip, most } => {
+            state.list_queues((crawl, *inactive), *after, (*skip, *most), now).into()
         }
-        Ask::Crawl(crawl) => state.crawl_view(crawl).into(),
-        Ask::Crawls => state.crawl_views().into(),
-        Ask::Queues { crawl, skip, most, inactive } => state.queue_names_of(crawl, *skip, *most, *inactive, now).into(),
         Ask::Stats => (state.stats(), state.crawl_names()).into(),
         Ask::QueuesOf { crawl, host } => state.queues_of(crawl, host.as_ref()).into(),
         _ => return None,
@@ -76,18 +66,4 @@ fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> O
 
 fn host(state: &State, name: &std::sync::Arc<str>, now: Time) -> Answer<Told> {
     state.host_view(name, now).map(Told::from).ok_or_else(|| Refusal::UnknownHost(name.to_string()))
-}
-
-fn take<T>(views: impl Iterator<Item = (u32, T)>, most: usize, fits: &impl Fn(&T) -> bool) -> Slice<T> {
-    let mut items = Vec::new();
-    let mut views = views.peekable();
-    while let Some((next, view)) = views.next() {
-        if fits(&view) {
-            items.push(view);
-        }
-        if items.len() == most {
-            return (items, views.peek().is_some().then_some(next));
-        }
-    }
-    (items, None)
 }

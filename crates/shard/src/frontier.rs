@@ -18,6 +18,7 @@ use crate::ask::{Ask, Told};
 use crate::config::Config;
 use crate::lanes::Lanes;
 use crate::links::Links;
+use crate::listings::Listings;
 use crate::message::Outcomes;
 use crate::pulse::Pulse;
 use crate::router::{Answer, MOVING, Router, never_answered, worse};
@@ -36,6 +37,7 @@ pub struct Frontier {
     /// One move of hosts at a time: two owners that wait for each other would wait for ever.
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
     pub(crate) owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
+    pub(crate) listings: Arc<Listings>,
     /// Whether listings and totals speak of this node's own shards only.
     pub(crate) only_here: bool,
 }
@@ -66,7 +68,8 @@ impl Frontier {
         let pulse = Arc::new(Pulse::new(config.shards, links.is_none()));
         let router = Router::new(&config, links, pulse.missed.clone());
         let (moves, owners) = (Arc::default(), Arc::default());
-        Self { router, pulse, engine, config, lanes, moves, owners, only_here: false }
+        let listings = Arc::new(Listings::new(config.listings_max, config.listings_waiting_max));
+        Self { router, pulse, engine, config, lanes, moves, owners, listings, only_here: false }
     }
 
     /// The shards that listings and totals go through.

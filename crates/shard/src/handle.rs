@@ -25,6 +25,10 @@ pub(crate) struct Call {
 
 impl Owner {
     pub async fn handle(&mut self, ask: Ask, reply: Reply) -> Result<(), Error> {
+        if ask.is_listing() && reply.is_closed() {
+            // Its reader has gone: nobody asks for the next slice, and nobody needs this one.
+            return Ok(());
+        }
         if let Some(why) = self.refusal().filter(|_| !ask.only_looks()) {
             _ = reply.send(Err(why));
             return Ok(());
@@ -70,8 +74,8 @@ impl Owner {
                 let view = self.lookup(&crawl, &host, &url).await;
                 self.answer(call, view.map(Ok))
             }
-            Ask::Urls { filter, after, limit } => {
-                let page = self.url_page(&filter, after, limit).await;
+            Ask::Urls { filter, after, room } => {
+                let page = self.url_page(&filter, after, room).await;
                 self.answer(call, page.map(Ok))
             }
             Ask::Purge { queue, before, after } => {

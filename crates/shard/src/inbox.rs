@@ -1,5 +1,6 @@
-//! The inbox of an owner: puts stand in one line, everything else in another, so that a hand-out does not wait behind all
-//! the URLs that are coming in. In each turn the short line goes first, up to a bound: nobody starves.
+//! The inbox of an owner: puts stand in one line, slices of listings in another, everything else in a third, so that a hand-out
+//! waits neither behind all the URLs that are coming in nor behind readers. In each turn the short line goes first, up to a bound,
+//! then the puts, then one slice: nobody starves, and between two slices all that waits for a visit has its turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +24,7 @@ pub(crate) struct Inbox {
     pub term: u64,
     others: Sender<Message>,
     puts: Sender<Message>,
+    slices: Sender<Message>,
 }
 
 /// The end that the owner holds.
@@ -30,6 +32,7 @@ pub(crate) struct Mail {
     pub term: u64,
     others: Receiver<Message>,
     puts: Receiver<Message>,
+    slices: Receiver<Message>,
     first_left: usize,
     way: Arc<RightOfWay>,
     /// The first of the puts, which has to stand.
@@ -42,9 +45,10 @@ pub(crate) struct Mail {
 pub(crate) fn inbox(way: Arc<RightOfWay>) -> (Inbox, Mail) {
     let (to_others, others) = mpsc::channel(SHARD_QUEUE_MAX);
     let (to_puts, puts) = mpsc::channel(SHARD_QUEUE_MAX);
+    let (to_slices, slices) = mpsc::channel(SHARD_QUEUE_MAX);
     let term = TERMS.fetch_add(1, Ordering::Relaxed);
-    let mail = Mail { term, others, puts, first_left: FIRST_MAX, way, standing: None, stopping: false };
-    (Inbox { term, others: to_others, puts: to_puts }, mail)
+    let mail = Mail { term, others, puts, slices, first_left: FIRST_MAX, way, standing: None, stopping: false };
+    (Inbox { term, others: to_others, puts: to_puts, slices: to_slices }, mail)
 }
 
 impl Inbox {
@@ -52,6 +56,7 @@ impl Inbox {
     pub async fn send(&self, message: Message) -> Result<(), SendError<Message>> {
         match message {
             Message::Put { .. } => self.puts.send(message).await,
+            Message::Ask { ref ask, .. } if ask.is_listing() => self.slices.send(message).await,
             _ => self.others.send(message).await,
         }
     }
@@ -62,7 +67,7 @@ impl Mail {
     pub async fn recv(&mut self) -> Option<Message> {
         self.first_left = FIRST_MAX;
         loop {
-            if let Some(message) = self.try_other().or_else(|| self.try_put()) {
+            if let Some(message) = self.try_other().or_else(|| self.try_put()).or_else(|| self.try_slice()) {
                 return Some(message);
             }
             let until = self.standing.as_ref().and_then(|message| self.way.stands(message));
@@ -70,10 +75,16 @@ impl Mail {
                 biased;
                 Some(message) = self.others.recv() => return Some(self.note(message)),
                 Some(message) = self.puts.recv(), if self.standing.is_none() => self.standing = Some(message),
+                Some(message) = self.slices.recv() => return Some(message),
                 () = self.way.over(until.unwrap_or_else(Instant::now)), if self.standing.is_some() => {}
                 else => return None,
             }
         }
+    }
+
+    /// The next slice of a listing.
+    pub fn try_slice(&mut self) -> Option<Message> {
+        self.slices.try_recv().ok()
     }
 
     fn try_other(&mut self) -> Option<Message> {
@@ -100,6 +111,7 @@ impl Mail {
     pub async fn close(&mut self) -> Vec<Message> {
         self.others.close();
         self.puts.close();
+        self.slices.close();
         let mut left = Vec::from_iter(self.standing.take());
         while let Some(message) = self.others.recv().await {
             left.push(message);
@@ -107,10 +119,13 @@ impl Mail {
         while let Some(message) = self.puts.recv().await {
             left.push(message);
         }
+        while let Some(message) = self.slices.recv().await {
+            left.push(message);
+        }
         left
     }
 
-    /// The next message of this turn, if one waits.
+    /// The next message of this turn that is no slice, if one waits.
     pub fn try_recv(&mut self) -> Option<Message> {
         if self.first_left > 0
             && let Some(message) = self.try_other()

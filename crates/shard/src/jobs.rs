@@ -18,6 +18,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use wayleave_core::frontier::listing::Next;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
 use wayleave_core::frontier::rework::{JobRow, JobState, Place as Spot, Stage};
@@ -25,7 +26,7 @@ use wayleave_core::frontier::row::{Details, Place, UrlRow, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::ids::{HostId, QueueId, ShardId, Token};
-use wayleave_core::limits::{JOBS_KEPT, JOBS_RUNNING_MAX, SLICE_ROWS};
+use wayleave_core::limits::{JOBS_KEPT, JOBS_RUNNING_MAX, LISTING_LOOKS, SLICE_ROWS};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{due, key, url};
@@ -140,8 +141,8 @@ impl Owner {
             }
         };
         match told {
-            Told::Crawl(Some(view)) => tell(view),
-            Told::Crawls(views) => views.iter_mut().for_each(tell),
+            Told::Crawl(Some(part)) => tell(&mut part.view),
+            Told::Crawls((views, _)) => views.iter_mut().for_each(tell),
             _ => {}
         }
     }
@@ -224,9 +225,15 @@ impl Owner {
         }
         let (mut queue, mut slice) = (job.place.queue, Vec::new());
         while slice.len() < SLICE_QUEUES {
-            let Some(next) = self.state.queue_after(queue, &filter) else { break };
-            slice.push(scan(next, None, SLICE_ROWS / SLICE_QUEUES));
-            queue = Some(next);
+            match self.state.next_queue(queue, &filter, &mut LISTING_LOOKS.clone()) {
+                Next::Found(next) => {
+                    slice.push(scan(next, None, SLICE_ROWS / SLICE_QUEUES));
+                    queue = Some(next);
+                }
+                // Hosts without a queue that fits; they are cheap to pass over.
+                Next::Later(host) => queue = Some(QueueId { host, no: u32::MAX }),
+                Next::End => break,
+            }
         }
         slice
     }

@@ -1,19 +1,42 @@
 //! Looking at URLs: one by name, pages of many, and purging old ones, a slice at a time.
 
+use wayleave_core::frontier::listing::{Next, Room, Weigh};
 use wayleave_core::frontier::row::{Details, Place, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::{UrlFilter, UrlView};
-use wayleave_core::ids::QueueId;
-use wayleave_core::limits::SLICE_ROWS;
+use wayleave_core::ids::{HostId, QueueId};
+use wayleave_core::limits::{LISTING_LOOKS, SLICE_ROWS};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
-use wayleave_engine::rows::{due, key, url};
+use wayleave_engine::rows::{Kind, due, key, url};
 use wayleave_engine::{Error, Key, Scan};
 
 use crate::ask::{UrlPage, UrlPlace};
 use crate::facts;
 use crate::open::damaged;
 use crate::owner::Owner;
+
+/// What a scan costs beside its rows.
+const SCAN_LOOKS: usize = 2;
+
+/// Rows that follow each other.
+struct Range {
+    from: Key,
+    to: Key,
+    /// What comes next comes after this queue.
+    queue: QueueId,
+}
+
+impl UrlPlace {
+    fn after_key(queue: QueueId, mut key: Key) -> Self {
+        key.push(0);
+        Self { queue, key }
+    }
+
+    fn after_host(host: HostId) -> Self {
+        Self { queue: QueueId { host, no: u32::MAX }, key: Vec::new() }
+    }
+}
 
 impl Owner {
     pub async fn lookup(&mut self, crawl: &CrawlName, host: &HostName, text: &str) -> Result<Option<UrlView>, Error> {
@@ -28,60 +51,88 @@ impl Owner {
         Ok(self.views(vec![(queue, key, row)]).await?.pop())
     }
 
-    /// Reads at most a slice of rows after a place, in the order of hosts, queues and URLs.
+    /// Looks at a slice of rows after a place, in the order of hosts, queues and URLs. It may bring fewer than there is room for,
+    /// even none, and still have a next place.
     pub async fn url_page(
         &mut self,
         filter: &UrlFilter,
-        after: Option<UrlPlace>,
-        limit: usize,
+        mut after: Option<UrlPlace>,
+        mut room: Room,
     ) -> Result<UrlPage, Error> {
-        let mut queue = after.as_ref().map(|place| place.queue);
-        let mut from = after.map(|place| place.key);
-        let mut views = Vec::new();
-        let mut left = SLICE_ROWS;
-        while left > 0 && views.len() < limit {
-            let at = match from.take() {
-                Some(key) => queue.zip(Some(key)),
-                None => self.state.queue_after(queue, filter).map(|next| (next, url::prefix(next))),
+        let (mut urls, mut looks) = (Vec::new(), LISTING_LOOKS);
+        loop {
+            let range = match self.range_after(filter, after.as_ref(), &mut looks) {
+                Next::Found(range) => range,
+                Next::Later(host) => return Ok((urls, Some(UrlPlace::after_host(host)))),
+                Next::End => return Ok((urls, None)),
             };
-            let Some((current, start)) = at else { return Ok((views, None)) };
-            queue = Some(current);
-            let most = left.min((limit - views.len()).max(64));
-            let scan = Scan { from: start, to: key::after_prefix(&url::prefix(current)), limit: most };
+            let scan = Scan { from: range.from, to: range.to, limit: looks.max(1) };
             let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
-            left = left.saturating_sub(rows.len() + 1);
-            let more = rows.len() == most;
-            let mut last = None;
-            let mut found = Vec::new();
+            looks = looks.saturating_sub(rows.len() + SCAN_LOOKS);
+            let full = rows.len() == scan.limit;
+            let (mut last, mut found, mut places) = (None, Vec::new(), Vec::new());
             for row in rows {
-                let (id, key) = url::parse_key(&row.key).map_err(damaged)?;
-                last = Some(row.key);
-                let row = url::decode(&row.value).map_err(damaged)?;
-                if self.matches(filter, id, &key, &row) {
-                    found.push((id, key, row));
-                    if views.len() + found.len() == limit {
-                        break;
-                    }
+                let (queue, key) = url::parse_key(&row.key).map_err(damaged)?;
+                let value = url::decode(&row.value).map_err(damaged)?;
+                last = Some(UrlPlace::after_key(queue, row.key));
+                if found.len() < room.items && self.matches(filter, queue, &key, &value) {
+                    found.push((queue, key, value));
+                    places.extend(last.clone());
                 }
             }
-            let cut = views.len() + found.len() == limit;
-            views.extend(self.views(found).await?);
-            from = last.filter(|_| more || cut).map(|mut key| {
-                key.push(0);
-                key
-            });
-        }
-        let next = match (from, queue) {
-            (Some(key), Some(queue)) => Some(UrlPlace { queue, key }),
-            (None, queue) => {
-                self.state.queue_after(queue, filter).map(|queue| UrlPlace { queue, key: url::prefix(queue) })
+            for (view, place) in self.views(found).await?.into_iter().zip(places) {
+                room.take(view.weight());
+                urls.push(view);
+                if room.is_full() {
+                    return Ok((urls, Some(place)));
+                }
             }
-            _ => None,
+            let next = last.filter(|_| full).unwrap_or_else(|| UrlPlace { queue: range.queue, key: Vec::new() });
+            if looks == 0 {
+                return Ok((urls, Some(next)));
+            }
+            after = Some(next);
+        }
+    }
+
+    /// The rows that come after a place: those of one queue, or, where a filter names neither host nor crawl, of all hosts that were
+    /// born here. These are one range, so that no queue has to be looked for.
+    fn range_after(&self, filter: &UrlFilter, after: Option<&UrlPlace>, looks: &mut usize) -> Next<Range> {
+        let (first, end) = key::range(self.shard, Kind::Url, Kind::Url);
+        let all_born_here = QueueId { host: HostId::new(self.shard, u64::MAX), no: u32::MAX };
+        let whole = filter.host.is_none() && filter.crawl.is_none();
+        let is_here = |place: &UrlPlace| place.queue.host.birth() == self.shard && place.queue != all_born_here;
+        let in_queue = |queue, from: Option<&Key>| {
+            let start = url::prefix(queue);
+            let to = key::after_prefix(&start);
+            // A place that was made up must not lead to rows of another kind.
+            Next::Found(Range {
+                from: from.map_or_else(|| start.clone(), |from| start.clone().max(from.clone())),
+                to,
+                queue,
+            })
         };
-        Ok((views, next))
+        match after {
+            None if whole => Next::Found(Range { from: first, to: end, queue: all_born_here }),
+            Some(place) if whole && is_here(place) => {
+                let from =
+                    if place.key.is_empty() { key::after_prefix(&url::prefix(place.queue)) } else { place.key.clone() };
+                Next::Found(Range { from: from.max(first), to: end, queue: all_born_here })
+            }
+            Some(place) if !place.key.is_empty() => in_queue(place.queue, Some(&place.key)),
+            place => match self.state.next_queue(place.map(|place| place.queue), filter, looks) {
+                Next::Found(queue) => in_queue(queue, None),
+                Next::Later(host) => Next::Later(host),
+                Next::End => Next::End,
+            },
+        }
     }
 
     pub fn matches(&self, filter: &UrlFilter, queue: QueueId, key: &UrlKey, row: &UrlRow) -> bool {
+        if !self.state.has_queue(queue) {
+            // Of a queue that was deleted, or of a host that lives in another shard by now.
+            return false;
+        }
         if filter.state.is_some_and(|state| state != row.place.state()) {
             return false;
         }

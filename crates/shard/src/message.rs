@@ -28,6 +28,11 @@ impl Message {
         }
     }
 
+    /// Whether it is a slice of a listing.
+    pub const fn is_slice(&self) -> bool {
+        matches!(self, Self::Ask { ask, .. } if ask.is_listing())
+    }
+
     /// Turns a message away.
     pub fn refuse(self, why: &Refusal) {
         match self {

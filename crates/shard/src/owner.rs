@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::rework::JobRow;
 use wayleave_core::frontier::row::Write;
-use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::ids::{CrawlNo, Epoch, QueueId, ShardId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
@@ -122,11 +121,7 @@ impl Owner {
     /// exchanged.
     pub fn note_switches(&self) {
         self.pulse.active.store(self.state.shard_row().active, Ordering::Release);
-        let bounded = |crawl: &CrawlView| {
-            let limits = &crawl.settings.limits;
-            limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some()
-        };
-        if self.state.crawl_views().iter().any(bounded) {
+        if self.state.bounded_crawls().next().is_some() {
             self.pulse.bounded.store(true, Ordering::Release);
         }
     }
@@ -197,7 +192,9 @@ impl Owner {
         let mut next = first;
         let mut left = if self.awaited > 0 { limits::SHARD_BATCH_AWAITED } else { limits::SHARD_BATCH_MAX };
         self.awaited = self.awaited.saturating_sub(1);
+        let mut sliced = false;
         while let Some(message) = next {
+            sliced |= message.is_slice();
             left = left.saturating_sub(message.weight());
             match message {
                 Message::Put { items, sink } => puts.add(items, sink),
@@ -218,6 +215,10 @@ impl Owner {
                 }
             }
             next = if left > 0 { inbox.try_recv() } else { None };
+            if next.is_none() && !sliced {
+                // One a turn, after everything else: its reader can wait, and does not starve.
+                next = inbox.try_slice();
+            }
         }
         self.put_all(std::mem::take(puts)).await
     }
@@ -242,6 +243,7 @@ impl Owner {
         self.tell_next();
         self.pulse.tell(self.shard.0.into(), self.state.readiness());
         self.pulse.wake(self.state.take_newly_ready());
+        self.pulse.finishing.ring(&self.state.take_settled());
     }
 
     /// Whoever asked for a crawl alone, and found nothing, is to know it the next time.
@@ -257,14 +259,12 @@ impl Owner {
         if !self.pulse.bounded.load(Ordering::Relaxed) {
             return;
         }
-        for crawl in self.state.crawl_views() {
-            let limits = &crawl.settings.limits;
-            if limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some() {
-                let pages = self.state.crawl_no(&crawl.crawl).map_or(0, |no| self.state.pages_used(no));
-                let mine = CrawlTotals { urls: crawl.counts, hosts: crawl.queues, pages };
-                let others = self.pulse.share(&crawl.crawl, self.shard, mine);
-                self.state.set_elsewhere(&crawl.crawl, others.urls, others.hosts);
-            }
+        let bounded: Vec<_> =
+            self.state.bounded_crawls().map(|(name, urls, hosts)| (name.clone(), urls, hosts)).collect();
+        for (crawl, urls, hosts) in bounded {
+            let pages = self.state.crawl_no(&crawl).map_or(0, |no| self.state.pages_used(no));
+            let others = self.pulse.share(&crawl, self.shard, CrawlTotals { urls, hosts, pages });
+            self.state.set_elsewhere(&crawl, others.urls, others.hosts);
         }
         self.share_pages();
     }

@@ -15,6 +15,7 @@ use crate::bell::{Bell, Listener};
 use crate::crawl_beats::{CrawlBeats, NEVER};
 use crate::crawl_turns::{CrawlTurns, Pass};
 use crate::deadline::Deadline;
+use crate::finished::Finishing;
 use crate::host_count::HostCount;
 use crate::line::Line;
 use crate::page_shares::PageShares;
@@ -60,6 +61,8 @@ pub(crate) struct Pulse {
     pub turns: CrawlTurns,
     /// Who waits for a group to become ready.
     pub line: Line,
+    /// Who waits for a crawl to be finished.
+    pub finishing: Finishing,
     /// Counts of crawls that are bounded as a whole, by shard.
     totals: Totals,
     /// What the shards of this process take of limits of pages.
@@ -139,6 +142,7 @@ impl Pulse {
             crawls: CrawlBeats::new(shards),
             turns: CrawlTurns::default(),
             line: Line::default(),
+            finishing: Finishing::default(),
             totals: Totals::new(shards),
             pages: PageShares::new(shards, alone),
             hosts: HostCount::default(),

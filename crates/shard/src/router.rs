@@ -58,6 +58,8 @@ pub(crate) struct Router {
     missed: Arc<Notify>,
     /// Room for batches that are on their way to other nodes.
     pub forwarded_puts: Arc<Semaphore>,
+    /// Slices of listings that owners here work on at a time, whoever asked: most of a store's read connections stay free.
+    slices: Semaphore,
     /// Which alias a host lives with. Only a hint: an owner refuses a host that is not its own.
     moved: RwLock<HashMap<HostName, Alias>>,
     /// Whether this node has lost the store.
@@ -89,6 +91,7 @@ impl Router {
             held: Held::new(config.shards),
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
+            slices: Semaphore::new(config.listings_max),
             moved: RwLock::default(),
             cut_off: AtomicBool::new(false),
             stale,
@@ -241,6 +244,7 @@ impl Router {
     pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
         let Place::Here(inbox) = self.place(shard) else { return None };
         let _awaited = ask.is_visit().then(|| self.way.await_visit());
+        let _slice = if ask.is_listing() { self.slices.acquire().await.ok() } else { None };
         let (reply, answer) = oneshot::channel();
         let looks = ask.only_looks();
         inbox.send(Message::Ask { ask, reply }).await.ok()?;

@@ -1,14 +1,18 @@
-//! The handle, continued: looking at hosts, groups, crawls, URLs and totals. Lists go from shard to shard.
+//! The handle, continued: looking at hosts, groups, crawls, URLs and totals. Lists go from shard to shard, slice by slice.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use wayleave_core::frontier::listing::{QueueNames, Room, Weigh};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{
     CrawlView, GroupView, HostFilter, HostView, Page, ReservationView, Stats, UrlFilter, UrlView,
 };
-use wayleave_core::ids::ShardId;
+use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::names::{CrawlName, HostName};
 
-use crate::ask::{Ask, Slice, Told, UrlPage, UrlPlace};
+use crate::ask::{Ask, Slice, Told, UrlPage};
 use crate::cursor;
 use crate::frontier::Frontier;
 use crate::router::Answer;
@@ -26,45 +30,26 @@ impl Frontier {
     /// A page of URLs. It may hold fewer than `limit` and still have a next one, where a filter passes many over.
     ///
     /// # Errors
-    /// If the cursor cannot be read or the store not be reached.
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> Answer<Page<UrlView>> {
-        let limit = limit.clamp(1, limits::PAGE_MAX);
-        let (shard, mut after) = cursor::read_url(after)?;
-        if let Some(host) = &filter.host {
-            return self.urls_of_host(host, filter, after, limit).await;
-        }
-        let mut items = Vec::new();
-        let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
-        for (i, one) in scope.iter().enumerate() {
-            // A place is one of the shard that the cursor names; the shards after it start at their beginning.
-            let from = after.take().filter(|_| *one == shard);
-            let ask = Ask::Urls { filter: filter.clone(), after: from, limit: limit - items.len() };
-            let (views, next): UrlPage = self.router.ask(*one, ask).await?;
-            items.extend(views);
-            if next.is_some() {
-                // A slice was read: rather a short page than a long wait.
-                return Ok(Page { items, next: Some(cursor::write_url(*one, next.as_ref())) });
-            }
-            if let Some(next) = scope.get(i + 1)
-                && items.len() >= limit
-            {
-                return Ok(Page { items, next: Some(cursor::write_url(*next, None)) });
+        let from = cursor::read(after)?;
+        let slice = |after, room| Ask::Urls { filter: filter.clone(), after, room };
+        let Some(host) = &filter.host else { return self.page(from, limit, slice, cursor::write).await };
+        let _leave = self.listings.enter().await?;
+        let mut page = Paged::new(limit);
+        let (_, mut at) = from;
+        loop {
+            let (urls, next): UrlPage = self.at_host(host, &slice(at.take(), page.room)).await?;
+            page.add(urls);
+            match next {
+                Some(place) if page.is_done() => {
+                    let next = cursor::write(self.router.shard_of(host), Some(&place));
+                    return Ok(Page { items: page.items, next: Some(next) });
+                }
+                Some(place) => at = Some(place),
+                None => return Ok(Page { items: page.items, next: None }),
             }
         }
-        Ok(Page { items, next: None })
-    }
-
-    async fn urls_of_host(
-        &self,
-        host: &HostName,
-        filter: &UrlFilter,
-        after: Option<UrlPlace>,
-        limit: usize,
-    ) -> Answer<Page<UrlView>> {
-        let ask = Ask::Urls { filter: filter.clone(), after, limit };
-        let (items, next): UrlPage = self.at_host(host, &ask).await?;
-        let shard = self.router.shard_of(host);
-        Ok(Page { items, next: next.map(|next| cursor::write_url(shard, Some(&next))) })
     }
 
     /// A host.
@@ -78,17 +63,19 @@ impl Frontier {
     /// A page of hosts.
     ///
     /// # Errors
-    /// If the cursor cannot be read or the store not be reached.
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<HostView>> {
-        self.page(after, limit, |start, most| Ask::Hosts { filter: filter.clone(), start, most }).await
+        let slice = |after, room| Ask::Hosts { filter: filter.clone(), after, room };
+        self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
     /// A page of groups: aliases and hosts that are groups of their own.
     ///
     /// # Errors
-    /// If the cursor cannot be read or the store not be reached.
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<GroupView>> {
-        self.page(after, limit, |start, most| Ask::Groups { filter: filter.clone(), start, most }).await
+        let slice = |after, room| Ask::Groups { filter: filter.clone(), after, room };
+        self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
     /// A group by alias, or the group of one host by that host's name.
@@ -108,101 +95,125 @@ impl Frontier {
         self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await?.ok_or_else(unknown)
     }
 
-    /// Live reservations, by token.
+    /// Live reservations, shard by shard in the order in which they were granted.
     ///
     /// # Errors
-    /// If the cursor cannot be read or the store not be reached.
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn reservations(&self, after: Option<&str>, limit: usize) -> Answer<Page<ReservationView>> {
-        self.page(after, limit, |start, most| Ask::Reservations { start, most }).await
+        let slice = |after, room| Ask::Reservations { after, room };
+        self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
-    /// One page over all shards: `slice` asks for up to so many items from a place on; the answer says the next place,
-    /// if any.
-    async fn page<T>(&self, after: Option<&str>, limit: usize, slice: impl Fn(u32, usize) -> Ask) -> Answer<Page<T>>
+    /// One page over all shards, from a place in one of them on. `slice` asks for what comes after a place; the answer says the
+    /// next place, if there may be more. Between two slices everything else that waits for the shard has its turn.
+    async fn page<T: Weigh, P>(
+        &self,
+        (shard, mut after): (ShardId, Option<P>),
+        limit: usize,
+        slice: impl Fn(Option<P>, Room) -> Ask,
+        cursor: impl Fn(ShardId, Option<&P>) -> String,
+    ) -> Answer<Page<T>>
     where
-        Slice<T>: TryFrom<Told, Error = Refusal>,
+        Slice<T, P>: TryFrom<Told, Error = Refusal>,
     {
-        let limit = limit.clamp(1, limits::PAGE_MAX);
-        let (shard, start) = cursor::read(after)?;
-        let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| one.0 >= shard).collect();
-        let mut items = Vec::new();
+        let _leave = self.listings.enter().await?;
+        let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
+        let mut page = Paged::new(limit);
         for (i, one) in scope.iter().enumerate() {
-            let start = if one.0 == shard { start } else { 0 };
-            let (more, next): Slice<T> = self.router.ask(*one, slice(start, limit - items.len())).await?;
-            items.extend(more);
-            if let Some(next) = next {
-                return Ok(Page { items, next: Some(cursor::write(one.0, next)) });
+            // A place is one of the shard that the cursor names; the shards after it start at their beginning.
+            let mut at = after.take().filter(|_| *one == shard);
+            loop {
+                let (items, next): Slice<T, P> = self.router.ask(*one, slice(at.take(), page.room)).await?;
+                page.add(items);
+                match next {
+                    Some(place) if page.is_done() => {
+                        return Ok(Page { items: page.items, next: Some(cursor(*one, Some(&place))) });
+                    }
+                    Some(place) => at = Some(place),
+                    None => break,
+                }
             }
             if let Some(next) = scope.get(i + 1)
-                && items.len() >= limit
+                && page.is_done()
             {
-                return Ok(Page { items, next: Some(cursor::write(next.0, 0)) });
+                return Ok(Page { items: page.items, next: Some(cursor(*next, None)) });
             }
         }
-        Ok(Page { items, next: None })
+        Ok(Page { items: page.items, next: None })
     }
 
-    /// A crawl, over all shards.
+    /// A page of crawls, by name. The cursor is the last name, so that a crawl that comes or goes meanwhile shifts nothing.
     ///
     /// # Errors
-    /// If it is not known.
-    pub async fn crawl(&self, crawl: CrawlName) -> Answer<CrawlView> {
-        let first = self.crawl_once(&crawl).await?;
-        if first.waits_for.is_some() {
-            return Ok(first);
+    /// If too many list, or the store cannot be reached.
+    pub async fn crawls_page(&self, after: Option<&str>, limit: usize) -> Answer<Page<CrawlView>> {
+        let _leave = self.listings.enter().await?;
+        let limit = limit.clamp(1, limits::PAGE_MAX);
+        let mut after: Option<CrawlName> = after.map(CrawlName::from);
+        let mut items: Vec<CrawlView> = Vec::new();
+        loop {
+            let ask = Ask::Crawls { after: after.clone(), most: limit - items.len() };
+            let parts: Vec<(Vec<CrawlView>, bool)> = self.router.ask_all(&self.scope(), &ask).await?;
+            // Every shard has told all of its crawls up to the last one that it told, or all that there are.
+            let ends = parts.iter().filter(|(_, more)| *more).filter_map(|(views, _)| views.last());
+            let end: Option<CrawlName> = ends.map(|view| view.crawl.clone()).min();
+            let mut sums: BTreeMap<CrawlName, CrawlView> = BTreeMap::new();
+            for view in parts.into_iter().flat_map(|(views, _)| views) {
+                if end.as_ref().is_some_and(|end| view.crawl > *end) {
+                    continue;
+                }
+                match sums.entry(view.crawl.clone()) {
+                    Entry::Vacant(place) => _ = place.insert(view),
+                    Entry::Occupied(mut place) => merge(place.get_mut(), &view),
+                }
+            }
+            let more = end.is_some() || sums.len() > limit - items.len();
+            items.extend(sums.into_values().take(limit - items.len()));
+            after = end;
+            if !more || items.len() >= limit {
+                let next = items.last().filter(|_| more).map(|view| view.crawl.to_string());
+                return Ok(Page { items, next });
+            }
         }
-        // Shards are asked one after the other, and links found on a page of one that was not asked yet may have gone to
-        // one that was: they are stored before the page is released, so that a second look finds them or what they led to.
-        let mut second = self.crawl_once(&crawl).await?;
-        if second.counts != first.counts && second.waits_for.is_none() {
-            second.waits_for = Some("its URLs are changing just now".to_owned());
-        }
-        Ok(second)
-    }
-
-    async fn crawl_once(&self, crawl: &CrawlName) -> Answer<CrawlView> {
-        let parts: Vec<Option<CrawlView>> = self.router.ask_all(&self.scope(), &Ask::Crawl(crawl.clone())).await?;
-        let mut views = parts.into_iter().flatten();
-        let mut sum = views.next().ok_or_else(|| Refusal::UnknownCrawl(crawl.to_string()))?;
-        views.for_each(|view| merge(&mut sum, &view));
-        if sum.waits_for.is_some() {
-            sum.over_limit = 0;
-        }
-        Ok(sum)
     }
 
     /// All crawls, by name.
     ///
     /// # Errors
-    /// If the store cannot be reached.
+    /// If too many list, or the store cannot be reached.
     pub async fn crawls(&self) -> Answer<Vec<CrawlView>> {
-        let parts: Vec<Vec<CrawlView>> = self.router.ask_all(&self.scope(), &Ask::Crawls).await?;
-        let mut sums: std::collections::BTreeMap<CrawlName, CrawlView> = std::collections::BTreeMap::new();
-        for view in parts.into_iter().flatten() {
-            match sums.entry(view.crawl.clone()) {
-                std::collections::btree_map::Entry::Vacant(place) => _ = place.insert(view),
-                std::collections::btree_map::Entry::Occupied(mut place) => merge(place.get_mut(), &view),
+        let (mut all, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let page = self.crawls_page(after.as_deref(), limits::PAGE_MAX).await?;
+            all.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
             }
         }
-        Ok(sums.into_values().collect())
     }
 
     /// Names of the queues of a crawl in a stable order; `start` matches are passed over. Without `inactive`, queues
     /// with no scheduled URL and queues of blocked hosts are left out.
     ///
     /// # Errors
-    /// If the store cannot be reached.
+    /// If too many list, or the store cannot be reached.
     pub async fn queues(&self, crawl: CrawlName, start: usize, size: usize, inactive: bool) -> Answer<Vec<HostName>> {
+        let _leave = self.listings.enter().await?;
         let (mut skip, mut names) = (start, Vec::new());
         for shard in self.scope() {
-            let room = size - names.len();
-            if room == 0 {
-                break;
+            let mut after = None;
+            while names.len() < size {
+                let most = size - names.len();
+                let ask = Ask::Queues { crawl: crawl.clone(), inactive, after, skip, most };
+                let ((found, passed), next): (QueueNames, Option<HostId>) = self.router.ask(shard, ask).await?;
+                skip -= passed;
+                names.extend(found);
+                after = next;
+                if after.is_none() {
+                    break;
+                }
             }
-            let ask = Ask::Queues { crawl: crawl.clone(), skip, most: room, inactive };
-            let (found, passed): (Vec<HostName>, usize) = self.router.ask(shard, ask).await?;
-            skip -= passed;
-            names.extend(found);
         }
         Ok(names)
     }
@@ -231,7 +242,8 @@ impl Frontier {
     }
 }
 
-fn merge(sum: &mut CrawlView, part: &CrawlView) {
+/// Adds what another shard knows of a crawl.
+pub(crate) fn merge(sum: &mut CrawlView, part: &CrawlView) {
     sum.counts.add(&part.counts);
     sum.queues += part.queues;
     sum.active_queues += part.active_queues;
@@ -242,5 +254,30 @@ fn merge(sum: &mut CrawlView, part: &CrawlView) {
     }
     if sum.waits_for.is_none() {
         sum.waits_for.clone_from(&part.waits_for);
+    }
+}
+
+/// A page that is being filled.
+struct Paged<T> {
+    items: Vec<T>,
+    room: Room,
+    slices_left: usize,
+}
+
+impl<T: Weigh> Paged<T> {
+    fn new(limit: usize) -> Self {
+        let room = Room { items: limit.clamp(1, limits::PAGE_MAX), bytes: limits::PAGE_BYTES_MAX };
+        Self { items: Vec::new(), room, slices_left: limits::PAGE_SLICES_MAX }
+    }
+
+    fn add(&mut self, items: Vec<T>) {
+        items.iter().for_each(|item| self.room.take(item.weight()));
+        self.items.extend(items);
+        self.slices_left = self.slices_left.saturating_sub(1);
+    }
+
+    /// Whether it is full, or has taken so long that a short one is better.
+    fn is_done(&self) -> bool {
+        self.room.is_full() || self.slices_left == 0
     }
 }

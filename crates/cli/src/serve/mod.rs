@@ -37,15 +37,26 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // Twice as many owners as there are cores: some of them wait for the disk.
     let owners_max = cores() * 2;
     let mut server = settings.server();
-    let shares = files::share(files::raise(), owners_max + 1, server.connections_max);
+    let shares = files::share(files::raise(), owners_max + 2, server.connections_max);
     server.connections_max = shares.connections;
     // Before anything is made on disk: an address that must not be used, or that another process has.
     let port = Port::take(server)?;
     let store = doors.block_on(Store::open(&settings, shares.tables))?;
     let owners = Owners::start(usize::from(store.shards).min(owners_max))?;
-    let served = doors.block_on(serve(&settings, port, store, owners.lanes()));
+    // A thread of their own: a heartbeat waits neither for an owner's turn nor for what readers make it do.
+    let roles = Owners::start(1)?;
+    let threads = Threads { owners: owners.lanes(), roles: roles.lanes() };
+    let served = doors.block_on(serve(&settings, port, store, threads));
     owners.stop();
+    roles.stop();
     served
+}
+
+/// Where work is done that a store may hold up.
+#[derive(Clone, Copy)]
+struct Threads<'a> {
+    owners: &'a Lanes,
+    roles: &'a Lanes,
 }
 
 fn runtime(name: &str, threads: usize) -> anyhow::Result<Runtime> {
@@ -57,14 +68,14 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-async fn serve(settings: &Settings, port: Port, store: Store, owners: &Lanes) -> anyhow::Result<()> {
+async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>) -> anyhow::Result<()> {
     if store.shared {
-        return node::serve(settings, port, store, owners).await;
+        return node::serve(settings, port, store, threads).await;
     }
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
-    let roles = roles(engine.clone(), owners, None);
-    let frontier = Frontier::open(engine, settings.frontier(shards), owners.clone())
+    let roles = roles(engine.clone(), threads, None);
+    let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
     let served = match Server::on(port, frontier.clone(), roles, None) {
@@ -96,9 +107,10 @@ async fn run_until_told(
     failed.map_or(Ok(()), |reason| Err(failing::ended(&reason).into()))
 }
 
-fn roles(engine: Arc<dyn Engine>, owners: &Lanes, changed: Option<Changed>) -> Roles {
-    // On the owners' threads: they are the ones that a store may hold up while it writes.
-    let config = wayleave_roles::Config { runtime: owners.first(), changed, ..wayleave_roles::Config::default() };
+fn roles(engine: Arc<dyn Engine>, threads: Threads<'_>, changed: Option<Changed>) -> Roles {
+    // Not on the threads of the doors: a store may hold up whoever writes.
+    let config =
+        wayleave_roles::Config { runtime: threads.roles.first(), changed, ..wayleave_roles::Config::default() };
     Roles::with(engine, config)
 }
 

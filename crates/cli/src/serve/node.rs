@@ -14,19 +14,14 @@ use wayleave_server::{Peers, Port, Server};
 use wayleave_shard::Frontier;
 
 use super::settings::Settings;
-use super::{Signals, Store, announce, roles};
+use super::{Signals, Store, Threads, announce, roles};
 use crate::exit::Usage;
 
 /// A hand-over takes moments; a store that does not answer must not keep the process.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Runs a node until it is told to stop, or another process has taken its address.
-pub async fn serve(
-    settings: &Settings,
-    port: Port,
-    store: Store,
-    owners: &wayleave_shard::Lanes,
-) -> anyhow::Result<()> {
+pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>) -> anyhow::Result<()> {
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
     let secret = agree(&*engine, entropy::system()).await?;
@@ -34,10 +29,10 @@ pub async fn serve(
     let dial = Dial::new(secret);
     // Here commits wait for the database, and visits wait for them rather than for puts.
     let config = wayleave_shard::Config { stand_max: Duration::ZERO, ..settings.frontier(shards) };
-    let frontier = Frontier::join(engine.clone(), config, owners.clone(), dial.clone());
+    let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
     let peers = Peers::new(id, secret);
     let tell = peers.clone();
-    let roles = roles(engine.clone(), owners, Some(Arc::new(move |role| tell.tell_role(role))));
+    let roles = roles(engine.clone(), threads, Some(Arc::new(move |role| tell.tell_role(role))));
     let server = Server::on(port, frontier.clone(), roles, Some(peers.clone()))?.with_store(outside);
     let address = server.local_addr();
     let options = Options {

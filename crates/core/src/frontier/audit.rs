@@ -19,7 +19,7 @@ impl State {
             leases: self.audit_leases(),
             stray_tokens: self.stray_tokens(),
             misplaced: self.misplaced(now),
-            standings: self.host_views(0, now).map(|(_, view)| (view.host, view.standing)).collect(),
+            standings: self.host_views(now).map(|view| (view.host, view.standing)).collect(),
         }
     }
 

@@ -43,6 +43,8 @@ impl State {
     fn forget_crawl(&mut self, no: CrawlNo) {
         if let Some(crawl) = self.crawls.remove(&no) {
             self.crawl_by_name.remove(&crawl.name);
+            self.crawl_order.remove(&crawl.name);
+            self.settled.push(crawl.name.clone());
             self.changed.others.push(HotRow::CrawlGone(no));
             self.page_bounded.remove(&no);
             self.schedule.forget(no);
@@ -64,6 +66,9 @@ impl State {
         self.holds = self.holds.saturating_sub(counts.reserved.saturating_sub(self.reserved_of(id)));
         writes.push(Write::Job(id, true));
         self.discount(&queue);
+        if let Some(crawl) = self.crawls.get(&queue.crawl).filter(|crawl| self.settled.last() != Some(&crawl.name)) {
+            self.settled.push(crawl.name.clone());
+        }
         self.touch_host(ix);
         self.drop_idle_slots(group);
         let empty = self.hosts[ix].queues.is_empty() && self.hosts[ix].queued_at == Time::NEVER;

@@ -4,7 +4,7 @@ use super::row::{LeaseRow, QueueRow};
 use super::slab::Ix;
 use super::state::{Host, State};
 use super::view::State as Is;
-use super::view::{Counts, GroupView, HostView, LiveVisit, QueueView, ReservationView, Standing, Stats};
+use super::view::{Counts, GroupView, HostView, LiveVisit, QueueView, Standing, Stats};
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
@@ -248,7 +248,7 @@ impl State {
         Some(self.view_host(ix, now))
     }
 
-    fn view_host(&self, ix: Ix, now: Time) -> HostView {
+    pub(super) fn view_host(&self, ix: Ix, now: Time) -> HostView {
         let host = &self.hosts[ix];
         let mut counts = Counts::default();
         let queue = |q: &super::row::QueueRow| QueueView {
@@ -275,9 +275,9 @@ impl State {
         }
     }
 
-    /// Hosts in a stable order, from place `start` on; each with the place after it.
-    pub fn host_views(&self, start: u32, now: Time) -> impl Iterator<Item = (u32, HostView)> {
-        self.hosts.iter_from(start).map(move |(ix, _)| (ix + 1, self.view_host(ix, now)))
+    /// All hosts, for proofs.
+    pub(super) fn host_views(&self, now: Time) -> impl Iterator<Item = HostView> {
+        self.hosts.iter_from(0).map(move |(ix, _)| self.view_host(ix, now))
     }
 
     /// A group by alias, or of one host by that host's name.
@@ -288,7 +288,7 @@ impl State {
         Some(self.view_group(ix, now))
     }
 
-    fn view_group(&self, ix: Ix, now: Time) -> GroupView {
+    pub(super) fn view_group(&self, ix: Ix, now: Time) -> GroupView {
         let group = &self.groups[ix];
         let mut counts = Counts::default();
         group.hosts().iter().flat_map(|h| &self.hosts[*h].queues).for_each(|q| counts.add(&q.counts()));
@@ -308,63 +308,19 @@ impl State {
         }
     }
 
-    /// Groups in a stable order, from place `start` on; each with the place after it.
-    pub fn group_views(&self, start: u32, now: Time) -> impl Iterator<Item = (u32, GroupView)> {
-        self.groups.iter_from(start).map(move |(ix, _)| (ix + 1, self.view_group(ix, now)))
-    }
-
-    /// Live reservations, by token.
-    #[must_use]
-    pub fn reservation_views(&self) -> Vec<ReservationView> {
-        let view = |lease: &LeaseRow| {
-            let host = self.hosts.by_id(lease.host)?;
-            Some(ReservationView {
-                token: lease.token,
-                group: self.group_name(self.hosts[host].group),
-                host: self.hosts[host].name.clone(),
-                holder: lease.holder.clone(),
-                granted_at: lease.granted_at,
-                expires_at: lease.expires_at,
-                urls: lease.urls.len(),
-            })
+    /// The crawls that are bounded as a whole, with their URLs and hosts here.
+    pub fn bounded_crawls(&self) -> impl Iterator<Item = (&crate::names::CrawlName, Counts, u64)> {
+        let bounded = |crawl: &&super::state::Crawl| {
+            let limits = &crawl.settings.limits;
+            limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some()
         };
-        let mut views: Vec<ReservationView> = self.leases.values().filter_map(view).collect();
-        views.sort_unstable_by_key(|v| v.token);
-        views
+        self.crawls.values().filter(bounded).map(|crawl| (&crawl.name, crawl.counts, crawl.queues))
     }
 
     /// The names of all crawls.
     #[must_use]
     pub fn crawl_names(&self) -> Vec<crate::names::CrawlName> {
         self.crawls.values().map(|crawl| crawl.name.clone()).collect()
-    }
-
-    /// Names of the queues of a crawl, after the first `skip` that match, at most `most`; and how many were passed over.
-    #[must_use]
-    pub fn queue_names_of(
-        &self,
-        crawl: &str,
-        skip: usize,
-        most: usize,
-        inactive: bool,
-        now: Time,
-    ) -> (Vec<crate::names::HostName>, usize) {
-        let Some(no) = self.crawl_no(crawl) else { return (Vec::new(), 0) };
-        let (mut names, mut passed) = (Vec::new(), 0);
-        for (_, host) in self.hosts.iter_from(0) {
-            let Some(queue) = host.queues.iter().find(|q| q.crawl == no) else { continue };
-            if !inactive && (queue.counts().scheduled() == 0 || host.blocked_until() > now) {
-                continue;
-            }
-            if passed < skip {
-                passed += 1;
-            } else if names.len() < most {
-                names.push(host.name.clone());
-            } else {
-                break;
-            }
-        }
-        (names, passed)
     }
 
     /// How many hosts there are.

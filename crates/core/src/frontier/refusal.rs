@@ -73,13 +73,18 @@ pub enum Refusal {
     /// A setting that another one stands against.
     #[error("{0}")]
     Contradiction(String),
+    /// As many listings wait as may.
+    #[error(
+        "{0} listings are under way or wait for their turn, which is the most; visits go first. Try again in a moment, and read one page after the other"
+    )]
+    ManyListings(usize),
 }
 
 impl Refusal {
     /// Whether it promises that nothing was changed and asks to try again.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Elsewhere | Self::Overloaded)
+        matches!(self, Self::Unavailable(_) | Self::Elsewhere | Self::Overloaded | Self::ManyListings(_))
     }
 
     /// The word for a call that was refused twice, in two places: doubt is never overwritten by a promise.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::listing::LeasePlace;
 use super::request::{RequestId, Reservation};
 use super::row::{LeaseRow, Place, UrlRow, Write};
 use super::slab::Ix;
@@ -93,6 +94,7 @@ impl State {
             self.groups[group].leases.push(lease.token);
         }
         self.lease_ends.insert((lease.expires_at, lease.token));
+        self.lease_order.insert((LeasePlace::of(&lease), lease.token));
         self.note_request(&lease);
         self.leases.insert(lease.token, lease);
     }
@@ -101,6 +103,7 @@ impl State {
     pub(super) fn remove_lease(&mut self, token: Token) -> Option<(LeaseRow, Option<(Ix, Ix)>)> {
         let lease = self.leases.remove(&token)?;
         self.lease_ends.remove(&(lease.expires_at, token));
+        self.lease_order.remove(&(LeasePlace::of(&lease), token));
         self.forget_request(&lease);
         let place = self.hosts.by_id(lease.host).map(|host| (host, self.hosts[host].group));
         if let Some((_, group)) = place {

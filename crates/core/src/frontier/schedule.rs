@@ -214,6 +214,16 @@ impl Schedule {
         sets.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
+    /// A slot of a crawl that is ready or soon will be, if one is found at a glance.
+    pub fn some_of(&self, crawl: CrawlNo) -> Option<Ix> {
+        const GLANCE: usize = 64;
+        let mut ready = self.ready.range((crawl, 0)..=(crawl, u8::MAX));
+        let ready = ready.find_map(|(_, set)| set.first()).map(|(_, slot)| *slot);
+        let soon =
+            || self.waiting.iter().take(GLANCE).map(|(_, slot)| *slot).find(|slot| self.slots[*slot].crawl == crawl);
+        ready.or_else(soon)
+    }
+
     /// The slot to visit next: of one crawl, or of the crawl whose turn it is, the one that has been ready longest, with at
     /// most `bucket_max` as its bucket, that is not passed over by `skip`. `looks` bounds how many are passed over. `bare` lets
     /// hosts that are queued by time alone have turns like a crawl.

@@ -121,6 +121,7 @@ impl State {
             let row = CrawlRow { no, name: name.clone(), settings, kept: true };
             self.changed.others.push(HotRow::Crawl(row));
             self.note_page_limit(no);
+            self.settled.push(name.clone());
             self.reschedule_all(now);
         }
     }

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 
 use super::changes::{Changed, Touched};
 use super::hosts::Hosts;
+use super::listing::LeasePlace;
 use super::requested::Requests;
 use super::row::{CrawlRow, HostRef, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
 use super::schedule::Schedule;
@@ -99,18 +100,24 @@ pub struct State {
     pub(super) shard_row: ShardRow,
     pub(super) hosts: Hosts,
     pub(super) groups: Slab<Group>,
-    pub(super) group_by_alias: HashMap<Alias, Ix>,
+    pub(super) group_by_alias: std::collections::BTreeMap<Alias, Ix>,
     pub(super) crawls: std::collections::BTreeMap<CrawlNo, Crawl>,
     pub(super) crawl_by_name: HashMap<CrawlName, CrawlNo>,
     /// Crawls with a limit of pages.
     pub(super) page_bounded: BTreeSet<CrawlNo>,
+    /// The same names in order, for listings: puts look names up too often for a tree.
+    pub(super) crawl_order: BTreeSet<CrawlName>,
     pub(super) leases: HashMap<Token, LeaseRow>,
     pub(super) lease_ends: BTreeSet<(Time, Token)>,
+    /// In the order of listings, which no renewal changes.
+    pub(super) lease_order: BTreeSet<(LeasePlace, Token)>,
     /// Reservations by the request that they were granted for, where it may be repeated.
     pub(super) requests: Requests,
     /// Hosts whose home is this shard but that live with their alias elsewhere.
     pub(super) moved: std::collections::BTreeMap<HostName, Alias>,
     pub(super) schedule: Schedule,
+    /// Crawls of which nothing is handed out any more, or that have changed otherwise so that they may be finished.
+    pub(super) settled: Vec<CrawlName>,
     /// What the clock cuts off, at most: two times are up to that much closer to each other than they seem.
     pub(super) clock_step: Millis,
     /// Longest back-off that is computed, if one is set.
@@ -154,7 +161,7 @@ impl State {
     /// The empty state of a shard.
     #[must_use]
     pub fn new(shard: ShardId) -> Self {
-        Self { shard, next_hold: Time::NEVER, ..Self::default() }
+        Self { shard, hosts: Hosts::of(shard), next_hold: Time::NEVER, ..Self::default() }
     }
 
     /// The shard.
@@ -338,6 +345,7 @@ impl State {
 
     pub(super) fn insert_crawl(&mut self, row: CrawlRow) {
         self.crawl_by_name.insert(row.name.clone(), row.no);
+        self.crawl_order.insert(row.name.clone());
         let crawl = Crawl {
             name: row.name,
             settings: row.settings,
@@ -380,11 +388,20 @@ impl State {
         shift_counts(&mut self.totals, from, to);
         if let Some(row) = self.crawls.get_mut(&crawl) {
             shift_counts(&mut row.counts, from, to);
+            let left = matches!(from, Some(UrlState::Queued | UrlState::Reserved));
+            if left && row.counts.reserved == 0 && self.settled.last() != Some(&row.name) {
+                self.settled.push(row.name.clone());
+            }
             if row.settings.limits.pages.is_some() {
                 self.follow_limit(crawl);
             }
         }
         self.touch_queue(host, at);
+    }
+
+    /// The crawls that may have been finished since this was last asked. That others are told of too does no harm.
+    pub fn take_settled(&mut self) -> Vec<CrawlName> {
+        std::mem::take(&mut self.settled)
     }
 
     /// Keeps the count of active queues right around a change to one queue.

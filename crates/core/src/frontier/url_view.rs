@@ -4,7 +4,7 @@ use super::request::PRIORITY_MAX;
 use super::row::{Details, Place, UrlRow};
 use super::state::State;
 use super::url_key::UrlKey;
-use super::view::{UrlFilter, UrlState, UrlView};
+use super::view::{UrlState, UrlView};
 use crate::ids::{CrawlNo, QueueId};
 use crate::names::{CrawlName, HostName};
 use crate::time::Time;
@@ -16,32 +16,18 @@ impl State {
         self.crawl_by_name.get(crawl).copied()
     }
 
+    /// Whether a queue is here.
+    #[must_use]
+    pub fn has_queue(&self, queue: QueueId) -> bool {
+        self.find_queue(queue).is_some()
+    }
+
     /// The names of a queue's host and crawl.
     #[must_use]
     pub fn queue_names(&self, queue: QueueId) -> Option<(HostName, CrawlName)> {
         let (host, at) = self.find_queue(queue)?;
         let crawl = self.crawl_of(self.queue(host, at).crawl)?;
         Some((self.hosts[host].name.clone(), crawl.name.clone()))
-    }
-
-    /// The first queue after another that a filter lets through, in the order of ids.
-    #[must_use]
-    pub fn queue_after(&self, after: Option<QueueId>, filter: &UrlFilter) -> Option<QueueId> {
-        let crawl = match &filter.crawl {
-            Some(crawl) => Some(self.crawl_no(crawl)?),
-            None => None,
-        };
-        let later = |id: &QueueId| after.is_none_or(|after| *id > after);
-        let queues = |ix| {
-            let host: &super::state::Host = &self.hosts[ix];
-            let fits = host.queues.iter().filter(move |q| crawl.is_none_or(|no| no == q.crawl));
-            fits.map(|q| QueueId { host: host.id, no: q.no })
-        };
-        match &filter.host {
-            Some(host) => queues(self.host_ix(host)?).filter(later).min(),
-            // Ids and places in the slab differ, so every host is looked at; listings of whole shards are rare and long.
-            None => self.hosts.iter_from(0).flat_map(|(ix, _)| queues(ix)).filter(later).min(),
-        }
     }
 
     /// A URL with all that is known of it. `queued` are the details of one that waits in its queue.

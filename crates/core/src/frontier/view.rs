@@ -225,6 +225,26 @@ pub struct CrawlView {
     pub limit_reached: Option<String>,
 }
 
+/// A crawl as one shard knows it, by what is counted and scheduled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrawlPart {
+    /// What is known.
+    pub view: CrawlView,
+    /// Whether only a look through all hosts can tell what it waits for, if anything.
+    pub unsure: bool,
+}
+
+/// What a look through hosts has found of a crawl.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrawlScan {
+    /// Why it is not finished.
+    pub waits_for: Option<String>,
+    /// The end of the last visit to a group that has URLs of it.
+    pub last_visit_at: Option<Time>,
+    /// What holds URLs of it back that are queued.
+    pub held_back: Option<String>,
+}
+
 /// The state of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UrlState {

@@ -14,7 +14,9 @@ pub fn status(refusal: &Refusal) -> Status {
         // What the protocol's reference server answers, where a call must fail for a queue that it does not have.
         Refusal::UnknownQueue { .. } | Refusal::OutcomeUnknown(_) => Code::Unknown,
         Refusal::Contradiction(_) => Code::FailedPrecondition,
-        Refusal::OverLimit(_) | Refusal::HostsFull(_) | Refusal::Overloaded => Code::ResourceExhausted,
+        Refusal::OverLimit(_) | Refusal::HostsFull(_) | Refusal::Overloaded | Refusal::ManyListings(_) => {
+            Code::ResourceExhausted
+        }
         Refusal::ForeignResult(_) | Refusal::BadCursor => Code::InvalidArgument,
         Refusal::Unavailable(_) | Refusal::Elsewhere => Code::Unavailable,
         Refusal::Corrupt(_) => Code::DataLoss,

@@ -23,6 +23,13 @@ pub enum Fate {
     Lost,
 }
 
+/// What was asked of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Scan,
+    Commit,
+}
+
 pub struct Faulty {
     memory: Memory,
     /// Commits and `own` are refused, reads are not: as on a full disk.
@@ -33,6 +40,10 @@ pub struct Faulty {
     reads_left: Mutex<Option<usize>>,
     /// Whether `get_many` waits.
     gate: watch::Sender<bool>,
+    /// Whether `scan_many` waits.
+    scan_gate: watch::Sender<bool>,
+    /// Scans and commits in the order in which they came.
+    pub steps: Mutex<Vec<Step>>,
     pub owns: AtomicUsize,
     pub scans: AtomicUsize,
     /// The fences of every commit that was asked for.
@@ -49,6 +60,8 @@ impl Faulty {
             fates: Mutex::default(),
             reads_left: Mutex::default(),
             gate: watch::channel(false).0,
+            scan_gate: watch::channel(false).0,
+            steps: Mutex::default(),
             owns: AtomicUsize::new(0),
             scans: AtomicUsize::new(0),
             commits: Mutex::default(),
@@ -75,6 +88,10 @@ impl Faulty {
 
     pub fn hold_gets(&self, hold: bool) {
         self.gate.send_replace(hold);
+    }
+
+    pub fn hold_scans(&self, hold: bool) {
+        self.scan_gate.send_replace(hold);
     }
 
     fn check_read(&self) -> Result<(), Error> {
@@ -122,10 +139,14 @@ impl Engine for Faulty {
 
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
         self.scans.fetch_add(1, Ordering::AcqRel);
-        match self.check_read() {
-            Ok(()) => self.memory.scan_many(scans),
-            Err(error) => std::future::ready(Err(error)).boxed(),
+        self.steps.lock().unwrap().push(Step::Scan);
+        let mut gate = self.scan_gate.subscribe();
+        async move {
+            gate.wait_for(|held| !held).await.map_err(|_| Error::Unavailable("the test is over".to_owned()))?;
+            self.check_read()?;
+            self.memory.scan_many(scans).await
         }
+        .boxed()
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
@@ -134,6 +155,7 @@ impl Engine for Faulty {
 
     fn commit(&self, batch: Batch) -> Commit {
         self.commits.lock().unwrap().push(batch.fences.clone());
+        self.steps.lock().unwrap().push(Step::Commit);
         let refused = |why: &str| std::future::ready(Err(Error::Unavailable(why.to_owned()))).boxed();
         if self.is_full() {
             return refused(FULL);

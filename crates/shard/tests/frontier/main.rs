@@ -19,6 +19,7 @@ mod puts;
 mod repeats;
 mod reservations;
 mod restarts;
+mod slices;
 mod support;
 mod true_words;
 mod waiting;

@@ -7,7 +7,6 @@ use wayleave_api::crawls::{Crawl, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlR
 use wayleave_api::hosts::DeleteUrlsResponse;
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_core::asked::AskedHost;
-use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::names::{BadName, CrawlName};
 use wayleave_core::settings::CrawlChanges;
 
@@ -25,19 +24,8 @@ pub async fn list_crawls(
     State(app): State<App>,
     QueryOf(query): QueryOf<PageQuery>,
 ) -> Result<Json<ListCrawlsResponse>, Refused> {
-    let rows = page_rows(query.limit)?;
-    let (crawls, next) = page_of(app.frontier.crawls().await?, query.after.as_deref(), rows);
-    Ok(Json(ListCrawlsResponse { crawls: crawls.into_iter().map(Crawl::from).collect(), next }))
-}
-
-/// The page after a name. The cursor is the last name, so that a crawl that comes or goes meanwhile shifts nothing.
-fn page_of(mut crawls: Vec<CrawlView>, after: Option<&str>, rows: usize) -> (Vec<CrawlView>, Option<String>) {
-    crawls.sort_unstable_by(|a, b| a.crawl.cmp(&b.crawl));
-    crawls.retain(|view| after.is_none_or(|after| *view.crawl > *after));
-    let more = crawls.len() > rows;
-    crawls.truncate(rows);
-    let next = crawls.last().filter(|_| more).map(|view| view.crawl.to_string());
-    (crawls, next)
+    let page = app.frontier.crawls_page(query.after.as_deref(), page_rows(query.limit)?).await?;
+    Ok(Json(ListCrawlsResponse { crawls: page.items.into_iter().map(Crawl::from).collect(), next: page.next }))
 }
 
 /// One crawl: its settings and counts.
@@ -109,42 +97,4 @@ pub async fn purge_crawl(
     };
     let before = app.frontier.now().before(query.older_than()?);
     Ok(Json(DeleteUrlsResponse { deleted: app.frontier.purge(crawl, host, before).await? }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use wayleave_core::frontier::view::Counts;
-    use wayleave_core::settings::CrawlSettings;
-
-    fn crawls(names: &[&str]) -> Vec<CrawlView> {
-        let view = |name: &&str| CrawlView {
-            crawl: (*name).into(),
-            settings: CrawlSettings::default(),
-            counts: Counts::default(),
-            queues: 0,
-            active_queues: 0,
-            waits_for: None,
-            last_visit_at: None,
-            over_limit: 0,
-            limit_reached: None,
-        };
-        names.iter().map(view).collect()
-    }
-
-    #[test]
-    fn pages_follow_each_other_by_name_and_end() {
-        let mut seen = Vec::new();
-        let mut after: Option<String> = None;
-        loop {
-            let (page, next) = page_of(crawls(&["d", "a", "c", "b", "e"]), after.as_deref(), 2);
-            seen.push(page.iter().map(|view| view.crawl.to_string()).collect::<String>());
-            after = next;
-            if after.is_none() {
-                break;
-            }
-        }
-        assert_eq!(seen, ["ab", "cd", "e"]);
-        assert_eq!(page_of(crawls(&["a", "b"]), None, 2).1, None);
-    }
 }

@@ -1,0 +1,75 @@
+//! Whether a crawl is finished: nothing of it is handed out, and no queue of it can hand anything out.
+//!
+//! Mostly the counts tell, or the schedule at a glance. Where they do not (URLs are queued and none of them is about to become
+//! ready, as limits or pauses hold them back) all hosts are looked through, a slice at a time.
+
+use super::listing::PARTS_A_LOOK;
+use super::slab::Ix;
+use super::state::{Crawl, Host, State};
+use super::view::{Counts, CrawlPart, CrawlScan};
+use crate::ids::{CrawlNo, HostId};
+use crate::names::CrawlName;
+use crate::time::Time;
+
+impl State {
+    /// A crawl as this shard knows it, by what is counted and scheduled.
+    #[must_use]
+    pub fn crawl_part(&self, name: &str) -> Option<CrawlPart> {
+        let no = self.crawl_no(name)?;
+        let crawl = self.crawl_of(no)?;
+        let mut view = self.view_crawl(no)?;
+        let Counts { queued, reserved, .. } = crawl.counts;
+        view.waits_for = if reserved > 0 {
+            Some(format!("{reserved} URLs are handed out"))
+        } else if queued == 0 || self.is_spent(no) {
+            None
+        } else {
+            let slot = self.schedule.some_of(no).map(|slot| self.schedule.slots[slot].group);
+            let group = slot.filter(|group| self.group_room(*group, no) != Some(0));
+            group.and_then(|group| {
+                self.groups[group].hosts().iter().find_map(|ix| self.open(&self.hosts[*ix], no, crawl))
+            })
+        };
+        let unsure = view.waits_for.is_none() && queued > 0 && !self.is_spent(no);
+        Some(CrawlPart { view, unsure })
+    }
+
+    /// Looks through hosts after a place for a queue of a crawl that can still hand something out, and for the end of the last
+    /// visit to a group that has URLs of it.
+    #[must_use]
+    pub fn scan_crawl(&self, name: &CrawlName, after: Option<HostId>) -> (CrawlScan, Option<HostId>) {
+        let mut scan = CrawlScan::default();
+        let known = self.crawl_no(name).and_then(|no| Some((no, self.crawl_of(no)?)));
+        let Some((no, crawl)) = known else { return (scan, None) };
+        let spent = crawl.counts.queued == 0 || self.is_spent(no);
+        // What is left to a group takes a look at all its hosts, which mostly follow each other.
+        let mut last: Option<(Ix, bool)> = None;
+        let next = self.walk(after, |_, host, looks| {
+            *looks = looks.saturating_sub(host.queues.len() / PARTS_A_LOOK);
+            if !host.queues.iter().any(|queue| queue.crawl == no) {
+                return false;
+            }
+            scan.last_visit_at = scan.last_visit_at.max(self.last_visit(host.group));
+            if !spent {
+                let known = last.filter(|(group, _)| *group == host.group);
+                let (_, full) =
+                    *last.insert(known.unwrap_or_else(|| (host.group, self.group_room(host.group, no) == Some(0))));
+                scan.waits_for = if full { None } else { self.open(host, no, crawl) };
+            }
+            if scan.held_back.is_none() && scan.waits_for.is_none() {
+                let waiting = host.queues.iter().find(|queue| queue.crawl == no && queue.head() != Time::NEVER);
+                scan.held_back = waiting.and_then(|queue| self.held_back(host, queue));
+            }
+            scan.waits_for.is_some()
+        });
+        (scan, next)
+    }
+
+    /// Why a crawl is not finished at a host whose group is not full, if it is not. A pause does not finish a crawl, as it ends one day; a limit does.
+    fn open(&self, host: &Host, no: CrawlNo, crawl: &Crawl) -> Option<String> {
+        self.host_chance(host, no)?;
+        let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
+        let state = if paused { "and paused" } else { "and not done" };
+        Some(format!("URLs are queued {state}, among others at host '{}'", host.name))
+    }
+}
