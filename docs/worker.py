@@ -1,6 +1,6 @@
 """A complete Wayleave worker in one thread: python3 worker.py --holder NAME. docs/worker.md explains it."""
 import argparse, html, http.client, json, re, signal, time, urllib.error, urllib.request, uuid
-from urllib.parse import quote, urldefrag, urljoin
+from urllib.parse import urldefrag, urljoin
 from urllib.robotparser import RobotFileParser
 
 TEXTS = {"holder": "worker-1", "server": "http://127.0.0.1:7071", "crawl": "DEFAULT", "agent": "example-crawler"}
@@ -77,4 +77,4 @@ while not stop:
     wish = {"holder": args.holder, "crawl": args.crawl, "urls": args.urls, "request_id": str(uuid.uuid4())}
     granted = call("/v1/reservations", wish | {"lease_ms": args.lease * 1000, "wait_ms": args.wait * 1000})
     for reservation in granted["reservations"]: visit(reservation)
-    if not granted["reservations"] and call("/v1/crawls/" + quote(args.crawl, safe=""))["finished"]: break
+    if granted.get("finished"): break

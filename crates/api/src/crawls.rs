@@ -10,7 +10,7 @@ use wayleave_core::time::Millis;
 use crate::bad_value::{BadValue, between, exact};
 use crate::pace::delay;
 use crate::stats::Counts;
-use crate::whole::whole;
+use crate::whole::{whole, whole_text};
 use crate::{Patch, Timestamp};
 
 /// When a fetched URL is visited again, where the worker does not say.
@@ -358,6 +358,47 @@ pub struct ListCrawlsResponse {
     pub crawls: Vec<Crawl>,
     /// Give it back as `after` for the next page; null at the end.
     pub next: Option<String>,
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CrawlWaitFor {
+    /// That nothing of it is handed out or can become due.
+    #[default]
+    Finished,
+}
+
+/// Whether and how long to wait for a crawl.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct GetCrawlQuery {
+    /// How long to wait for it, at most 60,000; 0 answers at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
+    pub wait_ms: Option<u64>,
+    /// What to wait for: `finished`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub wait_for: Option<CrawlWaitFor>,
+}
+
+const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
+
+impl GetCrawlQuery {
+    /// Waits so long for the end of the crawl.
+    #[must_use]
+    pub const fn finished(wait_ms: u64) -> Self {
+        Self { wait_ms: Some(wait_ms), wait_for: Some(CrawlWaitFor::Finished) }
+    }
+
+    /// How long to wait.
+    ///
+    /// # Errors
+    /// If it is longer than anybody may wait.
+    pub fn wait(&self) -> Result<Millis, BadValue> {
+        between("wait_ms", self.wait_ms.unwrap_or(0), 0, limits::WAIT_MS_MAX).map(Millis)
+    }
 }
 
 /// Which URLs of a crawl to remove.

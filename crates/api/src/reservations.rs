@@ -184,6 +184,11 @@ impl From<request::Reservation> for Reservation {
 pub struct ReserveGroupsResponse {
     /// The reservations.
     pub reservations: Vec<Reservation>,
+    /// Whether the crawl that was asked for is finished: nothing of it is handed out or can become due, so a worker may end. Only
+    /// with an empty list and a `crawl` in the request; absent where it is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub finished: bool,
 }
 
 /// Asks for more time.

@@ -47,7 +47,8 @@ async fn reserve(Json(request): Json<ReserveGroupsRequest>) -> Json<ReserveGroup
         delay_ms: 0,
         urls: (0..request.urls.min(1_000)).map(|_| page(no)).collect(),
     };
-    Json(ReserveGroupsResponse { reservations: (0..request.groups.min(1_000)).map(one).collect() })
+    let reservations = (0..request.groups.min(1_000)).map(one).collect();
+    Json(ReserveGroupsResponse { reservations, finished: false })
 }
 
 async fn release(Json(_): Json<ReleaseReservationRequest>) -> Json<Value> {

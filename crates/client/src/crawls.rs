@@ -1,8 +1,10 @@
 //! Crawls: list, look at, set up, remove.
 
+use std::time::Duration;
+
 use futures::Stream;
 use reqwest::Method;
-use wayleave_api::crawls::{Crawl, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlRequest};
+use wayleave_api::crawls::{Crawl, GetCrawlQuery, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
 use wayleave_api::listing::PageQuery;
 
@@ -33,6 +35,16 @@ impl Client {
     /// If it is not known or the server cannot answer.
     pub async fn crawl(&self, crawl: &str) -> Result<Crawl, Error> {
         self.call(Call::new(Method::GET, self.url(&["crawls", crawl]))).await
+    }
+
+    /// One crawl, once it is finished or the time is up; at most 60 s.
+    ///
+    /// # Errors
+    /// If it is not known or the server cannot answer.
+    pub async fn crawl_when_finished(&self, crawl: &str, wait_ms: u64) -> Result<Crawl, Error> {
+        let query = GetCrawlQuery::finished(wait_ms);
+        let call = Call::new(Method::GET, self.url(&["crawls", crawl])).query(&self.http, &query)?;
+        self.call(call.longer(Duration::from_millis(wait_ms))).await
     }
 
     /// Sets up a crawl; what the request leaves out is cleared.

@@ -351,3 +351,28 @@ async fn a_release_is_carried_out_although_its_client_goes_away_in_the_middle() 
     assert_eq!(door.get("/v1/urls/lookup?url=http://b.example/found").await.ok()["depth"], 1);
     assert_eq!(door.get("/v1/reservations").await.ok()["reservations"], json!([]));
 }
+
+#[tokio::test]
+async fn a_worker_is_told_when_its_crawl_is_finished_and_others_can_wait_for_it() {
+    let door = Door::new();
+    door.seed("news", &["http://a.example/"]).await;
+    let wish = json!({"holder": "w", "crawl": "news"});
+    let visit = door.reserve_one(wish.clone()).await;
+    let told = door.post("/v1/reservations", wish.clone()).await.ok();
+    assert_eq!(told, json!({"reservations": []}), "a visit goes on");
+    let waiting = tokio::spawn({
+        let door = door.clone();
+        async move { door.get("/v1/crawls/news?wait_for=finished&wait_ms=60000").await.ok() }
+    });
+    door.release_all(&visit, "fetched").await;
+    assert_eq!(waiting.await.unwrap()["finished"], true);
+    assert_eq!(door.post("/v1/reservations", wish).await.ok(), json!({"reservations": [], "finished": true}));
+    let any = door.post("/v1/reservations", json!({"holder": "w"})).await.ok();
+    assert_eq!(any, json!({"reservations": []}), "no crawl was named");
+    let unknown = door.post("/v1/reservations", json!({"holder": "w", "crawl": "nowhere"})).await.ok();
+    assert_eq!(unknown, json!({"reservations": []}), "nobody has begun it");
+    for bad in ["wait_for=started", "wait_for=finished&wait_ms=60001", "wait_ms=x", "wait=1"] {
+        assert_eq!(door.get(&format!("/v1/crawls/news?{bad}")).await.problem().0, 400, "{bad}");
+    }
+    assert_eq!(door.get("/v1/crawls/nowhere?wait_for=finished&wait_ms=60000").await.problem().0, 404);
+}

@@ -1,14 +1,19 @@
 //! `crawls`: list, show, set, delete, purge.
 
+use std::time::Instant;
+
 use wayleave_api::Patch;
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, PurgeCrawlQuery, RetryPatch, Revisit, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
 
 use super::pace::patch;
-use crate::exit::Usage;
+use crate::exit::{Ended, NOT_FOUND, Usage};
 use crate::output::{self, Table, or_dash, span};
 use crate::remote::Remote;
 use crate::values;
+
+/// How long one call waits for the end of a crawl.
+const CALL_WAIT_MS: u64 = 30_000;
 
 /// Arguments of `crawls`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,10 +34,17 @@ enum Command {
     /// List all crawls
     List,
     /// Show one crawl
+    #[command(after_help = SHOW_HELP)]
     Show {
         /// Its name
         #[arg(value_parser = values::name)]
         crawl: String,
+        /// Show it once it is finished: nothing of it is handed out or can become due
+        #[arg(long)]
+        wait_finished: bool,
+        /// Wait so long at most; without it, for as long as it takes
+        #[arg(long, value_name = "SPAN", value_parser = values::span, requires = "wait_finished")]
+        wait: Option<u64>,
     },
     /// Make a crawl or change its settings
     #[command(after_help = SET_HELP, allow_negative_numbers = true)]
@@ -60,6 +72,14 @@ enum Command {
         host: Option<String>,
     },
 }
+
+const SHOW_HELP: &str = "\
+Examples:
+  wayleave crawls show news
+  wayleave crawls show news --wait-finished && ./publish.sh
+  wayleave crawls show news --wait-finished --wait 1h
+
+With --wait-finished it ends with 3 if the crawl was not finished in time.";
 
 const SET_HELP: &str = "\
 Examples:
@@ -174,7 +194,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match args.command.unwrap_or(Command::List) {
         Command::List => list(remote).await,
-        Command::Show { crawl } => show(remote, &client.crawl(&crawl).await?),
+        Command::Show { crawl, wait_finished: false, .. } => show(remote, &client.crawl(&crawl).await?),
+        Command::Show { crawl, wait, .. } => show_when_finished(remote, &crawl, wait).await,
         Command::Set(args) => show(remote, &client.patch_crawl(&args.crawl, &request(&args)).await?),
         Command::Delete { crawl, yes: false } => {
             let found = client.crawl(&crawl).await?;
@@ -190,6 +211,26 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             remote.check_host(host.as_deref()).await?;
             let query = PurgeCrawlQuery { older_than_ms: older_than, host };
             deleted(remote, client.purge_crawl(&crawl, &query).await?)
+        }
+    }
+}
+
+/// Shows a crawl when it is finished, or the time is up. Each call waits as long as one may.
+async fn show_when_finished(remote: &Remote, crawl: &str, wait: Option<u64>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let spent = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let left = wait.map_or(CALL_WAIT_MS, |wait| wait.saturating_sub(spent).min(CALL_WAIT_MS));
+        let found = remote.client.crawl_when_finished(crawl, left).await?;
+        if found.finished {
+            return show(remote, &found);
+        }
+        if left < CALL_WAIT_MS {
+            show(remote, &found)?;
+            let why = found.waits_for.unwrap_or_default();
+            return Err(
+                Ended { code: NOT_FOUND, message: format!("crawl {crawl} was not finished in time: {why}") }.into()
+            );
         }
     }
 }

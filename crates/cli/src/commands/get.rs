@@ -76,7 +76,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let Args { holder, groups, urls, crawl, lease, wait, release } = args;
     let request =
         ReserveGroupsRequest { holder, groups, urls, crawl, lease_ms: lease, wait_ms: wait, request_id: None };
-    let reservations = remote.client.reserve(&request).await?.reservations;
+    let answer = remote.client.reserve(&request).await?;
+    let (reservations, finished) = (answer.reservations, answer.finished);
     if let (true, Some(crawl)) = (reservations.is_empty(), &request.crawl) {
         // A crawl that nobody has added to is no error of the server's, but it may well be a mistyped one.
         remote.client.crawl(crawl).await?;
@@ -85,11 +86,11 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         if remote.json { output::json(reservation)? } else { print(reservation, output::now())? }
     }
     if reservations.is_empty() {
-        return Err(Ended {
-            code: NOT_FOUND,
-            message: "nothing is ready; `wayleave stats` tells what there is".into(),
-        }
-        .into());
+        let message = match request.crawl.filter(|_| finished) {
+            Some(crawl) => format!("crawl {crawl} is finished"),
+            None => "nothing is ready; `wayleave stats` tells what there is".to_owned(),
+        };
+        return Err(Ended { code: NOT_FOUND, message }.into());
     }
     if let Some(outcome) = release {
         for reservation in &reservations {

@@ -7,6 +7,7 @@ mod deletes;
 mod failures;
 mod fairness;
 mod faulty;
+mod finished;
 mod groups;
 mod hand_over;
 mod jobs;

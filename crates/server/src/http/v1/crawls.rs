@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use wayleave_api::BadValue;
-use wayleave_api::crawls::{Crawl, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlRequest};
+use wayleave_api::crawls::{Crawl, GetCrawlQuery, ListCrawlsResponse, PurgeCrawlQuery, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_core::asked::AskedHost;
@@ -28,13 +28,27 @@ pub async fn list_crawls(
     Ok(Json(ListCrawlsResponse { crawls: page.items.into_iter().map(Crawl::from).collect(), next: page.next }))
 }
 
-/// One crawl: its settings and counts.
+/// One crawl: its settings and counts, and whether it is finished. With `wait_ms` the answer waits until it is, or the time is up.
 #[utoipa::path(
-    get, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
+    get, path = "/v1/crawls/{crawl}", tag = "crawls",
+    params(("crawl" = String, Path, description = "Name of the crawl."), GetCrawlQuery),
     responses((status = 200, description = "The crawl.", body = Crawl))
 )]
-pub async fn get_crawl(State(app): State<App>, CrawlInPath(crawl): CrawlInPath) -> Result<Json<Crawl>, Refused> {
-    Ok(Json(app.frontier.crawl(crawl).await?.into()))
+pub async fn get_crawl(
+    State(app): State<App>,
+    CrawlInPath(crawl): CrawlInPath,
+    QueryOf(query): QueryOf<GetCrawlQuery>,
+) -> Result<Json<Crawl>, Refused> {
+    let wait = query.wait()?;
+    if wait.0 == 0 {
+        return Ok(Json(app.frontier.crawl(crawl).await?.into()));
+    }
+    let view = tokio::select! {
+        biased;
+        view = app.frontier.crawl_when_finished(&crawl, wait) => view?,
+        () = app.stopping.cancelled() => app.frontier.crawl(crawl.clone()).await?,
+    };
+    Ok(Json(view.into()))
 }
 
 /// Sets up a crawl, known or not. What is not named is cleared.

@@ -27,7 +27,8 @@ use crate::http::held::Held;
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// Reserves groups that are ready, each with URLs to fetch. Waits up to `wait_ms` if none is; then the list is empty.
+/// Reserves groups that are ready, each with URLs to fetch. Waits up to `wait_ms` if none is; then the list is empty, and says so if
+/// the crawl that was asked for is finished.
 #[utoipa::path(
     post, path = "/v1/reservations", tag = "reservations", request_body = ReserveGroupsRequest,
     responses((status = 200, description = "What was reserved, perhaps nothing.", body = ReserveGroupsResponse))
@@ -37,6 +38,7 @@ pub async fn reserve_groups(
     JsonBody(body): JsonBody<ReserveGroupsRequest>,
 ) -> Result<Json<ReserveGroupsResponse>, Refused> {
     let request = Reserve::try_from(&body)?;
+    let crawl = request.crawl.clone();
     let granted = tokio::select! {
         // The frontier first: what it granted must be told even while the server stops.
         biased;
@@ -46,7 +48,13 @@ pub async fn reserve_groups(
     let urls: usize = granted.iter().map(|reservation| reservation.urls.len()).sum();
     app.metrics.reservations_granted.fetch_add(granted.len() as u64, Ordering::Relaxed);
     app.metrics.urls_reserved.fetch_add(urls as u64, Ordering::Relaxed);
-    Ok(Json(ReserveGroupsResponse { reservations: granted.into_iter().map(Reservation::from).collect() }))
+    let finished = match crawl.filter(|_| granted.is_empty()) {
+        // Where it cannot be told the worker asks again, which it would do anyway.
+        Some(crawl) => app.frontier.is_finished(&crawl).await.unwrap_or(false),
+        None => false,
+    };
+    let reservations = granted.into_iter().map(Reservation::from).collect();
+    Ok(Json(ReserveGroupsResponse { reservations, finished }))
 }
 
 /// Gives a reservation more time, counted from now.

@@ -1,0 +1,94 @@
+//! Waiting for the end of a crawl: whoever waits is told when the last visit is over, and looks seldom until then.
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::view::CrawlView;
+use wayleave_core::settings::{Change, CrawlChanges};
+use wayleave_core::time::Millis;
+
+use crate::support::*;
+
+/// One who waits, and says when it heard.
+fn wait(world: &World, crawl: &str, ms: u64) -> JoinHandle<(Result<CrawlView, Refusal>, u64)> {
+    let (frontier, began, crawl) = (world.frontier.clone(), Instant::now(), crawl.into());
+    tokio::spawn(async move {
+        let view = frontier.crawl_when_finished(&crawl, Millis(ms)).await;
+        (view, began.elapsed().as_millis() as u64)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_hear_of_the_end_at_once_and_not_before() {
+    let world = World::new(4).await;
+    let urls: Vec<String> = (0..8).map(|n| format!("http://h{n}.example/")).collect();
+    world.put(urls.iter().map(|url| disc(url)).collect()).await;
+    let waiters: Vec<_> = (0..20).map(|_| wait(&world, "DEFAULT", 60_000)).collect();
+    pass(100).await;
+    let visits = world.reserve(8, 1).await;
+    assert_eq!(visits.len(), 8);
+    for visit in &visits {
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        pass(333).await;
+        world.fetched(visit).await;
+    }
+    for waiter in waiters {
+        let (view, after) = waiter.await.unwrap();
+        let view = view.unwrap();
+        assert_eq!((view.waits_for, view.counts.fetched, after), (None, 8, 100 + 8 * 333));
+        assert!(view.last_visit_at.is_some());
+    }
+    let (view, after) = wait(&world, "DEFAULT", 60_000).await.unwrap();
+    assert_eq!((view.unwrap().waits_for, after), (None, 0), "it is finished already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_vain_hears_why_when_the_time_is_up() {
+    let world = World::new(4).await;
+    world.add(&["http://a.example/"]).await;
+    let _visit = world.next().await.unwrap();
+    let (view, after) = wait(&world, "DEFAULT", 5_000).await.unwrap();
+    assert!(view.unwrap().waits_for.unwrap().contains("handed out"));
+    assert_eq!(after, 5_000);
+    let (unknown, after) = wait(&world, "nowhere", 5_000).await.unwrap();
+    assert_eq!((unknown, after), (Err(Refusal::UnknownCrawl("nowhere".to_owned())), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_or_a_deletion_ends_the_wait_as_well() {
+    let world = World::new(2).await;
+    world.add(&["http://a.example/1", "http://a.example/2"]).await;
+    let visit = world.next().await.unwrap();
+    world.fetched(&visit).await;
+    let waiter = wait(&world, "DEFAULT", 60_000);
+    pass(100).await;
+    world.set_crawl("DEFAULT", CrawlChanges { pages_per_host: Change::Set(1), ..CrawlChanges::default() }).await;
+    let (view, after) = waiter.await.unwrap();
+    let view = view.unwrap();
+    assert_eq!((view.waits_for, view.counts.queued, after), (None, 1, 100));
+    world.set_crawl("DEFAULT", CrawlChanges { pages_per_host: Change::Clear, ..CrawlChanges::default() }).await;
+    let waiter = wait(&world, "DEFAULT", 60_000);
+    pass(100).await;
+    world.frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    assert_eq!(waiter.await.unwrap(), (Err(Refusal::UnknownCrawl("DEFAULT".to_owned())), 100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_look_through_all_hosts_tells_that_limits_hold_everything_back() {
+    let world = World::new(1).await;
+    // Hosts of another crawl first, more than one slice of them.
+    world.put((0..600).map(|n| of_crawl("other", disc(&format!("http://o{n}.example/")))).collect()).await;
+    world.set_crawl("DEFAULT", CrawlChanges { pages_per_host: Change::Set(1), ..CrawlChanges::default() }).await;
+    world.add(&["http://a.example/1", "http://a.example/2"]).await;
+    assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(false));
+    let mut request = want(1, 1);
+    request.crawl = Some("DEFAULT".into());
+    let visit = world.frontier.reserve(request).await.unwrap().pop().unwrap();
+    assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(false));
+    world.fetched(&visit).await;
+    assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(true));
+    world.frontier.set_host("a.example".into(), paused(true), false, None).await.unwrap();
+    world.set_crawl("DEFAULT", CrawlChanges { pages_per_host: Change::Clear, ..CrawlChanges::default() }).await;
+    let view = world.frontier.crawl("DEFAULT".into()).await.unwrap();
+    assert!(view.waits_for.unwrap().contains("and paused"), "a pause is not the end");
+}
