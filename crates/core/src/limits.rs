@@ -116,6 +116,8 @@ pub const LISTINGS_WAITING_MAX: usize = 256;
 pub const FINISH_WAITERS_MAX: usize = 4_096;
 /// Rows of a page where the caller names none.
 pub const PAGE_DEFAULT: usize = 100;
+/// Deleted crawls that a shard remembers, so that links found before do not make them anew.
+pub const DELETED_CRAWLS_KEPT: usize = 1_024;
 /// Results of one release.
 pub const RESULTS_MAX: usize = 1_000;
 /// URLs found by one release.

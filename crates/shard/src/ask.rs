@@ -111,7 +111,11 @@ pub(crate) enum Ask {
         changes: CrawlChanges,
         replace: bool,
     },
-    DeleteCrawl(CrawlName),
+    DeleteCrawl {
+        crawl: CrawlName,
+        /// When the call was made.
+        at: Time,
+    },
     DeleteQueue {
         crawl: CrawlName,
         host: HostName,

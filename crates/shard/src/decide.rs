@@ -53,7 +53,7 @@ fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> O
             state.set_crawl(crawl, changes, *replace, now);
             Ok(Told::Done(()))
         }
-        Ask::DeleteCrawl(crawl) => Ok(state.delete_crawl(crawl, now, writes).into()),
+        Ask::DeleteCrawl { crawl, at } => Ok(state.delete_crawl(crawl, *at, now, writes).into()),
         Ask::DeleteQueue { crawl, host } => Ok(state.delete_queue(host, crawl, now, writes).into()),
         Ask::SetQueueLimit { crawl, host, limit } => state.set_queue_limit(host, crawl, *limit, now).map(Told::from),
         Ask::SetDefaultDelay(delay) => {

@@ -110,6 +110,8 @@ impl Owner {
             seq,
             log,
         };
+        let now = owner.engine.now();
+        owner.state.remember_deletions(now);
         owner.note_switches();
         owner.count_hosts();
         owner.spread_jobs();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use wayleave_core::frontier::request::{Put, PutKind};
+use wayleave_core::frontier::request::Put;
 
 use crate::message::Message;
 
@@ -100,7 +100,7 @@ impl RightOfWay {
 
     fn holds_up(&self, puts: &[(u64, Put)]) -> Option<Instant> {
         let until = self.until()?;
-        puts.iter().any(|(_, put)| matches!(put.kind, PutKind::Discovered { .. })).then_some(until)
+        puts.iter().any(|(_, put)| put.kind.is_new()).then_some(until)
     }
 
     /// Waits until puts may go on, which is no later than `until`.
@@ -152,6 +152,7 @@ impl Drop for Awaited<'_> {
 mod tests {
     use futures::FutureExt;
     use tokio::sync::mpsc;
+    use wayleave_core::frontier::request::PutKind;
 
     use super::*;
     use crate::message::{new_url, put_of};

@@ -219,8 +219,14 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> Answer<u64> {
-        let counts: Vec<u64> = self.router.ask_all(&self.all(), &Ask::DeleteCrawl(crawl)).await?;
-        Ok(counts.into_iter().sum())
+        let ask = Ask::DeleteCrawl { crawl, at: self.now() };
+        let counts: Vec<u64> = self.router.ask_all(&self.all(), &ask).await?;
+        // Again: a shard that was opened since it heard of it has forgotten that, and links of pages that other shards still had
+        // may be on their way to it.
+        let part =
+            |refusal: Refusal| refusal.after_a_part("the crawl was deleted, but links found meanwhile may be stored");
+        let late: Vec<u64> = self.router.ask_all(&self.all(), &ask).await.map_err(part)?;
+        Ok(counts.into_iter().chain(late).sum())
     }
 
     /// Deletes the queue of a crawl at a host; says how many URLs that were, 0 if there is none.

@@ -27,8 +27,16 @@ impl State {
         with_queue.map(|(_, h)| h.name.clone()).collect()
     }
 
-    /// Deletes a crawl with all its queues and settings. Says how many URLs that were.
-    pub fn delete_crawl(&mut self, crawl: &CrawlName, now: Time, writes: &mut Vec<Write>) -> u64 {
+    /// From this time on deletions of crawls are remembered.
+    pub fn remember_deletions(&mut self, now: Time) {
+        self.deleted.begin(now);
+    }
+
+    /// Deletes a crawl with all its queues and settings, as a call asks that was made at `asked_at`. Says how many URLs that
+    /// were.
+    pub fn delete_crawl(&mut self, crawl: &CrawlName, asked_at: Time, now: Time, writes: &mut Vec<Write>) -> u64 {
+        // Also where it never had a URL: links may be on their way here.
+        self.deleted.note(crawl, asked_at);
         let Some(no) = self.crawl_by_name.get(crawl).copied() else { return 0 };
         let mut count = 0;
         for ix in self.hosts.numbers() {

@@ -124,6 +124,6 @@ fn crawls_come_by_name_and_no_more_of_them_than_asked_for() {
     let (slice, more) = state.list_crawls(Some(&"crawl-650".into()), usize::MAX);
     assert_eq!((slice.len(), &*slice[0].crawl, more), (49, "crawl-651", false));
     assert_eq!(state.list_crawls(None, usize::MAX).0.len(), LISTING_LOOKS);
-    state.delete_crawl(&"crawl-651".into(), NOW, &mut Vec::new());
+    state.delete_crawl(&"crawl-651".into(), NOW, NOW, &mut Vec::new());
     assert_eq!(&*state.list_crawls(Some(&"crawl-650".into()), 1).0[0].crawl, "crawl-652");
 }

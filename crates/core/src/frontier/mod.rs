@@ -7,6 +7,7 @@ mod audit;
 pub mod changes;
 mod crawl_view;
 mod delete;
+mod deleted;
 mod expire;
 mod explain;
 mod finished;

@@ -1,5 +1,6 @@
 //! Put URLs: new ones are stored, known ones are updated or left alone.
 
+use super::deleted::Verdict;
 use super::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
 use super::requeue::Wish;
 use super::row::{Details, DueRow, End, Place, Turn, UrlRow, Write};
@@ -70,6 +71,17 @@ impl State {
         if let Some(refusal) = refuse_other(&put, found.as_ref()).or_else(|| self.refuse_host(&put, place)) {
             return PutOutcome::Rejected(refusal.into());
         }
+        let mut put = put;
+        if let PutKind::Found { at, priority, explicit, depth, again, since } = put.kind {
+            match self.deleted.judge(&put.crawl, since) {
+                Verdict::Lives if explicit || again => {
+                    put.kind = PutKind::Wanted { at, priority, explicit, depth, again };
+                }
+                Verdict::Lives => put.kind = PutKind::Discovered { at, priority, depth },
+                Verdict::Deleted => return PutOutcome::Rejected(crawl_deleted(&put).into()),
+                Verdict::Unknown => return PutOutcome::Failed(OPENED_SINCE.into()),
+            }
+        }
         match put.kind {
             PutKind::Discovered { .. } if found.is_some() => PutOutcome::Known,
             PutKind::Wanted { at, priority, explicit, again, .. } if found.is_some() => {
@@ -94,6 +106,8 @@ impl State {
                 }
                 PutOutcome::Added
             }
+            // Made another kind above.
+            PutKind::Found { .. } => PutOutcome::Known,
             PutKind::Known { due } => {
                 let depth = waiting.map_or(0, |details| details.depth);
                 self.update(put, (key, place), (found, depth), due, now, writes)
@@ -321,6 +335,16 @@ impl State {
         let limit = bounds.urls.filter(|limit| all >= *limit)?;
         Some(format!("crawl '{}' has reached its limit of {limit} URLs", put.crawl))
     }
+}
+
+/// What is said of a link whose shard cannot know whether its crawl lives.
+const OPENED_SINCE: &str = "the shard was opened after the page was looked up; try again";
+
+fn crawl_deleted(put: &Put) -> String {
+    format!(
+        "crawl '{}' was deleted while its page was visited; name 'crawl' and 'depth' of the link to store it all the same",
+        put.crawl
+    )
 }
 
 /// What is said where a server holds as many hosts as it may.

@@ -99,7 +99,8 @@ impl State {
             let row = rows.get(at)?.as_ref().filter(|row| row.is_reserved_by(token))?;
             let Place::Reserved { details, .. } = &row.place else { return None };
             let crawl = self.crawl_of(self.queue(host, queue).crawl)?;
-            Some(Parent { crawl: crawl.name.clone(), depth: details.depth })
+            let since = self.deleted.tell(&crawl.name, now);
+            Some(Parent { crawl: crawl.name.clone(), depth: details.depth, since })
         };
         Ok(places.into_iter().map(parent).collect())
     }

@@ -64,6 +64,57 @@ pub enum PutKind {
         /// When that hold ends.
         held_until: Time,
     },
+    /// Found on a page, and stored like a wanted one, but only in the crawl of that page: one that was deleted meanwhile is not
+    /// made anew.
+    Found {
+        /// Due at this time; now, if none or past.
+        at: Option<Time>,
+        /// 0 to 9, 9 first.
+        priority: u8,
+        /// Whether the priority was asked for.
+        explicit: bool,
+        /// Links from the seed.
+        depth: u32,
+        /// Whether a known one is queued anew, unless it is handed out.
+        again: bool,
+        /// What the page's shard told of the crawl.
+        since: CrawlSince,
+    },
+}
+
+impl PutKind {
+    /// Whether the URL is mostly a new one.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        matches!(self, Self::Discovered { .. } | Self::Wanted { .. } | Self::Found { .. })
+    }
+}
+
+/// Which of the crawls that had one name, one after the other, a page is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrawlSince {
+    /// When a crawl of this name was last deleted, as far as the page's shard knows.
+    pub deleted_at: Time,
+    /// When it said so.
+    pub told_at: Time,
+}
+
+impl Put {
+    /// The same put for a URL that was found on a page, in the crawl of that page.
+    #[must_use]
+    pub fn found(mut self, on: &Parent) -> Self {
+        let since = on.since;
+        self.kind = match self.kind {
+            PutKind::Discovered { at, priority, depth } => {
+                PutKind::Found { at, priority, explicit: false, depth, again: false, since }
+            }
+            PutKind::Wanted { at, priority, explicit, depth, again } => {
+                PutKind::Found { at, priority, explicit, depth, again, since }
+            }
+            kind => kind,
+        };
+        self
+    }
 }
 
 /// What became of a put.
@@ -224,6 +275,8 @@ pub struct Parent {
     pub crawl: CrawlName,
     /// Links from the seed to the page.
     pub depth: u32,
+    /// Which of the crawls of this name it is.
+    pub since: CrawlSince,
 }
 
 /// The answer to a release.

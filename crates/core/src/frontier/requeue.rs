@@ -64,7 +64,11 @@ impl Put {
     /// is kept with the URL lies there.
     #[must_use]
     pub const fn may_move(&self) -> bool {
-        matches!(self.kind, PutKind::Wanted { .. } | PutKind::Known { .. })
+        match self.kind {
+            PutKind::Wanted { .. } | PutKind::Known { .. } => true,
+            PutKind::Found { explicit, again, .. } => explicit || again,
+            _ => false,
+        }
     }
 }
 

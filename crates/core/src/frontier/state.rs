@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use hashbrown::HashMap;
 
 use super::changes::{Changed, Touched};
+use super::deleted::Deleted;
 use super::hosts::Hosts;
 use super::listing::LeasePlace;
 use super::requested::Requests;
@@ -116,6 +117,7 @@ pub struct State {
     /// Hosts whose home is this shard but that live with their alias elsewhere.
     pub(super) moved: std::collections::BTreeMap<HostName, Alias>,
     pub(super) schedule: Schedule,
+    pub(super) deleted: Deleted,
     /// Crawls of which nothing is handed out any more, or that have changed otherwise so that they may be finished.
     pub(super) settled: Vec<CrawlName>,
     /// What the clock cuts off, at most: two times are up to that much closer to each other than they seem.

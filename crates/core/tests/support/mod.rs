@@ -322,7 +322,7 @@ impl Shard {
 
     pub fn delete_crawl(&mut self, crawl: &CrawlName) -> u64 {
         let mut writes = Vec::new();
-        let count = self.state.delete_crawl(crawl, self.now, &mut writes);
+        let count = self.state.delete_crawl(crawl, self.now, self.now, &mut writes);
         self.commit(writes);
         count
     }

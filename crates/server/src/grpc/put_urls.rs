@@ -42,7 +42,7 @@ impl Acks for ItemAcks {
         let bytes = cost(&item, 1);
         let (kind, info) = convert::kind(item.item);
         match kind {
-            PutKind::Discovered { .. } | PutKind::Wanted { .. } => tally.discovered += 1,
+            PutKind::Discovered { .. } | PutKind::Wanted { .. } | PutKind::Found { .. } => tally.discovered += 1,
             PutKind::Known { due } => {
                 tally.known += 1;
                 tally.completed += u64::from(due.is_none());

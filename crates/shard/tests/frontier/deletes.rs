@@ -1,7 +1,7 @@
 //! Deleting queues and crawls, and purging old URLs.
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{HandOut, PutOutcome};
+use wayleave_core::frontier::request::{HandOut, Parent, Put, PutOutcome, Release, Reservation};
 use wayleave_core::frontier::view::UrlFilter;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, key};
@@ -158,4 +158,54 @@ async fn holds_are_counted_exactly_whatever_is_taken_out_of_reservations() {
     world.survives_a_restart().await;
     pass(60_000).await;
     assert_eq!(world.frontier.stats().await.unwrap().holds, 0);
+}
+
+/// A page of a crawl in shard 0, reserved, and a link on it whose shard never had anything of the crawl.
+async fn page_with_link(world: &World, crawl: &str) -> (Reservation, Put) {
+    let (page, link) = [0, 1].map(|shard| format!("http://{}/", host_in(shard, 2, 0))).into();
+    assert_eq!(world.put(vec![of_crawl(crawl, disc(&page))]).await, [PutOutcome::Added]);
+    let visit = world.next().await.unwrap();
+    (visit, of_crawl(crawl, disc(&link)))
+}
+
+async fn release_with(world: &World, visit: &Reservation, link: Put) -> Result<Vec<PutOutcome>, Refusal> {
+    let results = visit.urls.iter().map(|url| fetched(&url.url)).collect();
+    let release = Release { token: visit.token, results, ready_at: None };
+    world.frontier.release(release, vec![link]).await.map(|(_, outcomes)| outcomes)
+}
+
+async fn parent(world: &World, visit: &Reservation) -> Option<Parent> {
+    world.frontier.begin_release(visit.token, vec![visit.urls[0].url.clone()]).await.unwrap().pop().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_found_on_a_page_do_not_make_its_deleted_crawl_anew() {
+    let world = World::new(2).await;
+    let (visit, link) = page_with_link(&world, "news").await;
+    let page = parent(&world, &visit).await.unwrap();
+    world.frontier.delete_crawl("news".into()).await.unwrap();
+    let outcomes = release_with(&world, &visit, link.clone().found(&page)).await.unwrap();
+    assert!(
+        matches!(&outcomes[..], [PutOutcome::Rejected(why)] if why.contains("crawl 'news' was deleted")),
+        "{outcomes:?}"
+    );
+    assert_eq!(world.frontier.crawls().await.unwrap(), []);
+    // A crawl of the same name that is made later takes links of its own pages.
+    pass(5_000).await;
+    let (visit, link) = page_with_link(&world, "news").await;
+    let page = parent(&world, &visit).await.unwrap();
+    assert_eq!(release_with(&world, &visit, link.found(&page)).await, Ok(vec![PutOutcome::Added]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_opened_meanwhile_lets_the_release_be_sent_again() {
+    let mut world = World::new(2).await;
+    let (visit, link) = page_with_link(&world, "news").await;
+    let page = parent(&world, &visit).await.unwrap();
+    pass(1).await;
+    world.reopen().await;
+    let told = release_with(&world, &visit, link.clone().found(&page)).await;
+    assert!(matches!(&told, Err(Refusal::OutcomeUnknown(why)) if why.contains("send the release again")), "{told:?}");
+    let page = parent(&world, &visit).await.unwrap();
+    assert_eq!(release_with(&world, &visit, link.found(&page)).await, Ok(vec![PutOutcome::Added]));
 }

@@ -2,7 +2,7 @@
 //! the order sent.
 
 use wayleave_api::urls::{AddCounts, AddResult, UrlToAdd};
-use wayleave_core::frontier::request::{Put, PutOutcome};
+use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::names::CrawlName;
 
 /// URLs of one request, or one part of a stream.
@@ -34,6 +34,17 @@ impl AddBatch {
             Err(bad) => Some(bad.to_string()),
         };
         self.pending.0.push(Entry { line, url: Some(url.url), refused });
+    }
+
+    /// Takes a URL in that was found on a page: it belongs to the page's crawl, as long as there is that crawl, and lies one link
+    /// deeper, unless it says otherwise.
+    pub fn push_found(&mut self, url: UrlToAdd, page: &Parent) {
+        let (inherits, before) = (url.crawl.is_none(), self.puts.len());
+        self.push(None, url, &page.crawl, page.depth.saturating_add(1));
+        if inherits {
+            let new = self.puts.split_off(before);
+            self.puts.extend(new.into_iter().map(|put| put.found(page)));
+        }
     }
 
     /// Remembers a URL that cannot be stored.

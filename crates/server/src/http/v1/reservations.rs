@@ -131,7 +131,7 @@ async fn found_batch(app: &App, release: &Release, body: ReleaseReservationReque
     for (result, parent) in body.results.into_iter().zip(parents) {
         for url in result.found {
             match &parent {
-                Some(parent) => batch.push(None, url, &parent.crawl, parent.depth.saturating_add(1)),
+                Some(parent) => batch.push_found(url, parent),
                 None => match (url.crawl.clone(), url.depth) {
                     (Some(crawl), Some(depth)) => batch.push(None, url, &crawl.as_str().into(), depth),
                     _ => batch.refuse(url, format!("the page '{}' or its crawl was deleted meanwhile: name 'crawl' and 'depth' of the link to store it all the same", result.url)),

@@ -1,0 +1,99 @@
+//! Crawls that were deleted lately: links that were found on a page of one must not make it anew.
+//!
+//! A release asks its page's shard which crawl the links inherit, and only then stores them, in other shards. Between the two the
+//! crawl may be deleted. Any of its shards may hear of that before or after the links come, and one that never had the crawl
+//! cannot tell a new crawl from a deleted one by what it has. So the page's shard says with the crawl when it was last deleted, as
+//! far as it knows, and a link is refused where a later deletion is known:
+//!
+//! - the link's shard has heard of the deletion, the page's shard had not: refused;
+//! - neither has: the link is stored, and goes with the rest when the deletion comes;
+//! - both have, and the crawl was made again before the page was reserved: stored.
+//!
+//! Deletions are kept in memory. A shard that was opened after the crawl was told cannot know, so it fails the link, and the whole
+//! release is sent again. A deletion is told to all shards twice: one that was opened between hearing of it and the answer of
+//! the page's shard hears of it again.
+
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
+
+use super::request::CrawlSince;
+use crate::limits::DELETED_CRAWLS_KEPT;
+use crate::names::CrawlName;
+use crate::time::Time;
+
+/// What is remembered of deletions.
+#[derive(Default)]
+pub(super) struct Deleted {
+    at: HashMap<CrawlName, Time>,
+    oldest: BTreeSet<(Time, CrawlName)>,
+    /// Deletions up to this time may be forgotten.
+    forgotten: Time,
+    /// Nothing before this is known.
+    since: Time,
+}
+
+impl Deleted {
+    pub fn begin(&mut self, now: Time) {
+        self.since = now;
+    }
+
+    /// A crawl is deleted, by a call that was made at this time.
+    pub fn note(&mut self, crawl: &CrawlName, at: Time) {
+        let before = self.at.get(crawl).copied();
+        if before.is_some_and(|before| before >= at) {
+            return;
+        }
+        if let Some(before) = before {
+            self.oldest.remove(&(before, crawl.clone()));
+        }
+        self.at.insert(crawl.clone(), at);
+        self.oldest.insert((at, crawl.clone()));
+        while self.oldest.len() > DELETED_CRAWLS_KEPT {
+            let Some((at, crawl)) = self.oldest.pop_first() else { break };
+            self.at.remove(&crawl);
+            self.forgotten = self.forgotten.max(at);
+        }
+    }
+
+    /// What a page's shard tells of its crawl.
+    pub fn tell(&self, crawl: &CrawlName, now: Time) -> CrawlSince {
+        CrawlSince { deleted_at: self.at.get(crawl).copied().unwrap_or(self.forgotten), told_at: now }
+    }
+
+    /// Why a link may not be stored in a crawl of which another shard told this.
+    pub fn judge(&self, crawl: &CrawlName, told: CrawlSince) -> Verdict {
+        if self.at.get(crawl).is_some_and(|at| *at > told.deleted_at) {
+            return Verdict::Deleted;
+        }
+        if told.told_at < self.since { Verdict::Unknown } else { Verdict::Lives }
+    }
+}
+
+/// Whether a crawl is still the one that was told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Lives,
+    Deleted,
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crawl_that_was_forgotten_here_is_not_refused_there() {
+        let (mut here, mut there) = (Deleted::default(), Deleted::default());
+        let name = |n: usize| CrawlName::from(format!("c{n}"));
+        for n in 0..DELETED_CRAWLS_KEPT + 10 {
+            here.note(&name(n), Time(100 + n as u64));
+        }
+        assert_eq!((here.at.len(), here.oldest.len()), (DELETED_CRAWLS_KEPT, DELETED_CRAWLS_KEPT));
+        there.note(&name(0), Time(100));
+        assert_eq!(there.judge(&name(0), here.tell(&name(0), Time(9_999))), Verdict::Lives);
+        there.note(&name(0), Time(5_000));
+        assert_eq!(there.judge(&name(0), here.tell(&name(0), Time(9_999))), Verdict::Deleted);
+        assert_eq!(there.judge(&name(1), here.tell(&name(1), Time(9_999))), Verdict::Lives);
+    }
+}
