@@ -9,7 +9,7 @@ use wayleave_core::settings::PaceChanges;
 
 use crate::bad_value::{BadValue, at_most};
 use crate::hosts::{LiveVisit, State};
-use crate::pace::{self, Pace};
+use crate::pace::{self, pace_of};
 use crate::stats::Counts;
 use crate::whole::whole;
 use crate::{Patch, Timestamp};
@@ -93,18 +93,7 @@ impl TryFrom<&SetGroupRequest> for PaceChanges {
     type Error = BadValue;
 
     fn try_from(request: &SetGroupRequest) -> Result<Self, BadValue> {
-        Pace {
-            delay_ms: request.delay_ms,
-            delay_factor: request.delay_factor,
-            delay_ms_min: request.delay_ms_min,
-            delay_ms_max: request.delay_ms_max,
-            blocked_until: request.blocked_until,
-            paused: request.paused,
-            limit: request.limit,
-            parallel: request.parallel,
-            crawl_delay_ms: Patch::Keep,
-        }
-        .try_into()
+        pace_of!(request, parallel: request.parallel, crawl_delay_ms: Patch::Keep).try_into()
     }
 }
 

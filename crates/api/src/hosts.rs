@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::frontier::view;
 use wayleave_core::settings::PaceChanges;
-use wayleave_core::{limits, names};
+use wayleave_core::{limits, names, redact};
 
 use crate::bad_value::BadValue;
-use crate::pace::{self, Pace};
+use crate::pace::{self, pace_of};
 use crate::stats::Counts;
 use crate::whole::whole;
 use crate::{Patch, Timestamp};
@@ -167,18 +167,7 @@ impl TryFrom<&SetHostRequest> for PaceChanges {
     type Error = BadValue;
 
     fn try_from(request: &SetHostRequest) -> Result<Self, BadValue> {
-        Pace {
-            delay_ms: request.delay_ms,
-            delay_factor: request.delay_factor,
-            delay_ms_min: request.delay_ms_min,
-            delay_ms_max: request.delay_ms_max,
-            blocked_until: request.blocked_until,
-            paused: request.paused,
-            limit: request.limit,
-            crawl_delay_ms: request.crawl_delay_ms,
-            parallel: Patch::Keep,
-        }
-        .try_into()
+        pace_of!(request, crawl_delay_ms: request.crawl_delay_ms, parallel: Patch::Keep).try_into()
     }
 }
 
@@ -302,7 +291,7 @@ impl From<view::HostView> for Host {
 /// A URL that is handed out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InHand {
-    /// The URL.
+    /// The URL, without credentials.
     pub url: String,
     /// Its crawl.
     pub crawl: String,
@@ -312,7 +301,7 @@ pub struct InHand {
 
 impl From<view::UrlView> for InHand {
     fn from(view: view::UrlView) -> Self {
-        Self { url: view.url.into(), crawl: view.crawl.to_string(), until: view.held_until.map(Timestamp) }
+        Self { url: redact::url(&view.url), crawl: view.crawl.to_string(), until: view.held_until.map(Timestamp) }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::urls::UrlState;
 use crate::whole::whole;
 
 /// Ten thousand years: more than anybody means, and no sum with it overflows.
-const AGE_MS_MAX: u64 = 315_576_000_000_000;
+pub const AGE_MS_MAX: u64 = 315_576_000_000_000;
 
 /// Which known URLs to requeue or delete: those that are named in `urls`, or all that the filter lets through. One of the two
 /// is needed. What is handed out is left alone.
@@ -86,7 +86,7 @@ impl ReworkUrlsRequest {
         if !urls.is_empty() {
             if is_filter {
                 let reason = "goes with 'crawl' and 'host' alone; leave 'state', 'contains' and 'older_than_ms' out, or the URLs";
-                return Err(BadValue::new("urls", reason));
+                return Err(BadValue::contradiction("urls", reason));
             }
             let crawl = crate::urls::crawl_or_default(crawl.as_deref())?;
             let url = |(at, url): (usize, &String)| {
@@ -294,7 +294,8 @@ mod tests {
 
     #[test]
     fn urls_and_filters_become_what_the_frontier_takes() {
-        let Wanted::Urls(crawl, urls) = request(r#"{"urls": ["HTTP://A.example"], "crawl": "news"}"#).wanted(None).unwrap()
+        let Wanted::Urls(crawl, urls) =
+            request(r#"{"urls": ["HTTP://A.example"], "crawl": "news"}"#).wanted(None).unwrap()
         else {
             panic!("these are URLs");
         };

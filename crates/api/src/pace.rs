@@ -24,6 +24,24 @@ pub(crate) struct Pace {
     pub crawl_delay_ms: Patch<u64>,
 }
 
+/// The changes that a request of a host or of a group names; the two differ only in what is named last.
+macro_rules! pace_of {
+    ($request:expr, $($own:ident: $value:expr),+) => {
+        $crate::pace::Pace {
+            delay_ms: $request.delay_ms,
+            delay_factor: $request.delay_factor,
+            delay_ms_min: $request.delay_ms_min,
+            delay_ms_max: $request.delay_ms_max,
+            blocked_until: $request.blocked_until,
+            paused: $request.paused,
+            limit: $request.limit,
+            $($own: $value),+
+        }
+    };
+}
+
+pub(crate) use pace_of;
+
 impl TryFrom<Pace> for PaceChanges {
     type Error = BadValue;
 

@@ -107,6 +107,19 @@ async fn the_queue_of_a_key_is_deleted_and_purged_as_it_is_stored() {
     assert_eq!(world.stats("", "DEFAULT").await.size, 0);
 }
 
+#[tokio::test]
+async fn urls_of_a_key_are_requeued_revoked_and_deleted_as_it_is_stored() {
+    let (_world, door) = both_doors().await;
+    let held = door.post("/v1/reservations", json!({"holder": "w", "groups": 100})).await.ok();
+    assert_eq!(held["reservations"].as_array().unwrap().len(), KEYS.len());
+    for key in KEYS {
+        assert_eq!(door.post("/v1/reservations/revoke", json!({"host": key})).await.ok()["reservations"], 1, "{key}");
+        let named = json!({"urls": ["http://page.example/"], "host": key});
+        assert_eq!(door.post("/v1/urls/requeue", named.clone()).await.ok()["done"], 1, "{key}");
+        assert_eq!(door.post("/v1/urls/delete", named).await.ok()["done"], 1, "{key}");
+    }
+}
+
 /// Before its first URL nobody can tell a key from a host name: what looks like a name of the web is taken for one, the
 /// rest and whatever is asked for exactly as it is written.
 #[tokio::test]

@@ -4,33 +4,15 @@
 
 mod support;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Body;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use support::{frontier, roles};
+use support::net::start;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use wayleave_server::server::BindError;
-use wayleave_server::{Config, Port, Server};
-
-struct Running {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    ended: JoinHandle<()>,
-}
-
-async fn start(config: Config) -> Running {
-    let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
-    let server = Server::on(Port::take(config).unwrap(), frontier(), roles(), None).unwrap();
-    let address = server.local_addr();
-    let (stop, stopped) = oneshot::channel();
-    let ended = tokio::spawn(server.run(async { drop(stopped.await) }));
-    Running { address, stop, ended }
-}
+use wayleave_server::{Config, Port};
 
 async fn ask(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();

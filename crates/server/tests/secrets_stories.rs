@@ -52,6 +52,13 @@ async fn listings_show_no_credentials_unless_they_are_asked_for() {
 }
 
 #[tokio::test]
+async fn what_a_host_has_handed_out_is_shown_without_credentials() {
+    let door = Door::new();
+    reserved(&door).await;
+    assert_eq!(without_secret(&door.get("/v1/hosts/a.example").await)["in_hand"][0]["url"], SHOWN);
+}
+
+#[tokio::test]
 async fn refusals_and_results_show_no_credentials() {
     let door = Door::new();
     let held = reserved(&door).await;

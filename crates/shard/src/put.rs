@@ -58,7 +58,10 @@ impl Owner {
             }
             // Only what changes nothing about a URL that is known may do without its row.
             if seen
-                && matches!(item.put.kind, PutKind::Discovered { .. } | PutKind::Found { explicit: false, again: false, .. })
+                && matches!(
+                    item.put.kind,
+                    PutKind::Discovered { .. } | PutKind::Found { explicit: false, again: false, .. }
+                )
             {
                 outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Known));
                 continue;

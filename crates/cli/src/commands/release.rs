@@ -82,7 +82,7 @@ pub async fn release(remote: &Remote, args: ReleaseArgs) -> anyhow::Result<()> {
 /// What became of found URLs. The release itself is done: only the links that were not taken are told, and the exit code is as
 /// that of `put`.
 fn tell_found(found: &AddUrlsResponse) -> anyhow::Result<()> {
-    let AddCounts { added, known, rejected, failed } = found.counts;
+    let AddCounts { added, known, requeued, rejected, failed } = found.counts;
     eprintln!("found URLs: {added} added, {known} known, {rejected} rejected, {failed} failed");
     for result in found.results.iter().flatten() {
         if matches!(result.status, AddStatus::Rejected | AddStatus::Failed) {
@@ -96,7 +96,7 @@ fn tell_found(found: &AddUrlsResponse) -> anyhow::Result<()> {
         );
         return Err(Ended { code: UNAVAILABLE, message }.into());
     }
-    Ended::after("found URLs", added + known, rejected, "the reasons are above")
+    Ended::after("found URLs", added + known + requeued, rejected, "the reasons are above")
 }
 
 fn not_a_request(path: &Path, text: &str, field: &str, error: &serde_json::Error) -> Usage {

@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
+use wayleave_api::jobs;
 use wayleave_core::limits;
 
 /// Texts without control characters.
@@ -48,7 +49,7 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
         ("host" | "key", _) => key(),
         ("group", "/v1/groups/{group}") => key(),
         ("crawl", _) => crawl(),
-        ("token", _) => text(22, 22, TOKEN),
+        ("token" | "job", _) => text(22, 22, TOKEN),
         ("utype", _) => text(1, limits::ROLE_BYTES_MAX, ROLE),
         ("uuid", _) => text(1, limits::UUID_BYTES_MAX, GRAPHIC),
         ("slot", _) => text(1, limits::SLOT_BYTES_MAX, GRAPHIC),
@@ -73,6 +74,13 @@ fn fields() -> Vec<(&'static str, Value)> {
     let factor = || json!({"minimum": 0, "maximum": f64::from(u32::MAX) / 1_000.0});
     let mut all = vec![
         ("AddUrlsRequest/properties/crawl", crawl()),
+        ("ReworkUrlsRequest/properties/crawl", crawl()),
+        ("ReworkUrlsRequest/properties/host", key()),
+        ("ReworkUrlsRequest/properties/contains", json!({"minLength": 1})),
+        ("ReworkUrlsRequest/properties/urls", json!({"maxItems": limits::BATCH_URLS_MAX})),
+        ("ReworkUrlsRequest/properties/older_than_ms", number(0, jobs::AGE_MS_MAX)),
+        ("RevokeRequest/properties/token", text(22, 22, TOKEN)),
+        ("RevokeRequest/properties/host", key()),
         ("AddUrlsRequest/properties/urls", json!({"maxItems": limits::BATCH_URLS_MAX})),
         ("UrlToAdd/properties/priority", number(0, 9)),
         ("UrlToAdd/properties/depth", whole()),

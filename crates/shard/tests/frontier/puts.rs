@@ -114,6 +114,6 @@ async fn an_update_keeps_the_depth_of_a_url_wherever_it_is() {
     world.put(urls.map(|url| known(url, later)).into()).await;
     for url in urls {
         let view = world.lookup(url).await.unwrap();
-        assert_eq!((view.depth, view.priority, view.due_at), (Some(3), Some(7), later), "{url}");
+        assert_eq!((view.depth, view.priority, view.due_at), (3, 7, later), "{url}");
     }
 }

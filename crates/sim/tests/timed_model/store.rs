@@ -168,7 +168,8 @@ impl Store {
         };
         let token = beat.token.as_deref().map(|token| Token::parse(token).expect("a token of this store"));
         let mut facts = self.facts(real_ms);
-        let ask = Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into), slot: None };
+        let take_over = beat.take_over.map(|bid| bid.try_into().expect("numbers that a reader can hold"));
+        let ask = Ask { candidate, token, heard: beat.heard, take_over, slot: None };
         self.fault.spoil(&mut facts, &ask);
         let decided = match heartbeat(&facts, &ask, u128::from(self.grants) + 1) {
             Ok(decided) => decided,

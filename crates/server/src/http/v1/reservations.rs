@@ -17,6 +17,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Release, Reserve};
 use wayleave_core::ids::Token;
 use wayleave_core::names::BadName;
+use wayleave_core::redact;
 use wayleave_core::time::{Millis, Time};
 use wayleave_shard::Revoke;
 
@@ -134,7 +135,7 @@ async fn found_batch(app: &App, release: &Release, body: ReleaseReservationReque
                 Some(parent) => batch.push_found(url, parent),
                 None => match (url.crawl.clone(), url.depth) {
                     (Some(crawl), Some(depth)) => batch.push(None, url, &crawl.as_str().into(), depth),
-                    _ => batch.refuse(url, format!("the page '{}' or its crawl was deleted meanwhile: name 'crawl' and 'depth' of the link to store it all the same", result.url)),
+                    _ => batch.refuse(url, format!("the page '{}' or its crawl was deleted meanwhile: name 'crawl' and 'depth' of the link to store it all the same", redact::url(&result.url))),
                 },
             }
         }
@@ -159,7 +160,7 @@ pub async fn revoke_reservations(
             let bad = |error: BadName| Refused::from(BadValue::new("host", error));
             Revoke::Host(named::stored(&app, &AskedHost::parse(&host).map_err(bad)?, None, bad).await?)
         }
-        _ => return Err(BadValue::new("host", "name exactly one of 'token', 'holder' and 'host'").into()),
+        _ => return Err(BadValue::contradiction("host", "name exactly one of 'token', 'holder' and 'host'").into()),
     };
     let (reservations, holds) = app.frontier.revoke(which).await?;
     Ok(Json(RevokeResponse { reservations, holds }))
