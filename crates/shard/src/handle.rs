@@ -56,6 +56,48 @@ impl Owner {
             return self.answer(call, Ok(told));
         }
         match ask {
+            Ask::Jobs | Ask::StartJob(_) | Ask::CancelJob(_) | Ask::BeginJob(_) | Ask::SetStage(..) => {
+                self.handle_job(ask, now, call)
+            }
+            _ => self.handle_with_rows(ask, call).await,
+        }
+    }
+
+    /// Questions about jobs over many URLs: nothing is read for them.
+    fn handle_job(&mut self, ask: Ask, now: Time, call: Call) -> Result<(), Error> {
+        let mut writes = Vec::new();
+        match ask {
+            Ask::Jobs => {
+                let jobs: Vec<_> = self.jobs_of_urls.values().cloned().collect();
+                self.answer(call, Ok(Ok(jobs)))
+            }
+            Ask::StartJob(job) => {
+                let started = self.start_job(&job, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(started))
+            }
+            Ask::CancelJob(job) => {
+                self.cancel_job(&job, now, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            Ask::BeginJob(id) => {
+                self.begin_job(id, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            Ask::SetStage(id, stage) => {
+                self.set_stage(id, stage, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            _ => self.answer(call, nobody_answers()),
+        }
+    }
+
+    /// Questions whose answer needs rows of the store.
+    async fn handle_with_rows(&mut self, ask: Ask, call: Call) -> Result<(), Error> {
+        match ask {
             Ask::HandOut(request) => {
                 let (urls, trouble) = self.hand_out(&request).await;
                 self.tell_crawl(request.crawl.as_ref());
@@ -82,30 +124,6 @@ impl Owner {
                 let purged = self.purge(queue, before, after).await;
                 self.answer(call, purged.map(Ok))
             }
-            Ask::Jobs => {
-                let jobs: Vec<_> = self.jobs_of_urls.values().cloned().collect();
-                self.answer(call, Ok(Ok(jobs)))
-            }
-            Ask::StartJob(job) => {
-                let started = self.start_job(&job, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(started))
-            }
-            Ask::CancelJob(job) => {
-                self.cancel_job(&job, now, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(Ok(())))
-            }
-            Ask::BeginJob(id) => {
-                self.begin_job(id, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(Ok(())))
-            }
-            Ask::SetStage(id, stage) => {
-                self.set_stage(id, stage, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(Ok(())))
-            }
             Ask::ReworkUrls { crawl, host, urls, what } => {
                 let told = self.rework_urls((&crawl, &host), &urls, what).await;
                 self.answer(call, told.map(Ok))
@@ -128,8 +146,8 @@ impl Owner {
             }
             Ask::Give { hosts, way, to } => self.give(hosts, way, to, call).await,
             Ask::Take { moving, way, part } => self.take(moving, way, part, call.reply).await,
-            // All others were decided above.
-            _ => self.answer(call, Ok(Err::<(), _>(Refusal::Corrupt("a question that nobody answers".to_owned())))),
+            // All others were decided before.
+            _ => self.answer(call, nobody_answers()),
         }
     }
 
@@ -313,4 +331,9 @@ impl Owner {
         self.commit(writes);
         Ok(released)
     }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "an answer as all others are given")]
+fn nobody_answers() -> Result<Result<(), Refusal>, Error> {
+    Ok(Err(Refusal::Corrupt("a question that nobody answers".to_owned())))
 }
