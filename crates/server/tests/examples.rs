@@ -92,6 +92,12 @@ fn types() -> BTreeMap<&'static str, Read> {
     types
 }
 
+/// The name of a schema, which may be narrowed by what else is said beside it.
+fn named(schema: &Value) -> Option<&str> {
+    let reference = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"));
+    reference?.as_str()?.rsplit('/').next()
+}
+
 /// Holds the examples of a body against its types.
 fn check_content(call: &str, message: &Value, whole: bool) {
     for (kind, content) in message["content"].as_object().into_iter().flatten() {
@@ -100,7 +106,7 @@ fn check_content(call: &str, message: &Value, whole: bool) {
             continue;
         }
         assert!(!example.is_null(), "{call} has no example of {kind}{REMEDY}");
-        let Some(name) = content["schema"]["$ref"].as_str().and_then(|path| path.rsplit('/').next()) else {
+        let Some(name) = named(&content["schema"]) else {
             assert!(example.is_string() && content["schema"]["type"] == "string", "{call}: {content}");
             continue;
         };

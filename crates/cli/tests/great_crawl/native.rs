@@ -66,6 +66,7 @@ async fn visit(client: &Client, post: &Post, reservation: &Reservation, held: &[
         retry_after_ms: None,
         next_at: None,
         changed: None,
+        digest: None,
         found: web
             .links(held.page)
             .into_iter()
