@@ -28,6 +28,8 @@ mod hot_log;
 mod inbox;
 mod jobs;
 mod lanes;
+#[cfg(test)]
+mod layout_tests;
 mod line;
 pub mod links;
 mod listing;
