@@ -64,10 +64,7 @@ async fn an_old_token_is_refused_with_the_term_that_holds_now() {
     let problem = refused.json();
     assert_eq!((&problem["epoch"], &problem["holder"]), (&2.into(), &"b".into()));
     let detail = problem["detail"].as_str().unwrap();
-    assert!(
-        detail.contains("epoch 2 is held by 'b', for another 14000 ms") && detail.contains("without one"),
-        "{detail}"
-    );
+    assert!(detail.contains("epoch 2 is held by 'b', for another 14 s") && detail.contains("without one"), "{detail}");
 }
 
 #[tokio::test]
