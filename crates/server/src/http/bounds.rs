@@ -18,9 +18,6 @@ const TOKEN: &str = "^[A-Za-z0-9_-]{21}[AQgw]$";
 const ALIAS: &str = "^[A-Za-z0-9_-]+$";
 const ROLE: &str = "^[A-Za-z0-9._-]+$";
 const GRAPHIC: &str = "^[!-~]+$";
-/// What the server gives out as `next`.
-const CURSOR: &str = "^[0-9a-f]{1,4}-[0-9a-f]{1,8}$";
-const URL_CURSOR: &str = "^[0-9a-f]{1,4}(-[0-9a-f]{1,16}-[0-9a-f]{1,8}-([0-9a-f]{2})*)?$";
 const PEER: &str = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
 
 fn number(least: u64, most: u64) -> Value {
@@ -56,9 +53,6 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
         ("url", _) => text(1, limits::URL_BYTES_MAX, VISIBLE),
         ("limit", _) => number(1, limits::PAGE_MAX as u64),
         ("after", "/v1/roles") => text(1, limits::ROLE_BYTES_MAX, ROLE),
-        ("after", "/v1/urls") => json!({"pattern": URL_CURSOR}),
-        ("after", "/v1/crawls") => return None,
-        ("after", _) => json!({"pattern": CURSOR}),
         ("wait_ms", _) => number(0, limits::WAIT_MS_MAX),
         ("min_epoch" | "older_than_ms", _) => exact(),
         _ => return None,

@@ -160,7 +160,7 @@ pub async fn revoke_reservations(
             let bad = |error: BadName| Refused::from(BadValue::new("host", error));
             Revoke::Host(named::stored(&app, &AskedHost::parse(&host).map_err(bad)?, None, bad).await?)
         }
-        _ => return Err(BadValue::contradiction("host", "name exactly one of 'token', 'holder' and 'host'").into()),
+        _ => return Err(BadValue::new("host", "name exactly one of 'token', 'holder' and 'host'").into()),
     };
     let (reservations, holds) = app.frontier.revoke(which).await?;
     Ok(Json(RevokeResponse { reservations, holds }))
