@@ -162,8 +162,20 @@ async fn the_document_tells_the_limits_that_are_in_force() {
 }
 
 #[tokio::test]
-async fn the_page_for_people_is_html() {
-    let answer = Door::new().get("/docs").await;
-    assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
-    assert!(answer.text.contains("/v1/reservations/{token}/release"));
+async fn pages_for_people_are_html_that_loads_nothing_from_elsewhere() {
+    let door = Door::new();
+    for (page, part) in [("/docs", "id=calls"), ("/docs/reference", "/v1/reservations/{token}/release")] {
+        let answer = door.get(page).await;
+        assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8", "{page}");
+        let policy = answer.headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"), "{page}: {policy}");
+        assert!(answer.text.contains(part), "{page}");
+        for file in answer.text.split(" href=/assets/").skip(1).chain(answer.text.split(" src=/assets/").skip(1)) {
+            let file = file.split('>').next().unwrap();
+            let request = axum::http::Request::get(format!("/assets/{file}")).body(Body::empty()).unwrap();
+            assert_eq!(door.status(request).await, 200, "{page}: {file}");
+        }
+    }
+    // Who does not ask for a page at `/` gets none.
+    assert_eq!(door.get("/").await.problem(), (404, "no_such_path".to_owned()));
 }

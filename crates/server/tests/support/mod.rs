@@ -117,6 +117,11 @@ impl Door {
         Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
+    /// The status alone, of an answer that may be no text.
+    pub async fn status(&self, request: Request<Body>) -> StatusCode {
+        self.router.clone().oneshot(request).await.unwrap().status()
+    }
+
     /// A request with a body of a content type; an empty type sends none.
     pub async fn send_as(&self, method: Method, path: &str, kind: &str, body: impl Into<Body>) -> Answer {
         let request = Request::builder().method(method).uri(path);

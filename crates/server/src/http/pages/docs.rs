@@ -8,7 +8,8 @@ use super::{head, reference};
 
 /// The page, the same for everybody.
 pub(super) fn render(document: &Value) -> String {
-    let title = format!("{} API", document["info"]["title"].as_str().unwrap_or_default());
+    let title = document.pointer("/info/title").and_then(Value::as_str).unwrap_or_default();
+    let title = format!("{title} API");
     let more = format!(
         "<link rel=stylesheet href={SWAGGER_STYLE}><script defer src={SWAGGER_SCRIPT}></script>\
          <script defer src=/assets/docs.js></script>"

@@ -18,7 +18,7 @@ pub(super) fn render(document: &Value) -> String {
          <a href=/openapi.json>openapi.json</a></nav><h1>{title} API <small>{version}</small></h1><p>{about}",
         title = text("/info/title"),
         version = text("/info/version"),
-        about = prose(document["info"]["description"].as_str().unwrap_or_default()),
+        about = prose(document.pointer("/info/description").and_then(Value::as_str).unwrap_or_default()),
     );
     for tag in document["tags"].as_array().into_iter().flatten() {
         render_tag(&mut out, document, tag);
