@@ -218,7 +218,13 @@ impl World {
         self.grants += 1;
         let answer = match roles::heartbeat(
             &self.facts,
-            &Ask { candidate, token, heard: beat.heard, take_over: beat.take_over.map(Into::into), slot: None },
+            &Ask {
+                candidate,
+                token,
+                heard: beat.heard,
+                take_over: beat.take_over.map(|bid| bid.try_into().unwrap()),
+                slot: None,
+            },
             self.grants,
         ) {
             Ok(decided) => {

@@ -81,7 +81,7 @@ impl Ledger {
         let holds = &mut pages[page].holds;
         let lives = asked + lease - CLOCK;
         holds.push(Hold { from, until: lives });
-        let outlasts = holds.len() == 1 && scatter(page as u64, 77) % self.slow_one_in == 0;
+        let outlasts = holds.len() == 1 && scatter(page as u64, 77).is_multiple_of(self.slow_one_in);
         Held { page, no: holds.len() - 1, outlasts, lives, over: from + lease + 10 * CLOCK }
     }
 
