@@ -110,7 +110,7 @@ fn a_slot_that_was_run_leaves_nobody_standing_by() {
     let (_keep, data) = folder();
     let server = Server::start(&data);
     for times in 0..2 {
-        let ended = server.run(&["elect", "nightly", "--slot", "2026-11-17", "--", "true"]);
+        let ended = server.run(&["elect", "nightly", "--once", "--slot", "2026-11-17", "--", "true"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
         assert!(!ended.err.contains("standing by"), "{times}: {}", ended.err);
         assert_eq!(ended.err.contains("the slot was run; nothing left to do"), times == 1, "{}", ended.err);

@@ -102,7 +102,7 @@ fn elect(server: &Server) -> u64 {
                 client.release_role("indexer", "candidate", told.token.as_deref()).await.unwrap();
                 return told.epoch;
             }
-            let vacancy = GetRoleQuery { wait_ms: Some(100), min_epoch: Some(u64::MAX), wait_for: None };
+            let vacancy = GetRoleQuery { wait_ms: Some(100), min_epoch: Some(1 << 53), wait_for: None };
             client.role("indexer", &vacancy).await.unwrap();
         }
     })

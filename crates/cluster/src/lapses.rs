@@ -12,8 +12,9 @@
 //! 5. Another process takes this node's address: its row is gone before its lease has run out, so it is unsure at once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use wayleave_shard::{Deadline, Frontier};
+use wayleave_shard::{Deadline, Frontier, Moment};
 
 /// The lapses of one node's lease.
 pub(crate) struct Lapses(Mutex<State>);
@@ -36,7 +37,9 @@ impl Lapses {
     pub fn on_lapse(&self, frontier: &Frontier) {
         let mut state = self.lock();
         state.lapsed += 1;
-        frontier.set_unsure();
+        // Nor is it sure once its old owners are closed, before its lease is renewed.
+        state.until = Deadline::after(Moment::now(), Duration::ZERO);
+        frontier.set_sure_until(state.until);
     }
 
     /// The lease was renewed.

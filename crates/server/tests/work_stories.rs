@@ -297,13 +297,14 @@ async fn known_urls_are_requeued_and_deleted_by_name_and_by_jobs() {
     for (body, word) in [
         (json!({}), "urls"),
         (json!({"state": "reserved"}), "state"),
-        (json!({"urls": ["http://a.example/"], "contains": "x"}), "urls"),
         (json!({"older_than_ms": 9_007_199_254_740_993_u64}), "older_than_ms"),
     ] {
         let answer = door.post("/v1/urls/delete", body.clone()).await;
         assert_eq!(answer.problem(), (400, "bad_value".to_owned()), "{body}");
         assert_eq!(answer.json()["field"], word, "{body}");
     }
+    let both = door.post("/v1/urls/delete", json!({"urls": ["http://a.example/"], "contains": "x"})).await;
+    assert_eq!(both.problem(), (422, "contradiction".to_owned()));
     assert_eq!(door.get("/v1/jobs/AAAAAAAAAAAAAAAAAAAAAA").await.problem(), (404, "unknown_job".to_owned()));
     assert_eq!(door.get("/v1/jobs/nonsense").await.problem(), (400, "bad_job".to_owned()));
 }

@@ -116,7 +116,7 @@ impl Owner {
 
     /// Jobs that still have to visit a host, which is about to leave.
     pub fn jobs_owed_to(&self, host: Option<HostId>) -> Vec<Token> {
-        let owes = |job: &&JobRow| host.is_some_and(|host| job.owes(host));
+        let owes = |job: &&JobRow| host.is_some_and(|host| job.owes(host, self.shard));
         self.jobs_of_urls.values().filter(owes).map(|job| job.id).collect()
     }
 

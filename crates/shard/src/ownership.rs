@@ -7,7 +7,7 @@ use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Expect;
 
 use crate::bell::Listener;
-use crate::deadline::{Deadline, Moment};
+use crate::deadline::Deadline;
 use crate::frontier::Frontier;
 use crate::held::Hold;
 use crate::message::Message;
@@ -61,11 +61,6 @@ impl Frontier {
     /// answer, also where they change nothing: another node may know better.
     pub fn set_sure_until(&self, until: Deadline) {
         self.pulse.set_sure_until(until);
-    }
-
-    /// Says that another node may own the shards of this one already.
-    pub fn set_unsure(&self) {
-        self.pulse.set_sure_until(Deadline::after(Moment::now(), std::time::Duration::ZERO));
     }
 
     /// Whether another node may own the shards of this one by now.

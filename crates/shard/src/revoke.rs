@@ -92,6 +92,8 @@ impl Owner {
     /// The holds of a host among a slice of the shard's, and where the next slice begins. Holds lie by their end.
     async fn holds_from(&mut self, host: HostId, after: Option<Key>) -> Result<(Vec<Hold>, Option<Key>), Error> {
         let (first, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+        // A place is one of the shard that gave it; the host may have moved since.
+        let after = after.filter(|after| *after >= first && *after < to);
         let scan = Scan { from: after.unwrap_or(first), to, limit: SLICE_ROWS };
         let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
         let mut holds = Vec::new();

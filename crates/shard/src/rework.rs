@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt};
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::{JobRow, JobState};
 use wayleave_core::frontier::view::{JobView, UrlFilter, UrlView};
@@ -30,6 +31,9 @@ impl Frontier {
         let at = home(&format!("{entropy:032x}"), self.shards());
         let job = JobRow::new(Token::new(at, entropy), what, filter, before, self.now());
         self.router.ask::<()>(at, Ask::StartJob(Box::new(job.clone()))).await?;
+        // Who asks next whether a crawl is finished must hear of it, and its home may have nothing of that crawl. Where this fails
+        // the home goes on telling.
+        _ = self.router.ask_all::<()>(&self.all(), &Ask::StartJob(Box::new(job.clone()))).await;
         Ok(view(std::slice::from_ref(&job), self.shards()))
     }
 
@@ -110,7 +114,9 @@ impl Frontier {
             Revoke::Holder(_) => {
                 let mut reservations = 0;
                 loop {
-                    let ended: Vec<u64> = self.router.ask_all(&self.all(), &Ask::Revoke(which.clone())).await?;
+                    let ended: Answer<Vec<u64>> = self.router.ask_all(&self.all(), &Ask::Revoke(which.clone())).await;
+                    let part = |refusal: Refusal| refusal.after_a_part(&format!("{reservations} were revoked"));
+                    let ended = ended.map_err(|refusal| if reservations > 0 { part(refusal) } else { refusal })?;
                     reservations += ended.iter().sum::<u64>();
                     if ended.iter().all(|ended| *ended < SLICE_ROWS as u64) {
                         return Ok((reservations, 0));

@@ -259,7 +259,10 @@ async fn take_turns(
             term.on_failure(&error);
         }
         owner.confirm();
-        owner.share_totals();
+        if !term.is_failed() {
+            // What was decided in a turn that failed is in nobody's store: its pages are not to be had again.
+            owner.share_totals();
+        }
         owner.tell_pulse();
         let cycle = std::mem::take(&mut owner.cycle);
         if !cycle.is_empty() && cycles.send(cycle).await.is_err() {

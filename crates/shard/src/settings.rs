@@ -51,10 +51,29 @@ impl Frontier {
         replace: bool,
     ) -> Answer<GroupView> {
         let change = GroupChange { alias, hosts, changes, replace };
-        match self.ask_mover(&Call::SetGroup(change.clone())).await? {
-            None => self.set_group_here(change).await,
-            Some(told) => told.try_into(),
+        let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        loop {
+            let changed = match self.ask_mover(&Call::SetGroup(change.clone())).await? {
+                None => self.set_group_here(change.clone()).await,
+                Some(told) => told.try_into(),
+            };
+            match changed {
+                Err(Refusal::Elsewhere) => self.await_mover(deadline).await?,
+                changed => return changed,
+            }
         }
+    }
+
+    /// The mover changed in the middle of a change. All of it may be done again, for it says what is to be, not what is to
+    /// change: so the next one is waited for.
+    async fn await_mover(&self, deadline: Instant) -> Answer<()> {
+        let mut changes = self.router.changes();
+        self.router.miss();
+        if changed_before(&mut changes, deadline).await {
+            return Ok(());
+        }
+        let why = "the node that changes groups was replaced in the middle: settings may be stored and hosts moved; send it again";
+        Err(Refusal::OutcomeUnknown(why.to_owned()))
     }
 
     /// Groups are changed by one node at a time, the owner of shard 0: two owners that each wait for the other to take a
@@ -103,7 +122,7 @@ impl Frontier {
         }
         let before: Vec<HostName> =
             self.router.ask(shard, Ask::SetGroup { alias: alias.clone(), changes, replace }).await?;
-        let part = |refusal: Refusal| refusal.after_a_part("the settings are stored, and hosts may have moved");
+        let part = |refusal: Refusal| after_a_part(refusal, "the settings are stored, and hosts may have moved");
         if let Some(hosts) = hosts {
             let joining = hosts.iter().filter(|host| !before.contains(host)).cloned().collect();
             let leaving = before.iter().filter(|host| !hosts.contains(host)).cloned().collect();
@@ -160,7 +179,7 @@ impl Frontier {
 
     async fn move_hosts(&self, from: ShardId, to: ShardId, hosts: Vec<HostName>, way: Way) -> Answer<()> {
         if self.router.links.is_some() && !self.owns(MOVER) {
-            return Err(Refusal::Unavailable("another node changes groups now; try again".to_owned()));
+            return Err(Refusal::Elsewhere);
         }
         let moved = self.router.ask::<()>(from, Ask::Give { hosts, way, to }).await;
         if moved.is_err() {
@@ -175,9 +194,16 @@ impl Frontier {
     /// # Errors
     /// If there is no such alias.
     pub async fn delete_group(&self, alias: Alias) -> Answer<()> {
-        match self.ask_mover(&Call::DeleteGroup(alias.clone())).await? {
-            None => self.delete_group_here(alias).await,
-            Some(told) => told.try_into(),
+        let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        loop {
+            let deleted = match self.ask_mover(&Call::DeleteGroup(alias.clone())).await? {
+                None => self.delete_group_here(alias.clone()).await,
+                Some(told) => told.try_into(),
+            };
+            match deleted {
+                Err(Refusal::Elsewhere) => self.await_mover(deadline).await?,
+                deleted => return deleted,
+            }
         }
     }
 
@@ -292,7 +318,13 @@ impl Frontier {
 
 /// What is said of a refusal after so many hosts had been moved.
 fn in_part(refusal: Refusal, moved: usize) -> Refusal {
-    if moved > 0 { refusal.after_a_part(&format!("{moved} hosts have been moved")) } else { refusal }
+    if moved > 0 { after_a_part(refusal, &format!("{moved} hosts have been moved")) } else { refusal }
+}
+
+/// The same after a part of a change of groups. That another node is the mover now is told as it is: the whole change is then made
+/// there.
+fn after_a_part(refusal: Refusal, done: &str) -> Refusal {
+    if refusal == Refusal::Elsewhere { refusal } else { refusal.after_a_part(done) }
 }
 
 /// What is said of a refusal after so many URLs had been removed.

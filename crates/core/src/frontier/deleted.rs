@@ -58,7 +58,9 @@ impl Deleted {
 
     /// What a page's shard tells of its crawl.
     pub fn tell(&self, crawl: &CrawlName, now: Time) -> CrawlSince {
-        CrawlSince { deleted_at: self.at.get(crawl).copied().unwrap_or(self.forgotten), told_at: now }
+        // What was deleted before this shard was opened is over: the page is of a crawl that is there now.
+        let earlier = self.forgotten.max(Time(self.since.0.saturating_sub(1)));
+        CrawlSince { deleted_at: self.at.get(crawl).copied().unwrap_or(earlier), told_at: now }
     }
 
     /// Why a link may not be stored in a crawl of which another shard told this.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::requeue::{Known, Rework, Reworked};
 use super::view::UrlFilter;
-use crate::ids::{HostId, QueueId, Token};
+use crate::ids::{HostId, QueueId, ShardId, Token};
 use crate::time::Time;
 
 /// How far a job has come in a shard.
@@ -122,17 +122,19 @@ impl JobRow {
     /// Whether the job speaks of a URL that its filter lets through.
     #[must_use]
     pub fn wants(&self, known: &Known) -> bool {
-        let before = self.before.unwrap_or(self.started_at).min(self.started_at);
+        let is_old = |at: Time| at <= self.started_at && self.before.is_none_or(|before| at < before);
         match self.what {
-            Rework::Delete => known.row.created < before,
-            Rework::Requeue => known.row.created < self.started_at && known.last_seen() < before,
+            Rework::Delete => is_old(known.row.created),
+            Rework::Requeue => known.row.created <= self.started_at && is_old(known.last_seen()),
         }
     }
 
-    /// Whether it still has to visit a host.
+    /// Whether it still has to visit a host, in a shard that goes through the hosts that were born there first, then through the
+    /// others.
     #[must_use]
-    pub fn owes(&self, host: HostId) -> bool {
-        let comes_to = !self.place.again && self.place.queue.is_none_or(|queue| queue.host <= host);
+    pub fn owes(&self, host: HostId, shard: ShardId) -> bool {
+        let order = |host: HostId| (host.birth() != shard, host);
+        let comes_to = !self.place.again && self.place.queue.is_none_or(|queue| order(queue.host) <= order(host));
         let is_there = self.place.again && self.place.queue.is_some_and(|queue| queue.host == host);
         self.is_open() && (comes_to || is_there || self.again.contains(&host))
     }
@@ -181,11 +183,11 @@ mod tests {
 
     #[test]
     fn what_came_after_the_job_began_is_left_alone() {
-        assert!(job(Rework::Delete, None).wants(&fetched(99, None)));
-        assert!(!job(Rework::Delete, None).wants(&fetched(100, None)));
-        assert!(job(Rework::Requeue, None).wants(&fetched(10, Some(99))));
-        assert!(!job(Rework::Requeue, None).wants(&fetched(10, Some(100))), "visited since: it would never end");
-        assert!(!job(Rework::Requeue, None).wants(&fetched(100, Some(50))), "deleted and stored anew since");
+        assert!(job(Rework::Delete, None).wants(&fetched(100, None)));
+        assert!(!job(Rework::Delete, None).wants(&fetched(101, None)));
+        assert!(job(Rework::Requeue, None).wants(&fetched(10, Some(100))));
+        assert!(!job(Rework::Requeue, None).wants(&fetched(10, Some(101))), "visited since: it would never end");
+        assert!(!job(Rework::Requeue, None).wants(&fetched(101, Some(50))), "deleted and stored anew since");
     }
 
     #[test]
@@ -200,18 +202,31 @@ mod tests {
     fn a_host_is_owed_a_visit_until_the_job_has_passed_it() {
         let host = |n| HostId(n);
         let mut job = job(Rework::Requeue, None);
-        assert!(job.owes(host(1)) && !job.is_running(), "it waits until all have heard");
+        assert!(job.owes(host(1), ShardId(0)) && !job.is_running(), "it waits until all have heard");
         job.begin();
         job.place.queue = Some(QueueId { host: host(5), no: 0 });
-        assert!(!job.owes(host(4)) && job.owes(host(5)) && job.owes(host(6)), "it is in the middle of the fifth");
+        assert!(
+            !job.owes(host(4), ShardId(0)) && job.owes(host(5), ShardId(0)) && job.owes(host(6), ShardId(0)),
+            "it is in the middle of the fifth"
+        );
+        let born_elsewhere = HostId::new(ShardId(2), 1);
+        job.place.queue = Some(QueueId { host: HostId::new(ShardId(5), 7), no: 0 });
+        assert!(
+            job.owes(born_elsewhere, ShardId(5)),
+            "hosts that were born elsewhere come last, whatever their numbers are"
+        );
+        job.place.queue = Some(QueueId { host: host(5), no: 0 });
         job.visit_again(host(4));
-        assert!(job.owes(host(4)));
+        assert!(job.owes(host(4), ShardId(0)));
         job.place = Place { again: true, ..Place::default() };
-        assert!(job.owes(host(4)) && !job.owes(host(6)));
+        assert!(job.owes(host(4), ShardId(0)) && !job.owes(host(6), ShardId(0)));
         job.end(JobState::Done, Time(200));
-        assert!(!job.owes(host(4)));
+        assert!(!job.owes(host(4), ShardId(0)));
         job.visit_again(host(9));
-        assert!(job.is_running() && job.owes(host(9)), "one that has ended here goes on for a host that comes");
+        assert!(
+            job.is_running() && job.owes(host(9), ShardId(0)),
+            "one that has ended here goes on for a host that comes"
+        );
         job.end(JobState::Cancelled, Time(300));
         job.visit_again(host(10));
         job.begin();

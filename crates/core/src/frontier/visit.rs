@@ -243,6 +243,8 @@ impl State {
                 last.as_ref().map(|(t, k)| (*t, k.as_slice())),
                 next.as_ref().map(|(t, k)| (*t, k.as_slice())),
             );
+            // Also where nothing is taken: the front has been found further on.
+            self.touch_queue(host, at);
             for row in rows.into_iter().take(due) {
                 self.shift(host, at, Some(UrlState::Queued), Some(UrlState::Reserved));
                 let Found { turn, key, row: DueRow { created, whole, details } } = row;

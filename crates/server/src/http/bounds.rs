@@ -105,6 +105,29 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("Revisit/oneOf/1/properties/fixed_ms", span()),
         ("Revisit/oneOf/2/properties/adaptive/properties/min_ms", span()),
         ("Revisit/oneOf/2/properties/adaptive/properties/max_ms", span()),
+    ];
+    all.extend(fields_of_roles());
+    for schema in ["ReserveGroupsRequest", "RenewReservationRequest"] {
+        let lease = number(limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
+        all.push((if schema.starts_with("Res") { LEASE } else { RENEWED_LEASE }, lease));
+    }
+    for name in CRAWL_LIMITS {
+        all.push((name, exact()));
+    }
+    for name in PACE {
+        let bounds = match name.rsplit('/').next() {
+            Some("delay_factor") => factor(),
+            Some("limit") => exact(),
+            _ => delay(),
+        };
+        all.push((name, bounds));
+    }
+    all
+}
+
+/// The same of the calls of roles.
+fn fields_of_roles() -> Vec<(&'static str, Value)> {
+    vec![
         ("SetRoleRequest/properties/ttl_ms", number(limits::ROLE_TTL_MS_MIN, limits::ROLE_TTL_MS_MAX)),
         (
             "SetRoleRequest/properties/continue_for_ms",
@@ -125,23 +148,7 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("Peer/properties/secret", text(22, 22, TOKEN)),
         ("TakeOver/properties/epoch", exact()),
         ("TakeOver/properties/expires_at_ms", exact()),
-    ];
-    for schema in ["ReserveGroupsRequest", "RenewReservationRequest"] {
-        let lease = number(limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
-        all.push((if schema.starts_with("Res") { LEASE } else { RENEWED_LEASE }, lease));
-    }
-    for name in CRAWL_LIMITS {
-        all.push((name, exact()));
-    }
-    for name in PACE {
-        let bounds = match name.rsplit('/').next() {
-            Some("delay_factor") => factor(),
-            Some("limit") => exact(),
-            _ => delay(),
-        };
-        all.push((name, bounds));
-    }
-    all
+    ]
 }
 
 const LEASE: &str = "ReserveGroupsRequest/properties/lease_ms";

@@ -202,6 +202,7 @@ async fn a_job_leaves_alone_what_came_later_and_what_is_handed_out() {
     let begun = world.now();
     let job =
         world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), Some(Time(begun.0 + 9))).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
     world.put(vec![disc("http://h9.example/new")]).await;
     let job = ended(&world, job.id).await;
     assert_eq!((job.told.done, job.told.reserved), (3, 0));
