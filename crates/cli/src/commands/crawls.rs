@@ -152,7 +152,7 @@ struct SetArgs {
     /// URLs of the whole crawl; what comes in at the same time may pass it
     #[arg(long, value_name = "NUMBER")]
     max_urls: Option<u64>,
-    /// Pages fetched in the whole crawl; visits under way may pass it
+    /// Pages fetched in the whole crawl, with those that are handed out
     #[arg(long, value_name = "NUMBER")]
     max_pages: Option<u64>,
     /// URLs of one host
