@@ -34,6 +34,11 @@ pub const PUT_BATCHES_IN_FLIGHT_MAX: usize = 16;
 pub const GROUP_HOSTS_MAX: usize = 10_000;
 /// Queues (crawls) of one host.
 pub const HOST_QUEUES_MAX: usize = 10_000;
+/// Crawls of one shard. A process holds at most this many for each shard that it owns; a crawl with settings counts in all of
+/// them, another one where it has hosts.
+pub const CRAWLS_MAX: usize = 100_000;
+/// Aliases of one shard; each lives in one.
+pub const ALIASES_MAX: usize = 100_000;
 /// Hosts that one process holds in memory, where its settings name no other number.
 pub const HOSTS_MAX_DEFAULT: u64 = 10_000_000;
 /// Groups that one reservation call may ask for.

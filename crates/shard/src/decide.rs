@@ -49,10 +49,7 @@ fn change(state: &mut State, ask: &Ask, now: Time, writes: &mut Vec<Write>) -> O
             set.map(|()| state.group_view(alias, now).map(|view| view.hosts).unwrap_or_default().into())
         }
         Ask::DeleteGroup(alias) => state.delete_group(alias).map(Told::from),
-        Ask::SetCrawl { crawl, changes, replace } => {
-            state.set_crawl(crawl, changes, *replace, now);
-            Ok(Told::Done(()))
-        }
+        Ask::SetCrawl { crawl, changes, replace } => state.set_crawl(crawl, changes, *replace, now).map(Told::from),
         Ask::DeleteCrawl { crawl, at } => Ok(state.delete_crawl(crawl, *at, now, writes).into()),
         Ask::DeleteQueue { crawl, host } => Ok(state.delete_queue(host, crawl, now, writes).into()),
         Ask::SetQueueLimit { crawl, host, limit } => state.set_queue_limit(host, crawl, *limit, now).map(Told::from),

@@ -225,7 +225,7 @@ impl Frontier {
     /// shard is asked, so that none of them refuses what another has done; two changes at the same moment may pass it.
     ///
     /// # Errors
-    /// If the changes contradict what is set, or the store cannot be reached.
+    /// If the changes contradict what is set, there are too many crawls, or the store cannot be reached.
     pub async fn set_crawl(&self, crawl: CrawlName, changes: CrawlChanges, replace: bool) -> Answer<CrawlView> {
         let before = match self.crawl(crawl.clone()).await {
             Ok(view) if !replace => view.settings,
@@ -236,7 +236,12 @@ impl Frontier {
             return Err(Refusal::Contradiction(why));
         }
         let ask = Ask::SetCrawl { crawl: crawl.clone(), changes, replace };
-        self.router.ask_all::<()>(&self.all(), &ask).await?;
+        // One shard first: where there are too many crawls it refuses this one before any other has changed it.
+        let first = home(&crawl, self.shards());
+        self.router.ask::<()>(first, ask.clone()).await?;
+        let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
+        let part = |refusal: Refusal| refusal.after_a_part("the crawl was changed on some shards");
+        self.router.ask_all::<()>(&others, &ask).await.map_err(part)?;
         self.crawl(crawl).await.map_err(|refusal| refusal.after_a_part("the crawl was changed"))
     }
 

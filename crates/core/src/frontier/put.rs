@@ -301,7 +301,7 @@ impl State {
             return Some(hosts_full(&put.host, room.limit));
         }
         let crawl = self.crawl_by_name.get(&put.crawl).and_then(|no| Some((*no, self.crawl_of(*no)?)));
-        let (no, crawl) = crawl?;
+        let Some((no, crawl)) = crawl else { return self.crawls_full(&put.crawl) };
         let limit = crawl.settings.limits.hosts.filter(|limit| crawl.queues + crawl.hosts_elsewhere >= *limit)?;
         // A put of the same turn may have made the queue.
         let has_queue = host.is_some_and(|host| self.hosts[host].queues.iter().any(|queue| queue.crawl == no));

@@ -5,6 +5,7 @@ use super::row::{CrawlRow, HotRow};
 use super::slab::Ix;
 use super::state::{Group, Members, State, Together, boxed};
 use crate::ids::{CrawlNo, GroupId};
+use crate::limits;
 use crate::names::{Alias, CrawlName, HostName};
 use crate::settings::{Change, CrawlChanges, CrawlSettings, PaceChanges, PaceSettings};
 use crate::time::{Millis, Time};
@@ -47,11 +48,18 @@ impl State {
     /// Changes an alias's settings; the alias is made if it is unknown.
     ///
     /// # Errors
-    /// If a host or key has that name.
+    /// If a host or key has that name, or there are too many aliases.
     pub fn set_group(&mut self, alias: &Alias, changes: &PaceChanges, replace: bool, now: Time) -> Result<(), Refusal> {
         let is_new = !self.group_by_alias.contains_key(alias);
         if is_new && (self.host_ix(alias).is_some() || self.moved_to(alias).is_some()) {
             return Err(Refusal::NameInUse(alias.to_string()));
+        }
+        if is_new && self.group_by_alias.len() >= limits::ALIASES_MAX {
+            let most = limits::ALIASES_MAX;
+            let why = format!(
+                "alias '{alias}' is new, and its shard holds {most} aliases, which is the limit; delete some that are not needed"
+            );
+            return Err(Refusal::OverLimit(why));
         }
         let ix = self.ensure_group(alias);
         let group = &mut self.groups[ix];
@@ -110,9 +118,21 @@ impl State {
     }
 
     /// Changes a crawl's settings; the crawl is made if it is unknown.
-    pub fn set_crawl(&mut self, name: &CrawlName, changes: &CrawlChanges, replace: bool, now: Time) {
+    ///
+    /// # Errors
+    /// If it is unknown and there are too many crawls.
+    pub fn set_crawl(
+        &mut self,
+        name: &CrawlName,
+        changes: &CrawlChanges,
+        replace: bool,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        if let Some(why) = self.crawls_full(name) {
+            return Err(Refusal::OverLimit(why));
+        }
         let no = self.ensure_crawl(name);
-        let Some(crawl) = self.crawls.get_mut(&no) else { return };
+        let Some(crawl) = self.crawls.get_mut(&no) else { return Ok(()) };
         let before = (crawl.settings, crawl.kept);
         let mut settings = if replace { CrawlSettings::default() } else { crawl.settings };
         changes.apply(&mut settings);
@@ -124,6 +144,16 @@ impl State {
             self.settled.push(name.clone());
             self.reschedule_all(now);
         }
+        Ok(())
+    }
+
+    /// Why a crawl may not be made here. What exists is never refused, nor what a host that moves brings along.
+    pub(super) fn crawls_full(&self, name: &CrawlName) -> Option<String> {
+        let most = limits::CRAWLS_MAX;
+        let full = self.crawls.len() >= most && !self.crawl_by_name.contains_key(name);
+        full.then(|| {
+            format!("crawl '{name}' is new, and its shard holds {most} crawls, which is the limit; delete crawls that are done with")
+        })
     }
 
     /// Sets the pages after which a queue hands out no more.
