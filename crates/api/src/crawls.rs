@@ -8,9 +8,9 @@ use wayleave_core::settings::{self, CrawlChanges};
 use wayleave_core::time::Millis;
 
 use crate::bad_value::{BadValue, between, exact};
+use crate::bounded_int::{whole, whole_text};
 use crate::pace::delay;
 use crate::stats::Counts;
-use crate::whole::{whole, whole_text};
 use crate::{Patch, Timestamp};
 
 /// When a fetched URL is visited again, where the worker does not say.

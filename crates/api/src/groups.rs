@@ -8,10 +8,10 @@ use wayleave_core::limits;
 use wayleave_core::settings::PaceChanges;
 
 use crate::bad_value::{BadValue, at_most};
+use crate::bounded_int::whole;
 use crate::hosts::{LiveVisit, State};
 use crate::pace::{self, pace_of};
 use crate::stats::Counts;
-use crate::whole::whole;
 use crate::{Patch, Timestamp};
 
 /// Makes or changes a group. PATCH keeps what is absent; PUT needs `hosts` and clears the settings that are absent.

@@ -7,9 +7,9 @@ use wayleave_core::settings::PaceChanges;
 use wayleave_core::{limits, names, redact};
 
 use crate::bad_value::BadValue;
+use crate::bounded_int::whole;
 use crate::pace::{self, pace_of};
 use crate::stats::Counts;
-use crate::whole::whole;
 use crate::{Patch, Timestamp};
 
 /// The state of a host or a group.

@@ -7,13 +7,13 @@ use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::JobState as CoreState;
 use wayleave_core::frontier::view;
 use wayleave_core::names::{self, HostName};
-use wayleave_core::{limits, page};
+use wayleave_core::{crawl_url, limits};
 
 use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
 use crate::bounded::bounded_texts;
+use crate::bounded_int::whole;
 use crate::urls::UrlState;
-use crate::whole::whole;
 
 /// Ten thousand years: more than anybody means, and no sum with it overflows.
 pub const AGE_MS_MAX: u64 = 315_576_000_000_000;
@@ -90,8 +90,8 @@ impl ReworkUrlsRequest {
             }
             let crawl = crate::urls::crawl_or_default(crawl.as_deref())?;
             let url = |(at, url): (usize, &String)| {
-                let page = page::parse(url, host.as_deref()).map_err(|e| match e {
-                    page::BadUrl::Key(e) if host.is_some() => BadValue::new("host", e),
+                let page = crawl_url::parse(url, host.as_deref()).map_err(|e| match e {
+                    crawl_url::BadUrl::Key(e) if host.is_some() => BadValue::new("host", e),
                     e => BadValue::new(format!("urls[{at}]"), e),
                 })?;
                 Ok((page.host, page.url.into()))

@@ -5,8 +5,9 @@
 
 pub mod bad_value;
 mod bounded;
+mod bounded_int;
+mod continue_mode;
 pub mod crawls;
-mod going_on;
 pub mod groups;
 pub mod hosts;
 pub mod jobs;
@@ -27,7 +28,6 @@ pub mod stats;
 pub mod time;
 pub mod urlfrontier;
 pub mod urls;
-mod whole;
 pub mod wording;
 
 pub use bad_value::BadValue;

@@ -9,9 +9,9 @@ use wayleave_core::{limits, names};
 use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between, exact};
 use crate::bounded::bounded;
+use crate::bounded_int::whole;
 use crate::metadata::Metadata;
 use crate::urls::{AddUrlsResponse, UrlToAdd};
-use crate::whole::whole;
 
 const fn one() -> u64 {
     1

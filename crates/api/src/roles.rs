@@ -9,12 +9,12 @@ use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
 use crate::bad_value::{BadValue, between, exact};
-pub use crate::going_on::{GoingOn, LastTerm, Member, Mode, Peer, TakeOver};
+use crate::bounded_int::{whole, whole_text};
+pub use crate::continue_mode::{GoingOn, LastTerm, Member, Mode, Peer, TakeOver};
 use crate::metadata::Metadata;
 pub use crate::release_role::{ReleaseRoleQuery, ReleaseRoleResponse, Released};
 pub use crate::slots::SlotRun;
 use crate::slots::slot;
-use crate::whole::{whole, whole_text};
 use crate::{Patch, Timestamp};
 
 const fn yes() -> bool {

@@ -6,13 +6,13 @@ use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
 use wayleave_core::frontier::view;
 use wayleave_core::names::{self, CrawlName, HostName};
-use wayleave_core::{limits, page, redact};
+use wayleave_core::{crawl_url, limits, redact};
 
 use crate::Timestamp;
 use crate::bad_value::{BadValue, TooMany, at_most, between};
 use crate::bounded::bounded;
+use crate::bounded_int::{whole, within};
 use crate::metadata::Metadata;
-use crate::whole::{whole, within};
 
 const PRIORITY_MOST: u64 = PRIORITY_MAX as u64;
 const DEPTH_MOST: u64 = u32::MAX as u64;
@@ -56,8 +56,8 @@ impl UrlToAdd {
     /// # Errors
     /// If the URL or one of its fields cannot be taken.
     pub fn to_put(&self, crawl: &CrawlName, depth: u32) -> Result<Put, BadValue> {
-        let page = page::parse(&self.url, self.key.as_deref()).map_err(|e| match e {
-            page::BadUrl::Key(e) if self.key.is_some() => BadValue::new("key", e),
+        let page = crawl_url::parse(&self.url, self.key.as_deref()).map_err(|e| match e {
+            crawl_url::BadUrl::Key(e) if self.key.is_some() => BadValue::new("key", e),
             e => BadValue::new("url", e),
         })?;
         let crawl = match &self.crawl {

@@ -2,7 +2,7 @@
 //!
 //! A node is *sure* while no other node can own its shards; its owners then answer from memory. After a lapse others may have owned
 //! its shards, and may have given them back. A renewed lease says nothing about owners of the lease before, so the node becomes sure
-//! only when all of those are closed. Heart and seats are two tasks, and these orders matter:
+//! only when all of those are closed. LeaseRenewal and seats are two tasks, and these orders matter:
 //!
 //! 1. lapse, close, renew: sure with the renewal.
 //! 2. lapse, renew, close: sure with the close, until the end of the lease as last renewed.

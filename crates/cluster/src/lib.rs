@@ -8,15 +8,15 @@ mod address;
 mod beats;
 pub mod claims;
 mod dial;
-mod heart;
 mod join_error;
 mod lapses;
+mod lease_renewal;
 pub mod local;
 mod member;
 mod network;
+mod pause;
 mod seats;
 mod service;
-mod still;
 
 pub use beats::beats;
 pub use dial::Dial;

@@ -14,12 +14,12 @@ use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
 use wayleave_engine::{Batch, Engine, Error, Write};
 use wayleave_shard::{Deadline, Frontier, links};
 
-use crate::heart::{Heart, Missed};
 use crate::join_error::JoinError;
 use crate::lapses::Lapses;
+use crate::lease_renewal::{LeaseRenewal, Missed};
 use crate::network::Network;
+use crate::pause::{Pause, unless_paused};
 use crate::seats::{self, Seats};
-use crate::still::{Still, unless_still};
 use crate::{address, claims};
 
 /// How a node takes part.
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub lapses: Lapses,
     /// The node that has taken this one's address, once there is one.
     replaced: watch::Sender<Option<NodeRow>>,
-    still: Still,
+    still: Pause,
     pub nudged: Notify,
     /// What was last seen, and when.
     pub seen: Mutex<(Vec<NodeView>, Option<Instant>)>,
@@ -141,7 +141,7 @@ impl Member {
             expires_at: Time::ZERO,
             leaving: false,
         };
-        let mut heart = Heart { engine: engine.clone(), row, ttl: options.ttl };
+        let mut heart = LeaseRenewal { engine: engine.clone(), row, ttl: options.ttl };
         let deadline = heart.beat(false).await.map_err(|missed| match missed {
             Missed::Store(error) => JoinError::Engine(error),
             Missed::Replaced(row) => taken(&row),
@@ -157,15 +157,15 @@ impl Member {
             leaving: watch::Sender::new(false),
             lapses: Lapses::new(deadline),
             replaced: watch::Sender::new(None),
-            still: Still::default(),
+            still: Pause::default(),
             nudged: Notify::new(),
             seen: Mutex::default(),
             passes: watch::Sender::new(0),
         });
         let mut passes = shared.passes.subscribe();
         let member = Self {
-            heart: tokio::spawn(unless_still(shared.still.clone(), live(shared.clone(), heart, deadline))),
-            seats: tokio::spawn(unless_still(shared.still.clone(), Seats::new(shared.clone()).run())),
+            heart: tokio::spawn(unless_paused(shared.still.clone(), live(shared.clone(), heart, deadline))),
+            seats: tokio::spawn(unless_paused(shared.still.clone(), Seats::new(shared.clone()).run())),
             shared,
         };
         _ = tokio::time::timeout(Duration::from_millis(member.shared.options.ttl.0), passes.changed()).await;
@@ -277,7 +277,7 @@ fn taken(row: &NodeRow) -> JoinError {
 }
 
 /// Renews the row until the node has left, or another one has taken its place.
-async fn live(shared: Arc<Shared>, mut heart: Heart, mut deadline: Deadline) {
+async fn live(shared: Arc<Shared>, mut heart: LeaseRenewal, mut deadline: Deadline) {
     let interval = shared.options.interval();
     let mut leaving = shared.leaving.subscribe();
     let mut next = Instant::now() + interval;

@@ -20,7 +20,7 @@ use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::Millis;
 use wayleave_engine::rows::node;
 use wayleave_engine::{Batch, Error, Key, Write};
-use wayleave_shard::{Frontier, NodeBeat};
+use wayleave_shard::{Frontier, NodeReadiness};
 
 use crate::claims::{self, Seen, mine};
 use crate::member::{NodeState, NodeView, Shared};
@@ -304,7 +304,7 @@ async fn listen(shared: Arc<Shared>, node: NodeId) {
     loop {
         let mut beats = shared.network.listen(node);
         while let Some(bytes) = beats.next().await {
-            match NodeBeat::from_bytes(&bytes) {
+            match NodeReadiness::from_bytes(&bytes) {
                 Ok(beat) => shared.frontier.hear(node, Some(beat)),
                 Err(error) => tracing::debug!(%error, node = %node, "a beat cannot be read"),
             }

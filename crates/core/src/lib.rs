@@ -5,13 +5,13 @@
 
 pub mod asked;
 pub mod cluster;
+pub mod crawl_url;
 pub mod frontier;
 pub mod ids;
 pub mod invariants;
 pub mod limits;
 pub mod metadata;
 pub mod names;
-pub mod page;
 pub mod redact;
 pub mod roles;
 pub mod settings;

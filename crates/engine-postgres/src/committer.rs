@@ -21,11 +21,11 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::Error;
 use wayleave_engine::fences::Turn;
 
-use crate::group::Group;
 use crate::job::{Job, Lane};
 use crate::overlay::Overlay;
 use crate::queue::{Queue, Serves};
 use crate::transaction::{Attempt, Locks};
+use crate::transaction_batch::TransactionBatch;
 use crate::trouble::{Class, Trouble};
 use crate::wire::Database;
 
@@ -156,7 +156,7 @@ impl<D: Database> Bench<D> {
     }
 
     async fn push_through(&self, jobs: &[Arc<Job>], locks: Locks) -> Verdict {
-        let Some(group) = Group::merge(jobs) else { return self.refuse(jobs).await };
+        let Some(group) = TransactionBatch::merge(jobs) else { return self.refuse(jobs).await };
         if group.is_empty() {
             return Verdict::Done;
         }
@@ -219,7 +219,7 @@ impl<D: Database> Bench<D> {
     }
 
     /// What became of a transaction that was refused at its second try.
-    async fn trace(&self, group: &Group) -> Result<Trace, Trouble> {
+    async fn trace(&self, group: &TransactionBatch) -> Result<Trace, Trouble> {
         let shards = group.moves.iter().map(|step| i32::from(step.shard)).collect();
         let turns = self.database.settle(shards).await?;
         let mut unclear = false;

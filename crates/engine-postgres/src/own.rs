@@ -9,9 +9,9 @@ use wayleave_engine::fences::Turn;
 use wayleave_engine::{Error, Expect};
 
 use crate::committer::Bench;
-use crate::group::Group;
 use crate::job::sort_expects;
 use crate::transaction::{self, Attempt, Head, Locks};
+use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Class;
 use crate::wire::Wire;
 
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes a shard. Commits of the old owner that are on their way are refused from then on.
 pub(crate) async fn own(bench: &Bench<Wire>, shard: ShardId, expects: &[Expect]) -> Result<(Epoch, u64), Error> {
-    let group = Group::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
+    let group = TransactionBatch::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
     let start = Instant::now();
     loop {
         let link = bench.database.owns.lease().await.map_err(|trouble| trouble.unchanged())?;

@@ -12,9 +12,9 @@ use wayleave_core::ids::ShardId;
 use wayleave_engine::fences::Turn;
 use wayleave_engine::{Error, Fence};
 
-use crate::group::Gathering;
 use crate::job::{Job, Lane, Track};
 use crate::overlay::Overlay;
+use crate::transaction_batch::Gathering;
 
 /// Past this much waiting the database is too slow for what it is asked, and callers are told so.
 const WAITING_BYTES: usize = 256 << 20;
@@ -176,7 +176,7 @@ impl State {
 
     fn take(&mut self, serves: Serves) -> Vec<Arc<Job>> {
         let mut gathering = Gathering::default();
-        // Lanes of batches that must wait: a later batch must not pass them.
+        // OwnerThreads of batches that must wait: a later batch must not pass them.
         let mut barred: HashSet<Lane> = self.busy.keys().copied().collect();
         let mut rest = VecDeque::new();
         while let Some(job) = self.waiting.pop_front() {

@@ -21,12 +21,12 @@ use wayleave_engine::suite::harness::{all, batch, fenced, key};
 use wayleave_engine::{Batch, Commit, Error, Row, Scan, Write};
 
 use crate::committer::{self, Bench};
-use crate::group::Group;
 use crate::job::Job;
 use crate::overlay::Overlay;
 use crate::queue::{Queue, Serves};
 use crate::reads;
 use crate::transaction::{Attempt, Locks};
+use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Trouble;
 use crate::wire::Database;
 
@@ -76,7 +76,7 @@ impl Sim {
     }
 
     /// One transaction, as the database runs it.
-    fn run(&self, group: &Group) -> Attempt {
+    fn run(&self, group: &TransactionBatch) -> Attempt {
         let mut tables = self.lock();
         for step in &group.moves {
             let turn = tables.fences.turn(ShardId(step.shard));
@@ -119,7 +119,7 @@ impl Sim {
 }
 
 impl Database for Sim {
-    async fn attempt(&self, group: &Group, locks: Locks) -> Attempt {
+    async fn attempt(&self, group: &TransactionBatch, locks: Locks) -> Attempt {
         self.takes_a_while().await;
         match self.chance.below(12) {
             // Never arrives.

@@ -14,10 +14,10 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
 
 use crate::clock::{Clock, boot_us};
-use crate::group::Group;
 use crate::link::{CALL, Link};
 use crate::pipeline::in_order;
 use crate::statements::{BEGIN, BEGIN_IMPATIENT};
+use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Trouble;
 
 /// What a transaction begins with.
@@ -66,7 +66,7 @@ type Question<'a> = BoxFuture<'a, (Step, Result<Vec<Row>, tokio_postgres::Error>
 
 /// Sends a transaction and waits for its end. The connection is sound afterwards unless the attempt is in doubt or
 /// its trouble is a lost connection.
-pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &Group, locks: Locks) -> Attempt {
+pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &TransactionBatch, locks: Locks) -> Attempt {
     let warnings = link.warnings();
     let statements = &link.statements;
     let fences = Fences::new(group, clock.now());
@@ -172,7 +172,7 @@ struct Fences {
 }
 
 impl Fences {
-    fn new(group: &Group, now: Time) -> Self {
+    fn new(group: &TransactionBatch, now: Time) -> Self {
         let moves = &group.moves;
         Self {
             shards: moves.iter().map(|step| i32::from(step.shard)).collect(),

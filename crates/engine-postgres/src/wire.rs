@@ -7,16 +7,16 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::fences::{Fences, Turn};
 
 use crate::clock::Clock;
-use crate::group::Group;
 use crate::link::CALL;
 use crate::pool::Pool;
 use crate::transaction::{self, Attempt, Head, Locks};
+use crate::transaction_batch::TransactionBatch;
 use crate::trouble::{Class, Trouble, within};
 
 /// What committers ask.
 pub(crate) trait Database: Send + Sync + 'static {
     /// Tries to commit a group.
-    fn attempt(&self, group: &Group, locks: Locks) -> impl Future<Output = Attempt> + Send;
+    fn attempt(&self, group: &TransactionBatch, locks: Locks) -> impl Future<Output = Attempt> + Send;
 
     /// The turns of shards.
     fn turns(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
@@ -38,7 +38,7 @@ pub(crate) struct Wire {
 }
 
 impl Database for Wire {
-    async fn attempt(&self, group: &Group, locks: Locks) -> Attempt {
+    async fn attempt(&self, group: &TransactionBatch, locks: Locks) -> Attempt {
         let pool = if group.about_nodes { &self.nodes } else { &self.commits };
         let link = match pool.lease().await {
             Ok(link) => link,

@@ -5,13 +5,13 @@
 
 mod answers;
 pub mod budget;
+mod coalescing_stream;
 pub mod config;
-mod gathered;
+mod connection_slots;
 pub mod grpc;
 pub mod http;
 pub mod metrics;
 pub mod peers;
-mod places;
 mod repeated;
 pub mod server;
 pub mod store;

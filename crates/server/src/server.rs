@@ -20,10 +20,10 @@ use tower::ServiceExt;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
+use crate::coalescing_stream::CoalescingStream;
 use crate::config::{BadConfig, Config};
-use crate::gathered::Gathered;
+use crate::connection_slots::{ConnectionSlots, Place};
 use crate::http::{self, App};
-use crate::places::{Place, Places};
 use crate::repeated::Repeated;
 use crate::{Metrics, Peers, Store};
 
@@ -159,7 +159,7 @@ impl Server {
         let router = http::router(&app);
         let builders = [CONNECTION_WINDOW, SMALL_WINDOW].map(|window| Arc::new(connection_builder(&config, window)));
         let [roomy, tight] = builders;
-        let places = Arc::new(Places::new(config.connections_max));
+        let places = Arc::new(ConnectionSlots::new(config.connections_max));
         let graceful = GracefulShutdown::new();
         let told_tls = Arc::<AtomicBool>::default();
         let mut connections = JoinSet::new();
@@ -234,7 +234,7 @@ async fn accept(listener: &TcpListener, repeated: &Repeated) -> TcpStream {
 
 /// A place for a connection that was accepted. Further ones meanwhile wait in the system's queue instead of our memory, and
 /// take none of the file descriptors that the store needs.
-async fn place(places: &Arc<Places>, repeated: &Repeated) -> Place {
+async fn place(places: &Arc<ConnectionSlots>, repeated: &Repeated) -> Place {
     if let Some(place) = places.free() {
         return place;
     }
@@ -299,7 +299,7 @@ impl Connection {
             request.extensions_mut().insert(answers.begin(&budget));
             async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
         });
-        let stream = Gathered::new(stream, ahead);
+        let stream = CoalescingStream::new(stream, ahead);
         let connection = self.builder.serve_connection(TokioIo::new(stream.clone()), service);
         if let Err(cause) = stream.run(watcher.watch(connection)).await {
             tracing::debug!(error = %cause, "connection ended early");

@@ -7,7 +7,7 @@ use wayleave_core::limits;
 use wayleave_core::time::Millis;
 use wayleave_engine::{Entropy, entropy};
 
-use crate::heads::Heads;
+use crate::cache::lane_cache::LaneCache;
 
 /// How the frontier is run.
 #[derive(Clone)]
@@ -36,9 +36,9 @@ pub struct Config {
     pub stand_max: Duration,
     /// What the engine's clock cuts off of the true time, at most; nothing where time is made.
     pub clock_step: Millis,
-    /// Listings that are worked on at a time.
+    /// ListingPermits that are worked on at a time.
     pub listings_max: usize,
-    /// Listings that wait for their turn; further ones are refused.
+    /// ListingPermits that wait for their turn; further ones are refused.
     pub listings_waiting_max: usize,
     /// Random bits.
     pub entropy: Entropy,
@@ -73,8 +73,8 @@ impl Config {
     }
 
     /// No heads yet, with the memory for them.
-    pub(crate) fn heads(&self, hosts: usize) -> Heads {
-        Heads::new(self.head_bytes(hosts), hosts)
+    pub(crate) fn heads(&self, hosts: usize) -> LaneCache {
+        LaneCache::new(self.head_bytes(hosts), hosts)
     }
 
     /// The part of a memory budget that is one shard's.

@@ -15,7 +15,7 @@ use serde::de::{
 use wayleave_core::frontier::refusal::Refusal;
 
 use crate::ask::{Ask, Told};
-use crate::links::PROTOCOL;
+use crate::routing::links::PROTOCOL;
 
 type Choices = BTreeMap<&'static str, u32>;
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_shard::{Bell, Frontier};
+use wayleave_shard::{Broadcast, Frontier};
 
 /// A client waits this long for an answer of a node, then it takes the call for lost.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -19,14 +19,14 @@ pub enum Life {
 
 /// How a process is, for all who must know.
 #[derive(Clone)]
-pub struct Pulse {
+pub struct Readiness {
     life: Arc<Mutex<Life>>,
-    changed: Bell,
+    changed: Broadcast,
 }
 
-impl Pulse {
+impl Readiness {
     pub fn new() -> Self {
-        Self { life: Arc::new(Mutex::new(Life::Goes)), changed: Bell::default() }
+        Self { life: Arc::new(Mutex::new(Life::Goes)), changed: Broadcast::default() }
     }
 
     pub fn now(&self) -> Life {
@@ -40,7 +40,7 @@ impl Pulse {
             *life = to;
         }
         drop(life);
-        self.changed.ring();
+        self.changed.notify();
     }
 
     pub fn is_same(&self, other: &Self) -> bool {
@@ -48,7 +48,7 @@ impl Pulse {
     }
 
     pub async fn until(&self, wanted: impl Fn(Life) -> bool) {
-        let mut changed = self.changed.listen();
+        let mut changed = self.changed.subscribe();
         while !wanted(self.now()) {
             changed.changed().await;
         }
@@ -79,7 +79,7 @@ impl Pulse {
 pub struct Door {
     pub frontier: Frontier,
     /// None where the process cannot stand still and its calls end with its store.
-    life: Option<Pulse>,
+    life: Option<Readiness>,
 }
 
 impl Door {
@@ -87,7 +87,7 @@ impl Door {
         Self { frontier, life: None }
     }
 
-    pub fn of_node(frontier: Frontier, life: Pulse) -> Self {
+    pub fn of_node(frontier: Frontier, life: Readiness) -> Self {
         Self { frontier, life: Some(life) }
     }
 

@@ -13,7 +13,7 @@ use wayleave_engine::Engine;
 use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
-use crate::door::{Door, Life, Pulse};
+use crate::door::{Door, Life, Readiness};
 use crate::store_link::StoreLink;
 use crate::world::{Kind, World, pass};
 
@@ -34,7 +34,7 @@ pub struct Node {
     pub id: NodeId,
     pub address: String,
     pub door: Door,
-    pub life: Pulse,
+    pub life: Readiness,
     pub member: Arc<Member>,
 }
 
@@ -54,7 +54,7 @@ pub struct Fleet {
     pub board: Switchboard,
     slots: RefCell<[Option<Rc<Node>>; NODES]>,
     /// Nodes that are joining: a power cut ends them too.
-    joining: RefCell<Vec<Pulse>>,
+    joining: RefCell<Vec<Readiness>>,
     ids: Cell<u64>,
     /// Faults of nodes that are not over.
     pub faults: Cell<usize>,
@@ -81,7 +81,7 @@ impl Fleet {
             self.ids.set(self.ids.get() + 1);
             let id = NodeId(self.ids.get());
             let address = address.clone().unwrap_or_else(|| format!("http://node-{}", id.0));
-            let life = Pulse::new();
+            let life = Readiness::new();
             self.joining.borrow_mut().push(life.clone());
             let joined = self.join(world, id, address, &life).await;
             self.joining.borrow_mut().retain(|joining| !joining.is_same(&life));
@@ -108,7 +108,7 @@ impl Fleet {
         world: &World,
         id: NodeId,
         address: String,
-        life: &Pulse,
+        life: &Readiness,
     ) -> Result<Node, wayleave_cluster::JoinError> {
         let chance = Chance::new(world.seed, 1_000 + id.0);
         let engine: Arc<dyn Engine> = StoreLink::new(world.store.clone(), life.clone(), chance);

@@ -7,7 +7,7 @@ use wayleave_api::roles::SetRoleRequest;
 use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
 use wayleave_api::urls::{Url, UrlState, UrlToAdd};
 use wayleave_api::{Patch, Timestamp};
-use wayleave_core::{limits, page};
+use wayleave_core::{crawl_url, limits};
 
 use crate::record::RoleSettings;
 
@@ -24,7 +24,7 @@ pub enum Way {
 pub fn url(url: Url) -> Way {
     let waiting = matches!(url.state, UrlState::Queued | UrlState::Reserved);
     let same = |key: Option<&str>| {
-        page::parse(&url.url, key).is_ok_and(|page| page.url == url.url && page.host.as_ref() == url.host.as_str())
+        crawl_url::parse(&url.url, key).is_ok_and(|page| page.url == url.url && page.host.as_ref() == url.host.as_str())
     };
     let key = match (same(None), same(Some(&url.host))) {
         (true, _) => None,

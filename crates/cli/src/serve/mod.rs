@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use wayleave_engine::Engine;
 use wayleave_roles::{Changed, Roles};
 use wayleave_server::{Port, Server};
-use wayleave_shard::{Frontier, Lanes};
+use wayleave_shard::{Frontier, OwnerThreads};
 
 pub use logging::start as start_logging;
 use owners::Owners;
@@ -55,8 +55,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// Where work is done that a store may hold up.
 #[derive(Clone, Copy)]
 struct Threads<'a> {
-    owners: &'a Lanes,
-    roles: &'a Lanes,
+    owners: &'a OwnerThreads,
+    roles: &'a OwnerThreads,
 }
 
 fn runtime(name: &str, threads: usize) -> anyhow::Result<Runtime> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-use wayleave_shard::Lanes;
+use wayleave_shard::OwnerThreads;
 
 /// How long work on the owners' threads may go on after the frontier has stopped.
 const GRACE: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ type Thread = (oneshot::Sender<()>, JoinHandle<()>);
 
 /// Threads that run until they are told to stop.
 pub struct Owners {
-    lanes: Lanes,
+    lanes: OwnerThreads,
     threads: Vec<Thread>,
 }
 
@@ -33,11 +33,11 @@ impl Owners {
             handles.push(handle);
             threads.push(thread);
         }
-        Ok(Self { lanes: Lanes::new(first, handles), threads })
+        Ok(Self { lanes: OwnerThreads::new(first, handles), threads })
     }
 
     /// Where owners may run.
-    pub const fn lanes(&self) -> &Lanes {
+    pub const fn lanes(&self) -> &OwnerThreads {
         &self.lanes
     }
 

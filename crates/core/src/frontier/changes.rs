@@ -34,7 +34,7 @@ pub struct Changes {
     pub rows: Vec<HotRow>,
     /// Hosts that changed.
     hosts: Vec<(Ix, Touched)>,
-    /// Lanes of queues that were empty and got a first row.
+    /// OwnerThreads of queues that were empty and got a first row.
     pub begun: Vec<(QueueId, u8)>,
 }
 

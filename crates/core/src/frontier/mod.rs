@@ -3,7 +3,6 @@
 //! This room decides. It must not know what time it is, where rows are kept, who asked, or how an answer is sent.
 //! In: a request, the rows it needs and *now*. Out: writes for the engine and a reply, both plain values.
 
-mod audit;
 pub mod changes;
 mod crawl_view;
 mod delete;
@@ -32,6 +31,7 @@ mod revoke;
 pub mod rework;
 pub mod row;
 mod schedule;
+mod self_check;
 mod set;
 mod slab;
 mod state;

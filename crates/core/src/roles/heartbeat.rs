@@ -1,8 +1,8 @@
 //! A heartbeat: acquire the role, renew its term, or stand by. One call does all three, so nobody acts on what it read
 //! before.
 
+use super::continue_mode::{self, Agreement, Bid, GoingOn, LastTerm};
 use super::facts::{Decided, Facts, Writes};
-use super::going_on::{self, Agreement, Bid, GoingOn, LastTerm};
 use super::refusal::Refusal;
 use super::row::{Candidate, Mode, RoleRow, StandbyRow, Term};
 use super::slots::Run;
@@ -98,7 +98,7 @@ pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Answ
     answer.going_on = row.term.as_ref().filter(|_| outcome == Outcome::Renewed && row.has_members()).map(|_| GoingOn {
         version: row.version,
         goes_on: row.settings.goes_on(),
-        members: going_on::members(facts, &ask.candidate.uuid, &standbys),
+        members: continue_mode::members(facts, &ask.candidate.uuid, &standbys),
     });
     Ok(Decided { writes: Writes { row: facts.changed(&row), origin, standbys }, answer })
 }
@@ -151,7 +151,8 @@ fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
         }
     }
     let bid = row.going_on(now).is_none_or(|term| ask.take_over == Some(term.bid()));
-    let free = live.is_none() && !quiet && candidate.ready && bid && going_on::barred(facts, row, candidate).is_none();
+    let free =
+        live.is_none() && !quiet && candidate.ready && bid && continue_mode::barred(facts, row, candidate).is_none();
     let grant = free && ran(row, ask).is_none() && view::head_start(facts, row, candidate).is_none();
     Ok(if grant { Outcome::Acquired } else { Outcome::Standby })
 }

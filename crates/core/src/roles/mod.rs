@@ -4,9 +4,9 @@
 //! the store says of one role at one moment ([`Facts`]), and an ask. Out: rows to write and an answer, or a refusal; all
 //! plain values. The caller writes only if the rows that were read are still the same, and else reads and decides again.
 
+pub mod continue_mode;
 pub mod delete;
 pub mod facts;
-pub mod going_on;
 pub mod heartbeat;
 pub mod raise_epoch;
 pub mod refusal;
@@ -17,9 +17,9 @@ pub mod slots;
 pub mod step_down;
 pub mod view;
 
+pub use continue_mode::{Agreement, Bid, GoingOn, LastTerm, Member};
 pub use delete::delete;
 pub use facts::{Decided, Facts, Writes};
-pub use going_on::{Agreement, Bid, GoingOn, LastTerm, Member};
 pub use heartbeat::{Answer, Ask, Outcome, heartbeat};
 pub use raise_epoch::raise_epoch;
 pub use refusal::Refusal;

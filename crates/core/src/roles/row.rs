@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::going_on::Agreement;
+use super::continue_mode::Agreement;
 use super::slots::Runs;
 use crate::ids::{Epoch, Token};
 use crate::limits;

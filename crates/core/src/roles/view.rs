@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::continue_mode;
 use super::facts::Facts;
-use super::going_on;
 use super::row::{Candidate, Mode, RoleRow, RoleSettings, StandbyRow};
 use super::slots::Run;
 use crate::ids::Epoch;
@@ -154,7 +154,7 @@ pub(super) fn head_start(facts: &Facts, row: &RoleRow, candidate: &Candidate) ->
 /// Whether the candidate would be given the term that ran out, should it ask for it.
 pub(super) fn may_take_over(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> bool {
     let open = row.going_on(facts.now).is_some() && row.quiet_until <= facts.now && candidate.ready;
-    open && going_on::barred(facts, row, candidate).is_none() && head_start(facts, row, candidate).is_none()
+    open && continue_mode::barred(facts, row, candidate).is_none() && head_start(facts, row, candidate).is_none()
 }
 
 /// How the role stands and when that changes, for `asker` or for everybody.
@@ -211,7 +211,7 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
         if !asker.ready {
             return (format!("{ended}; you are not ready, so it is not given to you"), None);
         }
-        if let Some((why, until)) = going_on::barred(facts, row, asker) {
+        if let Some((why, until)) = continue_mode::barred(facts, row, asker) {
             let left = until.since(now);
             let text = format!("{ended}; it may go on by its standbys' agreement for {} more: {why}", left.told());
             return (text, Some(left));

@@ -20,14 +20,14 @@
 //! answer of another term, no belief. The one exception is a role whose mode is `continue`: while no server answers, the
 //! promises of *all* who could take over do, counted in the same way ([`agree`]).
 
-mod agree;
 mod event;
+mod promises;
 mod reading;
 mod types;
 
 use wayleave_core::time::Millis;
 
-pub use agree::{Decline, Question};
+pub use promises::{Decline, Question};
 pub use types::{Answer, Call, Effect, Heartbeat, Reason, Then};
 
 use crate::clock::Moment;
@@ -66,9 +66,9 @@ pub struct Candidate {
     /// take the role over, this candidate included.
     unreleased: Option<String>,
     /// As primary: by whose agreement it may go on.
-    agreement: agree::Agreement,
+    agreement: promises::Agreement,
     /// As standby: what it has promised and asked for.
-    line: agree::Line,
+    line: promises::Line,
 }
 
 impl Candidate {
@@ -88,8 +88,8 @@ impl Candidate {
             fitted: false,
             unfit: None,
             unreleased: None,
-            agreement: agree::Agreement::default(),
-            line: agree::Line::default(),
+            agreement: promises::Agreement::default(),
+            line: promises::Line::default(),
         }
     }
 
@@ -242,6 +242,6 @@ fn jittered(span: Millis, entropy: u64, nth: u64) -> Millis {
 }
 
 #[cfg(test)]
-mod agree_tests;
+mod promises_tests;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use wayleave_core::time::Millis;
 use crate::clock::Moment;
 use crate::plan::{Plan, TooTight};
 
-use super::agree::Question;
+use super::promises::Question;
 
 /// Names a heartbeat: who sent it, and when. The moment of sending is what its answer counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

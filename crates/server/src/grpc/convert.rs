@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
+use wayleave_core::crawl_url;
 use wayleave_core::frontier::request::{PRIORITY_DEFAULT, Put, PutKind, PutOutcome, UrlToFetch};
 use wayleave_core::frontier::view::{UrlState, UrlView};
 use wayleave_core::metadata::{Metadata, TooLarge};
 use wayleave_core::names::{self, BadName, CrawlName, HostName};
-use wayleave_core::page;
 use wayleave_core::time::Time;
 
 /// What a URL that is sent as discovered asks for.
@@ -71,7 +71,7 @@ impl NotPut {
 /// # Errors
 /// If it can never be stored.
 pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Result<Put, NotPut> {
-    let host = page::parse_loosely(&info.url, &info.key).map_err(|_| NotPut::Skipped)?;
+    let host = crawl_url::parse_loosely(&info.url, &info.key).map_err(|_| NotPut::Skipped)?;
     let crawl = crawls.name(&info.crawl_id).map_err(|_| NotPut::Skipped)?;
     // A completed URL keeps no metadata.
     let metadata = match kind {

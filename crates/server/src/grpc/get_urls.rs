@@ -14,7 +14,7 @@ use wayleave_core::time::Millis;
 use wayleave_shard::Frontier;
 
 use super::metrics::GrpcMetrics;
-use super::pump::URL_EXTRA_BYTES;
+use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
 use crate::budget::Share;
 

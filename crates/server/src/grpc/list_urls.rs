@@ -10,7 +10,7 @@ use wayleave_core::limits;
 use wayleave_core::names;
 use wayleave_shard::Frontier;
 
-use super::pump::URL_EXTRA_BYTES;
+use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
 use crate::budget::Share;
 

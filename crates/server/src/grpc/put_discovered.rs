@@ -9,7 +9,7 @@ use wayleave_core::limits;
 
 use super::convert::{self, DISCOVERED, LastCrawl};
 use super::metrics::PutTally;
-use super::pump::{Acks, cost};
+use super::put_stream::{Acks, cost};
 use super::slots::Slots;
 use crate::budget::Share;
 

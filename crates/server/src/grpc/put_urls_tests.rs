@@ -11,7 +11,7 @@ use wayleave_api::urlfrontier::{DiscoveredUrlItem, KnownUrlItem, UrlInfo, url_it
 use wayleave_shard::Outcomes;
 
 use super::super::metrics::GrpcMetrics;
-use super::super::pump::{Intake, Pump};
+use super::super::put_stream::{Intake, PutStream};
 use super::*;
 
 type Batch = (Vec<(u64, Put)>, UnboundedSender<Outcomes>);
@@ -52,18 +52,18 @@ fn item(url: &str, id: &str) -> Result<UrlItem, Status> {
     Ok(UrlItem { id: id.into(), creation_date: 0, item: Some(url_item::Item::Discovered(discovered)) })
 }
 
-fn pump<I>(items: I, held: &Held) -> Pump<I, ItemAcks>
+fn pump<I>(items: I, held: &Held) -> PutStream<I, ItemAcks>
 where
     I: Stream<Item = Result<UrlItem, Status>> + Unpin,
 {
-    Pump::new(items, no_acks(), Box::new(held.clone()), Arc::default())
+    PutStream::new(items, no_acks(), Box::new(held.clone()), Arc::default())
 }
 
 fn no_acks() -> ItemAcks {
     ItemAcks::new(Arc::new(crate::budget::Budget::new(64 << 20)).share(1))
 }
 
-async fn acks<I>(pump: Pump<I, ItemAcks>) -> Vec<(String, i32)>
+async fn acks<I>(pump: PutStream<I, ItemAcks>) -> Vec<(String, i32)>
 where
     I: Stream<Item = Result<UrlItem, Status>> + Unpin,
 {
@@ -156,7 +156,7 @@ async fn the_counters_tell_discovered_known_and_completed_apart() {
     };
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let items = stream::iter([item("http://a/", ""), known(0), known(9)]);
-    let mut pump = Pump::new(items, no_acks(), Box::new(held.clone()), Arc::clone(&metrics));
+    let mut pump = PutStream::new(items, no_acks(), Box::new(held.clone()), Arc::clone(&metrics));
     assert!(pump.next().now_or_never().is_none());
     held.settle(&PutOutcome::Known);
     assert_eq!(pump.count().await, 3);

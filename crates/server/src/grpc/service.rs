@@ -13,8 +13,8 @@ use wayleave_shard::Frontier;
 
 use super::get_urls::HandedOut;
 use super::metrics::GrpcMetrics;
-use super::pump::{Pump, SHARE_STEP};
 use super::put_discovered::BatchAcks;
+use super::put_stream::{PutStream, SHARE_STEP};
 use super::put_urls::ItemAcks;
 use super::{delete, get_stats, get_urls, health, list_queues, list_urls, pace, switches, url_status};
 use crate::Peers;
@@ -79,8 +79,8 @@ fn empty((): ()) -> Response<wire::Empty> {
 #[tonic::async_trait]
 impl UrlFrontier for Service {
     type GetURLsStream = HandedOut;
-    type PutURLsStream = Pump<Streaming<wire::UrlItem>, ItemAcks>;
-    type PutDiscoveredStream = Pump<Streaming<wire::DiscoveredBatch>, BatchAcks>;
+    type PutURLsStream = PutStream<Streaming<wire::UrlItem>, ItemAcks>;
+    type PutDiscoveredStream = PutStream<Streaming<wire::DiscoveredBatch>, BatchAcks>;
     type ListURLsStream = BoxStream<'static, Result<wire::UrlItem, Status>>;
 
     async fn list_nodes(&self, _: Request<wire::Empty>) -> Answer<wire::StringList> {
@@ -108,7 +108,7 @@ impl UrlFrontier for Service {
     async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> Answer<Self::PutURLsStream> {
         self.metrics.on_put_urls();
         let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
-        Ok(Response::new(Pump::new(
+        Ok(Response::new(PutStream::new(
             request.into_inner(),
             ItemAcks::new(self.budget.share(SHARE_STEP)),
             intake,
@@ -122,7 +122,7 @@ impl UrlFrontier for Service {
     ) -> Answer<Self::PutDiscoveredStream> {
         self.metrics.on_put_discovered();
         let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
-        Ok(Response::new(Pump::new(
+        Ok(Response::new(PutStream::new(
             request.into_inner(),
             BatchAcks::new(self.budget.share(SHARE_STEP)),
             intake,

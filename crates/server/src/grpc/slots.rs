@@ -1,4 +1,4 @@
-//! Places for things that wait for an answer, numbered so that the answer finds them.
+//! ConnectionSlots for things that wait for an answer, numbered so that the answer finds them.
 
 /// Numbered places; a number is used again once its place is empty.
 pub struct Slots<T> {

@@ -38,8 +38,8 @@
 )]
 
 mod budget;
+mod continue_mode;
 mod document;
-mod going_on;
 mod ownership;
 mod roles;
 mod shards;
@@ -50,8 +50,8 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use budget::Budget;
+use continue_mode::{GoingOn, Third};
 use document::Document;
-use going_on::{GoingOn, Third};
 use roles::{Roles, State};
 use stateright::{Checker, HasDiscoveries, Model};
 use store::Fault;
@@ -235,7 +235,7 @@ fn an_agreement_survives_a_change_of_mode_a_release_and_a_failover() {
 fn an_agreement_breaks_without_any_of_its_parts() {
     let usual = going_on(11, 1_000, Budget { outages: 1, cuts: 1, ..NOTHING });
     let late = GoingOn { third: Third::Newcomer, ..usual.clone() };
-    let broken = |name, model| breaks(name, model, going_on::ONE_BELIEVER, going_on::World::line);
+    let broken = |name, model| breaks(name, model, continue_mode::ONE_BELIEVER, continue_mode::World::line);
     broken("a newcomer may take over", GoingOn { fault: Fault::AnybodyTakesOver, ..late.clone() });
     broken("joined is enough", GoingOn { fault: Fault::JoinedIsEnough, ..late });
     broken("a promise is forgotten", GoingOn { forgets: true, ..usual });

@@ -16,7 +16,7 @@ use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 
 use super::add_batch::{AddBatch, count, sum};
-use super::unread::{Bounds, Giver, unread, write_line};
+use super::result_buffer::{Bounds, Giver, unread, write_line};
 use crate::http::accepts::{BodyKind, NDJSON, body_kind};
 use crate::http::app::App;
 use crate::http::extract::{QueryOf, read_body, read_json, read_line};

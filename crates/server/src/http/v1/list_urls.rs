@@ -13,7 +13,7 @@ use wayleave_api::{BadValue, Problem};
 use wayleave_core::frontier::view::{UrlFilter, UrlView};
 use wayleave_core::limits;
 
-use super::unread::write_line;
+use super::result_buffer::write_line;
 use crate::http::accepts::{NDJSON, wants_lines};
 use crate::http::app::App;
 use crate::http::extract::QueryOf;

@@ -7,8 +7,8 @@ use axum::extract::State;
 use wayleave_api::urls::{LookupUrlQuery, Url, crawl_or_default};
 use wayleave_api::{BadValue, Code, Problem};
 use wayleave_core::asked::AskedHost;
+use wayleave_core::crawl_url::{self, BadUrl};
 use wayleave_core::names::{BadName, CrawlName};
-use wayleave_core::page::{self, BadUrl};
 use wayleave_core::redact;
 
 use crate::http::app::App;
@@ -31,12 +31,12 @@ pub async fn lookup_url(State(app): State<App>, QueryOf(query): QueryOf<LookupUr
         None => None,
     };
     // URLFrontier stores URLs as they were sent, so the text itself comes first.
-    if let Some(host) = key.clone().or_else(|| page::parse_loosely(&query.url, "").ok())
+    if let Some(host) = key.clone().or_else(|| crawl_url::parse_loosely(&query.url, "").ok())
         && let Some(found) = app.frontier.lookup(crawl.clone(), host, &query.url).await?
     {
         return Ok(Json(Url::from(found).redacted()));
     }
-    let page = match page::parse(&query.url, key.as_deref()) {
+    let page = match crawl_url::parse(&query.url, key.as_deref()) {
         Ok(page) => page,
         Err(bad @ (BadUrl::Empty | BadUrl::TooLong { .. } | BadUrl::Control(_))) => {
             return Err(BadValue::new("url", bad).into());

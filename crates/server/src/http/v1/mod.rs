@@ -11,10 +11,10 @@ mod list_urls;
 mod lookup_url;
 mod nodes;
 mod reservations;
+mod result_buffer;
 mod roles;
 mod snapshot;
 mod stats;
-mod unread;
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;

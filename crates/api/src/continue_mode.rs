@@ -1,0 +1,162 @@
+//! Going on after a term by the standbys' agreement, on the wire.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use wayleave_core::ids::{Epoch, Token};
+use wayleave_core::limits;
+use wayleave_core::roles as core;
+use wayleave_core::time::Time;
+
+use crate::bad_value::{BadValue, exact};
+use crate::bounded_int::whole;
+
+/// What a primary does that cannot reach the server before its term ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// It stops.
+    #[default]
+    Strict,
+    /// It goes on for a while as long as every standby that could take over has just promised not to.
+    Continue,
+}
+
+impl From<Mode> for core::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Strict => Self::Strict,
+            Mode::Continue => Self::Continue,
+        }
+    }
+}
+
+impl From<core::Mode> for Mode {
+    fn from(mode: core::Mode) -> Self {
+        match mode {
+            core::Mode::Strict => Self::Strict,
+            core::Mode::Continue => Self::Continue,
+        }
+    }
+}
+
+/// Where a candidate takes questions of the primary.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Its address; at most 512 bytes.
+    pub address: String,
+    /// 22 characters of A-Z, a-z, 0-9, _ and - (128 random bits). The primary alone is told them, and shows them with each
+    /// question.
+    pub secret: String,
+}
+
+/// The secret stays out of logs.
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl TryFrom<&Peer> for core::Peer {
+    type Error = BadValue;
+
+    fn try_from(peer: &Peer) -> Result<Self, BadValue> {
+        let address = crate::roles::address(&peer.address).map_err(|e| e.within("peer"))?;
+        if !is_host_and_port(address) {
+            let reason = "must be a host and a port, such as 10.0.0.7:7081, and nothing else";
+            return Err(BadValue::new("peer.address", reason));
+        }
+        let secret = Token::parse(&peer.secret).map_err(|e| BadValue::new("peer.secret", e))?;
+        Ok(Self { address: address.into(), secret })
+    }
+}
+
+/// Whether a text names a host and a port: it becomes part of a URL, and must not become more of it.
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host_fits = match inner {
+        Some(address) => {
+            !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'))
+        }
+        None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')),
+    };
+    host_fits && port.parse::<u16>().is_ok_and(|port| port > 0) && port.bytes().all(|b| b.is_ascii_digit())
+}
+
+impl From<core::Peer> for Peer {
+    fn from(peer: core::Peer) -> Self {
+        Self { address: peer.address.to_string(), secret: peer.secret.to_string() }
+    }
+}
+
+/// A term as a standby saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TakeOver {
+    /// Its epoch.
+    #[serde(deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>")]
+    pub epoch: u64,
+    /// Its end, in milliseconds of the server's time.
+    #[serde(deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>")]
+    pub expires_at_ms: u64,
+}
+
+impl TryFrom<TakeOver> for core::Bid {
+    type Error = BadValue;
+
+    fn try_from(wire: TakeOver) -> Result<Self, BadValue> {
+        let epoch = exact("take_over.epoch", wire.epoch).map(Epoch)?;
+        Ok(Self { epoch, expires_at: exact("take_over.expires_at_ms", wire.expires_at_ms).map(Time)? })
+    }
+}
+
+/// The last term of a role whose primary may go on after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct LastTerm {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its end, in milliseconds of the server's time.
+    pub expires_at_ms: u64,
+    /// How long it still holds by the server's time; zero if it is over.
+    #[serde(default)]
+    pub remaining_ms: u64,
+    /// Whether the asker would be given it now, should it send `take_over` with the two.
+    pub take_over: bool,
+}
+
+impl From<core::LastTerm> for LastTerm {
+    fn from(last: core::LastTerm) -> Self {
+        let core::Bid { epoch, expires_at } = last.term;
+        Self { epoch: epoch.0, expires_at_ms: expires_at.0, remaining_ms: last.remaining.0, take_over: last.take_over }
+    }
+}
+
+/// By whose agreement a primary may go on after its term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct GoingOn {
+    /// Goes back as `heard` with the next heartbeat.
+    pub version: u64,
+    /// How long at most it may go on after its term; 0: not at all.
+    pub continue_for_ms: u64,
+    /// Who must all have promised not to take over.
+    pub members: Vec<Member>,
+}
+
+impl From<core::GoingOn> for GoingOn {
+    fn from(told: core::GoingOn) -> Self {
+        let members = told.members.into_iter();
+        let members = members.map(|m| Member { uuid: m.uuid.to_string(), peer: m.peer.map(Into::into) }).collect();
+        Self { version: told.version, continue_for_ms: told.goes_on.0, members }
+    }
+}
+
+/// One whose promise a primary needs to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct Member {
+    /// Its uuid.
+    pub uuid: String,
+    /// Where it takes questions; without it, it cannot promise anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Peer>,
+}

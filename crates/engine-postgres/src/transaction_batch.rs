@@ -1,0 +1,225 @@
+//! Batches that go to the database as one transaction.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::job::{Job, Move, Track, last_of_each};
+
+/// Past this many rows a transaction only takes longer.
+pub(crate) const ROWS: usize = 1_000;
+/// The same in bytes.
+pub(crate) const BYTES: usize = 1 << 20;
+
+/// Gathers batches while they can be one transaction.
+#[derive(Default)]
+pub(crate) struct Gathering {
+    pub(crate) jobs: Vec<Arc<Job>>,
+    moves: BTreeMap<u16, Move>,
+    expects: BTreeMap<Bytes, Option<Bytes>>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Gathering {
+    /// Whether a batch is of the same kind as those that are here.
+    pub(crate) fn is_kin(&self, job: &Job) -> bool {
+        self.jobs.first().is_none_or(|first| first.track == job.track)
+    }
+
+    /// Whether a batch can join those that are here.
+    pub(crate) fn fits(&self, job: &Job) -> bool {
+        if self.jobs.is_empty() {
+            return true;
+        }
+        let room = self.rows + job.writes.len() <= ROWS && self.bytes + job.bytes <= BYTES;
+        room && self.follows(job) && self.agrees(job)
+    }
+
+    /// Takes a batch that fits.
+    pub(crate) fn take(&mut self, job: Arc<Job>) {
+        for step in job.moves.iter().flatten() {
+            self.moves.entry(step.shard).or_insert(*step).next = step.next;
+        }
+        self.expects.extend(job.expects.iter().cloned());
+        self.rows += job.writes.len();
+        self.bytes += job.bytes;
+        self.jobs.push(job);
+    }
+
+    /// Whether its fences follow those that are here. Fences that can never hold must not spoil a whole transaction.
+    fn follows(&self, job: &Job) -> bool {
+        let alone = |other: &Arc<Job>| other.moves.is_none();
+        let Some(moves) = &job.moves else { return false };
+        !self.jobs.first().is_some_and(alone)
+            && moves.iter().all(|step| {
+                self.moves.get(&step.shard).is_none_or(|last| last.epoch == step.epoch && last.next == step.prev)
+            })
+    }
+
+    /// Expectations are held against the database before anything is written: they must not be about rows that a batch
+    /// before has yet to write.
+    fn agrees(&self, job: &Job) -> bool {
+        job.expects
+            .iter()
+            .all(|(key, value)| !self.writes(key) && self.expects.get(key).is_none_or(|before| before == value))
+    }
+}
+
+impl Gathering {
+    fn writes(&self, key: &Bytes) -> bool {
+        self.jobs.iter().any(|job| job.writes.binary_search_by(|(written, _)| written.cmp(key)).is_ok())
+    }
+}
+
+/// One transaction.
+#[derive(Clone, Default)]
+pub(crate) struct TransactionBatch {
+    /// By shard.
+    pub(crate) moves: Vec<Move>,
+    /// Rows that must be there with a value, by key.
+    pub(crate) present: Vec<(Bytes, Bytes)>,
+    /// Rows that must not be there, by key.
+    pub(crate) absent: Vec<Bytes>,
+    /// By key.
+    pub(crate) puts: Vec<(Bytes, Bytes)>,
+    /// Whether it is about leases and seats of nodes, which have connections of their own.
+    pub(crate) about_nodes: bool,
+    /// By key. Among them the places that were taken for absent rows and are not written.
+    pub(crate) deletes: Vec<Bytes>,
+}
+
+impl TransactionBatch {
+    /// One transaction of batches that fit together; none if their fences can never hold.
+    pub(crate) fn merge(jobs: &[Arc<Job>]) -> Option<Self> {
+        let mut moves: BTreeMap<u16, Move> = BTreeMap::new();
+        let mut expects = BTreeMap::new();
+        for job in jobs {
+            for step in job.moves.as_ref()? {
+                moves.entry(step.shard).or_insert(*step).next = step.next;
+            }
+            expects.extend(job.expects.iter().cloned());
+        }
+        let writes = last_of_each(jobs.iter().flat_map(|job| job.writes.iter().cloned()).collect());
+        let mut group = Self::of_expects(expects);
+        group.moves = moves.into_values().collect();
+        group.about_nodes = jobs.iter().any(|job| job.track == Track::Nodes);
+        for (key, value) in writes {
+            match value {
+                Some(value) => group.puts.push((key, value)),
+                None => group.deletes.push(key),
+            }
+        }
+        group.give_places_back();
+        Some(group)
+    }
+
+    /// A transaction that only holds expectations against the database, in key order.
+    pub(crate) fn of_expects(expects: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> Self {
+        let mut group = Self::default();
+        for (key, value) in expects {
+            match value {
+                Some(value) => group.present.push((key, value)),
+                None => group.absent.push(key),
+            }
+        }
+        group.give_places_back();
+        group
+    }
+
+    /// The place of an absent row that nobody writes is free again in the end.
+    fn give_places_back(&mut self) {
+        self.deletes.extend(self.absent.iter().cloned());
+        self.deletes.sort_unstable();
+        self.deletes.dedup();
+        let puts = &self.puts;
+        self.deletes.retain(|key| puts.binary_search_by(|(put, _)| put.cmp(key)).is_err());
+    }
+
+    /// Whether there is nothing to ask of the database.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.moves.is_empty()
+            && self.present.is_empty()
+            && self.absent.is_empty()
+            && self.puts.is_empty()
+            && self.deletes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use wayleave_core::ids::Epoch;
+    use wayleave_engine::suite::harness::{batch, delete, fenced, key, put};
+    use wayleave_engine::{Batch, Write};
+
+    use super::*;
+
+    fn job(batch: Batch) -> Arc<Job> {
+        Arc::new(Job::new(batch, oneshot::channel().0).unwrap())
+    }
+
+    fn expecting(name: &str, value: Option<&str>, writes: impl IntoIterator<Item = Write>) -> Arc<Job> {
+        job(Batch { expects: vec![(key(1, name), value.map(|value| value.as_bytes().to_vec()))], ..batch(writes) })
+    }
+
+    fn fit(first: &Arc<Job>, second: &Arc<Job>) -> bool {
+        let mut gathering = Gathering::default();
+        assert!(gathering.fits(first), "the first always fits");
+        gathering.take(Arc::clone(first));
+        gathering.fits(second)
+    }
+
+    #[test]
+    fn fences_fit_if_they_follow_each_other() {
+        let fence = |epoch, seq| job(fenced([(1, Epoch(epoch), seq)], []));
+        assert!(fit(&fence(1, 7), &fence(1, 8)));
+        assert!(fit(&fence(1, 7), &job(fenced([(2, Epoch(9), 3)], []))));
+        assert!(!fit(&fence(1, 7), &fence(1, 9)));
+        assert!(!fit(&fence(1, 7), &fence(2, 8)));
+        // Fences that can never hold go alone: epoch 0, number 0, a gap within.
+        for hopeless in [fence(0, 1), fence(1, 0), job(fenced([(1, Epoch(1), 1), (1, Epoch(1), 3)], []))] {
+            assert!(hopeless.moves.is_none());
+            assert!(!fit(&fence(1, 7), &hopeless) && !fit(&hopeless, &job(batch([]))));
+        }
+    }
+
+    #[test]
+    fn expectations_fit_unless_they_are_about_what_is_yet_to_be_written() {
+        let write = job(batch([put(1, "a", "1")]));
+        assert!(!fit(&write, &expecting("a", Some("1"), [])));
+        assert!(fit(&write, &expecting("b", None, [])));
+        assert!(fit(&expecting("a", None, []), &write));
+        assert!(fit(&expecting("a", None, []), &expecting("a", None, [])));
+        assert!(!fit(&expecting("a", None, []), &expecting("a", Some("1"), [])));
+    }
+
+    #[test]
+    fn a_group_has_an_end_but_takes_one_batch_of_any_size() {
+        let rows = |count: usize| job(batch((0..count).map(|row| put(1, &row.to_string(), "1"))));
+        assert!(fit(&rows(ROWS - 1), &rows(1)));
+        assert!(!fit(&rows(ROWS), &rows(1)));
+        assert!(!fit(&rows(1), &job(batch([put(1, "large", &"x".repeat(BYTES))]))));
+    }
+
+    #[test]
+    fn the_place_of_an_absent_row_is_given_back_unless_it_is_written() {
+        let absent = |name| expecting(name, None, [put(1, "w", "1"), delete(1, "d")]);
+        let names = |keys: &[Bytes]| keys.iter().map(|key| key.slice(3..)).collect::<Vec<_>>();
+        for (name, deleted) in [("a", vec!["a", "d"]), ("w", vec!["d"]), ("d", vec!["d"])] {
+            let group = TransactionBatch::merge(&[absent(name)]).unwrap();
+            assert_eq!(names(&group.deletes), deleted, "{name}");
+            assert_eq!(names(&group.absent), [name]);
+        }
+    }
+
+    #[test]
+    fn the_last_write_of_a_key_counts_and_fences_move_to_the_last_number() {
+        let first = job(fenced([(1, Epoch(4), 7)], [put(1, "b", "1"), put(1, "a", "1")]));
+        let second = job(fenced([(1, Epoch(4), 8)], [delete(1, "a"), put(1, "b", "2")]));
+        let group = TransactionBatch::merge(&[first, second]).unwrap();
+        assert_eq!(group.moves, [Move { shard: 1, epoch: 4, prev: 6, next: 8 }]);
+        assert_eq!((group.puts.len(), &group.puts[0].1[..], group.deletes.len()), (1, b"2".as_slice(), 1));
+    }
+}

@@ -1,0 +1,150 @@
+//! A filter that spares a read for URLs that were never seen. It may say "perhaps" of a URL that is new, never "new" of
+//! one that is known. It grows with the URLs up to a budget; past that it is given up and every put reads the store.
+//!
+//! After an open it knows nothing and says "perhaps" to everything until it has read all URL rows, slice by slice,
+//! between other work.
+
+/// Bits for each URL; with [`PROBES`] probes about one URL in a hundred is a false "perhaps".
+const BITS_PER_URL: usize = 12;
+const PROBES: u32 = 6;
+/// URLs that the first layer holds.
+const FIRST_URLS: usize = 64 * 1024;
+
+/// One Bloom filter of 64-byte blocks: a question touches one cache line.
+struct Layer {
+    blocks: Vec<[u64; 8]>,
+    room: usize,
+}
+
+impl Layer {
+    fn new(urls: usize) -> Self {
+        let blocks = (urls * BITS_PER_URL).div_ceil(512).max(1);
+        Self { blocks: vec![[0; 8]; blocks], room: urls }
+    }
+
+    fn bits(fingerprint: u64) -> impl Iterator<Item = (usize, u64)> {
+        let mut mix = fingerprint.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        (0..PROBES).map(move |_| {
+            mix = mix.rotate_left(21).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            let bit = mix >> 55;
+            ((bit >> 6) as usize, 1 << (bit & 63))
+        })
+    }
+
+    fn block(&self, fingerprint: u64) -> usize {
+        ((u128::from(fingerprint) * self.blocks.len() as u128) >> 64) as usize
+    }
+
+    fn add(&mut self, fingerprint: u64) {
+        let at = self.block(fingerprint);
+        if let Some(block) = self.blocks.get_mut(at) {
+            for (word, bit) in Self::bits(fingerprint) {
+                if let Some(word) = block.get_mut(word) {
+                    *word |= bit;
+                }
+            }
+        }
+        self.room = self.room.saturating_sub(1);
+    }
+
+    fn has(&self, fingerprint: u64) -> bool {
+        let Some(block) = self.blocks.get(self.block(fingerprint)) else { return true };
+        Self::bits(fingerprint).all(|(word, bit)| block.get(word).is_some_and(|w| w & bit != 0))
+    }
+}
+
+/// Where the filter stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Reading the rows that were there before.
+    Learning,
+    /// It knows every URL.
+    Ready,
+    /// It would outgrow its budget.
+    GivenUp,
+}
+
+/// The filter of one shard.
+pub(crate) struct Filter {
+    layers: Vec<Layer>,
+    bytes_max: usize,
+    stage: Stage,
+    /// Where learning goes on: after this key.
+    pub learned: Option<Vec<u8>>,
+}
+
+impl Filter {
+    pub fn new(bytes_max: usize) -> Self {
+        Self { layers: Vec::new(), bytes_max, stage: Stage::Learning, learned: None }
+    }
+
+    /// Whether a URL may be known; if not it is certainly new.
+    pub fn may_have(&self, fingerprint: u64) -> bool {
+        self.stage != Stage::Ready || self.layers.iter().any(|layer| layer.has(fingerprint))
+    }
+
+    pub fn add(&mut self, fingerprint: u64) {
+        if self.stage == Stage::GivenUp {
+            return;
+        }
+        if self.layers.last().is_none_or(|layer| layer.room == 0) {
+            let held: usize = self.layers.iter().map(|layer| layer.blocks.len() * 64).sum();
+            let urls = FIRST_URLS << self.layers.len().min(20);
+            if held + urls * BITS_PER_URL / 8 > self.bytes_max {
+                self.layers = Vec::new();
+                self.stage = Stage::GivenUp;
+                return;
+            }
+            self.layers.push(Layer::new(urls));
+        }
+        if let Some(layer) = self.layers.last_mut() {
+            layer.add(fingerprint);
+        }
+    }
+
+    pub fn is_learning(&self) -> bool {
+        self.stage == Stage::Learning
+    }
+
+    /// All rows have been read.
+    pub fn finish_learning(&mut self) {
+        if self.stage == Stage::Learning {
+            self.stage = Stage::Ready;
+        }
+        self.learned = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::frontier::url_key::UrlKey;
+    use wayleave_core::ids::{HostId, QueueId};
+
+    use crate::cache::fingerprint::Fingerprinter;
+
+    use super::*;
+
+    fn fingerprint(n: u64) -> u64 {
+        let queue = QueueId { host: HostId(n % 97), no: 0 };
+        Fingerprinter::new(0).fingerprint(queue, &UrlKey(n.to_string().into_bytes().into()))
+    }
+
+    #[test]
+    fn a_known_url_is_never_called_new_and_few_new_ones_are_called_known() {
+        let mut filter = Filter::new(8 << 20);
+        (0..300_000).for_each(|n| filter.add(fingerprint(n)));
+        assert!(filter.may_have(fingerprint(1_000_000)), "while it learns it knows nothing");
+        filter.finish_learning();
+        assert!((0..300_000).all(|n| filter.may_have(fingerprint(n))));
+        let wrong = (1_000_000..1_100_000).filter(|n| filter.may_have(fingerprint(*n))).count();
+        assert!(wrong < 4_000, "{wrong} of 100,000 new URLs are taken for known ones");
+    }
+
+    #[test]
+    fn past_its_budget_it_is_given_up() {
+        let mut filter = Filter::new(200_000);
+        filter.finish_learning();
+        (0..200_000).for_each(|n| filter.add(fingerprint(n)));
+        assert!(filter.may_have(fingerprint(9_999_999)) && filter.layers.is_empty());
+    }
+}

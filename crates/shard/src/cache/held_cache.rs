@@ -1,0 +1,70 @@
+//! HeldCache hand-outs: the rows of URLs that are on hold, kept for their completion, which mostly follows soon. What is
+//! here is exactly what the store has: every change to a URL's row passes by.
+
+use hashbrown::HashMap;
+use wayleave_core::frontier::row::{Place, UrlRow, Write};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::QueueId;
+
+/// The rows of URLs that were handed out last.
+pub(crate) struct HeldCache {
+    rows: HashMap<(QueueId, UrlKey), UrlRow>,
+    rows_max: usize,
+}
+
+impl HeldCache {
+    pub fn new(rows_max: usize) -> Self {
+        Self { rows: HashMap::new(), rows_max }
+    }
+
+    /// The row of a URL, if it is here.
+    pub fn get(&self, queue: QueueId, key: &UrlKey) -> Option<&UrlRow> {
+        if self.rows.is_empty() {
+            return None;
+        }
+        self.rows.get(&(queue, key.clone()))
+    }
+
+    /// Follows changes to URLs' rows.
+    pub fn follow(&mut self, writes: &[Write]) {
+        for write in writes {
+            let Write::Url(queue, key, row) = write else { continue };
+            match row {
+                Some(row) if matches!(row.place, Place::Held { .. }) => self.keep(*queue, key, row),
+                _ if self.rows.is_empty() => {}
+                _ => _ = self.rows.remove(&(*queue, key.clone())),
+            }
+        }
+    }
+
+    fn keep(&mut self, queue: QueueId, key: &UrlKey, row: &UrlRow) {
+        if self.rows.len() >= self.rows_max {
+            // Whole and seldom: clients that complete nothing must not fill the memory.
+            self.rows.clear();
+        }
+        self.rows.insert((queue, key.clone()), row.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::frontier::row::{Details, Turn};
+    use wayleave_core::ids::HostId;
+    use wayleave_core::time::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_here_while_its_url_is_on_hold() {
+        let (queue, key) = (QueueId { host: HostId(1), no: 0 }, UrlKey((*b"k").into()));
+        let turn = Turn { lane: 4, due: Time(1) };
+        let held = Place::Held { until: Time(9), turn, details: Details::default() };
+        let row = UrlRow { created: Time(1), whole: None, place: held };
+        let mut recent = HeldCache::new(10);
+        recent.follow(&[Write::Url(queue, key.clone(), Some(row.clone()))]);
+        assert_eq!(recent.get(queue, &key), Some(&row));
+        let queued = UrlRow { place: Place::Queued(turn), ..row };
+        recent.follow(&[Write::Url(queue, key.clone(), Some(queued))]);
+        assert_eq!(recent.get(queue, &key), None);
+    }
+}

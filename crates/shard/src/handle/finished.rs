@@ -1,0 +1,192 @@
+//! The handle, continued: one crawl over all shards, whether it is finished, and waiting for that.
+//!
+//! Who waits is woken when a shard of this process has nothing of the crawl handed out any more, and looks by itself now and then:
+//! shards of other nodes notify nobody here. All who wait for one crawl share a look that began after what woke them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::view::{CrawlPart, CrawlScan, CrawlView};
+use wayleave_core::ids::HostId;
+use wayleave_core::limits;
+use wayleave_core::names::CrawlName;
+use wayleave_core::time::Millis;
+
+use crate::ask::Ask;
+use crate::handle::frontier::Frontier;
+use crate::handle::views::merge;
+use crate::routing::router::Answer;
+use crate::shared::broadcast::Broadcast;
+use crate::shared::readiness::lock;
+
+/// How often a crawl that somebody waits for is looked at without a ring: for what other nodes' shards did.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The crawls that somebody waits for.
+#[derive(Default)]
+pub(crate) struct Finishing {
+    /// All who wait, to be looked at without a lock.
+    waiting: AtomicUsize,
+    crawls: Mutex<HashMap<CrawlName, Arc<Watched>>>,
+}
+
+#[derive(Default)]
+struct Watched {
+    changed: Broadcast,
+    /// The last look: the version of `changed`, and when, before it began.
+    looked: tokio::sync::Mutex<Option<(u64, Instant, CrawlView)>>,
+}
+
+/// One who waits for a crawl, as long as this lives.
+struct Watching<'a> {
+    all: &'a Finishing,
+    crawl: &'a CrawlName,
+    watched: Arc<Watched>,
+}
+
+impl Finishing {
+    /// These crawls may be finished in a shard.
+    pub fn notify(&self, crawls: &[CrawlName]) {
+        if crawls.is_empty() || self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let watched = lock(&self.crawls);
+        crawls.iter().filter_map(|crawl| watched.get(crawl)).for_each(|watched| watched.changed.notify());
+    }
+
+    fn watch<'a>(&'a self, crawl: &'a CrawlName) -> Answer<Watching<'a>> {
+        if self.waiting.fetch_add(1, Ordering::AcqRel) >= limits::FINISH_WAITERS_MAX {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            return Err(Refusal::Overloaded);
+        }
+        let watched = lock(&self.crawls).entry(crawl.clone()).or_default().clone();
+        Ok(Watching { all: self, crawl, watched })
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        let mut crawls = lock(&self.all.crawls);
+        // This one's copy and the map's: whoever comes next gets a copy only under the lock.
+        if Arc::strong_count(&self.watched) == 2 {
+            crawls.remove(self.crawl);
+        }
+        self.all.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Frontier {
+    /// A crawl, over all shards.
+    ///
+    /// # Errors
+    /// If it is not known, too many list, or the store cannot be reached.
+    pub async fn crawl(&self, crawl: CrawlName) -> Answer<CrawlView> {
+        self.see_crawl(&crawl, true).await
+    }
+
+    /// Whether a crawl is finished: nothing of it is handed out or can become due.
+    ///
+    /// # Errors
+    /// If it is not known, too many list, or the store cannot be reached.
+    pub async fn is_finished(&self, crawl: &CrawlName) -> Answer<bool> {
+        Ok(self.see_crawl(crawl, false).await?.waits_for.is_none())
+    }
+
+    /// A crawl, at once if it is finished, else when it is or the time is up.
+    ///
+    /// # Errors
+    /// If it is not known, too many wait or list, or the store cannot be reached.
+    pub async fn crawl_when_finished(&self, crawl: &CrawlName, wait: Millis) -> Answer<CrawlView> {
+        let deadline = Instant::now() + Duration::from_millis(wait.0);
+        let watching = self.readiness.finishing.watch(crawl)?;
+        let Watched { changed, looked } = &*watching.watched;
+        let mut news = changed.subscribe();
+        // One's own look first: it must know all that was answered before this was asked.
+        let mut view = self.see_crawl(crawl, true).await?;
+        while view.waits_for.is_some() && Instant::now() < deadline {
+            let look_by = deadline.min(Instant::now() + LOOK_EVERY);
+            let notified = tokio::time::timeout_at(look_by, news.changed()).await.is_ok();
+            let mut looked = looked.lock().await;
+            let fresh = |(heard, began, _): &&(u64, Instant, CrawlView)| {
+                if notified { *heard >= news.seen() } else { began.elapsed() < LOOK_EVERY / 2 }
+            };
+            view = match looked.as_ref().filter(fresh) {
+                Some((_, _, view)) => view.clone(),
+                None => {
+                    let (heard, began) = (changed.version(), Instant::now());
+                    let view = self.see_crawl(crawl, true).await?;
+                    *looked = Some((heard, began, view.clone()));
+                    view
+                }
+            };
+        }
+        Ok(view)
+    }
+
+    /// A crawl, and whether it is finished; with the end of the last visit, if that is asked for.
+    async fn see_crawl(&self, crawl: &CrawlName, with_last_visit: bool) -> Answer<CrawlView> {
+        let first = self.crawl_once(crawl).await?;
+        if first.view.waits_for.is_some() {
+            return Ok(first.view);
+        }
+        let mut scanned = CrawlScan::default();
+        if first.unsure || with_last_visit {
+            scanned = self.scan_crawl(crawl).await?;
+            if scanned.waits_for.is_some() {
+                return Ok(CrawlView { waits_for: scanned.waits_for, ..first.view });
+            }
+        }
+        // Shards are asked one after the other, and links found on a page of one that was not asked yet may have gone to
+        // one that was: they are stored before the page is released, so that a second look finds them or what they led to.
+        let mut second = self.crawl_once(crawl).await?.view;
+        if second.counts != first.view.counts && second.waits_for.is_none() {
+            second.waits_for = Some("its URLs are changing just now".to_owned());
+        }
+        second.last_visit_at = scanned.last_visit_at;
+        if second.waits_for.is_none() {
+            // All that could become due is done: what is queued is so behind a limit.
+            second.over_limit = second.counts.queued;
+            second.limit_reached = second.limit_reached.or(scanned.held_back);
+        }
+        Ok(second)
+    }
+
+    async fn crawl_once(&self, crawl: &CrawlName) -> Answer<CrawlPart> {
+        let parts: Vec<Option<CrawlPart>> = self.router.ask_all(&self.scope(), &Ask::Crawl(crawl.clone())).await?;
+        let mut parts = parts.into_iter().flatten();
+        let mut sum = parts.next().ok_or_else(|| Refusal::UnknownCrawl(crawl.to_string()))?;
+        for part in parts {
+            merge(&mut sum.view, &part.view);
+            sum.unsure |= part.unsure;
+        }
+        Ok(sum)
+    }
+
+    /// Looks through the hosts of all shards, until something is found that the crawl waits for.
+    async fn scan_crawl(&self, crawl: &CrawlName) -> Answer<CrawlScan> {
+        let _leave = self.listings.enter().await?;
+        let mut sum = CrawlScan::default();
+        for shard in self.scope() {
+            let mut after = None;
+            loop {
+                let ask = Ask::ScanCrawl { crawl: crawl.clone(), after };
+                let (part, next): (CrawlScan, Option<HostId>) = self.router.ask(shard, ask).await?;
+                sum.last_visit_at = sum.last_visit_at.max(part.last_visit_at);
+                sum.waits_for = part.waits_for;
+                sum.held_back = sum.held_back.or(part.held_back);
+                if sum.waits_for.is_some() {
+                    return Ok(sum);
+                }
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(sum)
+    }
+}

@@ -1,0 +1,288 @@
+//! The handle to the frontier: every door, tool and test enters here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Parent, Put, PutOutcome, Release, Released};
+use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::limits;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::Engine;
+
+use crate::ask::{Ask, Told};
+use crate::config::Config;
+use crate::handle::listing_permits::ListingPermits;
+use crate::message::Outcomes;
+use crate::owner::owner_threads::OwnerThreads;
+use crate::routing::links::Links;
+use crate::routing::router::{Answer, MOVING, Router, never_answered, worse};
+use crate::shared::readiness::Readiness;
+
+/// A release keeps its reservation alive for this long while it stores what was found.
+const RELEASE_TIME: Millis = Millis(30_000);
+
+/// The frontier as one process sees it: cheap to clone, safe to share.
+#[derive(Clone)]
+pub struct Frontier {
+    pub(crate) router: Arc<Router>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) config: Config,
+    pub(crate) lanes: OwnerThreads,
+    /// One move of hosts at a time: two owners that wait for each other would wait for ever.
+    pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
+    pub(crate) listings: Arc<ListingPermits>,
+    /// Whether listings and totals speak of this node's own shards only.
+    pub(crate) only_here: bool,
+}
+
+impl Frontier {
+    /// Opens all shards of a store for this process alone; their owners run on the given lanes.
+    ///
+    /// # Errors
+    /// If a shard cannot be opened.
+    pub async fn open(
+        engine: Arc<dyn Engine>,
+        config: Config,
+        lanes: impl Into<OwnerThreads>,
+    ) -> Result<Self, Refusal> {
+        let frontier = Self::new(engine, config, lanes.into(), None);
+        for shard in (0..frontier.shards()).map(ShardId) {
+            frontier.open_shard(shard, Vec::new());
+        }
+        // A shard that cannot be opened turns its callers away; what matters to them is why.
+        let why = |refusal| frontier.readiness.trouble().map_or(refusal, Refusal::Unavailable);
+        frontier.learn_hints(Duration::ZERO).await.map_err(why)?;
+        Ok(frontier)
+    }
+
+    /// The frontier of one node among several: it owns nothing until it is told to, and reaches the others by `links`.
+    #[must_use]
+    pub fn join(
+        engine: Arc<dyn Engine>,
+        config: Config,
+        lanes: impl Into<OwnerThreads>,
+        links: Arc<dyn Links>,
+    ) -> Self {
+        Self::new(engine, config, lanes.into(), Some(links))
+    }
+
+    fn new(engine: Arc<dyn Engine>, config: Config, lanes: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
+        let readiness = Arc::new(Readiness::new(config.shards, links.is_none()));
+        let router = Router::new(&config, links, readiness.missed.clone());
+        let (moves, owners) = (Arc::default(), Arc::default());
+        let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
+        Self { router, readiness, engine, config, lanes, moves, owners, listings, only_here: false }
+    }
+
+    /// The shards that listings and totals go through.
+    pub(crate) fn scope(&self) -> Vec<ShardId> {
+        let shards = (0..self.shards()).map(ShardId);
+        if self.only_here { shards.filter(|shard| self.owns(*shard)).collect() } else { shards.collect() }
+    }
+
+    /// All shards.
+    pub(crate) fn all(&self) -> Vec<ShardId> {
+        (0..self.shards()).map(ShardId).collect()
+    }
+
+    /// The store's time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.engine.now()
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.config.shards
+    }
+
+    /// Stores URLs; outcomes in the order sent. It never fails as a whole.
+    pub async fn put(&self, puts: Vec<Put>) -> Vec<PutOutcome> {
+        let count = puts.len();
+        let (sink, mut told) = mpsc::unbounded_channel();
+        let puts = puts.into_iter().enumerate().map(|(i, put)| (i as u64, put)).collect();
+        self.put_into(puts, &sink).await;
+        drop(sink);
+        let lost = || PutOutcome::Failed(never_answered().to_string().into());
+        let mut outcomes: Vec<PutOutcome> = (0..count).map(|_| lost()).collect();
+        while let Some(part) = told.recv().await {
+            for (i, outcome) in part {
+                if let Some(place) = outcomes.get_mut(i as usize) {
+                    *place = outcome;
+                }
+            }
+        }
+        outcomes
+    }
+
+    /// Stores URLs without waiting for them: outcomes arrive at `sink` in any order, possibly in several parts, each item
+    /// exactly once. Returns when all items are queued, so a full shard slows its callers down.
+    pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
+        self.settle_hints(Duration::ZERO).await;
+        self.router.way.clear(&puts).await;
+        let mut parts: Vec<(ShardId, Vec<(u64, Put)>)> = self.all().into_iter().map(|s| (s, Vec::new())).collect();
+        for (tag, put) in puts {
+            let shard = self.router.shard_of(&put.host);
+            if let Some((_, part)) = parts.get_mut(usize::from(shard.0)) {
+                part.push((tag, put));
+            }
+        }
+        parts.retain(|(_, items)| !items.is_empty());
+        self.router.put_parts(parts, sink).await;
+    }
+
+    /// Extends a reservation; says the new deadline.
+    ///
+    /// # Errors
+    /// If the token is not current.
+    pub async fn renew(&self, token: Token, lease: Millis) -> Answer<Time> {
+        self.with_token(token, &Ask::Renew { token, lease }).await
+    }
+
+    /// Begins the release of a reservation with found links: makes sure that it holds until they are stored, and says what
+    /// links on each of these pages inherit; none for a page that is no longer part of it.
+    ///
+    /// # Errors
+    /// If the token is not current, or a page is not part of the reservation; then nothing has changed.
+    pub async fn begin_release(&self, token: Token, pages: Vec<Box<str>>) -> Answer<Vec<Option<Parent>>> {
+        self.with_token(token, &Ask::Keep { token, lease: RELEASE_TIME, pages }).await
+    }
+
+    /// Ends a reservation. What was found is stored first; [`Frontier::begin_release`] has said that it may be.
+    ///
+    /// # Errors
+    /// If the token is not current, or a result names a URL that is not part of the reservation.
+    pub async fn release(&self, release: Release, found: Vec<Put>) -> Answer<(Released, Vec<PutOutcome>)> {
+        let (token, stored) = (release.token, !found.is_empty());
+        let outcomes = if stored { self.put(found).await } else { Vec::new() };
+        if let Some(PutOutcome::Failed(why)) = outcomes.iter().find(|outcome| matches!(outcome, PutOutcome::Failed(_)))
+        {
+            // The page is not done while what it led to may be lost: nobody would look for it again.
+            let why = format!(
+                "a link that was found could not be stored ({why}); the reservation was kept: send the release again"
+            );
+            return Err(Refusal::OutcomeUnknown(why));
+        }
+        let released: Answer<Released> = self.with_token(token, &Ask::Release(release)).await;
+        let kept = "the reservation was kept and what was found was stored; send the release again";
+        let released = released.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
+        Ok((released?, outcomes))
+    }
+
+    /// Asks the shard that granted a token; if its host may have moved since, all others: a host that has left its
+    /// alias took its reservations home, and nobody remembers from where.
+    pub(crate) async fn with_token<T: TryFrom<Told, Error = Refusal>>(&self, token: Token, ask: &Ask) -> Answer<T> {
+        let first = token.shard();
+        if first.0 >= self.shards() {
+            return Err(Refusal::NotCurrent);
+        }
+        let answer = self.router.ask(first, ask.clone()).await;
+        if !matches!(answer, Err(Refusal::NotCurrent)) {
+            return answer;
+        }
+        let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
+        match self.ask_for_token(&others, ask).await {
+            // The host may have moved from one that was not asked yet to one that was: it is rare to move at all.
+            Err(Refusal::NotCurrent) if self.router.knows_moves() => self.ask_for_token(&self.all(), ask).await,
+            answer => answer,
+        }
+    }
+
+    /// Asks all these shards. At most one has the token, so the order does not matter: what that one says counts, else
+    /// the worst that another one says, for it might have been the one.
+    async fn ask_for_token<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<T> {
+        let answers = shards.iter().map(|shard| self.router.ask(*shard, ask.clone()));
+        let mut trouble = None;
+        for answer in futures::future::join_all(answers).await {
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(Refusal::NotCurrent) => {}
+                Err(refusal) => trouble = Some(worse(trouble, refusal)),
+            }
+        }
+        Err(trouble.unwrap_or(Refusal::NotCurrent))
+    }
+
+    /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.
+    pub(crate) async fn at_host<T: TryFrom<Told, Error = Refusal>>(&self, host: &str, ask: &Ask) -> Answer<T> {
+        const TRIES: usize = 3;
+        let mut patience = Duration::ZERO;
+        for _ in 1..TRIES {
+            self.settle_hints(patience).await;
+            match self.router.ask(self.router.shard_of(host), ask.clone()).await {
+                Err(Refusal::Unavailable(why)) if why == MOVING => self.router.doubt(),
+                answer => return answer,
+            }
+            // Who is not where it was looked for may have to be asked for at a shard that is changing hands.
+            patience = Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        }
+        self.settle_hints(patience).await;
+        self.router.ask(self.router.shard_of(host), ask.clone()).await
+    }
+
+    /// Reads the router's hints again if they are in doubt, once no move is under way.
+    pub(crate) async fn settle_hints(&self, patience: Duration) {
+        if !self.router.is_doubted() {
+            return;
+        }
+        let _no_move = self.moves.lock().await;
+        // If a shard cannot answer now the doubt stays and the next caller asks; a wrong hint only costs a second question.
+        _ = self.learn_hints(patience).await;
+    }
+
+    /// Asks every shard which of its hosts have moved; waits so long for a shard that is changing hands.
+    pub(crate) async fn learn_hints(&self, patience: Duration) -> Answer<()> {
+        let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, Ask::Moved, patience));
+        let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
+        self.router.set_aliases(told.into_iter().flatten().collect());
+        Ok(())
+    }
+
+    /// Sets whether the paced form serves at all; durable.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn set_active(&self, active: bool) -> Answer<()> {
+        self.router.ask_all::<()>(&self.all(), &Ask::SetActive(active)).await.map(drop)
+    }
+
+    /// Whether the paced form serves.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn is_active(&self) -> Answer<bool> {
+        Ok(self.router.ask_all(&self.scope(), &Ask::Active).await?.into_iter().all(|active: bool| active))
+    }
+
+    /// Whether the paced form serves, as far as this node has heard: an owner that knows better hands out nothing.
+    #[must_use]
+    pub fn seems_active(&self) -> bool {
+        self.readiness.active.load(Ordering::Acquire)
+    }
+
+    /// Whether the store answers and all shards of this process are open; the reason if not.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn readiness(&self) -> Result<(), String> {
+        if let Some(trouble) = self.readiness.trouble() {
+            return Err(trouble);
+        }
+        let mine: Vec<ShardId> = self.all().into_iter().filter(|shard| self.owns(*shard)).collect();
+        let closed = mine.iter().filter(|shard| !self.readiness.is_open(**shard)).count();
+        if closed == 0 { Ok(()) } else { Err(format!("{closed} of {} shards are not open", mine.len())) }
+    }
+
+    /// Stops taking requests and finishes what is under way.
+    pub async fn stop(&self) {
+        futures::future::join_all(self.all().into_iter().map(|shard| self.close_shard(shard))).await;
+    }
+}

@@ -1,0 +1,176 @@
+//! The handle, continued: requeuing and deleting known URLs, the jobs that do it, and taking back what is handed out.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, TryStreamExt};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::requeue::{Rework, Reworked};
+use wayleave_core::frontier::rework::{JobRow, JobState};
+use wayleave_core::frontier::view::{JobView, UrlFilter, UrlView};
+use wayleave_core::ids::Token;
+use wayleave_core::limits::SLICE_ROWS;
+use wayleave_core::names::{CrawlName, HostName};
+use wayleave_core::time::Time;
+use wayleave_engine::Key;
+
+use crate::ask::{Ask, Revoke};
+use crate::handle::frontier::Frontier;
+use crate::routing::router::{Answer, home};
+
+/// Hosts that a request over some URLs asks at once.
+const HOSTS_AT_ONCE: usize = 32;
+
+impl Frontier {
+    /// Begins a job that requeues or deletes all URLs that a filter lets through and that were last visited (requeue) or
+    /// stored (delete) before a time. It goes on whatever becomes of the caller.
+    ///
+    /// # Errors
+    /// If too many run, or the store cannot be reached.
+    pub async fn start_job(&self, what: Rework, filter: UrlFilter, before: Option<Time>) -> Answer<JobView> {
+        let entropy = (self.config.entropy)();
+        let at = home(&format!("{entropy:032x}"), self.shards());
+        let job = JobRow::new(Token::new(at, entropy), what, filter, before, self.now());
+        self.router.ask::<()>(at, Ask::StartJob(Box::new(job.clone()))).await?;
+        // Who asks next whether a crawl is finished must hear of it, and its home may have nothing of that crawl. Where this fails
+        // the home goes on telling.
+        _ = self.router.ask_all::<()>(&self.all(), &Ask::StartJob(Box::new(job.clone()))).await;
+        Ok(view(std::slice::from_ref(&job), self.shards()))
+    }
+
+    /// All jobs, the latest first.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn jobs(&self) -> Answer<Vec<JobView>> {
+        let mut jobs: Vec<JobView> = self.job_rows().await?.values().map(|rows| view(rows, self.shards())).collect();
+        jobs.sort_unstable_by_key(|job| (std::cmp::Reverse(job.started_at), job.id));
+        Ok(jobs)
+    }
+
+    /// A job; none if there is no such job, or it ended long ago.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn job(&self, id: Token) -> Answer<Option<JobView>> {
+        Ok(self.job_rows().await?.get(&id).map(|rows| view(rows, self.shards())))
+    }
+
+    /// Stops a job; what it has done stays done. None if there is no such job.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn cancel_job(&self, id: Token) -> Answer<Option<JobView>> {
+        let rows = self.job_rows().await?;
+        let Some(job) = rows.get(&id).and_then(|rows| rows.first()) else { return Ok(None) };
+        let JobRow { what, filter, before, started_at, .. } = job.clone();
+        let job = JobRow::new(id, what, filter, before, started_at);
+        self.router.ask_all::<()>(&self.all(), &Ask::CancelJob(Box::new(job))).await?;
+        self.job(id).await.map_err(|refusal| refusal.after_a_part("the job was cancelled"))
+    }
+
+    /// The rows of all jobs, by job.
+    async fn job_rows(&self) -> Answer<BTreeMap<Token, Vec<JobRow>>> {
+        let shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.all(), &Ask::Jobs).await?;
+        let mut jobs: BTreeMap<Token, Vec<JobRow>> = BTreeMap::new();
+        for row in shards.into_iter().flatten() {
+            jobs.entry(row.id).or_default().push(row);
+        }
+        Ok(jobs)
+    }
+
+    /// Requeues or deletes some URLs of a crawl, each with its host or queue key.
+    ///
+    /// # Errors
+    /// If the store cannot be reached; what was done by then stays done.
+    pub async fn rework(&self, what: Rework, crawl: CrawlName, urls: Vec<(HostName, Box<str>)>) -> Answer<Reworked> {
+        let mut hosts: BTreeMap<HostName, Vec<Box<str>>> = BTreeMap::new();
+        for (host, url) in urls {
+            hosts.entry(host).or_default().push(url);
+        }
+        let asks = hosts.into_iter().map(|(host, urls)| {
+            let ask = Ask::ReworkUrls { crawl: crawl.clone(), host: host.clone(), urls, what };
+            async move { self.at_host::<Reworked>(&host, &ask).await }
+        });
+        let told = futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE);
+        let add = |mut sum: Reworked, part: Reworked| async move {
+            sum.add(&part);
+            Ok(sum)
+        };
+        let told: Answer<Reworked> = told.try_fold(Reworked::default(), add).await;
+        told.map_err(|refusal| refusal.after_a_part("some of the URLs may have been done"))
+    }
+
+    /// Ends reservations before their time: one by its token, all of a holder, or all of a host; of a host also what is
+    /// handed out without one. The URLs go back as they were. Says how many reservations and holds that were.
+    ///
+    /// # Errors
+    /// If the store cannot be reached, or a token is not current.
+    pub async fn revoke(&self, which: Revoke) -> Answer<(u64, u64)> {
+        match &which {
+            Revoke::Token(token) => {
+                let ended: u64 = self.with_token(*token, &Ask::Revoke(which.clone())).await?;
+                Ok((ended, 0))
+            }
+            Revoke::Holder(_) => {
+                let mut reservations = 0;
+                loop {
+                    let ended: Answer<Vec<u64>> = self.router.ask_all(&self.all(), &Ask::Revoke(which.clone())).await;
+                    let part = |refusal: Refusal| refusal.after_a_part(&format!("{reservations} were revoked"));
+                    let ended = ended.map_err(|refusal| if reservations > 0 { part(refusal) } else { refusal })?;
+                    reservations += ended.iter().sum::<u64>();
+                    if ended.iter().all(|ended| *ended < SLICE_ROWS as u64) {
+                        return Ok((reservations, 0));
+                    }
+                }
+            }
+            Revoke::Host(host) => {
+                // One slice: a group has fewer visits at a time.
+                let reservations: u64 = self.at_host(host, &Ask::Revoke(which.clone())).await?;
+                let (mut holds, mut after) = (0, None);
+                loop {
+                    let ask = Ask::RevokeHolds { host: host.clone(), after };
+                    let part: Answer<(u64, Option<Key>)> = self.at_host(host, &ask).await;
+                    let (ended, next) = part.map_err(|refusal| refusal.after_a_part("a part of it was revoked"))?;
+                    holds += ended;
+                    match next {
+                        Some(next) => after = Some(next),
+                        None => return Ok((reservations, holds)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Some of the URLs of a host that are handed out, those that return first in front.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn in_hand(&self, host: &HostName) -> Answer<Vec<UrlView>> {
+        self.at_host(host, &Ask::InHand(host.clone())).await
+    }
+}
+
+/// A job over all shards. None begins before all have it, so what one has not heard of is not done.
+fn view(rows: &[JobRow], shards: u16) -> JobView {
+    let mut sum = JobView { shards, ..JobView::default() };
+    let (mut running, mut cancelled) = (false, false);
+    for row in rows {
+        (sum.id, sum.what, sum.filter) = (row.id, row.what, row.filter.clone());
+        (sum.before, sum.started_at) = (row.before, row.started_at);
+        sum.told.add(&row.told);
+        sum.looked_at += row.looked_at;
+        sum.ended_at = sum.ended_at.max(row.ended_at);
+        sum.shards_done += u16::from(!row.is_open());
+        running |= row.is_open();
+        cancelled |= row.state == JobState::Cancelled;
+    }
+    sum.state = match (running, cancelled) {
+        (true, _) => JobState::Running,
+        (false, true) => JobState::Cancelled,
+        (false, false) => JobState::Done,
+    };
+    if running {
+        sum.ended_at = None;
+    }
+    sum
+}

@@ -1,0 +1,283 @@
+//! The handle, continued: looking at hosts, groups, crawls, URLs and totals. Lists go from shard to shard, slice by slice.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use wayleave_core::frontier::listing::{QueueNames, Room, Weigh};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::view::{
+    CrawlView, GroupView, HostFilter, HostView, Page, ReservationView, Stats, UrlFilter, UrlView,
+};
+use wayleave_core::ids::{HostId, ShardId};
+use wayleave_core::limits;
+use wayleave_core::names::{CrawlName, HostName};
+
+use crate::ask::{Ask, Slice, Told, UrlPage};
+use crate::handle::cursor;
+use crate::handle::frontier::Frontier;
+use crate::routing::router::Answer;
+
+impl Frontier {
+    /// One URL; none if it is not known.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn lookup(&self, crawl: CrawlName, host: HostName, url: &str) -> Answer<Option<UrlView>> {
+        let ask = Ask::Lookup { crawl, host: host.clone(), url: url.into() };
+        self.at_host(&host, &ask).await
+    }
+
+    /// A page of URLs. It may hold fewer than `limit` and still have a next one, where a filter passes many over.
+    ///
+    /// # Errors
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> Answer<Page<UrlView>> {
+        let from = cursor::read(after)?;
+        let slice = |after, room| Ask::Urls { filter: filter.clone(), after, room };
+        let Some(host) = &filter.host else { return self.page(from, limit, slice, cursor::write).await };
+        let _leave = self.listings.enter().await?;
+        let mut page = Paged::new(limit);
+        let (_, mut at) = from;
+        loop {
+            let (urls, next): UrlPage = self.at_host(host, &slice(at.take(), page.room)).await?;
+            page.add(urls);
+            match next {
+                Some(place) if page.is_done() => {
+                    let next = cursor::write(self.router.shard_of(host), Some(&place));
+                    return Ok(Page { items: page.items, next: Some(next) });
+                }
+                Some(place) => at = Some(place),
+                None => return Ok(Page { items: page.items, next: None }),
+            }
+        }
+    }
+
+    /// A host.
+    ///
+    /// # Errors
+    /// If it is not known.
+    pub async fn host(&self, host: HostName) -> Answer<HostView> {
+        self.at_host(&host, &Ask::Host(host.clone())).await
+    }
+
+    /// A page of hosts.
+    ///
+    /// # Errors
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<HostView>> {
+        let slice = |after, room| Ask::Hosts { filter: filter.clone(), after, room };
+        self.page(cursor::read(after)?, limit, slice, cursor::write).await
+    }
+
+    /// A page of groups: aliases and hosts that are groups of their own.
+    ///
+    /// # Errors
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<GroupView>> {
+        let slice = |after, room| Ask::Groups { filter: filter.clone(), after, room };
+        self.page(cursor::read(after)?, limit, slice, cursor::write).await
+    }
+
+    /// A group by alias, or the group of one host by that host's name.
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub async fn group(&self, name: &str) -> Answer<GroupView> {
+        self.settle_hints(std::time::Duration::ZERO).await;
+        let unknown = || Refusal::UnknownGroup(name.to_owned());
+        let wanted: HostName = name.into();
+        let home = crate::routing::router::home(name, self.shards());
+        if let Some(view) = self.router.ask(home, Ask::Group(wanted)).await? {
+            return Ok(view);
+        }
+        let alias = self.router.alias_of(name).ok_or_else(unknown)?;
+        let shard = crate::routing::router::home(&alias, self.shards());
+        self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await?.ok_or_else(unknown)
+    }
+
+    /// Live reservations, shard by shard in the order in which they were granted.
+    ///
+    /// # Errors
+    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    pub async fn reservations(&self, after: Option<&str>, limit: usize) -> Answer<Page<ReservationView>> {
+        let slice = |after, room| Ask::Reservations { after, room };
+        self.page(cursor::read(after)?, limit, slice, cursor::write).await
+    }
+
+    /// One page over all shards, from a place in one of them on. `slice` asks for what comes after a place; the answer says the
+    /// next place, if there may be more. Between two slices everything else that waits for the shard has its turn.
+    async fn page<T: Weigh, P>(
+        &self,
+        (shard, mut after): (ShardId, Option<P>),
+        limit: usize,
+        slice: impl Fn(Option<P>, Room) -> Ask,
+        cursor: impl Fn(ShardId, Option<&P>) -> String,
+    ) -> Answer<Page<T>>
+    where
+        Slice<T, P>: TryFrom<Told, Error = Refusal>,
+    {
+        let _leave = self.listings.enter().await?;
+        let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
+        let mut page = Paged::new(limit);
+        for (i, one) in scope.iter().enumerate() {
+            // A place is one of the shard that the cursor names; the shards after it start at their beginning.
+            let mut at = after.take().filter(|_| *one == shard);
+            loop {
+                let (items, next): Slice<T, P> = self.router.ask(*one, slice(at.take(), page.room)).await?;
+                page.add(items);
+                match next {
+                    Some(place) if page.is_done() => {
+                        return Ok(Page { items: page.items, next: Some(cursor(*one, Some(&place))) });
+                    }
+                    Some(place) => at = Some(place),
+                    None => break,
+                }
+            }
+            if let Some(next) = scope.get(i + 1)
+                && page.is_done()
+            {
+                return Ok(Page { items: page.items, next: Some(cursor(*next, None)) });
+            }
+        }
+        Ok(Page { items: page.items, next: None })
+    }
+
+    /// A page of crawls, by name. The cursor is the last name, so that a crawl that comes or goes meanwhile shifts nothing.
+    ///
+    /// # Errors
+    /// If too many list, or the store cannot be reached.
+    pub async fn crawls_page(&self, after: Option<&str>, limit: usize) -> Answer<Page<CrawlView>> {
+        let _leave = self.listings.enter().await?;
+        let limit = limit.clamp(1, limits::PAGE_MAX);
+        let mut after: Option<CrawlName> = after.map(CrawlName::from);
+        let mut items: Vec<CrawlView> = Vec::new();
+        loop {
+            let ask = Ask::Crawls { after: after.clone(), most: limit - items.len() };
+            let parts: Vec<(Vec<CrawlView>, bool)> = self.router.ask_all(&self.scope(), &ask).await?;
+            // Every shard has told all of its crawls up to the last one that it told, or all that there are.
+            let ends = parts.iter().filter(|(_, more)| *more).filter_map(|(views, _)| views.last());
+            let end: Option<CrawlName> = ends.map(|view| view.crawl.clone()).min();
+            let mut sums: BTreeMap<CrawlName, CrawlView> = BTreeMap::new();
+            for view in parts.into_iter().flat_map(|(views, _)| views) {
+                if end.as_ref().is_some_and(|end| view.crawl > *end) {
+                    continue;
+                }
+                match sums.entry(view.crawl.clone()) {
+                    Entry::Vacant(place) => _ = place.insert(view),
+                    Entry::Occupied(mut place) => merge(place.get_mut(), &view),
+                }
+            }
+            let more = end.is_some() || sums.len() > limit - items.len();
+            items.extend(sums.into_values().take(limit - items.len()));
+            after = end;
+            if !more || items.len() >= limit {
+                let next = items.last().filter(|_| more).map(|view| view.crawl.to_string());
+                return Ok(Page { items, next });
+            }
+        }
+    }
+
+    /// All crawls, by name.
+    ///
+    /// # Errors
+    /// If too many list, or the store cannot be reached.
+    pub async fn crawls(&self) -> Answer<Vec<CrawlView>> {
+        let (mut all, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let page = self.crawls_page(after.as_deref(), limits::PAGE_MAX).await?;
+            all.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Names of the queues of a crawl in a stable order; `start` matches are passed over. Without `inactive`, queues
+    /// with no scheduled URL and queues of blocked hosts are left out.
+    ///
+    /// # Errors
+    /// If too many list, or the store cannot be reached.
+    pub async fn queues(&self, crawl: CrawlName, start: usize, size: usize, inactive: bool) -> Answer<Vec<HostName>> {
+        let _leave = self.listings.enter().await?;
+        let (mut skip, mut names) = (start, Vec::new());
+        for shard in self.scope() {
+            let mut after = None;
+            while names.len() < size {
+                let most = size - names.len();
+                let ask = Ask::Queues { crawl: crawl.clone(), inactive, after, skip, most };
+                let ((found, passed), next): (QueueNames, Option<HostId>) = self.router.ask(shard, ask).await?;
+                skip -= passed;
+                names.extend(found);
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Totals, at the same cost at any size.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn stats(&self) -> Answer<Stats> {
+        let parts: Vec<(Stats, Vec<CrawlName>)> = self.router.ask_all(&self.scope(), &Ask::Stats).await?;
+        let mut sum = Stats::default();
+        let mut crawls = hashbrown::HashSet::new();
+        for (part, names) in parts {
+            sum.hosts += part.hosts;
+            sum.aliases += part.aliases;
+            sum.queues += part.queues;
+            sum.reservations += part.reservations;
+            sum.holds += part.holds;
+            sum.ready += part.ready;
+            sum.waiting += part.waiting;
+            sum.urls.add(&part.urls);
+            crawls.extend(names);
+        }
+        sum.crawls = crawls.len() as u64;
+        Ok(sum)
+    }
+}
+
+/// Adds what another shard knows of a crawl.
+pub(crate) fn merge(sum: &mut CrawlView, part: &CrawlView) {
+    sum.counts.add(&part.counts);
+    sum.queues += part.queues;
+    sum.active_queues += part.active_queues;
+    sum.last_visit_at = sum.last_visit_at.max(part.last_visit_at);
+    sum.over_limit += part.over_limit;
+    if sum.limit_reached.is_none() {
+        sum.limit_reached.clone_from(&part.limit_reached);
+    }
+    if sum.waits_for.is_none() {
+        sum.waits_for.clone_from(&part.waits_for);
+    }
+}
+
+/// A page that is being filled.
+struct Paged<T> {
+    items: Vec<T>,
+    room: Room,
+    slices_left: usize,
+}
+
+impl<T: Weigh> Paged<T> {
+    fn new(limit: usize) -> Self {
+        let room = Room { items: limit.clamp(1, limits::PAGE_MAX), bytes: limits::PAGE_BYTES_MAX };
+        Self { items: Vec::new(), room, slices_left: limits::PAGE_SLICES_MAX }
+    }
+
+    fn add(&mut self, items: Vec<T>) {
+        items.iter().for_each(|item| self.room.take(item.weight()));
+        self.items.extend(items);
+        self.slices_left = self.slices_left.saturating_sub(1);
+    }
+
+    /// Whether it is full, or has taken so long that a short one is better.
+    fn is_done(&self) -> bool {
+        self.room.is_full() || self.slices_left == 0
+    }
+}

@@ -1,0 +1,263 @@
+//! The handle, continued: groups to visit, in both forms, longest ready first over all shards and nodes, in the paced
+//! form to a quarter of a second. While some of them cannot be asked, nobody is told that nothing is ready.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::Instant;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{HandOut, Reservation, Reserve, UrlToFetch};
+use wayleave_core::ids::ShardId;
+use wayleave_core::limits;
+use wayleave_core::names::CrawlName;
+
+use crate::ask::{Ask, Told};
+use crate::handle::frontier::Frontier;
+use crate::routing::links::Call;
+use crate::routing::router::{Answer, Place, stopping, worse};
+use crate::shared::readiness::{Look, Source};
+use crate::shared::waiters::Waiter;
+
+/// Between two tries to find what nobody could be asked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Queues that each of several shards is asked for at least.
+const PART_QUEUES: usize = 16;
+/// Shards that one hand-out asks at once.
+const PARTS_MAX: usize = 4;
+
+impl Frontier {
+    /// Reserves groups, longest ready first, over all shards; waits up to `wait` if none is ready.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn reserve(&self, request: Reserve) -> Answer<Vec<Reservation>> {
+        let deadline = Instant::now() + Duration::from_millis(request.wait.0);
+        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        let mut repeatable = None;
+        if let Some(id) = &request.request {
+            repeatable = Some(self.turn_of(&request.holder, id).await);
+            let mut granted = self.granted_before(&request.holder, id).await?;
+            if !granted.is_empty() {
+                granted.truncate(request.groups);
+                return Ok(granted);
+            }
+        }
+        let mut waiter = (request.wait.0 > 0).then(|| self.readiness.line.join(request.crawl.is_some()));
+        loop {
+            // In line before looking, so that nothing that becomes ready meanwhile is missed.
+            waiter.iter_mut().for_each(Waiter::stand);
+            let sources = self.readiness.ready(self.look(request.crawl.as_ref(), false));
+            let granted = match &repeatable {
+                None => self.reserve_from(&request, &sources).await,
+                Some(turn) => self.reserve_through(&request, sources, turn.clone()).await,
+            };
+            // Also if it failed: the next one would only fail as well.
+            waiter.iter_mut().for_each(Waiter::looked);
+            let granted = granted?;
+            if !granted.is_empty() {
+                self.listen(request.crawl.as_ref());
+                if waiter.as_ref().is_some_and(Waiter::takes_any)
+                    && !self.readiness.ready(self.look(None, false)).is_empty()
+                {
+                    // What it was woken for may still be there, and nobody else awake.
+                    self.readiness.line.wake_any(1);
+                }
+                return Ok(granted);
+            }
+            let unasked = self.unasked();
+            let until = if unasked > 0 { deadline.max(patience) } else { deadline };
+            if Instant::now() >= until {
+                return if unasked > 0 { Err(self.cannot_ask(unasked)) } else { Ok(granted) };
+            }
+            match &mut waiter {
+                Some(waiter) if unasked == 0 => _ = tokio::time::timeout_at(until, waiter.woken()).await,
+                _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
+            }
+        }
+    }
+
+    fn look<'a>(&self, crawl: Option<&'a CrawlName>, paced: bool) -> Look<'a> {
+        Look { crawl, paced, now: self.now() }
+    }
+
+    /// Somebody has been given something of a crawl, and will ask for more.
+    fn listen(&self, crawl: Option<&CrawlName>) {
+        if let Some(crawl) = crawl {
+            self.readiness.crawls.listen(crawl);
+        }
+    }
+
+    /// The shards that nobody can be asked for at the moment: an empty answer would say more than is known.
+    fn unasked(&self) -> usize {
+        let Some(_) = &self.router.links else { return 0 };
+        let silent = |shard: &ShardId| match self.router.place(*shard) {
+            Place::Here(_) => false,
+            Place::There(node) => !self.readiness.hears(node),
+            Place::Nobody => true,
+        };
+        let count = self.all().iter().filter(|shard| silent(shard)).count();
+        if count > 0 {
+            self.router.miss();
+        }
+        count
+    }
+
+    fn cannot_ask(&self, shards: usize) -> Refusal {
+        let why = self.router.why_no_owner();
+        Refusal::Unavailable(format!("nothing is ready in the other shards, and {shards} cannot be asked: {why}"))
+    }
+
+    /// Reserves groups of these sources, in their order.
+    pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
+        let mut granted: Vec<Reservation> = Vec::new();
+        let mut trouble = None;
+        for source in sources {
+            let groups = request.groups.saturating_sub(granted.len());
+            if groups == 0 {
+                break;
+            }
+            let repeatable = request.request.is_some();
+            let request = Reserve { groups, ..request.clone() };
+            match self.ask_source::<Vec<Reservation>>(*source, Ask::Reserve(request)).await {
+                Ok(more) => granted.extend(more),
+                // The caller can repeat this and then gets all that was granted, also what nobody could tell of now. Going
+                // on would grant more than was asked for.
+                Err(refusal @ Refusal::OutcomeUnknown(_)) if repeatable => return Err(refusal),
+                // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
+                Err(refusal) => trouble = Some(worse(trouble, refusal)),
+            }
+        }
+        // A shard that changes hands has nothing to offer at the moment; that is no trouble of the caller's.
+        let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
+        if granted.is_empty() { trouble.map_or(Ok(granted), Err) } else { Ok(granted) }
+    }
+
+    /// Asks a shard of this process, or another node for its own; nobody waits for an owner.
+    async fn ask_source<T: TryFrom<Told, Error = Refusal>>(&self, source: Source, ask: Ask) -> Answer<T> {
+        let _called = if let Source::Shard(shard) = source { Some(self.readiness.call(shard)) } else { None };
+        let answer = match (source, &self.router.links) {
+            (Source::Shard(shard), Some(_)) => {
+                self.router.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere))
+            }
+            (Source::Node(node), Some(links)) => links.ask(node, &Call::Any(ask), false).await,
+            (Source::Shard(shard), None) => self.router.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping())),
+            (Source::Node(_), None) => Err(Refusal::Elsewhere),
+        };
+        answer.and_then(T::try_from)
+    }
+
+    /// Answers another node that asks for something to visit.
+    pub(crate) async fn visit_here(&self, ask: Ask) -> Answer<Told> {
+        match ask {
+            Ask::Reserve(request) => {
+                let sources = self.readiness.ready_here(self.look(request.crawl.as_ref(), false));
+                self.reserve_from(&request, &sources).await.map(Told::from)
+            }
+            Ask::HandOut(request) => {
+                let sources = self.readiness.ready_here(self.look(request.crawl.as_ref(), true));
+                self.hand_out_from(request, &sources).await.map(Told::from)
+            }
+            Ask::Requested { holder, request, shards } => {
+                self.granted_here(holder, request, &shards).await.map(Told::from)
+            }
+            _ => Err(Refusal::Corrupt("only visits may be asked for at any shard".to_owned())),
+        }
+    }
+
+    /// Whether visits are asked for these days: then puts had better come in small pieces.
+    #[must_use]
+    pub fn awaits_visits(&self) -> bool {
+        self.router.way.is_used()
+    }
+
+    /// Hands out URLs in the paced form, longest ready queues first.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    pub async fn hand_out(&self, request: HandOut) -> Answer<Vec<UrlToFetch>> {
+        if let Some(host) = &request.host {
+            let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));
+            let one = HandOut { crawl, queues: 1, ..request.clone() };
+            return self.at_host(host, &Ask::HandOut(one)).await;
+        }
+        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        loop {
+            let sources = self.readiness.ready(self.look(request.crawl.as_ref(), true));
+            let urls = self.hand_out_from(request.clone(), &sources).await?;
+            let unasked = if urls.is_empty() { self.unasked() } else { 0 };
+            if unasked == 0 {
+                self.listen(request.crawl.as_ref().filter(|_| !urls.is_empty()));
+                return Ok(urls);
+            }
+            if Instant::now() >= patience {
+                return Err(self.cannot_ask(unasked));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Hands out URLs of these sources, in their order. Whoever wants many queues asks several shards at once: they read and
+    /// decide side by side.
+    async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
+        let mut got = HandedOut { queues: request.queues, urls: Vec::new(), trouble: None };
+        let parts = parts(&request).min(sources.len());
+        let (together, one_by_one) = sources.split_at(if parts > 1 { parts } else { 0 });
+        let share = |part: usize| request.queues / parts + usize::from(part < request.queues % parts);
+        let asked = together.iter().enumerate().map(|(part, source)| self.hand_out_of(*source, &request, share(part)));
+        let mut left = one_by_one.to_vec();
+        for ((part, source), answer) in together.iter().enumerate().zip(join_all(asked).await) {
+            // Who gave less than its share has no more; who gave all of it may have.
+            if got.add(answer) >= share(part) {
+                left.push(*source);
+            }
+        }
+        for source in &left {
+            if got.queues == 0 || got.urls.len() >= limits::HAND_OUT_TOTAL_MAX {
+                break;
+            }
+            got.add(self.hand_out_of(*source, &request, got.queues).await);
+        }
+        let trouble = got.trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
+        if got.urls.is_empty() { trouble.map_or(Ok(got.urls), Err) } else { Ok(got.urls) }
+    }
+
+    async fn hand_out_of(&self, source: Source, request: &HandOut, queues: usize) -> Answer<Vec<UrlToFetch>> {
+        self.ask_source(source, Ask::HandOut(HandOut { queues, ..request.clone() })).await
+    }
+}
+
+/// What several sources have handed out.
+struct HandedOut {
+    /// Queues that are still wanted.
+    queues: usize,
+    urls: Vec<UrlToFetch>,
+    trouble: Option<Refusal>,
+}
+
+impl HandedOut {
+    /// Adds what a source answered, and says of how many queues it was.
+    fn add(&mut self, answer: Answer<Vec<UrlToFetch>>) -> usize {
+        match answer {
+            Ok(more) => {
+                let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();
+                served.dedup();
+                let count = served.len();
+                self.queues = self.queues.saturating_sub(count);
+                self.urls.extend(more);
+                count
+            }
+            Err(refusal) => {
+                self.trouble = Some(worse(self.trouble.take(), refusal));
+                0
+            }
+        }
+    }
+}
+
+/// How many sources a hand-out asks at once, so that each has enough to do and all together keep within the limit.
+fn parts(request: &HandOut) -> usize {
+    if request.queues.saturating_mul(request.urls) > limits::HAND_OUT_TOTAL_MAX {
+        return 1;
+    }
+    (request.queues / PART_QUEUES).clamp(1, PARTS_MAX)
+}

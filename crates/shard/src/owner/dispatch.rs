@@ -1,0 +1,339 @@
+//! Handling of single messages: each reads what it needs, decides, commits, and leaves its answer to the cycle.
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{HandOut, Parent, Release, Released, Reservation, Reserve, UrlToFetch};
+use wayleave_core::frontier::reserve::Grant;
+use wayleave_core::frontier::visit::Want;
+use wayleave_core::ids::{CrawlNo, Token};
+use wayleave_core::limits;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::Error;
+
+use crate::ask::{Ask, Told};
+use crate::message::Reply;
+use crate::owner::cycle::Mark;
+use crate::owner::decide::decide;
+use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts;
+use crate::routing::router::moving;
+
+/// Who asked, and where the commits begin that are made for it.
+pub(crate) struct Call {
+    pub reply: Reply,
+    pub mark: Mark,
+}
+
+impl Owner {
+    pub async fn handle(&mut self, ask: Ask, reply: Reply) -> Result<(), Error> {
+        if ask.is_listing() && reply.is_closed() {
+            // Its reader has gone: nobody asks for the next slice, and nobody needs this one.
+            return Ok(());
+        }
+        if let Some(why) = self.refusal().filter(|_| !ask.only_looks()) {
+            _ = reply.send(Err(why));
+            return Ok(());
+        }
+        let call = Call { reply, mark: self.cycle.mark() };
+        if ask.host().is_some_and(|host| !self.belongs(host)) {
+            return self.answer(call, Ok(Err::<(), _>(moving())));
+        }
+        if let Ask::SetHost { host, .. } = &ask
+            && let Some(full) = self.refuse_hosts(std::iter::once(&**host))
+        {
+            return self.answer(call, Ok(Err::<(), _>(full)));
+        }
+        let now = self.now();
+        let mut writes = Vec::new();
+        if let Some(mut told) = decide(&mut self.state, &ask, now, &mut writes) {
+            if let Ok(told) = &mut told {
+                self.tell_of_requeues(told);
+            }
+            self.follow_jobs(&writes);
+            self.commit(writes);
+            if matches!(ask, Ask::SetCrawl { .. } | Ask::SetActive(_)) {
+                self.note_switches();
+            }
+            return self.answer(call, Ok(told));
+        }
+        match ask {
+            Ask::Jobs | Ask::StartJob(_) | Ask::CancelJob(_) | Ask::BeginJob(_) | Ask::SetStage(..) => {
+                self.handle_job(ask, now, call)
+            }
+            _ => self.handle_with_rows(ask, call).await,
+        }
+    }
+
+    /// Questions about jobs over many URLs: nothing is read for them.
+    fn handle_job(&mut self, ask: Ask, now: Time, call: Call) -> Result<(), Error> {
+        let mut writes = Vec::new();
+        match ask {
+            Ask::Jobs => {
+                let jobs: Vec<_> = self.jobs_of_urls.values().cloned().collect();
+                self.answer(call, Ok(Ok(jobs)))
+            }
+            Ask::StartJob(job) => {
+                let started = self.start_job(&job, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(started))
+            }
+            Ask::CancelJob(job) => {
+                self.cancel_job(&job, now, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            Ask::BeginJob(id) => {
+                self.begin_job(id, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            Ask::SetStage(id, stage) => {
+                self.set_stage(id, stage, &mut writes);
+                self.commit(writes);
+                self.answer(call, Ok(Ok(())))
+            }
+            _ => self.answer(call, nobody_answers()),
+        }
+    }
+
+    /// Questions whose answer needs rows of the store.
+    async fn handle_with_rows(&mut self, ask: Ask, call: Call) -> Result<(), Error> {
+        match ask {
+            Ask::HandOut(request) => {
+                let (urls, trouble) = self.hand_out(&request).await;
+                self.tell_crawl(request.crawl.as_ref());
+                self.answer_part(call, urls, trouble)
+            }
+            Ask::Reserve(request) => self.reserve_for(&request, call).await,
+            Ask::Keep { token, lease, pages } => {
+                let parents = self.keep(token, lease, &pages).await;
+                self.answer(call, parents)
+            }
+            Ask::Release(release) => {
+                let released = self.release(&release).await;
+                self.answer(call, released)
+            }
+            Ask::Lookup { crawl, host, url } => {
+                let view = self.lookup(&crawl, &host, &url).await;
+                self.answer(call, view.map(Ok))
+            }
+            Ask::Urls { filter, after, room } => {
+                let page = self.url_page(&filter, after, room).await;
+                self.answer(call, page.map(Ok))
+            }
+            Ask::Purge { queue, before, after } => {
+                let purged = self.purge(queue, before, after).await;
+                self.answer(call, purged.map(Ok))
+            }
+            Ask::ReworkUrls { crawl, host, urls, what } => {
+                let told = self.rework_urls((&crawl, &host), &urls, what).await;
+                self.answer(call, told.map(Ok))
+            }
+            Ask::Revoke(which) => {
+                let ended = self.revoke(&which).await;
+                self.answer(call, ended)
+            }
+            Ask::RevokeHolds { host, after } => {
+                let ended = self.revoke_holds(&host, after).await;
+                self.answer(call, ended.map(Ok))
+            }
+            Ask::InHand(host) => {
+                let urls = self.in_hand(&host).await;
+                self.answer(call, urls.map(Ok))
+            }
+            Ask::Requested { holder, request, .. } => {
+                let found = self.requested(&holder, &request).await;
+                self.answer(call, found)
+            }
+            Ask::Give { hosts, way, to } => self.give(hosts, way, to, call).await,
+            Ask::Take { moving, way, part } => self.take(moving, way, part, call.reply).await,
+            // All others were decided before.
+            _ => self.answer(call, nobody_answers()),
+        }
+    }
+
+    async fn reserve_for(&mut self, request: &Reserve, call: Call) -> Result<(), Error> {
+        if let Some(id) = &request.request {
+            // A repetition that this shard has granted already: never twice.
+            let before = self.requested(&request.holder, id).await;
+            if !matches!(&before, Ok(Ok(found)) if found.is_empty()) {
+                return self.answer(call, before);
+            }
+        }
+        let (reservations, trouble) = self.reserve(request).await;
+        self.tell_crawl(request.crawl.as_ref());
+        self.answer_part(call, reservations, trouble)
+    }
+
+    /// Leaves an answer to the cycle. A read that failed is told to the caller, who has changed nothing, and ends the
+    /// owner's term.
+    fn answer<T: Into<Told>>(&mut self, call: Call, answer: Result<Result<T, Refusal>, Error>) -> Result<(), Error> {
+        match answer {
+            Ok(answer) => {
+                let (answer, reply) = (answer.map(T::into), call.reply);
+                self.cycle.answer(call.mark, Box::new(move |durable| _ = reply.send(durable.and(answer))));
+                Ok(())
+            }
+            Err(error) => {
+                _ = call.reply.send(Err(crate::owner::cycle::refusal(&error)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Answers a call that is served in several steps, each with its own commit. If a later step cannot read the store,
+    /// the caller still gets what was committed for it before.
+    fn answer_part<T>(&mut self, call: Call, got: Vec<T>, trouble: Option<Error>) -> Result<(), Error>
+    where
+        Vec<T>: Into<Told>,
+    {
+        match trouble {
+            None => self.answer(call, Ok(Ok(got))),
+            Some(error) if got.is_empty() => self.answer(call, Err::<Result<Vec<T>, _>, _>(error)),
+            Some(error) => self.answer(call, Ok(Ok(got))).and(Err(error)),
+        }
+    }
+
+    async fn hand_out(&mut self, request: &HandOut) -> (Vec<UrlToFetch>, Option<Error>) {
+        let now = self.now();
+        if !self.state.shard_row().active {
+            return (Vec::new(), None);
+        }
+        let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
+        let wanted = request.queues.saturating_mul(request.urls).min(limits::HAND_OUT_TOTAL_MAX);
+        let claims = self.claim_pages(crawl, request.host.is_some(), wanted);
+        self.hear_turns();
+        let out = self.hand_out_claimed(request, crawl, now).await;
+        self.tell_turns();
+        self.settle_pages(claims);
+        out
+    }
+
+    async fn hand_out_claimed(
+        &mut self,
+        request: &HandOut,
+        crawl: Option<CrawlNo>,
+        now: Time,
+    ) -> (Vec<UrlToFetch>, Option<Error>) {
+        let want = Want { crawl, urls: request.urls, held_below: request.held_below, bare_hosts: false };
+        let mut urls = Vec::new();
+        let mut queues = request.queues;
+        while queues > 0 && urls.len() < limits::HAND_OUT_TOTAL_MAX {
+            let room = (limits::HAND_OUT_TOTAL_MAX - urls.len()).div_ceil(request.urls.max(1));
+            let visits = match &request.host {
+                Some(host) => self.state.plan_host(host, &want, now).into_iter().collect(),
+                None => self.state.plan_visits(&want, queues.min(room), now),
+            };
+            if visits.is_empty() {
+                break;
+            }
+            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (request.urls, now)).await;
+            let fronts = match fronts {
+                Ok(fronts) => fronts,
+                Err(error) => return (urls, Some(error)),
+            };
+            let mut writes = Vec::new();
+            for (visit, found) in visits.iter().zip(fronts) {
+                let out = self.state.hand_out(visit, found, (request.urls, request.hold), now, &mut writes);
+                queues -= usize::from(!out.is_empty());
+                urls.extend(out);
+            }
+            self.commit(writes);
+            if request.host.is_some() {
+                break;
+            }
+        }
+        (urls, None)
+    }
+
+    async fn reserve(&mut self, request: &Reserve) -> (Vec<Reservation>, Option<Error>) {
+        let now = self.now();
+        let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
+        let claims = self.claim_pages(crawl, false, request.groups.saturating_mul(request.urls));
+        self.hear_turns();
+        let granted = self.reserve_claimed(request, crawl, now).await;
+        self.tell_turns();
+        self.settle_pages(claims);
+        granted
+    }
+
+    async fn reserve_claimed(
+        &mut self,
+        request: &Reserve,
+        crawl: Option<CrawlNo>,
+        now: Time,
+    ) -> (Vec<Reservation>, Option<Error>) {
+        let want = Want { crawl, urls: request.urls, held_below: None, bare_hosts: crawl.is_none() };
+        let mut granted = Vec::new();
+        while granted.len() < request.groups {
+            let visits = self.state.plan_visits(&want, request.groups - granted.len(), now);
+            if visits.is_empty() {
+                break;
+            }
+            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (request.urls, now)).await;
+            let fronts = match fronts {
+                Ok(fronts) => fronts,
+                Err(error) => return (granted, Some(error)),
+            };
+            let mut writes = Vec::new();
+            for (visit, found) in visits.iter().zip(fronts) {
+                let grant = Grant {
+                    holder: request.holder.clone(),
+                    urls: request.urls,
+                    lease: request.lease,
+                    entropy: (self.config.entropy)(),
+                    request: request.request.clone(),
+                };
+                granted.extend(self.state.reserve(visit, found, &grant, now, &mut writes));
+            }
+            self.commit(writes);
+        }
+        (granted, None)
+    }
+
+    /// The number of the crawl that is asked for; an error if this shard has never met it.
+    fn crawl_wanted(&self, crawl: Option<&str>) -> Result<Option<CrawlNo>, ()> {
+        crawl.map_or(Ok(None), |name| self.state.crawl_no(name).map(Some).ok_or(()))
+    }
+
+    /// Makes sure that a reservation holds long enough to be released, once it is known that its results are its own.
+    async fn keep(
+        &mut self,
+        token: Token,
+        lease: Millis,
+        pages: &[Box<str>],
+    ) -> Result<Result<Vec<Option<Parent>>, Refusal>, Error> {
+        let now = self.now();
+        let targets = match self.state.release_targets(token, now) {
+            Ok(targets) => targets,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let rows = read_facts::url_rows(&*self.engine, &targets).await?;
+        let mut writes = Vec::new();
+        let parents = self.state.parents(token, pages, &rows, now);
+        let kept = parents.and_then(|parents| {
+            self.state.keep(token, now.after(lease), now, &mut writes)?;
+            Ok(parents)
+        });
+        self.commit(writes);
+        Ok(kept)
+    }
+
+    async fn release(&mut self, release: &Release) -> Result<Result<Released, Refusal>, Error> {
+        let now = self.now();
+        let targets = match self.state.release_targets(release.token, now) {
+            Ok(targets) => targets,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let rows = read_facts::url_rows(&*self.engine, &targets).await?;
+        let mut writes = Vec::new();
+        let jitter = (self.config.entropy)() as u64;
+        let released = self.state.release(release, rows, now, jitter, &mut writes);
+        self.commit(writes);
+        Ok(released)
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "an answer as all others are given")]
+fn nobody_answers() -> Result<Result<(), Refusal>, Error> {
+    Ok(Err(Refusal::Corrupt("a question that nobody answers".to_owned())))
+}

@@ -1,0 +1,217 @@
+//! The inbox of an owner: puts stand in one line, slices of listings in another, everything else in a third, so that a hand-out
+//! waits neither behind all the URLs that are coming in nor behind readers. In each turn the short line goes first, up to a bound,
+//! then the puts, then one slice: nobody starves, and between two slices all that waits for a visit has its turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc::{self, Receiver, Sender, error::SendError};
+use tokio::time::Instant;
+use wayleave_core::limits::SHARD_QUEUE_MAX;
+
+use crate::message::Message;
+use crate::routing::admission::Admission;
+
+/// Messages of the short line that go first in one turn.
+const FIRST_MAX: usize = 64;
+
+static TERMS: AtomicU64 = AtomicU64::new(0);
+
+/// The end that senders hold.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    /// Tells this owner from the one before and the one after it.
+    pub term: u64,
+    others: Sender<Message>,
+    puts: Sender<Message>,
+    slices: Sender<Message>,
+}
+
+/// The end that the owner holds.
+pub(crate) struct Mail {
+    pub term: u64,
+    others: Receiver<Message>,
+    puts: Receiver<Message>,
+    slices: Receiver<Message>,
+    first_left: usize,
+    way: Arc<Admission>,
+    /// The first of the puts, which has to stand.
+    standing: Option<Message>,
+    /// Whether all that waits is to be done now.
+    stopping: bool,
+}
+
+/// An inbox with both its ends.
+pub(crate) fn inbox(way: Arc<Admission>) -> (Inbox, Mail) {
+    let (to_others, others) = mpsc::channel(SHARD_QUEUE_MAX);
+    let (to_puts, puts) = mpsc::channel(SHARD_QUEUE_MAX);
+    let (to_slices, slices) = mpsc::channel(SHARD_QUEUE_MAX);
+    let term = TERMS.fetch_add(1, Ordering::Relaxed);
+    let mail = Mail { term, others, puts, slices, first_left: FIRST_MAX, way, standing: None, stopping: false };
+    (Inbox { term, others: to_others, puts: to_puts, slices: to_slices }, mail)
+}
+
+impl Inbox {
+    /// Leaves a message; waits while its line is full.
+    pub async fn send(&self, message: Message) -> Result<(), SendError<Message>> {
+        match message {
+            Message::Put { .. } => self.puts.send(message).await,
+            Message::Ask { ref ask, .. } if ask.is_listing() => self.slices.send(message).await,
+            _ => self.others.send(message).await,
+        }
+    }
+}
+
+impl Mail {
+    /// Waits for the first message of a turn; none when all senders are gone.
+    pub async fn recv(&mut self) -> Option<Message> {
+        self.first_left = FIRST_MAX;
+        loop {
+            if let Some(message) = self.try_other().or_else(|| self.try_put()).or_else(|| self.try_slice()) {
+                return Some(message);
+            }
+            let until = self.standing.as_ref().and_then(|message| self.way.stands(message));
+            tokio::select! {
+                biased;
+                Some(message) = self.others.recv() => return Some(self.note(message)),
+                Some(message) = self.puts.recv(), if self.standing.is_none() => self.standing = Some(message),
+                Some(message) = self.slices.recv() => return Some(message),
+                () = self.way.over(until.unwrap_or_else(Instant::now)), if self.standing.is_some() => {}
+                else => return None,
+            }
+        }
+    }
+
+    /// The next slice of a listing.
+    pub fn try_slice(&mut self) -> Option<Message> {
+        self.slices.try_recv().ok()
+    }
+
+    fn try_other(&mut self) -> Option<Message> {
+        let message = self.others.try_recv().ok()?;
+        Some(self.note(message))
+    }
+
+    /// The next put, unless it has to stand.
+    fn try_put(&mut self) -> Option<Message> {
+        let message = self.standing.take().or_else(|| self.puts.try_recv().ok())?;
+        if !self.stopping && self.way.stands(&message).is_some() {
+            self.standing = Some(message);
+            return None;
+        }
+        Some(message)
+    }
+
+    fn note(&mut self, message: Message) -> Message {
+        self.stopping |= matches!(message, Message::Stop { .. });
+        message
+    }
+
+    /// Takes no more, and gives what is left.
+    pub async fn close(&mut self) -> Vec<Message> {
+        self.others.close();
+        self.puts.close();
+        self.slices.close();
+        let mut left = Vec::from_iter(self.standing.take());
+        while let Some(message) = self.others.recv().await {
+            left.push(message);
+        }
+        while let Some(message) = self.puts.recv().await {
+            left.push(message);
+        }
+        while let Some(message) = self.slices.recv().await {
+            left.push(message);
+        }
+        left
+    }
+
+    /// The next message of this turn that is no slice, if one waits.
+    pub fn try_recv(&mut self) -> Option<Message> {
+        if self.first_left > 0
+            && let Some(message) = self.try_other()
+        {
+            self.first_left -= 1;
+            return Some(message);
+        }
+        self.try_put().or_else(|| self.try_other())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::message::new_url;
+
+    fn way() -> Arc<Admission> {
+        Arc::new(Admission::new(Duration::from_millis(10)))
+    }
+
+    fn put() -> Message {
+        Message::Put { items: Vec::new(), sink: mpsc::unbounded_channel().0 }
+    }
+
+    fn other() -> Message {
+        Message::Ask { ask: crate::ask::Ask::Stats, reply: tokio::sync::oneshot::channel().0 }
+    }
+
+    #[tokio::test]
+    async fn others_go_before_puts_but_not_for_ever() {
+        let (inbox, mut mail) = inbox(way());
+        for _ in 0..100 {
+            inbox.send(put()).await.unwrap();
+            inbox.send(other()).await.unwrap();
+        }
+        let is_put = |message: Message| matches!(message, Message::Put { .. });
+        assert!(!is_put(mail.recv().await.unwrap()));
+        let turn: Vec<bool> = std::iter::from_fn(|| mail.try_recv()).map(is_put).collect();
+        assert_eq!(turn.len(), 199);
+        assert_eq!(turn.iter().position(|put| *put), Some(FIRST_MAX), "then the puts have their turn");
+        assert!(!turn[198], "what is left of the others comes after them");
+    }
+
+    fn new_put() -> Message {
+        Message::Put { items: vec![(0, new_url()); 100], sink: mpsc::unbounded_channel().0 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_urls_let_others_go_first_and_lose_nothing() {
+        let way = way();
+        let (inbox, mut mail) = inbox(way.clone());
+        inbox.send(new_put()).await.unwrap();
+        let visit = way.await_visit();
+        assert!(mail.recv().now_or_never().is_none() && mail.try_recv().is_none());
+        inbox.send(other()).await.unwrap();
+        assert!(matches!(mail.recv().await, Some(Message::Ask { .. })));
+        drop(visit);
+        assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100));
+        let _visit = {
+            tokio::time::advance(Duration::from_millis(50)).await;
+            way.await_visit()
+        };
+        inbox.send(new_put()).await.unwrap();
+        assert!(mail.recv().now_or_never().is_none());
+        let (done, _) = tokio::sync::oneshot::channel();
+        inbox.send(Message::Stop { done }).await.unwrap();
+        assert!(matches!(mail.recv().await, Some(Message::Stop { .. })));
+        assert_eq!(mail.try_recv().map(|message| message.weight()), Some(100), "who stops does all that waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_put_that_stands_goes_on_in_time_or_is_left_to_the_next_owner() {
+        let way = way();
+        let (inbox, mut mail) = inbox(way.clone());
+        let _visit = way.await_visit();
+        inbox.send(new_put()).await.unwrap();
+        assert!(mail.recv().now_or_never().is_none());
+        assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100), "not for ever");
+        tokio::time::advance(Duration::from_millis(50)).await;
+        let _later = way.await_visit();
+        inbox.send(new_put()).await.unwrap();
+        assert!(mail.recv().now_or_never().is_none());
+        assert_eq!(mail.close().await.len(), 1);
+    }
+}

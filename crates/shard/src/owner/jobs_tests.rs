@@ -1,0 +1,60 @@
+//! Shards that hear of a job one after the other, while hosts move between them.
+
+use std::sync::Arc;
+
+use wayleave_core::frontier::move_host::Way;
+use wayleave_core::frontier::request::{Put, PutKind};
+use wayleave_core::frontier::view::UrlFilter;
+use wayleave_core::metadata::Metadata;
+use wayleave_core::names::Alias;
+use wayleave_engine::Memory;
+use wayleave_engine::clock::ManualClock;
+
+use super::*;
+use crate::routing::router::home;
+use crate::{Config, Frontier};
+
+fn named(pattern: &str, shard: u16) -> String {
+    let names = (0..).map(|i| pattern.replace('?', &i.to_string()));
+    names.into_iter().find(|name| home(name, 2).0 == shard).unwrap()
+}
+
+#[tokio::test]
+async fn a_host_that_comes_from_a_shard_that_has_not_heard_of_the_job_is_visited() {
+    let clock = ManualClock::new(Time(1_000_000));
+    let engine = Arc::new(Memory::new(clock.clone()));
+    let runtime = tokio::runtime::Handle::current();
+    let frontier = Frontier::open(engine, Config::new(2), &runtime).await.unwrap();
+    let (host, other) = (named("h?.example", 0), named("o?.example", 1));
+    for host in [&host, &other] {
+        let put = Put {
+            url: format!("http://{host}/").into(),
+            host: host.as_str().into(),
+            crawl: "DEFAULT".into(),
+            kind: PutKind::Discovered { at: None, priority: 5, depth: 0 },
+            metadata: Metadata::default(),
+        };
+        frontier.put(vec![put]).await;
+    }
+    clock.advance(wayleave_core::time::Millis(10));
+    // Its home is shard 0, which has not heard of it yet; shard 1 has, as if it had been told by a home that died.
+    let filter = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
+    let job = JobRow::new(Token::new(ShardId(0), 7), Rework::Delete, filter, None, frontier.now());
+    frontier.router.ask::<()>(ShardId(1), Ask::StartJob(Box::new(job.clone()))).await.unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let alias = Alias::from(named("alias?", 1).as_str());
+    let way = Way::Into(alias);
+    let give = Ask::Give { hosts: vec![host.as_str().into()], way, to: ShardId(1) };
+    frontier.router.ask::<()>(ShardId(0), give).await.unwrap();
+    frontier.router.ask::<()>(ShardId(0), Ask::StartJob(Box::new(job.clone()))).await.unwrap();
+    loop {
+        let view = frontier.job(job.id).await.unwrap().unwrap();
+        if view.state == JobState::Done {
+            assert_eq!(view.told.done, 2, "the host that moved is among them");
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+}

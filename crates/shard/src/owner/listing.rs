@@ -1,0 +1,188 @@
+//! Looking at URLs: one by name, pages of many, and purging old ones, a slice at a time.
+
+use wayleave_core::frontier::listing::{Next, Room, Weigh};
+use wayleave_core::frontier::row::{Details, Place, UrlRow};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::frontier::view::{UrlFilter, UrlView};
+use wayleave_core::ids::{HostId, QueueId};
+use wayleave_core::limits::{LISTING_LOOKS, SLICE_ROWS};
+use wayleave_core::names::{CrawlName, HostName};
+use wayleave_core::time::Time;
+use wayleave_engine::rows::{Kind, due, key, url};
+use wayleave_engine::{Error, Key, Scan};
+
+use crate::ask::{UrlPage, UrlPlace};
+use crate::owner::open::damaged;
+use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts;
+
+/// What a scan costs beside its rows.
+const SCAN_LOOKS: usize = 2;
+
+/// Rows that follow each other.
+struct Range {
+    from: Key,
+    to: Key,
+    /// What comes next comes after this queue.
+    queue: QueueId,
+}
+
+impl UrlPlace {
+    fn after_key(queue: QueueId, mut key: Key) -> Self {
+        key.push(0);
+        Self { queue, key }
+    }
+
+    fn after_host(host: HostId) -> Self {
+        Self { queue: QueueId { host, no: u32::MAX }, key: Vec::new() }
+    }
+}
+
+impl Owner {
+    pub async fn lookup(&mut self, crawl: &CrawlName, host: &HostName, text: &str) -> Result<Option<UrlView>, Error> {
+        let Some(queue) = self.state.queue_id(host, crawl) else { return Ok(None) };
+        let target = [(queue, UrlKey::new(host, text))];
+        let row = read_facts::url_rows(&*self.engine, &target).await?.pop().flatten();
+        let [(queue, key)] = target;
+        // A key that was cut may be another URL's.
+        let Some(row) = row.filter(|row| row.whole.as_deref().is_none_or(|whole| whole == text)) else {
+            return Ok(None);
+        };
+        Ok(self.views(vec![(queue, key, row)]).await?.pop())
+    }
+
+    /// Looks at a slice of rows after a place, in the order of hosts, queues and URLs. It may bring fewer than there is room for,
+    /// even none, and still have a next place.
+    pub async fn url_page(
+        &mut self,
+        filter: &UrlFilter,
+        mut after: Option<UrlPlace>,
+        mut room: Room,
+    ) -> Result<UrlPage, Error> {
+        let (mut urls, mut looks) = (Vec::new(), LISTING_LOOKS);
+        loop {
+            let range = match self.range_after(filter, after.as_ref(), &mut looks) {
+                Next::Found(range) => range,
+                Next::Later(host) => return Ok((urls, Some(UrlPlace::after_host(host)))),
+                Next::End => return Ok((urls, None)),
+            };
+            let scan = Scan { from: range.from, to: range.to, limit: looks.max(1) };
+            let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+            looks = looks.saturating_sub(rows.len() + SCAN_LOOKS);
+            let full = rows.len() == scan.limit;
+            let (mut last, mut found, mut places) = (None, Vec::new(), Vec::new());
+            for row in rows {
+                let (queue, key) = url::parse_key(&row.key).map_err(damaged)?;
+                let value = url::decode(&row.value).map_err(damaged)?;
+                last = Some(UrlPlace::after_key(queue, row.key));
+                if found.len() < room.items && self.matches(filter, queue, &key, &value) {
+                    found.push((queue, key, value));
+                    places.extend(last.clone());
+                }
+            }
+            for (view, place) in self.views(found).await?.into_iter().zip(places) {
+                room.take(view.weight());
+                urls.push(view);
+                if room.is_full() {
+                    return Ok((urls, Some(place)));
+                }
+            }
+            let next = last.filter(|_| full).unwrap_or_else(|| UrlPlace { queue: range.queue, key: Vec::new() });
+            if looks == 0 {
+                return Ok((urls, Some(next)));
+            }
+            after = Some(next);
+        }
+    }
+
+    /// The rows that come after a place: those of one queue, or, where a filter names neither host nor crawl, of all hosts that were
+    /// born here. These are one range, so that no queue has to be looked for.
+    fn range_after(&self, filter: &UrlFilter, after: Option<&UrlPlace>, looks: &mut usize) -> Next<Range> {
+        let (first, end) = key::range(self.shard, Kind::Url, Kind::Url);
+        let all_born_here = QueueId { host: HostId::new(self.shard, u64::MAX), no: u32::MAX };
+        let whole = filter.host.is_none() && filter.crawl.is_none();
+        let is_here = |place: &UrlPlace| place.queue.host.birth() == self.shard && place.queue != all_born_here;
+        let in_queue = |queue, from: Option<&Key>| {
+            let start = url::prefix(queue);
+            let to = key::after_prefix(&start);
+            // A place that was made up must not lead to rows of another kind.
+            Next::Found(Range {
+                from: from.map_or_else(|| start.clone(), |from| start.clone().max(from.clone())),
+                to,
+                queue,
+            })
+        };
+        match after {
+            None if whole => Next::Found(Range { from: first, to: end, queue: all_born_here }),
+            Some(place) if whole && is_here(place) => {
+                let from =
+                    if place.key.is_empty() { key::after_prefix(&url::prefix(place.queue)) } else { place.key.clone() };
+                Next::Found(Range { from: from.max(first), to: end, queue: all_born_here })
+            }
+            Some(place) if !place.key.is_empty() => in_queue(place.queue, Some(&place.key)),
+            place => match self.state.next_queue(place.map(|place| place.queue), filter, looks) {
+                Next::Found(queue) => in_queue(queue, None),
+                Next::Later(host) => Next::Later(host),
+                Next::End => Next::End,
+            },
+        }
+    }
+
+    pub fn matches(&self, filter: &UrlFilter, queue: QueueId, key: &UrlKey, row: &UrlRow) -> bool {
+        if !self.state.has_queue(queue) {
+            // Of a queue that was deleted, or of a host that lives in another shard by now.
+            return false;
+        }
+        if filter.state.is_some_and(|state| state != row.place.state()) {
+            return false;
+        }
+        let Some(text) = filter.contains.as_deref().filter(|text| !text.trim().is_empty()) else { return true };
+        let Some((host, _)) = self.state.queue_names(queue) else { return false };
+        let url = key.url(&host, row.whole.as_deref());
+        if filter.ignore_case { url.to_lowercase().contains(&text.to_lowercase()) } else { url.contains(text) }
+    }
+
+    pub async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Result<Vec<UrlView>, Error> {
+        let queued = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.place {
+            Place::Queued(turn) => Some(due::key(*queue, *turn, &key.0)),
+            _ => None,
+        };
+        let keys: Vec<Key> = rows.iter().filter_map(queued).collect();
+        let mut details = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
+        let view = |(queue, key, row): (QueueId, UrlKey, UrlRow)| {
+            let queued = matches!(row.place, Place::Queued(_)).then(|| details.next().flatten()).flatten();
+            self.state.url_view(queue, &key, row, queued.map_or_else(Details::default, |row| row.details))
+        };
+        Ok(rows.into_iter().filter_map(view).collect())
+    }
+
+    /// Removes URLs of a slice of a queue's rows that were stored before a time.
+    pub async fn purge(
+        &mut self,
+        queue: QueueId,
+        before: Time,
+        after: Option<Key>,
+    ) -> Result<(u64, Option<Key>), Error> {
+        let prefix = url::prefix(queue);
+        let to = key::after_prefix(&prefix);
+        let scan = Scan { from: after.unwrap_or(prefix), to, limit: SLICE_ROWS };
+        let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+        let full = rows.len() == SLICE_ROWS;
+        let mut next = None;
+        let mut urls = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (_, key) = url::parse_key(&row.key).map_err(damaged)?;
+            urls.push((key, url::decode(&row.value).map_err(damaged)?));
+            next = Some(row.key);
+        }
+        let now = self.now();
+        let mut writes = Vec::new();
+        let count = self.state.purge(queue, urls, before, now, &mut writes);
+        self.commit(writes);
+        let next = next.filter(|_| full).map(|mut key| {
+            key.push(0);
+            key
+        });
+        Ok((count, next))
+    }
+}

@@ -1,0 +1,222 @@
+//! Opening a shard: its hot rows, its log, its reservations and its jobs. No queue is scanned.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use wayleave_core::frontier::State;
+use wayleave_core::frontier::load::Loader;
+use wayleave_core::frontier::rework::JobRow;
+use wayleave_core::frontier::row::{HostRow, HotRow};
+use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
+use wayleave_core::wire::Damaged;
+use wayleave_engine::rows::{Kind, hot, job, key, lease, log, rework};
+use wayleave_engine::{Engine, Error, Key, Row, Scan};
+
+use crate::owner::hot_log::HotLog;
+use crate::owner::run::Post;
+use crate::owner::term::Resume;
+
+/// Rows that are read at once.
+const PAGE_ROWS: usize = 10_000;
+
+/// A shard as it was found.
+pub(crate) struct Opened {
+    pub state: State,
+    pub epoch: Epoch,
+    pub seq: u64,
+    pub log: HotLog,
+    pub jobs: VecDeque<QueueId>,
+    pub jobs_of_urls: BTreeMap<Token, JobRow>,
+}
+
+/// Takes a shard over and reads what it holds; with `resume`, reads it again under the epoch that it is owned by already.
+pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened, Error> {
+    let Post { shard, engine, config, .. } = post;
+    let (shard, engine) = (*shard, &**engine);
+    let (epoch, seq) = match resume {
+        Some(Resume { epoch, seq, .. }) => (*epoch, *seq),
+        None => engine.own(shard, &post.expects).await?,
+    };
+    let mut loader = Loader::new(config.clock_step);
+    let mut pages = Pages::new(shard, Kind::Shard, Kind::Member);
+    while let Some(page) = pages.next(engine).await? {
+        for row in page {
+            loader.take(hot::decode(&row.key, Some(&row.value)).map_err(damaged)?);
+        }
+    }
+    let logged = scan_all(engine, shard, Kind::Log, Kind::Log).await?;
+    let log = replay(&mut loader, &logged, HotLog::new(shard, config.log_bytes_max)).map_err(damaged)?;
+    let leases = scan_all(engine, shard, Kind::Lease, Kind::Lease).await?;
+    let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
+    let jobs = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
+    let jobs: Result<VecDeque<_>, _> = jobs.iter().map(|row| job::parse_key(&row.key)).collect();
+    let of_urls = scan_all(engine, shard, Kind::Rework, Kind::Rework).await?;
+    let of_urls: Result<Vec<_>, _> = of_urls.iter().map(|row| rework::decode(&row.value)).collect();
+    let jobs_of_urls = of_urls.map_err(damaged)?.into_iter().map(|job| (job.id, job)).collect();
+    let mut state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
+    state.set_backoff_max(Some(config.backoff_max));
+    Ok(Opened { state, epoch, seq, log, jobs: jobs.map_err(damaged)?, jobs_of_urls })
+}
+
+/// Brings rows up to date with what the log says since they were written out.
+fn replay(loader: &mut Loader, rows: &[Row], mut log: HotLog) -> Result<HotLog, Damaged> {
+    // Hosts that the log speaks of before it says what they are, or that they are gone: their rows were written out or
+    // removed when the log that says so was not yet to be cut.
+    let mut unknown = BTreeSet::new();
+    for row in rows {
+        log.found(log::parse_key(&row.key)?, row.value.len());
+        for change in log::decode(&row.value)? {
+            log.found_change(&change);
+            match change {
+                log::Change::Part(part) => {
+                    let id = part.id;
+                    if !loader.take_part(part) {
+                        unknown.insert(id);
+                    }
+                }
+                log::Change::Row(row) => {
+                    if let HotRow::Host(HostRow { id, .. }) | HotRow::HostGone(id) = &row {
+                        unknown.remove(id);
+                    }
+                    loader.take(row);
+                }
+            }
+        }
+    }
+    if unknown.is_empty() { Ok(log) } else { Err(Damaged("the log speaks of a host that is not there")) }
+}
+
+/// The rows of some kinds, page by page.
+struct Pages {
+    /// From where on; none after the last page.
+    from: Option<Key>,
+    to: Key,
+}
+
+impl Pages {
+    fn new(shard: ShardId, first: Kind, last: Kind) -> Self {
+        let (from, to) = key::range(shard, first, last);
+        Self { from: Some(from), to }
+    }
+
+    async fn next(&mut self, engine: &dyn Engine) -> Result<Option<Vec<Row>>, Error> {
+        let Some(from) = self.from.take() else { return Ok(None) };
+        let scan = Scan { from, to: self.to.clone(), limit: PAGE_ROWS };
+        let page = engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+        if let Some(last) = page.last().filter(|_| page.len() == PAGE_ROWS) {
+            self.from = Some([last.key.as_slice(), &[0]].concat());
+        }
+        Ok(Some(page))
+    }
+}
+
+async fn scan_all(engine: &dyn Engine, shard: ShardId, first: Kind, last: Kind) -> Result<Vec<Row>, Error> {
+    let (mut pages, mut all) = (Pages::new(shard, first, last), Vec::new());
+    while let Some(page) = pages.next(engine).await? {
+        all.extend(page);
+    }
+    Ok(all)
+}
+
+/// A row that cannot be read.
+pub(crate) fn damaged(cause: Damaged) -> Error {
+    Error::Corrupt(cause.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::frontier::request::{Put, PutKind};
+    use wayleave_core::metadata::Metadata;
+    use wayleave_core::time::Time;
+
+    use super::*;
+
+    const SHARD: ShardId = ShardId(2);
+
+    /// A shard that commits to a log of its own.
+    struct Commits {
+        state: State,
+        log: HotLog,
+        rows: Vec<Row>,
+    }
+
+    impl Commits {
+        fn new() -> Self {
+            Self { state: State::new(SHARD), log: HotLog::new(SHARD, usize::MAX), rows: Vec::new() }
+        }
+
+        fn put(&mut self, crawl: &str, url: &str) {
+            let kind = PutKind::Discovered { at: None, priority: 5, depth: 0 };
+            let (host, crawl) = ("h.example".into(), crawl.into());
+            let put =
+                Put { url: format!("http://h.example{url}").into(), host, crawl, kind, metadata: Metadata::default() };
+            let target = self.state.put_target(&put);
+            self.state.put(put, target, None, Time(9), &mut Vec::new());
+            self.commit();
+        }
+
+        fn commit(&mut self) {
+            let changes = self.state.take_changes();
+            let seq = self.rows.len() as u64 + 1;
+            let write = self.log.add(seq, &changes, &self.state).expect("a change");
+            self.rows.push(Row { key: write.key, value: write.value.expect("a log row") });
+        }
+
+        /// The host's row in the store.
+        fn host(&self) -> Row {
+            let id = self.state.host_id("h.example").expect("the host");
+            let write = hot::encode_host(SHARD, self.state.host_by_id(id).expect("the host"));
+            Row { key: write.key, value: write.value.expect("a row") }
+        }
+    }
+
+    /// What is found where some rows were written out and the log still says `logged`: the URLs queued for each crawl.
+    fn open(written: &[Row], logged: &[Row]) -> Result<Vec<(u32, u64)>, Damaged> {
+        let mut loader = Loader::default();
+        for row in written {
+            loader.take(hot::decode(&row.key, Some(&row.value))?);
+        }
+        replay(&mut loader, logged, HotLog::new(SHARD, 1))?;
+        let state = loader.finish(SHARD, Vec::new(), Time(10));
+        let host = state.host_id("h.example").and_then(|id| state.host_by_id(id));
+        Ok(host.into_iter().flat_map(|host| host.queues).map(|queue| (queue.no, queue.queued())).collect())
+    }
+
+    #[test]
+    fn parts_of_a_host_are_read_over_its_row_wherever_the_log_was_cut() {
+        let mut commits = Commits::new();
+        let mut written = Vec::new();
+        for (crawl, url) in [("a", "/1"), ("b", "/1"), ("a", "/2"), ("b", "/2"), ("a", "/3")] {
+            commits.put(crawl, url);
+            written.push(commits.host());
+        }
+        let sizes: Vec<usize> = commits.rows.iter().map(|row| row.value.len()).collect();
+        assert!(sizes[2..].iter().all(|size| *size < sizes[1] / 2), "one queue alone is written: {sizes:?}");
+        for (at, row) in written.iter().enumerate() {
+            // It was written out in the commit after `at`, and the log up to there is cut by and by.
+            for cut in 0..=at + 1 {
+                let found = open(std::slice::from_ref(row), &commits.rows[cut..]);
+                assert_eq!(found, Ok(vec![(0, 3), (1, 2)]), "row as of {at}, log from {cut}");
+            }
+        }
+        assert_eq!(open(&[], &commits.rows), Ok(vec![(0, 3), (1, 2)]), "nothing written out yet");
+    }
+
+    #[test]
+    fn a_part_of_a_host_that_goes_later_is_passed_over() {
+        let mut commits = Commits::new();
+        commits.put("a", "/1");
+        commits.put("a", "/2");
+        commits.state.delete_queue(&"h.example".into(), &"a".into(), Time(9), &mut Vec::new());
+        commits.commit();
+        assert_eq!(open(&[], &commits.rows[1..]), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_part_of_a_host_that_is_nowhere_is_damage() {
+        let mut commits = Commits::new();
+        commits.put("a", "/1");
+        commits.put("a", "/2");
+        let found = open(&[], &commits.rows[1..]);
+        assert_eq!(found, Err(Damaged("the log speaks of a host that is not there")));
+    }
+}

@@ -1,0 +1,361 @@
+//! The owner of a shard: receive → stamp now → read facts → decide → commit → reply.
+//!
+//! It is the only one who changes the shard. It drains what waits, decides it in order and commits it; the answers wait
+//! for their commits while the next cycle is decided. After a commit that failed, or whose outcome is not known, its term
+//! ends and its memory is read again: it never guesses.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::sync::oneshot;
+use wayleave_core::frontier::State;
+use wayleave_core::frontier::rework::JobRow;
+use wayleave_core::frontier::row::Write;
+use wayleave_core::ids::{CrawlNo, Epoch, QueueId, ShardId, Token};
+use wayleave_core::limits;
+use wayleave_core::names::CrawlName;
+use wayleave_core::time::Time;
+use wayleave_engine::{Batch, Commit, Engine, Error, Fence, rows};
+
+use crate::cache::filter::Filter;
+use crate::cache::fingerprint::Fingerprinter;
+use crate::cache::held_cache::HeldCache;
+use crate::cache::known_cache::KnownCache;
+use crate::cache::lane_cache::LaneCache;
+use crate::config::Config;
+use crate::message::Message;
+use crate::owner::cycle::{self, Cycle};
+use crate::owner::hot_log::HotLog;
+use crate::owner::inbox::Mail;
+use crate::owner::open::Opened;
+use crate::owner::read_only::Refusing;
+use crate::owner::run::Post;
+use crate::owner::term::Term;
+use crate::routing::router::Router;
+use crate::shared::crawl_passes::Pass;
+use crate::shared::crawl_totals::CrawlTotals;
+use crate::shared::readiness::Readiness;
+
+/// Between two slices of the filter's learning while nothing else happens.
+const LEARN_EVERY: Duration = Duration::from_millis(1);
+
+/// After a visit was asked for, so many turns are kept short: the next one would wait for a long one.
+const AWAITED_TURNS: u32 = 64;
+
+/// A shard in the hands of its owner.
+pub(crate) struct Owner {
+    pub shard: ShardId,
+    pub engine: Arc<dyn Engine>,
+    pub config: Config,
+    pub readiness: Arc<Readiness>,
+    pub router: Weak<Router>,
+    pub state: State,
+    pub lane_cache: LaneCache,
+    pub held_cache: HeldCache,
+    pub filter: Filter,
+    pub known_cache: KnownCache,
+    /// Makes the marks in the two above.
+    pub fingerprinter: Fingerprinter,
+    pub jobs: VecDeque<QueueId>,
+    /// Jobs over many URLs, those that have ended included.
+    pub jobs_of_urls: BTreeMap<Token, JobRow>,
+    pub cycle: Cycle,
+    pub term: Arc<Term>,
+    /// While the store refuses changes.
+    pub refusing: Option<Refusing>,
+    /// Turns for which a visit is likely to be asked for, as it was shortly before.
+    awaited: u32,
+    /// Hosts that the process counts for this shard.
+    pub hosts_counted: u64,
+    /// What the process counts for this shard against limits of pages.
+    pub pages_taken: HashMap<CrawlNo, (CrawlName, u64)>,
+    /// Where all shards together have brought the crawls that have been ready here.
+    pub passes: HashMap<CrawlNo, Pass>,
+    epoch: Epoch,
+    seq: u64,
+    log: HotLog,
+}
+
+impl Owner {
+    pub fn new(post: &Post, opened: Opened) -> Self {
+        let Opened { state, epoch, seq, log, jobs, jobs_of_urls } = opened;
+        // What was said before was said of a memory that is gone.
+        post.readiness.crawls.forget(post.shard);
+        post.readiness.requests.forget(post.shard);
+        let mut owner = Self {
+            shard: post.shard,
+            engine: post.engine.clone(),
+            config: post.config.clone(),
+            readiness: post.readiness.clone(),
+            router: post.router.clone(),
+            lane_cache: post.config.heads(state.host_count()),
+            held_cache: HeldCache::new(post.config.recent_rows_max),
+            filter: Filter::new(post.config.share(post.config.filter_bytes_max)),
+            known_cache: KnownCache::new(post.config.share(post.config.seen_bytes_max)),
+            fingerprinter: Fingerprinter::new((post.config.entropy)() as u64),
+            state,
+            jobs,
+            jobs_of_urls,
+            cycle: Cycle::default(),
+            term: Arc::new(Term::new(epoch, seq)),
+            refusing: None,
+            awaited: 0,
+            hosts_counted: 0,
+            pages_taken: HashMap::new(),
+            passes: HashMap::new(),
+            epoch,
+            seq,
+            log,
+        };
+        let now = owner.engine.now();
+        owner.state.remember_deletions(now);
+        owner.note_switches();
+        owner.count_hosts();
+        owner.spread_jobs();
+        owner.open_pages();
+        owner
+    }
+
+    /// Tells the others whether the paced form serves, and whether a crawl is bounded as a whole: then counts are
+    /// exchanged.
+    pub fn note_switches(&self) {
+        self.readiness.active.store(self.state.shard_row().active, Ordering::Release);
+        if self.state.bounded_crawls().next().is_some() {
+            self.readiness.bounded.store(true, Ordering::Release);
+        }
+    }
+
+    /// How long until the shard has something to do by itself; none if only a message can change anything.
+    pub fn nap(&self) -> Option<Duration> {
+        if let Some(left) = self.probe_in() {
+            return Some(left);
+        }
+        if !self.jobs.is_empty() || self.log.is_writing() || self.has_running_job() {
+            return Some(Duration::ZERO);
+        }
+        let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        let learning = self.filter.is_learning().then_some(LEARN_EVERY);
+        timer.into_iter().chain(learning).min()
+    }
+
+    /// Says whether the shard is open.
+    pub fn set_open(&self, open: bool) {
+        if let Some(beat) = self.readiness.beats.get(usize::from(self.shard.0)) {
+            beat.open.store(open, Ordering::Release);
+        }
+    }
+
+    /// One turn: what is due by itself, then all that waits, up to a bound. If it fails, every message that was received
+    /// is answered all the same: refused, or by the commits that it made before.
+    pub async fn turn(
+        &mut self,
+        mut first: Option<Message>,
+        inbox: &mut Mail,
+        stop: &mut Option<oneshot::Sender<()>>,
+    ) -> Result<(), Error> {
+        if let Err(error) = self.begin_turn().await {
+            match first.take() {
+                // Who stops must still wait for what is in flight.
+                Some(Message::Stop { done }) => *stop = Some(done),
+                Some(message) => message.refuse(&cycle::refusal(&error)),
+                None => {}
+            }
+            return Err(error);
+        }
+        let mut puts = crate::owner::put_replies::Puts::default();
+        if let Err(error) = self.receive(first, inbox, stop, &mut puts).await {
+            puts.refuse(&cycle::refusal(&error));
+            return Err(error);
+        }
+        if self.refusing.is_some() { Ok(()) } else { self.tidy().await }
+    }
+
+    async fn begin_turn(&mut self) -> Result<(), Error> {
+        self.probe().await?;
+        if self.refusing.is_none() {
+            self.sweep().await?;
+        }
+        let hosts = self.state.host_count();
+        self.lane_cache.set_room(self.config.head_bytes(hosts), hosts);
+        self.share_totals();
+        Ok(())
+    }
+
+    async fn receive(
+        &mut self,
+        first: Option<Message>,
+        inbox: &mut Mail,
+        stop: &mut Option<oneshot::Sender<()>>,
+        puts: &mut crate::owner::put_replies::Puts,
+    ) -> Result<(), Error> {
+        let mut next = first;
+        let mut left = if self.awaited > 0 { limits::SHARD_BATCH_AWAITED } else { limits::SHARD_BATCH_MAX };
+        self.awaited = self.awaited.saturating_sub(1);
+        let mut sliced = false;
+        while let Some(message) = next {
+            sliced |= message.is_slice();
+            left = left.saturating_sub(message.weight());
+            match message {
+                Message::Put { items, sink } => puts.add(items, sink),
+                Message::Stop { done } => {
+                    // What waits in the other line came before and is still done.
+                    *stop = Some(done);
+                    left = usize::from(u16::MAX);
+                }
+                Message::Ask { ask, reply } => {
+                    if ask.is_visit() {
+                        self.awaited = AWAITED_TURNS;
+                    }
+                    if let Err(error) = self.put_all(std::mem::take(puts)).await {
+                        _ = reply.send(Err(cycle::refusal(&error)));
+                        return Err(error);
+                    }
+                    self.handle(ask, reply).await?;
+                }
+            }
+            next = if left > 0 { inbox.try_recv() } else { None };
+            if next.is_none() && !sliced {
+                // One a turn, after everything else: its reader can wait, and does not starve.
+                next = inbox.try_slice();
+            }
+        }
+        self.put_all(std::mem::take(puts)).await
+    }
+
+    /// What needs doing but can wait: writing out the log, removing rows of deleted queues, learning the filter.
+    async fn tidy(&mut self) -> Result<(), Error> {
+        let slice = self.log.next_slice(&self.state);
+        if !slice.is_empty() {
+            self.commit_rows(slice);
+        }
+        self.run_job().await?;
+        self.run_job_of_urls().await?;
+        self.learn_filter().await
+    }
+
+    pub fn tell_pulse(&mut self) {
+        self.count_hosts();
+        // Before any answer of this turn leaves: a repetition must find what was granted.
+        self.readiness.requests.tell(self.shard, self.state.take_request_changes());
+        // Of crawls first: whoever looks meanwhile finds what has become ready there, or that something is due.
+        self.state.take_crawls_ready(|crawl, ready| self.readiness.crawls.tell(crawl, self.shard, ready));
+        self.tell_next();
+        self.readiness.tell(self.shard.0.into(), self.state.readiness());
+        self.readiness.wake(self.state.take_newly_ready());
+        self.readiness.finishing.notify(&self.state.take_settled());
+    }
+
+    /// Whoever asked for a crawl alone, and found nothing, is to know it the next time.
+    pub fn tell_crawl(&self, crawl: Option<&CrawlName>) {
+        if let Some(crawl) = crawl {
+            self.readiness.crawls.tell(crawl, self.shard, self.state.crawl_ready(crawl));
+        }
+    }
+
+    /// Exchanges the counts of crawls that are bounded as a whole: before a turn to hear of the others, and after it, before
+    /// its answers, so that whoever is answered finds them counted everywhere.
+    pub fn share_totals(&mut self) {
+        if !self.readiness.bounded.load(Ordering::Relaxed) {
+            return;
+        }
+        let bounded: Vec<_> =
+            self.state.bounded_crawls().map(|(name, urls, hosts)| (name.clone(), urls, hosts)).collect();
+        for (crawl, urls, hosts) in bounded {
+            let pages = self.state.crawl_no(&crawl).map_or(0, |no| self.state.pages_used(no));
+            let others = self.readiness.share(&crawl, self.shard, CrawlTotals { urls, hosts, pages });
+            self.state.set_elsewhere(&crawl, others.urls, others.hosts);
+        }
+        self.share_pages();
+    }
+
+    /// The time of the decisions that follow.
+    pub fn now(&mut self) -> Time {
+        let now = self.engine.now();
+        self.state.wake(now);
+        now
+    }
+
+    /// Commits what was decided; the answers of the call wait for it.
+    pub fn commit(&mut self, writes: Vec<Write>) {
+        if let Some(batch) = self.seal(writes) {
+            let commit = self.engine.commit(batch);
+            self.cycle.commit(self.seq, commit);
+        }
+    }
+
+    /// What was decided, as a fenced batch; none if nothing changes.
+    pub fn seal(&mut self, writes: Vec<Write>) -> Option<Batch> {
+        let changes = self.state.take_changes();
+        if writes.is_empty() && changes.is_empty() {
+            return None;
+        }
+        self.held_cache.follow(&writes);
+        self.known_cache.follow(&self.fingerprinter, &writes);
+        let mut rows: Vec<_> = writes.iter().map(|write| rows::encode(self.shard, write)).collect();
+        self.lane_cache.begin(&changes.begun);
+        self.lane_cache.follow(&writes, &rows);
+        self.seq += 1;
+        rows.extend(self.log.add(self.seq, &changes, &self.state));
+        Some(self.batch(rows))
+    }
+
+    /// Commits rows that change nothing in memory.
+    pub fn commit_rows(&mut self, rows: Vec<wayleave_engine::Write>) {
+        self.seq += 1;
+        let commit = self.engine.commit(self.batch(rows));
+        self.cycle.commit(self.seq, commit);
+    }
+
+    /// Waits until all that was committed so far is durable.
+    pub async fn flush(&mut self) -> Result<(), Error> {
+        self.seq += 1;
+        let outcome = self.engine.commit(self.batch(Vec::new())).await;
+        if outcome.is_ok() {
+            self.term.on_commit(self.seq, &outcome);
+        }
+        outcome
+    }
+
+    /// The number of the last commit was not used.
+    pub fn take_back_seq(&mut self) {
+        self.seq -= 1;
+    }
+
+    /// Waits for a commit that this owner made together with another shard.
+    pub async fn commit_both(&mut self, commit: Commit) -> Result<(), Error> {
+        let outcome = commit.await;
+        if outcome.is_ok() {
+            self.term.on_commit(self.seq, &outcome);
+        }
+        outcome
+    }
+
+    /// Another owner has made the commit that this one sealed for it.
+    pub fn committed_for(&self) {
+        self.term.on_commit(self.seq, &Ok(()));
+    }
+
+    /// Lets answers that change nothing wait for an empty commit where this node may have lost the shard: what it knows
+    /// may be old, and an old owner must not even refuse.
+    pub fn confirm(&mut self) {
+        if !self.cycle.has_answers() || !self.readiness.is_unsure() {
+            return;
+        }
+        self.cycle.set_unsure();
+        if self.cycle.has_commits() {
+            return;
+        }
+        match self.refusal() {
+            Some(why) => self.cycle.refuse(&why),
+            None => self.commit_rows(Vec::new()),
+        }
+    }
+
+    fn batch(&self, writes: Vec<wayleave_engine::Write>) -> Batch {
+        let fence = Fence { shard: self.shard, epoch: self.epoch, seq: self.seq };
+        Batch { fences: vec![fence], expects: Vec::new(), writes }
+    }
+}

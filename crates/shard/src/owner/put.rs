@@ -1,0 +1,244 @@
+//! Puts: many at once. All rows that they need are read in one go, then they are decided in order and committed together.
+
+use hashbrown::HashSet;
+use wayleave_core::frontier::put::Target;
+use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
+use wayleave_core::frontier::row::{Place, UrlRow};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::QueueId;
+use wayleave_engine::rows::due;
+use wayleave_engine::{Error, Key};
+
+use crate::message::Outcomes;
+use crate::owner::owner_loop::Owner;
+use crate::owner::put_replies::{Owed, Puts};
+use crate::owner::read_facts;
+use crate::routing::router::{MOVING, belongs};
+
+/// A put on its way through one decision.
+struct Item {
+    caller: usize,
+    tag: u64,
+    put: Put,
+    target: Target,
+    /// None for a URL of a queue that does not exist yet.
+    fingerprint: Option<u64>,
+}
+
+impl Owner {
+    /// Decides and commits puts. Two puts of one URL are decided one after the other.
+    pub async fn put_all(&mut self, puts: Puts) -> Result<(), Error> {
+        if puts.is_empty() {
+            return Ok(());
+        }
+        if let Some(why) = self.refusal() {
+            puts.refuse(&why);
+            return Ok(());
+        }
+        let callers = puts.take();
+        let mut outcomes: Vec<Outcomes> = Vec::with_capacity(callers.len());
+        let mut owed = Vec::with_capacity(callers.len());
+        let mut all = Vec::with_capacity(callers.iter().map(|(_, puts)| puts.len()).sum());
+        for (caller, (sink, puts)) in callers.into_iter().enumerate() {
+            owed.push(Owed::new(sink, &puts));
+            outcomes.push(Vec::with_capacity(puts.len()));
+            all.extend(puts.into_iter().map(|(tag, put)| (caller, tag, put)));
+        }
+        let mut items = Vec::with_capacity(all.len());
+        let mut under_way: HashSet<u64> = HashSet::with_capacity(all.len());
+        // Callers hear why it failed, so their answers are made in any case; each with the part that its items were in.
+        let mut failed: Option<Error> = None;
+        let mut parts = 0;
+        for (mut item, seen) in self.items(all) {
+            if !self.belongs(&item.put.host) {
+                // Whoever sent it here did so by a hint that is out of date.
+                self.doubt_hints();
+                outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Failed(MOVING.into())));
+                continue;
+            }
+            // Only what changes nothing about a URL that is known may do without its row.
+            if seen
+                && matches!(
+                    item.put.kind,
+                    PutKind::Discovered { .. } | PutKind::Found { explicit: false, again: false, .. }
+                )
+            {
+                outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Known));
+                continue;
+            }
+            if parts > 0 && item.fingerprint.is_none() {
+                // What was decided since may have made its queue.
+                item = self.item(item);
+            }
+            if !under_way.insert(self.fingerprint_in_turn(&item)) {
+                let part = self.put_part(std::mem::take(&mut items), &mut outcomes, &mut owed).await;
+                failed = failed.or(part.err());
+                under_way.clear();
+                parts += 1;
+                item = self.item(item);
+                under_way.insert(self.fingerprint_in_turn(&item));
+            }
+            items.push(item);
+        }
+        failed = failed.or(self.put_part(items, &mut outcomes, &mut owed).await.err());
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Decides and commits puts of different URLs, and leaves the answers that wait for this commit.
+    async fn put_part(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes], owed: &mut [Owed]) -> Result<(), Error> {
+        let fingerprint = self.cycle.mark();
+        let done = self.put_some(items, outcomes).await;
+        for (owed, outcomes) in owed.iter_mut().zip(outcomes).filter(|(_, outcomes)| !outcomes.is_empty()) {
+            let answer = owed.decide(std::mem::take(outcomes));
+            self.cycle.answer(fingerprint, Box::new(move |durable| answer.send(durable)));
+        }
+        done
+    }
+
+    /// Puts with what they speak of, and whether their URLs are known: each step for all of them, so that what lies far away
+    /// in memory is fetched side by side.
+    fn items(&self, puts: Vec<(usize, u64, Put)>) -> impl Iterator<Item = (Item, bool)> + use<> {
+        let targets = self.state.put_targets(puts.iter().map(|(.., put)| put));
+        let fingerprints: Vec<Option<u64>> = targets.iter().map(|target| self.fingerprint(target)).collect();
+        // A key that was cut may be another URL's: only the row tells.
+        let is_known = |(fingerprint, target): (&Option<u64>, &Target)| {
+            fingerprint.is_some_and(|fingerprint| self.known_cache.has(fingerprint)) && !target.key.is_cut()
+        };
+        let known: Vec<bool> = fingerprints.iter().zip(&targets).map(is_known).collect();
+        let items = puts.into_iter().zip(targets).zip(fingerprints);
+        let items =
+            items.map(|(((caller, tag, put), target), fingerprint)| Item { caller, tag, put, target, fingerprint });
+        items.zip(known)
+    }
+
+    /// The same put, looked up again.
+    fn item(&self, Item { caller, tag, put, .. }: Item) -> Item {
+        let target = self.state.put_target(&put);
+        let fingerprint = self.fingerprint(&target);
+        Item { caller, tag, put, target, fingerprint }
+    }
+
+    /// None for a URL of a queue that does not exist yet.
+    fn fingerprint(&self, target: &Target) -> Option<u64> {
+        target.queue.map(|queue| self.fingerprinter.fingerprint(queue, &target.key))
+    }
+
+    /// What tells the URLs of a turn apart: a queue that does not exist yet has only names.
+    fn fingerprint_in_turn(&self, Item { put, target, fingerprint, .. }: &Item) -> u64 {
+        let part = |bytes: &[u8]| self.fingerprinter.of(bytes);
+        let named = || part(&target.key.0) ^ part(put.host.as_bytes()).rotate_left(21) ^ part(put.crawl.as_bytes());
+        fingerprint.unwrap_or_else(named)
+    }
+
+    async fn put_some(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes]) -> Result<(), Error> {
+        let mut items = items;
+        let rows = match self.facts_of(&mut items).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                let why = crate::owner::cycle::refusal(&error).to_string();
+                for item in items {
+                    let failed = PutOutcome::Failed(why.as_str().into());
+                    outcomes_of(outcomes, item.caller).push((item.tag, failed));
+                }
+                return Err(error);
+            }
+        };
+        let now = self.now();
+        let mut writes = Vec::with_capacity(items.len() * 2);
+        let new = items.iter().filter(|item| item.target.queue.is_none()).count();
+        if new > 0 {
+            self.claim_hosts(new);
+        }
+        for (item, row) in items.into_iter().zip(rows) {
+            let Item { caller, tag, put, target, fingerprint } = item;
+            // A queue that this put makes has no number yet.
+            let new = fingerprint.is_none().then(|| (put.host.clone(), put.crawl.clone(), target.key.clone()));
+            let found = row.is_some();
+            let outcome = self.state.put(put, target, row, now, &mut writes);
+            let made = || {
+                let (host, crawl, key) = new?;
+                Some(self.fingerprinter.fingerprint(self.state.queue_id(&host, &crawl)?, &key))
+            };
+            match outcome {
+                PutOutcome::Added => {
+                    if let Some(fingerprint) = fingerprint.or_else(made) {
+                        self.filter.add(fingerprint);
+                        self.known_cache.add(fingerprint);
+                    }
+                }
+                PutOutcome::Known if found => {
+                    fingerprint.into_iter().for_each(|fingerprint| self.known_cache.add(fingerprint))
+                }
+                _ => {}
+            }
+            outcomes_of(outcomes, caller).push((tag, outcome));
+        }
+        if new > 0 {
+            self.count_hosts();
+        }
+        self.commit(writes);
+        Ok(())
+    }
+
+    /// The rows of the URLs that are known, in the order of the items, which get what waits in the queue with those that they may
+    /// move.
+    async fn facts_of(&mut self, items: &mut [Item]) -> Result<Vec<Option<UrlRow>>, Error> {
+        let rows = self.rows_of(items).await?;
+        let turn = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.place, item.target.queue) {
+            (Place::Queued(turn), Some(queue)) if item.put.may_move() => {
+                Some(due::key(queue, *turn, &item.target.key.0))
+            }
+            _ => None,
+        };
+        let turns: Vec<Option<Key>> = items.iter().zip(&rows).map(turn).collect();
+        let keys: Vec<Key> = turns.iter().flatten().cloned().collect();
+        if !keys.is_empty() {
+            let mut waiting = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
+            for item in items.iter_mut().zip(&turns).filter(|(_, turn)| turn.is_some()).map(|(item, _)| item) {
+                item.target.waiting = waiting.next().flatten().map(|row| row.details);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The rows of the URLs that are known, in the order of the items.
+    async fn rows_of(&mut self, items: &[Item]) -> Result<Vec<Option<UrlRow>>, Error> {
+        let mut rows = vec![None; items.len()];
+        let mut wanted: Vec<(QueueId, UrlKey)> = Vec::new();
+        let mut places = Vec::new();
+        for ((place, item), row) in items.iter().enumerate().zip(&mut rows) {
+            let (Some(queue), key) = (item.target.queue, &item.target.key) else { continue };
+            let foreign = queue.host.birth() != self.shard;
+            if let Some(recent) = self.held_cache.get(queue, key) {
+                *row = Some(recent.clone());
+            } else if foreign || item.fingerprint.is_none_or(|fingerprint| self.filter.may_have(fingerprint)) {
+                wanted.push((queue, key.clone()));
+                places.push(place);
+            }
+        }
+        let found = read_facts::url_rows(&*self.engine, &wanted).await?;
+        for (place, row) in places.into_iter().zip(found) {
+            if let Some(slot) = rows.get_mut(place) {
+                *slot = row;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Whether a host lives in this shard: it is here, or it is at home here and has not moved.
+    pub fn belongs(&self, host: &str) -> bool {
+        belongs(&self.state, host, self.config.shards)
+    }
+
+    /// Lets this node ask again where hosts live. Where one process owns everything its hints follow every move.
+    fn doubt_hints(&self) {
+        if let Some(router) = self.router.upgrade().filter(|router| router.links.is_some()) {
+            router.doubt();
+        }
+    }
+}
+
+fn outcomes_of(outcomes: &mut [Outcomes], caller: usize) -> &mut Outcomes {
+    #[expect(clippy::indexing_slicing, reason = "there is one list for each caller")]
+    &mut outcomes[caller]
+}

@@ -1,0 +1,113 @@
+//! Answers that are owed to those who put URLs. Every item is answered exactly once, also if the owner panics or drops it: a
+//! stream keeps its sink and would wait for ever. So an item is at any time in the keeping of something that answers when it
+//! is dropped: [`Puts`] before its turn, [`Owed`] while it is decided, and [`Answer`] until its commit is resolved.
+
+use hashbrown::HashSet;
+use tokio::sync::mpsc;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Put, PutOutcome};
+
+use crate::message::{Message, Outcomes};
+use crate::routing::router::never_answered;
+
+type Sink = mpsc::UnboundedSender<Outcomes>;
+
+/// Puts that wait for their turn, by caller.
+#[derive(Default)]
+pub(crate) struct Puts {
+    callers: Vec<(Sink, Vec<(u64, Put)>)>,
+}
+
+impl Puts {
+    pub fn is_empty(&self) -> bool {
+        self.callers.is_empty()
+    }
+
+    pub fn add(&mut self, items: Vec<(u64, Put)>, sink: Sink) {
+        self.callers.push((sink, items));
+    }
+
+    /// Turns all of them away; nothing of them was decided.
+    pub fn refuse(self, why: &Refusal) {
+        self.take().into_iter().for_each(|(sink, items)| Message::Put { items, sink }.refuse(why));
+    }
+
+    /// All of them, by caller.
+    pub fn take(mut self) -> Vec<(Sink, Vec<(u64, Put)>)> {
+        std::mem::take(&mut self.callers)
+    }
+}
+
+impl Drop for Puts {
+    fn drop(&mut self) {
+        for (sink, items) in self.callers.drain(..) {
+            Message::Put { items, sink }.refuse(&never_answered());
+        }
+    }
+}
+
+/// What a caller is owed whose items are being decided.
+pub(crate) struct Owed {
+    sink: Sink,
+    tags: Vec<u64>,
+    /// Those whose answers wait for their commits.
+    decided: Vec<u64>,
+}
+
+impl Owed {
+    pub fn new(sink: Sink, items: &[(u64, Put)]) -> Self {
+        Self { sink, tags: items.iter().map(|(tag, _)| *tag).collect(), decided: Vec::with_capacity(items.len()) }
+    }
+
+    /// These are decided, and are answered by somebody else from now on.
+    pub fn decide(&mut self, outcomes: Outcomes) -> Answer {
+        self.decided.extend(outcomes.iter().map(|(tag, _)| *tag));
+        Answer { sink: self.sink.clone(), outcomes }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if self.decided.len() < self.tags.len() {
+            let decided: HashSet<u64> = self.decided.drain(..).collect();
+            let lost = self.tags.iter().filter(|tag| !decided.contains(*tag));
+            let why = never_answered().to_string();
+            _ = self.sink.send(lost.map(|tag| (*tag, PutOutcome::Failed(why.as_str().into()))).collect());
+        }
+    }
+}
+
+/// Outcomes that wait for their commits.
+pub(crate) struct Answer {
+    sink: Sink,
+    outcomes: Outcomes,
+}
+
+impl Answer {
+    pub fn send(mut self, durable: Result<(), Refusal>) {
+        let outcomes = std::mem::take(&mut self.outcomes);
+        // A caller that has gone away has nobody left to tell.
+        _ = self.sink.send(match durable {
+            Ok(()) => outcomes,
+            Err(refusal) => fail(outcomes, &refusal),
+        });
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.outcomes.is_empty() {
+            _ = self.sink.send(fail(std::mem::take(&mut self.outcomes), &never_answered()));
+        }
+    }
+}
+
+/// What was refused stays refused; everything else did not become durable.
+fn fail(outcomes: Outcomes, refusal: &Refusal) -> Outcomes {
+    let why = refusal.to_string();
+    let failed = |outcome| match outcome {
+        PutOutcome::Rejected(_) | PutOutcome::Failed(_) => outcome,
+        _ => PutOutcome::Failed(why.as_str().into()),
+    };
+    outcomes.into_iter().map(|(tag, outcome)| (tag, failed(outcome))).collect()
+}

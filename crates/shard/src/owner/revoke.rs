@@ -1,0 +1,110 @@
+//! Taking back what is handed out: an operator ends reservations and holds before their time. To the holder it is as if its
+//! time had run out: its token is not current any more. The URLs go back as they were, and the group's delay begins now.
+
+use hashbrown::HashSet;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::frontier::view::UrlView;
+use wayleave_core::ids::{HostId, QueueId};
+use wayleave_core::limits::SLICE_ROWS;
+use wayleave_core::names::HostName;
+use wayleave_core::time::Time;
+use wayleave_engine::rows::{Kind, hold, key};
+use wayleave_engine::{Error, Key, Scan};
+
+use crate::ask::Revoke;
+use crate::owner::open::damaged;
+use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts;
+
+/// URLs that are told of a host.
+const TOLD_MAX: usize = 20;
+
+/// Slices of holds that are looked through for those of one host, before the others are left untold.
+const SLICES_MAX: usize = 8;
+
+type Hold = (Time, QueueId, UrlKey);
+
+impl Owner {
+    /// Ends a slice of some reservations; says how many that were.
+    pub async fn revoke(&mut self, which: &Revoke) -> Result<Result<u64, Refusal>, Error> {
+        let now = self.now();
+        let leases = match which {
+            Revoke::Token(token) => match self.state.release_targets(*token, now) {
+                Ok(urls) => vec![(*token, urls)],
+                Err(refusal) => return Ok(Err(refusal)),
+            },
+            Revoke::Holder(holder) => self.state.leases_of_holder(holder, SLICE_ROWS),
+            Revoke::Host(host) => self.state.leases_of_host(host, SLICE_ROWS),
+        };
+        let mut writes = Vec::new();
+        let mut ended = 0;
+        for (token, urls) in leases {
+            let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+            ended += u64::from(self.state.revoke(token, rows, now, &mut writes));
+        }
+        self.commit(writes);
+        Ok(Ok(ended))
+    }
+
+    /// Ends the holds of a host in a slice of all holds; says how many, and where the next slice begins.
+    pub async fn revoke_holds(&mut self, host: &HostName, after: Option<Key>) -> Result<(u64, Option<Key>), Error> {
+        let Some(id) = self.state.has_holds(host) else { return Ok((0, None)) };
+        let (holds, next) = self.holds_from(id, after).await?;
+        let urls: Vec<(QueueId, UrlKey)> = holds.iter().map(|(_, queue, key)| (*queue, key.clone())).collect();
+        let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+        let now = self.now();
+        let mut writes = Vec::new();
+        let ended = holds.len() as u64;
+        for (hold, row) in holds.into_iter().zip(rows) {
+            self.state.expire_hold(hold, row, now, &mut writes);
+        }
+        self.commit(writes);
+        Ok((ended, next))
+    }
+
+    /// Some of the URLs of a host that are handed out.
+    pub async fn in_hand(&mut self, host: &HostName) -> Result<Vec<UrlView>, Error> {
+        let Some(id) = self.state.has_holds(host) else { return Ok(Vec::new()) };
+        let mut urls: Vec<(QueueId, UrlKey)> =
+            self.state.leases_of_host(host, TOLD_MAX).into_iter().flat_map(|(_, urls)| urls).take(TOLD_MAX).collect();
+        let (mut after, mut slices) = (None, 0);
+        while urls.len() < TOLD_MAX && slices < SLICES_MAX {
+            let (holds, next) = self.holds_from(id, after.take()).await?;
+            urls.extend(holds.into_iter().map(|(_, queue, key)| (queue, key)));
+            after = next;
+            slices += 1;
+            if after.is_none() {
+                break;
+            }
+        }
+        urls.truncate(TOLD_MAX);
+        let mut once = HashSet::new();
+        urls.retain(|url| once.insert(url.clone()));
+        let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+        let known = urls.into_iter().zip(rows).filter_map(|((queue, key), row)| Some((queue, key, row?)));
+        let mut views = self.views(known.collect()).await?;
+        views.retain(|view| view.held_until.is_some());
+        views.sort_by_key(|view| view.held_until);
+        Ok(views)
+    }
+
+    /// The holds of a host among a slice of the shard's, and where the next slice begins. Holds lie by their end.
+    async fn holds_from(&mut self, host: HostId, after: Option<Key>) -> Result<(Vec<Hold>, Option<Key>), Error> {
+        let (first, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+        // A place is one of the shard that gave it; the host may have moved since.
+        let after = after.filter(|after| *after >= first && *after < to);
+        let scan = Scan { from: after.unwrap_or(first), to, limit: SLICE_ROWS };
+        let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+        let mut holds = Vec::new();
+        for row in &rows {
+            let hold = hold::parse_key(&row.key).map_err(damaged)?;
+            if hold.1.host == host {
+                holds.push(hold);
+            }
+        }
+        let full = rows.len() == SLICE_ROWS;
+        let next = rows.into_iter().next_back().filter(|_| full).map(|row| [row.key.as_slice(), &[0]].concat());
+        Ok((holds, next))
+    }
+}

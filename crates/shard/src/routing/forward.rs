@@ -1,0 +1,158 @@
+//! Puts on their way to the owners of many shards, here and on other nodes, and the answering side of calls between
+//! nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashSet;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Put, PutOutcome};
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::limits::HAND_OVER_WAIT;
+
+use crate::ask::Told;
+use crate::handle::frontier::Frontier;
+use crate::message::{Message, Outcomes};
+use crate::routing::links::{Call, LinkError, Said, decode, encode, other_answer};
+use crate::routing::router::{MOVING, Place, Router, changed_before, never_answered, stopping};
+
+/// Items for one shard, each with its tag.
+pub(crate) type Part = (ShardId, Vec<(u64, Put)>);
+type Sink = mpsc::UnboundedSender<Outcomes>;
+
+impl Router {
+    /// Brings puts to the owners of their shards. Returns when all are queued here or on their way.
+    pub async fn put_parts(self: &Arc<Self>, parts: Vec<Part>, sink: &Sink) {
+        let deadline = Instant::now() + Duration::from_millis(HAND_OVER_WAIT.0);
+        self.put_until(parts, sink, deadline).await;
+    }
+
+    async fn put_until(self: &Arc<Self>, parts: Vec<Part>, sink: &Sink, deadline: Instant) {
+        let mut away: BTreeMap<NodeId, Vec<Part>> = BTreeMap::new();
+        let mut lost = Vec::new();
+        for (shard, items) in parts {
+            match self.place(shard) {
+                Place::Here(inbox) => {
+                    if let Err(back) = inbox.send(Message::Put { items, sink: sink.clone() }).await
+                        && let Message::Put { items, .. } = back.0
+                    {
+                        lost.push((shard, items));
+                    }
+                }
+                Place::There(node) => away.entry(node).or_default().push((shard, items)),
+                Place::Nobody => lost.push((shard, items)),
+            }
+        }
+        for (node, parts) in away {
+            // The room is taken before the task starts, so that a slow node slows its callers down.
+            let Ok(room) = self.forwarded_puts.clone().acquire_owned().await else { continue };
+            let (router, sink) = (self.clone(), sink.clone());
+            tokio::spawn(async move {
+                router.put_away(node, parts, &sink, deadline).await;
+                drop(room);
+            });
+        }
+        self.put_later(lost, sink, deadline);
+    }
+
+    /// Puts that found no owner wait for the next one, or are refused in the end.
+    pub fn put_later(self: &Arc<Self>, lost: Vec<Part>, sink: &Sink, deadline: Instant) {
+        if lost.is_empty() {
+            return;
+        }
+        if self.links.is_none() {
+            return fail(lost, sink, &stopping());
+        }
+        let (router, sink) = (self.clone(), sink.clone());
+        self.miss();
+        tokio::spawn(async move {
+            let mut changes = router.changes();
+            if changed_before(&mut changes, deadline).await {
+                // In a box: the way back here is a circle.
+                Box::pin(router.put_until(lost, &sink, deadline)).await;
+            } else {
+                fail(lost, &sink, &Refusal::Elsewhere);
+            }
+        });
+    }
+
+    /// Puts that a closing owner left undone go to the next one.
+    pub fn put_again(self: &Arc<Self>, shard: ShardId, items: Vec<(u64, Put)>, sink: &Sink) {
+        self.put_later(vec![(shard, items)], sink, Instant::now() + Duration::from_millis(HAND_OVER_WAIT.0));
+    }
+
+    async fn put_away(self: &Arc<Self>, node: NodeId, parts: Vec<Part>, sink: &Sink, deadline: Instant) {
+        let Some(links) = &self.links else { return fail(parts, sink, &stopping()) };
+        match links.say(node, &Call::Put { parts: parts.clone() }).await {
+            Ok(Said::Put(outcomes, back)) => {
+                let told: HashSet<u64> = outcomes.iter().map(|(tag, _)| *tag).collect();
+                // The host has moved without this node's knowing: whoever tries again must find it.
+                if outcomes.iter().any(|(_, outcome)| matches!(outcome, PutOutcome::Failed(why) if &**why == MOVING)) {
+                    self.doubt();
+                }
+                _ = sink.send(outcomes);
+                let (lost, mut done): (Vec<Part>, Vec<Part>) =
+                    parts.into_iter().partition(|(shard, _)| back.contains(shard));
+                self.put_later(lost, sink, deadline);
+                // Every item is answered exactly once, also one that its owner took and never spoke of.
+                done.iter_mut().for_each(|(_, items)| items.retain(|(tag, _)| !told.contains(tag)));
+                fail(done, sink, &never_answered());
+            }
+            Err(LinkError::NotSent(_)) => self.put_later(parts, sink, deadline),
+            Ok(Said::Told(_)) => fail(parts, sink, &other_answer(node)),
+            Err(LinkError::Lost(why)) => fail(parts, sink, &Refusal::OutcomeUnknown(why)),
+        }
+    }
+}
+
+fn fail(parts: Vec<Part>, sink: &Sink, why: &Refusal) {
+    let failed = |tag| (tag, PutOutcome::Failed(why.to_string().into()));
+    let outcomes: Outcomes = parts.into_iter().flat_map(|(_, items)| items).map(|(tag, _)| failed(tag)).collect();
+    if !outcomes.is_empty() {
+        _ = sink.send(outcomes);
+    }
+}
+
+impl Frontier {
+    /// Answers a call of another node, with this node's own shards only.
+    ///
+    /// # Errors
+    /// If the call cannot be read: the nodes speak different versions.
+    pub async fn answer(&self, call: &[u8]) -> Result<Vec<u8>, String> {
+        let told = |answer| Said::Told(Box::new(answer));
+        let said = match decode(call)? {
+            Call::Ask { shard, ask } => {
+                let answer = self.router.ask_here(shard, ask).await;
+                told(answer.unwrap_or(Err(Refusal::Elsewhere)))
+            }
+            Call::Put { parts } => self.put_here(parts).await,
+            Call::Any(ask) => told(self.visit_here(ask).await),
+            Call::SetGroup(change) => told(self.set_group_here(change).await.map(Told::from)),
+            Call::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Told::from)),
+        };
+        encode(&said)
+    }
+
+    async fn put_here(&self, parts: Vec<Part>) -> Said {
+        let (sink, mut told) = mpsc::unbounded_channel();
+        let mut back = Vec::new();
+        let mut outcomes = Vec::new();
+        for (shard, items) in parts {
+            let Place::Here(inbox) = self.router.place(shard) else {
+                back.push(shard);
+                continue;
+            };
+            if inbox.send(Message::Put { items, sink: sink.clone() }).await.is_err() {
+                back.push(shard);
+            }
+        }
+        drop(sink);
+        while let Some(part) = told.recv().await {
+            outcomes.extend(part);
+        }
+        Said::Put(outcomes, back)
+    }
+}

@@ -1,0 +1,7 @@
+//! From a call to the owner that answers it: which node owns a shard, forwarding to other nodes, and admission control.
+
+pub(crate) mod admission;
+pub(crate) mod forward;
+pub mod links;
+pub(crate) mod repeated_requests;
+pub(crate) mod router;

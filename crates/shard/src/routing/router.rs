@@ -1,0 +1,325 @@
+//! The router: which shard a name or a token belongs to, where that shard's owner is, and how to ask one shard or all of
+//! them. An owner may sit in this process or on another node; callers see no difference.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
+use wayleave_core::frontier::State;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::limits::{FORWARDED_PUTS_MAX, HAND_OVER_WAIT};
+use wayleave_core::names::{Alias, HostName};
+
+use crate::ask::{Ask, Told};
+use crate::config::Config;
+use crate::message::Message;
+use crate::owner::inbox::Inbox;
+use crate::routing::admission::Admission;
+use crate::routing::links::{Call, Links};
+use crate::shared::broadcast::{Broadcast, Subscriber};
+use crate::shared::held_epochs::HeldEpochs;
+
+/// An answer or the reason why not.
+pub type Answer<T> = Result<T, Refusal>;
+
+/// The shard that a name hashes to. The hash is part of the format: it never changes.
+#[must_use]
+pub fn home(name: &str, shards: u16) -> ShardId {
+    use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+    const SECRETS: RapidSecrets = RapidSecrets::seed(0x77a1_1eaf_e000_0001);
+    let hash = rapidhash_v3_seeded(name.as_bytes(), &SECRETS);
+    ShardId(((u128::from(hash) * u128::from(shards)) >> 64) as u16)
+}
+
+/// Where the owner of a shard is.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Here(Inbox),
+    There(NodeId),
+    Nobody,
+}
+
+/// Where all owners are, and hints where hosts live that have moved to an alias.
+pub(crate) struct Router {
+    places: RwLock<Vec<Place>>,
+    /// Told whenever an owner comes or goes.
+    changed: Broadcast,
+    /// The way to other nodes; none where one process owns everything.
+    pub links: Option<Arc<dyn Links>>,
+    /// Who goes first here, visits or puts.
+    pub way: Arc<Admission>,
+    /// Under which epochs this process holds its shards.
+    pub held: HeldEpochs,
+    /// Told when an owner was looked for where it is not.
+    missed: Arc<Notify>,
+    /// Room for batches that are on their way to other nodes.
+    pub forwarded_puts: Arc<Semaphore>,
+    /// Slices of listings that owners here work on at a time, whoever asked: most of a store's read connections stay free.
+    slices: Semaphore,
+    /// Which alias a host lives with. Only a hint: an owner refuses a host that is not its own.
+    moved: RwLock<HashMap<HostName, Alias>>,
+    /// Whether this node has lost the store.
+    cut_off: AtomicBool,
+    /// Whether a move failed half-way or a shard refused a host: the hints are to be asked for again.
+    stale: AtomicBool,
+}
+
+/// What callers hear of a host that is not where it was looked for.
+pub(crate) const MOVING: &str = "the host is moving to another group; try again";
+
+/// Whether a host lives in a shard: with an alias there, at home there, or among its hosts.
+pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
+    match state.moved_to(host) {
+        Some(alias) => home(alias, shards) == state.shard(),
+        None => home(host, shards) == state.shard() || state.host_id(host).is_some(),
+    }
+}
+
+impl Router {
+    pub fn new(config: &Config, links: Option<Arc<dyn Links>>, missed: Arc<Notify>) -> Arc<Self> {
+        let places = (0..config.shards).map(|_| Place::Nobody).collect();
+        let stale = AtomicBool::new(links.is_some());
+        Arc::new(Self {
+            places: RwLock::new(places),
+            changed: Broadcast::default(),
+            links,
+            way: Arc::new(Admission::new(config.stand_max)),
+            held: HeldEpochs::new(config.shards),
+            missed,
+            forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
+            slices: Semaphore::new(config.listings_max),
+            moved: RwLock::default(),
+            cut_off: AtomicBool::new(false),
+            stale,
+        })
+    }
+
+    pub fn shards(&self) -> u16 {
+        self.places.read().unwrap_or_else(PoisonError::into_inner).len() as u16
+    }
+
+    pub fn place(&self, shard: ShardId) -> Place {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.get(usize::from(shard.0)).cloned().unwrap_or(Place::Nobody)
+    }
+
+    pub fn set_place(&self, shard: ShardId, place: Place) {
+        if let Some(slot) = self.places.write().unwrap_or_else(PoisonError::into_inner).get_mut(usize::from(shard.0)) {
+            *slot = place;
+        }
+        self.changed.notify();
+    }
+
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.cut_off.store(cut_off, Ordering::Release);
+    }
+
+    /// Why a shard has no owner that can be asked.
+    pub fn why_no_owner(&self) -> &'static str {
+        if self.cut_off.load(Ordering::Acquire) {
+            "this node cannot reach the store, and others may own its shards by now"
+        } else {
+            "it has no owner that can be reached at the moment; it is changing hands, or its node is lost"
+        }
+    }
+
+    /// An owner was looked for where it is not.
+    pub fn miss(&self) {
+        self.missed.notify_one();
+    }
+
+    /// An owner of this process has ended: the shard has none, unless another one has come meanwhile.
+    pub fn end_term(&self, shard: ShardId, term: u64) {
+        let ended = matches!(self.place(shard), Place::Here(inbox) if inbox.term == term);
+        if ended {
+            self.set_place(shard, Place::Nobody);
+        }
+    }
+
+    /// To be told when an owner comes or goes.
+    pub fn changes(&self) -> Subscriber {
+        self.changed.subscribe()
+    }
+
+    /// The alias that a host lives with.
+    pub fn alias_of(&self, host: &str) -> Option<Alias> {
+        let moved = self.moved.read().unwrap_or_else(PoisonError::into_inner);
+        moved.get(host).cloned()
+    }
+
+    pub fn set_alias_of(&self, host: &HostName, alias: Option<&Alias>) {
+        let mut moved = self.moved.write().unwrap_or_else(PoisonError::into_inner);
+        match alias {
+            Some(alias) => moved.insert(host.clone(), alias.clone()),
+            None => moved.remove(host),
+        };
+    }
+
+    /// Notes that the hints may be wrong.
+    pub fn doubt(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    pub fn is_doubted(&self) -> bool {
+        self.stale.load(Ordering::Acquire)
+    }
+
+    /// Whether hosts live elsewhere than at home, or may.
+    pub fn knows_moves(&self) -> bool {
+        self.is_doubted() || !self.moved.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Replaces all hints by what the shards say.
+    pub fn set_aliases(&self, told: HashMap<HostName, Alias>) {
+        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = told;
+        self.stale.store(false, Ordering::Release);
+    }
+
+    /// The shard that a host lives in.
+    pub fn shard_of(&self, host: &str) -> ShardId {
+        let moved = self.moved.read().unwrap_or_else(PoisonError::into_inner);
+        let name: &str = if moved.is_empty() { host } else { moved.get(host).map_or(host, |alias| alias) };
+        home(name, self.shards())
+    }
+
+    /// Asks a shard and waits for its answer; while the shard changes hands, for its next owner.
+    pub async fn ask<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: Ask) -> Answer<T> {
+        self.ask_within(shard, ask, Duration::from_millis(HAND_OVER_WAIT.0)).await
+    }
+
+    /// Asks a shard, and waits for an owner for so long.
+    pub async fn ask_within<T: TryFrom<Told, Error = Refusal>>(
+        &self,
+        shard: ShardId,
+        ask: Ask,
+        patience: Duration,
+    ) -> Answer<T> {
+        let looks = ask.only_looks();
+        let answer = self.ask_owner(shard, ask, patience).await;
+        match answer {
+            // What changes nothing has no outcome that could be unknown.
+            Err(Refusal::OutcomeUnknown(why)) if looks => Err(Refusal::Unavailable(why)),
+            answer => answer.and_then(T::try_from),
+        }
+    }
+
+    async fn ask_owner(&self, shard: ShardId, ask: Ask, patience: Duration) -> Answer<Told> {
+        if shard.0 >= self.shards() {
+            return Err(Refusal::NotCurrent);
+        }
+        if self.links.is_none() {
+            return self.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping()));
+        }
+        let deadline = Instant::now() + patience;
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            match self.ask_once(shard, ask.clone()).await {
+                Err(Refusal::Elsewhere) => {}
+                answer => return answer,
+            }
+            self.miss();
+            if !changed_before(&mut changes, deadline).await {
+                return Err(Refusal::Unavailable(format!("shard {}: {}", shard.0, self.why_no_owner())));
+            }
+        }
+    }
+
+    async fn ask_once(&self, shard: ShardId, ask: Ask) -> Answer<Told> {
+        match (self.place(shard), &self.links) {
+            (Place::Here(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
+            (Place::There(node), Some(links)) => {
+                let looks = ask.only_looks();
+                links.ask(node, &Call::Ask { shard, ask }, looks).await
+            }
+            (Place::There(_) | Place::Nobody, _) => Err(Refusal::Elsewhere),
+        }
+    }
+
+    /// Asks a shard of this process; none if it has no owner here.
+    pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
+        let Place::Here(inbox) = self.place(shard) else { return None };
+        let _awaited = ask.is_visit().then(|| self.way.await_visit());
+        let _slice = if ask.is_listing() { self.slices.acquire().await.ok() } else { None };
+        let (reply, answer) = oneshot::channel();
+        let looks = ask.only_looks();
+        inbox.send(Message::Ask { ask, reply }).await.ok()?;
+        Some(answer.await.unwrap_or_else(|_| Err(if looks { stopping() } else { never_answered() })))
+    }
+
+    /// Asks several shards the same; all at once, answers in the order of shards. All are waited for, so that the answer
+    /// is true of each: if some did it and others did not, the outcome is not "nothing was changed".
+    pub async fn ask_all<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<Vec<T>> {
+        let asks = shards.iter().map(|shard| self.ask(*shard, ask.clone()));
+        if ask.only_looks() {
+            return futures::future::try_join_all(asks).await;
+        }
+        let (mut told, mut trouble) = (Vec::with_capacity(shards.len()), None::<Refusal>);
+        for answer in futures::future::join_all(asks).await {
+            match answer {
+                Ok(answer) => told.push(answer),
+                Err(refusal) => trouble = Some(worse(trouble, refusal)),
+            }
+        }
+        match trouble {
+            None => Ok(told),
+            Some(refusal) if told.is_empty() => Err(refusal),
+            Some(refusal) => {
+                Err(refusal.after_a_part(&format!("{} of {} shards have done it", told.len(), shards.len())))
+            }
+        }
+    }
+}
+
+/// The word for a call that has met one more refusal.
+pub(crate) fn worse(before: Option<Refusal>, refusal: Refusal) -> Refusal {
+    match before {
+        Some(before) => before.or_worse(refusal),
+        None => refusal,
+    }
+}
+
+/// Waits for a change of places; false if none came in time. An owner may refuse before everybody has heard of its
+/// successor, so a short while is a change as well.
+pub(crate) async fn changed_before(changes: &mut Subscriber, deadline: Instant) -> bool {
+    const LOOK_AGAIN: Duration = Duration::from_millis(50);
+    let now = Instant::now();
+    if now >= deadline {
+        return false;
+    }
+    _ = tokio::time::timeout_at(deadline.min(now + LOOK_AGAIN), changes.changed()).await;
+    true
+}
+
+/// The answer of a shard that a host does not live in.
+pub(crate) fn moving() -> Refusal {
+    Refusal::Unavailable(MOVING.to_owned())
+}
+
+/// What callers hear when the process is on its way out.
+pub(crate) fn stopping() -> Refusal {
+    Refusal::Unavailable("the server is stopping or a shard is reloading".to_owned())
+}
+
+/// What callers hear when an owner ended without a word about what it was asked.
+pub(crate) fn never_answered() -> Refusal {
+    Refusal::OutcomeUnknown("the owner of the shard ended before it answered".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_homes_for_ever() {
+        let homes = ["example.com", "a.example", "b.example", "kommune"].map(|name| home(name, 16).0);
+        assert_eq!(homes, HOMES, "a changed hash would lose every host of every store");
+        assert!((0..1_000).all(|n| home(&n.to_string(), 16).0 < 16));
+    }
+
+    const HOMES: [u16; 4] = [3, 7, 12, 7];
+}

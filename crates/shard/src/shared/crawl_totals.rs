@@ -1,0 +1,137 @@
+//! What the shards count for crawls that are bounded as a whole, and how that adds up over nodes.
+//!
+//! While a shard changes hands two nodes may speak of it, or none. Each shard counts once: as its owner here says, else as the
+//! node that has it open says, else as the last one who had it said.
+
+use std::sync::Mutex;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::view::Counts;
+use wayleave_core::ids::ShardId;
+use wayleave_core::names::CrawlName;
+
+use crate::shared::readiness::lock;
+
+/// What is counted for a crawl that is bounded as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CrawlTotals {
+    pub urls: Counts,
+    pub hosts: u64,
+    /// What counts against a limit of pages.
+    pub pages: u64,
+}
+
+/// What a node says of a crawl in one of its shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardTotals {
+    pub shard: ShardId,
+    /// Whether the node has the shard now; else it had it before.
+    pub open: bool,
+    pub totals: CrawlTotals,
+}
+
+/// What the shards of this process count.
+pub(crate) struct Totals {
+    shards: usize,
+    crawls: Mutex<HashMap<CrawlName, Vec<Option<ShardTotals>>>>,
+}
+
+impl CrawlTotals {
+    fn add(&mut self, other: &Self) {
+        self.urls.add(&other.urls);
+        self.hosts += other.hosts;
+        self.pages += other.pages;
+    }
+}
+
+impl Totals {
+    pub fn new(shards: u16) -> Self {
+        Self { shards: shards.into(), crawls: Mutex::default() }
+    }
+
+    /// A shard of this process says what it counts. True if that is news.
+    pub fn set(&self, crawl: &CrawlName, shard: ShardId, totals: CrawlTotals) -> bool {
+        let mut crawls = lock(&self.crawls);
+        let parts = match crawls.get_mut(crawl) {
+            Some(parts) => parts,
+            None => crawls.entry(crawl.clone()).or_insert_with(|| vec![None; self.shards]),
+        };
+        let Some(part) = parts.get_mut(usize::from(shard.0)) else { return false };
+        let told = Some(ShardTotals { shard, open: true, totals });
+        std::mem::replace(part, told) != told
+    }
+
+    /// A shard has no owner here any more. What it counted holds until another node says better.
+    pub fn close(&self, shard: ShardId) {
+        for parts in lock(&self.crawls).values_mut() {
+            if let Some(Some(part)) = parts.get_mut(usize::from(shard.0)) {
+                part.open = false;
+            }
+        }
+    }
+
+    /// What this process says to others.
+    pub fn all(&self) -> Vec<(CrawlName, Vec<ShardTotals>)> {
+        let crawls = lock(&self.crawls);
+        crawls.iter().map(|(crawl, parts)| (crawl.clone(), parts.iter().flatten().copied().collect())).collect()
+    }
+
+    /// What some shards count together, with what other nodes say of theirs.
+    pub fn others<'a>(
+        &self,
+        crawl: &CrawlName,
+        counts: impl Fn(ShardId) -> bool,
+        told: impl Iterator<Item = &'a ShardTotals>,
+    ) -> CrawlTotals {
+        let mut best = lock(&self.crawls).get(crawl).cloned().unwrap_or_default();
+        best.resize(self.shards, None);
+        let own: Vec<bool> = best.iter().map(|part| part.is_some_and(|part| part.open)).collect();
+        for part in told {
+            let at = usize::from(part.shard.0);
+            let (Some(place), false) = (best.get_mut(at), own.get(at).copied().unwrap_or(true)) else { continue };
+            let rank = |part: &ShardTotals| (part.open, part.totals.pages, part.totals.urls.total());
+            if place.as_ref().is_none_or(|known| rank(known) < rank(part)) {
+                *place = Some(*part);
+            }
+        }
+        let mut sum = CrawlTotals::default();
+        best.iter().flatten().filter(|part| counts(part.shard)).for_each(|part| sum.add(&part.totals));
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(pages: u64) -> CrawlTotals {
+        CrawlTotals { pages, ..CrawlTotals::default() }
+    }
+
+    fn told(shard: u16, open: bool, n: u64) -> ShardTotals {
+        ShardTotals { shard: ShardId(shard), open, totals: pages(n) }
+    }
+
+    /// Shard 1 goes from another node to this one, and on to a third.
+    #[test]
+    fn a_shard_that_changes_nodes_counts_once_at_every_step() {
+        let (totals, crawl) = (Totals::new(3), &"c".into());
+        let sum = |told: &[ShardTotals]| totals.others(crawl, |_| true, told.iter()).pages;
+        totals.set(crawl, ShardId(0), pages(10));
+        assert_eq!(sum(&[told(1, true, 5), told(2, true, 1)]), 16);
+        assert_eq!(sum(&[told(1, false, 5), told(2, true, 1)]), 16, "it has left, and nobody has it yet");
+        totals.set(crawl, ShardId(1), pages(5));
+        assert_eq!(
+            sum(&[told(1, true, 5), told(2, true, 1)]),
+            16,
+            "it is here, and the other has not said that it left"
+        );
+        totals.set(crawl, ShardId(1), pages(7));
+        assert_eq!(sum(&[told(1, false, 5), told(2, true, 1)]), 18);
+        totals.close(ShardId(1));
+        assert_eq!(sum(&[told(2, true, 1)]), 18, "it has left here");
+        assert_eq!(sum(&[told(2, true, 1), told(1, true, 6)]), 17, "whoever has it knows best");
+        assert_eq!(totals.others(crawl, |shard| shard.0 != 0, [].iter()).pages, 7);
+    }
+}

@@ -1,0 +1,80 @@
+//! Under which epochs this process holds its shards: whoever commits for another shard's owner must do so within that
+//! owner's term, or not at all.
+
+use std::sync::Mutex;
+
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_engine::Fence;
+
+use crate::shared::readiness::lock;
+
+/// How this process holds a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Not at all; another node may.
+    Not,
+    /// Its owner here is about to ask the store for the shard.
+    Opening,
+    /// Its owner here works under this epoch.
+    Under(Epoch),
+}
+
+/// How this process holds each shard.
+pub(crate) struct HeldEpochs(Mutex<Vec<Hold>>);
+
+impl HeldEpochs {
+    pub fn new(shards: u16) -> Self {
+        Self(Mutex::new(vec![Hold::Not; shards.into()]))
+    }
+
+    pub fn set(&self, shard: ShardId, hold: Hold) {
+        if let Some(slot) = lock(&self.0).get_mut(usize::from(shard.0)) {
+            *slot = hold;
+        }
+    }
+
+    /// Whether a batch may be committed under these fences of other owners.
+    pub fn allow(&self, fences: &[Fence]) -> bool {
+        allow(&lock(&self.0), fences)
+    }
+
+    /// Does something as long as these fences of other owners hold and `awaited` says so, and nobody may begin to open
+    /// their shards meanwhile. None if not.
+    pub fn while_allowed<T>(
+        &self,
+        fences: &[Fence],
+        awaited: impl FnOnce() -> bool,
+        what: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let held = lock(&self.0);
+        (allow(&held, fences) && awaited()).then(what)
+    }
+}
+
+fn allow(held: &[Hold], fences: &[Fence]) -> bool {
+    fences.iter().all(|fence| match held.get(usize::from(fence.shard.0)) {
+        Some(Hold::Not) => true,
+        Some(Hold::Under(epoch)) => *epoch == fence.epoch,
+        Some(Hold::Opening) | None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_owner_s_fence_does_not_hold_where_the_shard_is_being_opened_or_has_a_newer_epoch() {
+        let held = HeldEpochs::new(2);
+        let fences = [Fence { shard: ShardId(1), epoch: Epoch(4), seq: 9 }];
+        assert!(held.allow(&fences), "its owner is on another node");
+        held.set(ShardId(1), Hold::Under(Epoch(4)));
+        assert_eq!(held.while_allowed(&fences, || true, || 7), Some(7));
+        assert_eq!(held.while_allowed(&fences, || false, || 7), None, "nobody waits for it");
+        for hold in [Hold::Opening, Hold::Under(Epoch(5))] {
+            held.set(ShardId(1), hold);
+            assert!(!held.allow(&fences));
+            assert_eq!(held.while_allowed(&fences, || true, || 7), None);
+        }
+    }
+}

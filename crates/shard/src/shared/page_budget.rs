@@ -1,0 +1,259 @@
+//! What the shards of this process take of the limits of pages that crawls have as a whole. An owner claims pages before it
+//! plans a visit and settles the claim when the visit is decided, both under one lock: so all shards together never take
+//! more than a limit says, however many callers ask at once.
+//!
+//! What could break that, and why it does not:
+//!
+//! 1. *Two owners look at what is left at once*: a claim counts from the moment it is made.
+//! 2. *An owner takes less than before* (a page comes back, is purged, leaves with its host) and another takes what it had, but
+//!    the commit of the first one fails: then its page is still out. So what is given back counts only once it is durable.
+//! 3. *A shard hands out while another, which has used up the limit, is still being opened*: nothing is granted before every
+//!    shard of the process has been opened once.
+//! 4. *An owner ends in the middle of a claim*: its part stays as it was until the next owner has read what is true.
+//!
+//! An owner that found nothing left is nudged as soon as something is, so that its callers are woken.
+
+use hashbrown::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+use wayleave_core::frontier::page_limits::PageLimit;
+use wayleave_core::ids::{CrawlNo, ShardId};
+use wayleave_core::names::CrawlName;
+
+use crate::owner::owner_loop::Owner;
+use crate::shared::readiness::lock;
+
+/// What all shards take of all limits.
+pub(crate) struct PageBudget {
+    state: Mutex<Shares>,
+    nudges: Vec<Arc<Notify>>,
+    alone: bool,
+}
+
+struct Shares {
+    crawls: HashMap<CrawlName, Taken>,
+    /// Shards that have not been opened yet; of other nodes' shards their nodes speak.
+    unopened: Vec<bool>,
+}
+
+/// What each shard takes of one limit, and whether it waits for more.
+struct Taken {
+    shards: Vec<u64>,
+    waits: Vec<bool>,
+}
+
+impl Taken {
+    fn new(shards: usize) -> Self {
+        Self { shards: vec![0; shards], waits: vec![false; shards] }
+    }
+
+    fn total(&self) -> u64 {
+        self.shards.iter().fold(0, |sum, part| sum.saturating_add(*part))
+    }
+
+    fn part(&mut self, shard: ShardId) -> Option<&mut u64> {
+        self.shards.get_mut(usize::from(shard.0))
+    }
+
+    fn wait(&mut self, shard: ShardId, waits: bool) {
+        if let Some(place) = self.waits.get_mut(usize::from(shard.0)) {
+            *place = waits;
+        }
+    }
+}
+
+/// Who takes pages of which crawl, and what its limit is.
+#[derive(Clone, Copy)]
+pub(crate) struct Taker<'a> {
+    pub crawl: &'a CrawlName,
+    pub shard: ShardId,
+    pub limit: u64,
+    /// What other nodes say that they take.
+    pub nodes: u64,
+}
+
+impl PageBudget {
+    /// `alone` if this process owns all shards.
+    pub fn new(shards: u16, alone: bool) -> Self {
+        let shards = usize::from(shards);
+        let state = Shares { crawls: HashMap::new(), unopened: vec![alone; shards] };
+        Self { state: Mutex::new(state), nudges: (0..shards).map(|_| Arc::default()).collect(), alone }
+    }
+
+    /// Rings when there may be more for a shard that found nothing left.
+    pub fn nudge_of(&self, shard: ShardId) -> Arc<Notify> {
+        self.nudges.get(usize::from(shard.0)).cloned().unwrap_or_default()
+    }
+
+    /// A shard was opened, and takes so much of these crawls.
+    pub fn open(&self, shard: ShardId, used: &[PageLimit]) {
+        let mut shares = lock(&self.state);
+        shares.crawls.values_mut().filter_map(|taken| taken.part(shard)).for_each(|part| *part = 0);
+        for limit in used {
+            let count = self.nudges.len();
+            let taken = shares.crawls.entry(limit.name.clone()).or_insert_with(|| Taken::new(count));
+            taken.part(shard).into_iter().for_each(|part| *part = limit.used);
+        }
+        if let Some(unopened) = shares.unopened.get_mut(usize::from(shard.0)) {
+            *unopened = false;
+        }
+        drop(shares);
+        self.nudge_all();
+    }
+
+    /// A shard has no owner here any more. Where this process owns all shards, what it takes stays as it was.
+    pub fn close(&self, shard: ShardId) {
+        if self.alone {
+            return;
+        }
+        let mut shares = lock(&self.state);
+        shares.crawls.values_mut().filter_map(|taken| taken.part(shard)).for_each(|part| *part = 0);
+        drop(shares);
+        self.nudge_all();
+    }
+
+    /// Claims up to `wanted` pages; says how many were left.
+    pub fn claim(&self, taker: Taker<'_>, wanted: u64) -> u64 {
+        let mut shares = lock(&self.state);
+        let opening = shares.unopened.contains(&true);
+        let count = self.nudges.len();
+        let taken = shares.crawls.entry(taker.crawl.clone()).or_insert_with(|| Taken::new(count));
+        let left = if opening { 0 } else { taker.limit.saturating_sub(taken.total()).saturating_sub(taker.nodes) };
+        let granted = wanted.min(left);
+        taken.part(taker.shard).into_iter().for_each(|part| *part += granted);
+        granted
+    }
+
+    /// A shard takes `more` than it did and gives `back` what it had claimed. Says what the
+    /// others take, and remembers whether the shard waits for more.
+    pub fn settle(&self, taker: Taker<'_>, more: u64, back: u64) -> u64 {
+        let mut shares = lock(&self.state);
+        let opening = shares.unopened.contains(&true);
+        let count = self.nudges.len();
+        let taken = shares.crawls.entry(taker.crawl.clone()).or_insert_with(|| Taken::new(count));
+        let mut own = 0;
+        if let Some(part) = taken.part(taker.shard) {
+            *part = (*part + more).saturating_sub(back);
+            own = *part;
+        }
+        let total = taken.total().saturating_add(taker.nodes);
+        let spent = opening || total >= taker.limit;
+        taken.wait(taker.shard, spent);
+        if back > 0 && total < taker.limit {
+            self.nudge(std::mem::replace(&mut taken.waits, vec![false; count]));
+        }
+        if opening { u64::MAX } else { total - own }
+    }
+
+    /// What a shard had is durably no longer its own.
+    pub fn give_back(&self, taker: Taker<'_>, pages: u64) {
+        let mut shares = lock(&self.state);
+        let Some(taken) = shares.crawls.get_mut(taker.crawl) else { return };
+        taken.part(taker.shard).into_iter().for_each(|part| *part = part.saturating_sub(pages));
+        if taken.total().saturating_add(taker.nodes) < taker.limit {
+            let none = vec![false; taken.waits.len()];
+            self.nudge(std::mem::replace(&mut taken.waits, none));
+        }
+    }
+
+    /// A crawl has no limit here any more.
+    pub fn forget(&self, crawl: &CrawlName, shard: ShardId) {
+        let mut shares = lock(&self.state);
+        if let Some(taken) = shares.crawls.get_mut(crawl) {
+            taken.part(shard).into_iter().for_each(|part| *part = 0);
+            if taken.total() == 0 {
+                shares.crawls.remove(crawl);
+            }
+        }
+    }
+
+    fn nudge(&self, waits: Vec<bool>) {
+        self.nudges.iter().zip(waits).filter(|(_, waits)| *waits).for_each(|(nudge, _)| nudge.notify_one());
+    }
+
+    /// Lets all who wait look again: what other shards or nodes take may have changed.
+    pub fn nudge_all(&self) {
+        let mut shares = lock(&self.state);
+        for taken in shares.crawls.values_mut() {
+            let none = vec![false; taken.waits.len()];
+            self.nudge(std::mem::replace(&mut taken.waits, none));
+        }
+    }
+}
+
+/// Pages that were claimed for a visit that is being planned.
+pub(crate) struct Claim {
+    limit: PageLimit,
+    pages: u64,
+}
+
+impl Owner {
+    /// Tells the others what is taken here, as it was read from the store.
+    pub fn open_pages(&mut self) {
+        let limits: Vec<PageLimit> = self.state.page_limits().collect();
+        self.pages_taken = limits.iter().map(|limit| (limit.crawl, (limit.name.clone(), limit.used))).collect();
+        self.readiness.pages.open(self.shard, &limits);
+    }
+
+    /// Claims pages of all crawls that a visit may be of.
+    pub fn claim_pages(&mut self, crawl: Option<CrawlNo>, keyed: bool, wanted: usize) -> Vec<Claim> {
+        let may = |limit: &PageLimit| crawl.is_none_or(|no| no == limit.crawl) && (limit.ready || keyed);
+        let limits: Vec<PageLimit> = self.state.page_limits().filter(may).collect();
+        let claim = |limit: PageLimit| {
+            let taker = self.taker(&limit);
+            let pages = self.readiness.pages.claim(taker, wanted.max(1) as u64);
+            Claim { limit, pages }
+        };
+        let claims: Vec<Claim> = limits.into_iter().map(claim).collect();
+        claims.iter().for_each(|claim| self.state.allow_pages(claim.limit.crawl, claim.pages));
+        claims
+    }
+
+    /// The visits are decided: what was claimed and not taken is the others' again.
+    pub fn settle_pages(&mut self, claims: Vec<Claim>) {
+        for Claim { mut limit, pages } in claims {
+            limit.used = self.state.pages_used(limit.crawl);
+            self.settle_limit(&limit, pages);
+        }
+    }
+
+    /// Tells what this shard takes of all limits, and hears what the others do.
+    pub fn share_pages(&mut self) {
+        let limits: Vec<PageLimit> = self.state.page_limits().collect();
+        for limit in &limits {
+            self.settle_limit(limit, 0);
+        }
+        if limits.len() < self.pages_taken.len() {
+            let gone = self.pages_taken.extract_if(|no, _| !limits.iter().any(|limit| limit.crawl == *no));
+            let gone: Vec<CrawlName> = gone.map(|(_, (name, _))| name).collect();
+            gone.iter().for_each(|name| self.readiness.pages.forget(name, self.shard));
+        }
+    }
+
+    fn taker<'a>(&self, limit: &'a PageLimit) -> Taker<'a> {
+        let nodes = self.readiness.pages_of_nodes(&limit.name);
+        Taker { crawl: &limit.name, shard: self.shard, limit: limit.limit, nodes }
+    }
+
+    fn settle_limit(&mut self, limit: &PageLimit, claimed: u64) {
+        let (_, before) = self.pages_taken.entry(limit.crawl).or_insert_with(|| (limit.name.clone(), 0));
+        let before = std::mem::replace(before, limit.used);
+        let taker = self.taker(limit);
+        let more = limit.used.saturating_sub(before);
+        let others = self.readiness.pages.settle(taker, more, claimed);
+        self.state.set_used_elsewhere(limit.crawl, others);
+        let back = before.saturating_sub(limit.used);
+        if back > 0 {
+            let (readiness, shard, limit) = (self.readiness.clone(), self.shard, limit.clone());
+            let give_back = move |durable: Result<(), _>| {
+                if durable.is_ok() {
+                    let nodes = readiness.pages_of_nodes(&limit.name);
+                    let taker = Taker { crawl: &limit.name, shard, limit: limit.limit, nodes };
+                    readiness.pages.give_back(taker, back);
+                }
+            };
+            self.cycle.answer(self.cycle.mark(), Box::new(give_back));
+        }
+    }
+}

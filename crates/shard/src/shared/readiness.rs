@@ -1,0 +1,378 @@
+//! The readiness of the shards: who has been ready longest, who wakes next, and who waits for that. Kept outside the owners
+//! so that a router asks the right one first and a long poll waits in one place.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::names::CrawlName;
+use wayleave_core::time::Time;
+
+use crate::handle::finished::Finishing;
+use crate::owner::limited_log::StoreLog;
+use crate::routing::repeated_requests::Requests;
+use crate::shared::broadcast::{Broadcast, Subscriber};
+use crate::shared::crawl_passes::{CrawlPasses, Pass};
+use crate::shared::crawl_readiness::{CrawlReadiness, NEVER};
+use crate::shared::crawl_totals::{CrawlTotals, ShardTotals, Totals};
+use crate::shared::deadline::Deadline;
+use crate::shared::host_quota::HostQuota;
+use crate::shared::page_budget::PageBudget;
+use crate::shared::waiters::Waiters;
+
+/// What each shard says of itself.
+#[derive(Default)]
+pub(crate) struct Beat {
+    oldest_ready: AtomicU64,
+    next_due: AtomicU64,
+    /// Callers who wait for visits of it.
+    callers: AtomicUsize,
+    /// The passes of the crawls that are next there.
+    next: Mutex<Vec<Pass>>,
+    pub open: AtomicBool,
+}
+
+/// For the paced form, times at which shards became ready that lie in the same step of so many milliseconds count as the
+/// same: callers then follow each other to one shard, which serves them in one turn and one commit, instead of waking many.
+/// Each takes several queues of it anyway.
+const STEP_MS: u64 = 250;
+/// So many go to one shard before the next one is as good.
+const CALLERS_TOGETHER: usize = 4;
+
+/// What somebody looks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    /// Groups of one crawl, or of any.
+    pub crawl: Option<&'a CrawlName>,
+    /// In the paced form.
+    pub paced: bool,
+    pub now: Time,
+}
+
+/// What all shards say.
+pub(crate) struct Readiness {
+    pub beats: Vec<Beat>,
+    /// What they say of the crawls that are asked for by name.
+    pub crawls: CrawlReadiness,
+    /// Whose turn it is among all crawls.
+    pub turns: CrawlPasses,
+    /// Who waits for a group to become ready.
+    pub line: Waiters,
+    /// Who waits for a crawl to be finished.
+    pub finishing: Finishing,
+    /// Counts of crawls that are bounded as a whole, by shard.
+    totals: Totals,
+    /// What the shards of this process take of limits of pages.
+    pub pages: PageBudget,
+    /// Hosts that the shards of this process hold.
+    pub hosts: HostQuota,
+    /// Requests that may be repeated and have reservations here, by digest.
+    pub requests: Requests,
+    pub bounded: AtomicBool,
+    /// Whether the paced form serves, as far as the owners here have heard.
+    pub active: AtomicBool,
+    /// Log lines that would otherwise come once per call.
+    pub log: StoreLog,
+    /// Why shards of this process cannot be opened, or take no changes.
+    troubles: Mutex<BTreeMap<ShardId, String>>,
+    /// What other nodes say of their shards. A node that cannot be heard is not asked.
+    peers: Mutex<BTreeMap<NodeId, NodeReadiness>>,
+    /// Groups that have become ready here, ever.
+    woken: AtomicU64,
+    /// Told when somebody looked for the owner of a shard where it is not.
+    pub missed: Arc<Notify>,
+    /// Told when there is something new to say to other nodes.
+    news: Broadcast,
+    /// Until then no other node can own the shards of this one.
+    sure_until: Mutex<Option<Deadline>>,
+}
+
+/// What a node says of its shards, for other nodes to know whom to ask first and when to wake those who wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReadiness {
+    /// Since when its longest ready group is ready.
+    oldest_ready: Option<Time>,
+    /// When its next group becomes so.
+    next_due: Option<Time>,
+    /// Groups that have become ready, ever.
+    woken: u64,
+    /// What its shards count for crawls that are bounded as a whole.
+    totals: Vec<(CrawlName, Vec<ShardTotals>)>,
+}
+
+impl NodeReadiness {
+    /// As bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Nothing in it is of a kind that cannot be written; an empty beat would be refused by its reader.
+        crate::routing::links::encode(self).unwrap_or_default()
+    }
+
+    /// From its bytes.
+    ///
+    /// # Errors
+    /// If they are not those of a beat.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        crate::routing::links::decode(bytes)
+    }
+}
+
+/// Who can be asked for something to visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// A shard of this process.
+    Shard(ShardId),
+    /// Another node, for any of its shards.
+    Node(NodeId),
+}
+
+impl Readiness {
+    /// `alone` if this process owns all shards.
+    pub fn new(shards: u16, alone: bool) -> Self {
+        let beats: Vec<Beat> = (0..shards).map(|_| Beat::default()).collect();
+        for beat in &beats {
+            beat.oldest_ready.store(NEVER, Ordering::Relaxed);
+            beat.next_due.store(NEVER, Ordering::Relaxed);
+        }
+        Self {
+            beats,
+            crawls: CrawlReadiness::new(shards),
+            turns: CrawlPasses::default(),
+            line: Waiters::default(),
+            finishing: Finishing::default(),
+            totals: Totals::new(shards),
+            pages: PageBudget::new(shards, alone),
+            hosts: HostQuota::default(),
+            requests: Requests::new(shards),
+            bounded: AtomicBool::new(false),
+            active: AtomicBool::new(true),
+            log: StoreLog::default(),
+            troubles: Mutex::default(),
+            peers: Mutex::default(),
+            woken: AtomicU64::new(0),
+            missed: Arc::default(),
+            news: Broadcast::default(),
+            sure_until: Mutex::default(),
+        }
+    }
+
+    /// A shard of this process cannot be opened, or is no longer this process's trouble.
+    pub fn set_trouble(&self, shard: ShardId, why: Option<String>) {
+        let mut troubles = lock(&self.troubles);
+        match why {
+            Some(why) => troubles.insert(shard, why),
+            None => troubles.remove(&shard),
+        };
+    }
+
+    /// Why a shard cannot be opened.
+    pub fn trouble_of(&self, shard: ShardId) -> Option<String> {
+        lock(&self.troubles).get(&shard).cloned()
+    }
+
+    /// Why the frontier is not ready, if a shard cannot be opened.
+    pub fn trouble(&self) -> Option<String> {
+        lock(&self.troubles).values().next().cloned()
+    }
+
+    /// No other node can own the shards of this one until then.
+    pub fn set_sure_until(&self, until: Deadline) {
+        *lock(&self.sure_until) = Some(until);
+    }
+
+    /// Whether another node may own the shards of this one by now.
+    pub fn is_unsure(&self) -> bool {
+        lock(&self.sure_until).is_some_and(Deadline::has_passed)
+    }
+
+    /// A shard says since when a group of it is ready and when the next one becomes so.
+    pub fn tell(&self, shard: usize, (ready, due): (Option<Time>, Option<Time>)) {
+        if let Some(beat) = self.beats.get(shard) {
+            let (ready, due) = (ready.map_or(NEVER, |t| t.0), due.map_or(NEVER, |t| t.0));
+            let before = (beat.oldest_ready.swap(ready, Ordering::AcqRel), beat.next_due.swap(due, Ordering::AcqRel));
+            if before != (ready, due) && self.news.has_subscribers() {
+                self.news.notify();
+            }
+        }
+    }
+
+    /// A shard says which crawls are next there.
+    pub fn set_next(&self, shard: ShardId, next: Vec<Pass>) {
+        if let Some(beat) = self.beats.get(usize::from(shard.0)) {
+            *lock(&beat.next) = next;
+        }
+    }
+
+    /// A shard has no owner here any more.
+    pub fn forget(&self, shard: ShardId) {
+        self.tell(shard.0.into(), (None, None));
+        self.crawls.forget(shard);
+        if let Some(beat) = self.beats.get(usize::from(shard.0)) {
+            beat.open.store(false, Ordering::Release);
+        }
+        self.totals.close(shard);
+        self.pages.close(shard);
+        self.news.notify();
+    }
+
+    pub fn is_open(&self, shard: ShardId) -> bool {
+        self.beats.get(usize::from(shard.0)).is_some_and(|beat| beat.open.load(Ordering::Acquire))
+    }
+
+    /// Who has something to visit, longest ready first.
+    pub fn ready(&self, look: Look<'_>) -> Vec<Source> {
+        let mut ready = self.ready_shards(look);
+        // Of another node only the time is known: it counts as one whose turn it is.
+        let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
+        for (node, beat) in lock(&self.peers).iter() {
+            let first = beat.oldest_ready.or(beat.next_due.filter(|due| *due <= look.now));
+            ready.extend(first.map(|first| (look.turn(pass, first.0, 0), Source::Node(*node))));
+        }
+        sorted(ready)
+    }
+
+    /// Somebody asks a shard for visits.
+    pub fn call(&self, shard: ShardId) -> Caller<'_> {
+        let beat = self.beats.get(usize::from(shard.0));
+        beat.inspect(|beat| _ = beat.callers.fetch_add(1, Ordering::Relaxed));
+        Caller(beat)
+    }
+
+    /// The shards of this process that have something to visit, longest ready first.
+    pub fn ready_here(&self, look: Look<'_>) -> Vec<Source> {
+        sorted(self.ready_shards(look))
+    }
+
+    fn ready_shards(&self, look: Look<'_>) -> Vec<(Turn, Source)> {
+        let crawl = look.crawl.and_then(|crawl| self.crawls.of(crawl));
+        let ready = self.beats.iter().enumerate().filter_map(|(shard, beat)| {
+            // The first before the others: a shard says of crawls what has become ready before it forgets when it will.
+            let due = beat.next_due.load(Ordering::Acquire);
+            let any = beat.oldest_ready.load(Ordering::Acquire);
+            let ready = crawl.as_ref().map_or(any, |crawl| crawl.ready(shard, any));
+            let first = ready.min(due);
+            let pass = if look.crawl.is_none() { beat.pass() } else { 0 };
+            let turn = look.turn(pass, first, beat.callers.load(Ordering::Relaxed));
+            (ready != NEVER || due <= look.now.0).then_some((turn, Source::Shard(ShardId(shard as u16))))
+        });
+        ready.collect()
+    }
+
+    /// What this node says of its shards.
+    pub fn beat(&self) -> NodeReadiness {
+        let least = |of: fn(&Beat) -> &AtomicU64| {
+            let all = self.beats.iter().map(|beat| of(beat).load(Ordering::Acquire));
+            all.min().filter(|time| *time != NEVER).map(Time)
+        };
+        let totals = self.totals.all();
+        NodeReadiness {
+            oldest_ready: least(|beat| &beat.oldest_ready),
+            next_due: least(|beat| &beat.next_due),
+            woken: self.woken.load(Ordering::Acquire),
+            totals,
+        }
+    }
+
+    /// To be told when there is something new to say.
+    pub fn news(&self) -> Subscriber {
+        self.news.subscribe()
+    }
+
+    /// Whether another node can be heard.
+    pub fn hears(&self, node: NodeId) -> bool {
+        lock(&self.peers).contains_key(&node)
+    }
+
+    /// Another node has said something of its shards, or cannot be heard any more.
+    pub fn hear(&self, node: NodeId, beat: Option<NodeReadiness>) {
+        let mut peers = lock(&self.peers);
+        let Some(beat) = beat else {
+            peers.remove(&node);
+            return;
+        };
+        // Groups that were ready before this node began to listen count as one: somebody should go and look.
+        let before = peers.get(&node).map_or(beat.woken.saturating_sub(1), |before| before.woken);
+        let woken = beat.woken.saturating_sub(before);
+        let told = peers.get(&node).is_none_or(|before| before.totals != beat.totals);
+        peers.insert(node, beat);
+        drop(peers);
+        if told {
+            self.pages.nudge_all();
+        }
+        self.line.wake(usize::try_from(woken).unwrap_or(usize::MAX));
+    }
+
+    /// Wakes as many waiters as groups became ready, first come, first served.
+    pub fn wake(&self, ready: usize) {
+        if ready > 0 {
+            self.woken.fetch_add(ready as u64, Ordering::AcqRel);
+            self.news.notify();
+            self.line.wake(ready);
+        }
+    }
+
+    /// A shard says what it counts for a bounded crawl and learns what the others count.
+    pub fn share(&self, crawl: &CrawlName, shard: ShardId, counts: CrawlTotals) -> CrawlTotals {
+        if self.totals.set(crawl, shard, counts) && self.news.has_subscribers() {
+            self.news.notify();
+        }
+        let peers = lock(&self.peers);
+        let told = peers.values().flat_map(|beat| &beat.totals).filter(|(name, _)| name == crawl);
+        self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
+    }
+
+    /// What shards of other nodes take of a crawl's limit of pages, as they last said.
+    pub fn pages_of_nodes(&self, crawl: &CrawlName) -> u64 {
+        let peers = lock(&self.peers);
+        if peers.is_empty() {
+            return 0;
+        }
+        let told = peers.values().flat_map(|beat| &beat.totals).filter(|(name, _)| name == crawl);
+        self.totals.others(crawl, |one| !self.is_open(one), told.flat_map(|(_, parts)| parts)).pages
+    }
+}
+
+/// Whose turn it is to be asked: the pass of its first crawl, since when it is ready and who is there already; the lowest
+/// goes first.
+type Turn = (u64, u64, usize);
+
+impl Look<'_> {
+    const fn turn(&self, pass: u64, ready: u64, callers: usize) -> Turn {
+        if self.paced { (pass, ready / STEP_MS, callers / CALLERS_TOGETHER) } else { (pass, ready, 0) }
+    }
+}
+
+impl Beat {
+    /// The pass of the crawl that is next; the lowest if nothing is ready yet.
+    fn pass(&self) -> u64 {
+        lock(&self.next).iter().map(|pass| pass.load(Ordering::Acquire)).min().unwrap_or_default()
+    }
+}
+
+/// One who waits for visits of a shard, as long as this lives.
+pub(crate) struct Caller<'a>(Option<&'a Beat>);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        if let Some(beat) = self.0 {
+            beat.callers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn sorted(mut ready: Vec<(Turn, Source)>) -> Vec<Source> {
+    ready.sort_unstable();
+    ready.into_iter().map(|(_, source)| source).collect()
+}
+
+/// A panic while one of these locks is held leaves nothing half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "readiness_tests.rs"]
+mod tests;
