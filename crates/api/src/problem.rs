@@ -274,9 +274,10 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::ForeignResult(_) => Code::ForeignResult,
         Refusal::BadCursor => Code::BadCursor,
         Refusal::Overloaded | Refusal::ManyListings(_) => Code::Overloaded,
-        Refusal::Unavailable(_) | Refusal::Elsewhere => Code::Unavailable,
+        Refusal::Unavailable(_) | Refusal::Elsewhere | Refusal::Moved => Code::Unavailable,
         Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
         Refusal::Corrupt(_) => Code::Corrupt,
+        Refusal::Internal(_) => Code::Internal,
     }
 }
 

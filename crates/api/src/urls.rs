@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::asked::AskedHost;
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
 use wayleave_core::frontier::view;
 use wayleave_core::names::{self, CrawlName, HostName};
@@ -166,6 +167,7 @@ impl AddResult {
             PutOutcome::Requeued => (AddStatus::Requeued, None),
             PutOutcome::Rejected(reason) => (AddStatus::Rejected, Some(reason.into())),
             PutOutcome::Failed(reason) => (AddStatus::Failed, Some(reason.into())),
+            PutOutcome::Moved => (AddStatus::Failed, Some(Refusal::Moved.to_string())),
         };
         Self { line: None, url: url.map(redact::owned_url), status, reason }
     }

@@ -1,20 +1,114 @@
 //! Names as people write them, parsed once at the door: hosts, aliases, crawls.
 
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
 use crate::limits;
 
-/// A normalised host name, or a queue key that a client gave.
-pub type HostName = std::sync::Arc<str>;
-/// The name of a crawl.
-pub type CrawlName = std::sync::Arc<str>;
-/// The name of a group of several hosts.
-pub type Alias = std::sync::Arc<str>;
+/// Makes a type for one kind of name, so that no other kind can be passed in its place. It is a text that is cheap to clone.
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
 
-/// The name of a role: a duty that one at a time has.
-pub type RoleName = std::sync::Arc<str>;
-/// The name that a candidate for roles gives itself.
-pub type Uuid = std::sync::Arc<str>;
-/// The name of a slot: what a schedule wants to be done once.
-pub type Slot = std::sync::Arc<str>;
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<Arc<str>> for $name {
+            fn from(text: Arc<str>) -> Self {
+                Self(text)
+            }
+        }
+    };
+}
+
+name! {
+    /// A normalised host name, or a queue key that a client gave.
+    HostName
+}
+name! {
+    /// The name of a crawl.
+    CrawlName
+}
+name! {
+    /// The name of a group of several hosts.
+    Alias
+}
+name! {
+    /// The name of a group: its alias, or that of its only host.
+    GroupName
+}
+name! {
+    /// The name of a role: a duty that one at a time has.
+    RoleName
+}
+name! {
+    /// The name that a candidate for roles gives itself.
+    Uuid
+}
+name! {
+    /// The name of a slot: what a schedule wants to be done once.
+    Slot
+}
+
+impl From<HostName> for GroupName {
+    fn from(host: HostName) -> Self {
+        Self(host.0)
+    }
+}
+
+impl From<Alias> for GroupName {
+    fn from(alias: Alias) -> Self {
+        Self(alias.0)
+    }
+}
 
 /// The crawl of those who name none.
 pub const DEFAULT_CRAWL: &str = "DEFAULT";

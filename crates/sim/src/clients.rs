@@ -63,7 +63,12 @@ pub async fn putter(world: Rc<World>, name: u64) {
         for (id, outcome) in ids.into_iter().zip(outcomes) {
             world.tell("put", &format!("{name} {id:?} {outcome:?}"));
             check_put(&world, &outcome);
-            if !matches!(&outcome, PutOutcome::Failed(why) if why.starts_with("unavailable")) {
+            let nothing_done = match &outcome {
+                PutOutcome::Moved => true,
+                PutOutcome::Failed(why) => why.starts_with("unavailable"),
+                _ => false,
+            };
+            if !nothing_done {
                 oracle.perhaps_added(id.clone());
             }
             let settled = id.0 != "doomed" || oracle.doomed.len() == deletions;
@@ -76,9 +81,7 @@ pub async fn putter(world: Rc<World>, name: u64) {
 
 /// Where nothing breaks a put may only meet a host that is moving.
 fn check_put(world: &World, outcome: &PutOutcome) {
-    if let PutOutcome::Failed(why) = outcome
-        && !why.contains("moving to another group")
-    {
+    if let PutOutcome::Failed(why) = outcome {
         world.check::<()>("a put", &Err(Refusal::Unavailable(why.to_string())));
     }
 }

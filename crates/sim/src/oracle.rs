@@ -103,8 +103,8 @@ impl Oracle {
             // The delay that the answer names was in force at the grant; a forgotten host starts anew.
             let named = reservation.delay.0.max(least_delay(&reservation.host));
             let visit = self.visit(&reservation.host, span, named, &reservation.urls);
-            let of_group = (reservation.group != reservation.host).then(|| {
-                let (place, delay) = (reservation.group.clone(), reservation.delay);
+            let of_group = (*reservation.group != *reservation.host).then(|| {
+                let (place, delay) = (reservation.group.as_ref().into(), reservation.delay);
                 self.group_visits.push(Visit { place, span, parallel: 1, delay, urls: Vec::new() });
                 self.group_visits.len() - 1
             });
@@ -116,7 +116,7 @@ impl Oracle {
     /// URLs were handed out in the paced form, decided not before `asked` and not after `told`.
     pub fn handed_out(&mut self, urls: &[UrlToFetch], asked: Time, told: Time) -> Verdict {
         self.handed_out += urls.len() as u64;
-        let hosts: BTreeSet<_> = urls.iter().map(|url| url.host.clone()).collect();
+        let hosts: BTreeSet<_> = urls.iter().map(|url| Arc::from(&*url.host)).collect();
         self.hand_outs.extend(hosts.into_iter().map(|host| (host, Span { start: asked, end: told })));
         self.serve(urls, asked)
     }
@@ -134,7 +134,7 @@ impl Oracle {
     }
 
     fn visit(&mut self, host: &str, span: Span, delay: u64, urls: &[UrlToFetch]) -> usize {
-        let urls = urls.iter().map(|url| (url.crawl.clone(), url.url.clone())).collect();
+        let urls = urls.iter().map(|url| (url.crawl.as_ref().into(), url.url.clone())).collect();
         // After a deletion the host's earlier visits no longer count for politeness: it is another place.
         let place: Arc<str> = match self.forgotten.get(host) {
             Some(at) => format!("{host} since {}", at.0).into(),

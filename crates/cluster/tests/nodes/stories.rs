@@ -265,7 +265,8 @@ async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
     pass(Duration::from_millis(100)).await;
     let granted = c.reserve(3).await;
     assert_eq!(granted.len(), 3);
-    let members: Vec<std::sync::Arc<str>> = (0..12).map(|n| format!("h{n}.example").as_str().into()).collect();
+    let members: Vec<wayleave_core::names::HostName> =
+        (0..12).map(|n| format!("h{n}.example").as_str().into()).collect();
     let group = b.frontier.set_group("big".into(), Some(members.clone()), PaceChanges::default(), false).await.unwrap();
     assert_eq!(group.hosts.len(), 12);
     assert!(a.reserve(12).await.is_empty(), "the alias is busy with the three visits that it took over");
@@ -291,7 +292,8 @@ async fn a_put_finds_a_moved_host_from_every_node_at_the_second_try() {
     for node in nodes {
         node.put(&refs(&urls(12))).await;
     }
-    let members: Vec<std::sync::Arc<str>> = (0..12).map(|n| format!("h{n}.example").as_str().into()).collect();
+    let members: Vec<wayleave_core::names::HostName> =
+        (0..12).map(|n| format!("h{n}.example").as_str().into()).collect();
     a.frontier.set_group("big".into(), Some(members), PaceChanges::default(), false).await.unwrap();
     for (n, node) in nodes.into_iter().enumerate() {
         let new: Vec<String> = (0..12).map(|host| format!("http://h{host}.example/{n}")).collect();

@@ -86,7 +86,7 @@ impl State {
     /// If it lives with another alias than whoever moves it believes.
     pub fn may_give(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
         match way {
-            Way::Into(alias) if host == alias || self.group_by_alias.contains_key(host) => {
+            Way::Into(alias) if **host == **alias || self.group_by_alias.contains_key(&**host) => {
                 Err(Refusal::NameInUse(host.to_string()))
             }
             Way::Into(alias) => match self.moved_to(host).filter(|other| *other != alias) {

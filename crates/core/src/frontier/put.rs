@@ -294,7 +294,7 @@ impl State {
             return None;
         }
         let host = self.host_ix(&put.host);
-        if host.is_none() && self.group_by_alias.contains_key(&put.host) {
+        if host.is_none() && self.group_by_alias.contains_key(&*put.host) {
             return Some(format!("'{}' is the name of an alias; use another key", put.host));
         }
         if let Some(room) = self.host_room.filter(|room| room.left == 0 && host.is_none()) {

@@ -64,12 +64,19 @@ pub enum Refusal {
     /// The shard has no owner here. Routers look for the owner and ask again; callers hear it only if none is found in time.
     #[error("unavailable, try again: the shard is changing hands")]
     Elsewhere,
+    /// The host does not live in the shard that was asked: it has joined or left an alias, or is about to. Routers read their
+    /// hints again and ask the right shard; callers hear it only if that fails.
+    #[error("unavailable, try again: the host is moving to another group")]
+    Moved,
     /// The store did not say whether the change was made.
     #[error("the outcome is unknown, look and try again: {0}")]
     OutcomeUnknown(String),
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+    /// A mistake of the program.
+    #[error("a mistake of the program, please report it: {0}")]
+    Internal(String),
     /// A setting that another one stands against.
     #[error("{0}")]
     Contradiction(String),
@@ -84,7 +91,7 @@ impl Refusal {
     /// Whether it promises that nothing was changed and asks to try again.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Elsewhere | Self::Overloaded | Self::ManyListings(_))
+        matches!(self, Self::Unavailable(_) | Self::Elsewhere | Self::Moved | Self::Overloaded | Self::ManyListings(_))
     }
 
     /// The word for a call that was refused twice, in two places: doubt is never overwritten by a promise.
@@ -92,7 +99,7 @@ impl Refusal {
     pub fn or_worse(self, other: Self) -> Self {
         let weight = |refusal: &Self| match refusal {
             Self::OutcomeUnknown(_) => 3,
-            Self::Corrupt(_) => 2,
+            Self::Corrupt(_) | Self::Internal(_) => 2,
             Self::Elsewhere => 0,
             _ => 1,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::Token;
 use crate::metadata::Metadata;
-use crate::names::{CrawlName, HostName};
+use crate::names::{CrawlName, GroupName, HostName};
 use crate::time::{Millis, Time};
 
 /// Priority of URLs that name none; 9 goes first, 0 last.
@@ -132,6 +132,8 @@ pub enum PutOutcome {
     Rejected(Box<str>),
     /// It could not be stored now; try again.
     Failed(Box<str>),
+    /// Its host does not live in the shard that was asked; try again.
+    Moved,
 }
 
 /// Asks for groups to visit, exclusively, each with a token.
@@ -183,7 +185,7 @@ pub struct Reservation {
     /// The secret that renews and releases it.
     pub token: Token,
     /// The group: its alias, or the host's own name.
-    pub group: HostName,
+    pub group: GroupName,
     /// The host to visit.
     pub host: HostName,
     /// Who holds it.
@@ -283,7 +285,7 @@ pub struct Parent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
     /// The group.
-    pub group: HostName,
+    pub group: GroupName,
     /// When it may be visited again.
     pub ready_at: Time,
 }

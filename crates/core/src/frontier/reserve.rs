@@ -9,7 +9,7 @@ use super::slab::Ix;
 use super::state::State;
 use super::visit::{Found, Taken, Visit};
 use crate::ids::{CrawlNo, QueueId, Token};
-use crate::names::HostName;
+use crate::names::GroupName;
 use crate::time::{Millis, Time};
 
 /// What a reservation is granted with.
@@ -128,10 +128,10 @@ impl State {
     }
 
     /// The name of a group: its alias, or the name of its one host.
-    pub(super) fn group_name(&self, group: Ix) -> HostName {
+    pub(super) fn group_name(&self, group: Ix) -> GroupName {
         let group = &self.groups[group];
-        let first = || group.hosts().first().map(|h| self.hosts[*h].name.clone());
-        group.alias().cloned().or_else(first).unwrap_or_default()
+        let first = || group.hosts().first().map(|h| self.hosts[*h].name.clone().into());
+        group.alias().cloned().map(GroupName::from).or_else(first).unwrap_or_default()
     }
 }
 

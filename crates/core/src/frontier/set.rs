@@ -23,7 +23,7 @@ impl State {
         ready_at: Option<Time>,
         now: Time,
     ) -> Result<(), Refusal> {
-        if self.host_ix(name).is_none() && self.group_by_alias.contains_key(name) {
+        if self.host_ix(name).is_none() && self.group_by_alias.contains_key(&**name) {
             return Err(Refusal::NameInUse(name.to_string()));
         }
         let ix = self.ensure_host(name);

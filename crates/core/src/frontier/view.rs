@@ -7,7 +7,7 @@ use super::requeue::{Rework, Reworked};
 use super::rework::JobState;
 use crate::ids::Token;
 use crate::metadata::Metadata;
-use crate::names::{CrawlName, HostName};
+use crate::names::{CrawlName, GroupName, HostName};
 use crate::settings::{CrawlSettings, PaceSettings};
 use crate::time::{Millis, Time};
 
@@ -137,7 +137,7 @@ pub struct HostView {
     /// Its name.
     pub host: HostName,
     /// Its group: an alias, or its own name.
-    pub group: HostName,
+    pub group: GroupName,
     /// Whether the group is an alias.
     pub aliased: bool,
     /// How it stands.
@@ -166,7 +166,7 @@ pub struct ReservationView {
     /// Its token.
     pub token: Token,
     /// Its group.
-    pub group: HostName,
+    pub group: GroupName,
     /// The host to visit.
     pub host: HostName,
     /// Who holds it.
@@ -183,7 +183,7 @@ pub struct ReservationView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupView {
     /// Its name.
-    pub group: HostName,
+    pub group: GroupName,
     /// Whether it is an alias.
     pub aliased: bool,
     /// Its hosts.

@@ -194,7 +194,7 @@ impl Story {
         if verb == "host" {
             self.shard.state.set_host(&name, &changes, false, given("ready").map(Time), now).unwrap();
         } else {
-            self.shard.state.set_group(&name, &changes, false, now).unwrap();
+            self.shard.state.set_group(&name.as_ref().into(), &changes, false, now).unwrap();
         }
         self.shard.commit(Vec::new());
     }

@@ -86,7 +86,7 @@ pub const fn ack(outcome: &PutOutcome) -> Ack {
     match outcome {
         PutOutcome::Added | PutOutcome::Updated | PutOutcome::Requeued => Ack::Ok,
         PutOutcome::Known | PutOutcome::Rejected(_) => Ack::Skipped,
-        PutOutcome::Failed(_) => Ack::Fail,
+        PutOutcome::Failed(_) | PutOutcome::Moved => Ack::Fail,
     }
 }
 

@@ -18,7 +18,8 @@ pub fn status(refusal: &Refusal) -> Status {
             Code::ResourceExhausted
         }
         Refusal::ForeignResult(_) | Refusal::BadCursor => Code::InvalidArgument,
-        Refusal::Unavailable(_) | Refusal::Elsewhere => Code::Unavailable,
+        Refusal::Unavailable(_) | Refusal::Elsewhere | Refusal::Moved => Code::Unavailable,
+        Refusal::Internal(_) => Code::Internal,
         Refusal::Corrupt(_) => Code::DataLoss,
     };
     Status::new(code, refusal.to_string())

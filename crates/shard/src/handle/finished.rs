@@ -16,7 +16,7 @@ use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Millis;
 
-use crate::ask::Ask;
+use crate::ask::Look;
 use crate::handle::frontier::Frontier;
 use crate::handle::views::merge;
 use crate::routing::router::Answer;
@@ -156,7 +156,7 @@ impl Frontier {
     }
 
     async fn crawl_once(&self, crawl: &CrawlName) -> Answer<CrawlPart> {
-        let parts: Vec<Option<CrawlPart>> = self.router.ask_all(&self.scope(), &Ask::Crawl(crawl.clone())).await?;
+        let parts: Vec<Option<CrawlPart>> = self.router.ask_all(&self.scope(), Look::Crawl(crawl.clone())).await?;
         let mut parts = parts.into_iter().flatten();
         let mut sum = parts.next().ok_or_else(|| Refusal::UnknownCrawl(crawl.to_string()))?;
         for part in parts {
@@ -173,7 +173,7 @@ impl Frontier {
         for shard in self.scope() {
             let mut after = None;
             loop {
-                let ask = Ask::ScanCrawl { crawl: crawl.clone(), after };
+                let ask = Look::ScanCrawl { crawl: crawl.clone(), after };
                 let (part, next): (CrawlScan, Option<HostId>) = self.router.ask(shard, ask).await?;
                 sum.last_visit_at = sum.last_visit_at.max(part.last_visit_at);
                 sum.waits_for = part.waits_for;

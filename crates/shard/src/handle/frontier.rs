@@ -14,13 +14,13 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Change, Look, Told, VisitCall};
 use crate::config::Config;
 use crate::handle::listing_permits::ListingPermits;
 use crate::message::Outcomes;
 use crate::owner::owner_threads::OwnerThreads;
 use crate::routing::links::Links;
-use crate::routing::router::{Answer, MOVING, Router, never_answered, worse};
+use crate::routing::router::{Answer, Router, never_answered, worse};
 use crate::shared::readiness::Readiness;
 
 /// A release keeps its reservation alive for this long while it stores what was found.
@@ -144,7 +144,7 @@ impl Frontier {
     /// # Errors
     /// If the token is not current.
     pub async fn renew(&self, token: Token, lease: Millis) -> Answer<Time> {
-        self.with_token(token, &Ask::Renew { token, lease }).await
+        self.with_token(token, VisitCall::Renew { token, lease }).await
     }
 
     /// Begins the release of a reservation with found links: makes sure that it holds until they are stored, and says what
@@ -153,7 +153,7 @@ impl Frontier {
     /// # Errors
     /// If the token is not current, or a page is not part of the reservation; then nothing has changed.
     pub async fn begin_release(&self, token: Token, pages: Vec<Box<str>>) -> Answer<Vec<Option<Parent>>> {
-        self.with_token(token, &Ask::Keep { token, lease: RELEASE_TIME, pages }).await
+        self.with_token(token, VisitCall::Keep { token, lease: RELEASE_TIME, pages }).await
     }
 
     /// Ends a reservation. What was found is stored first; [`Frontier::begin_release`] has said that it may be.
@@ -163,15 +163,19 @@ impl Frontier {
     pub async fn release(&self, release: Release, found: Vec<Put>) -> Answer<(Released, Vec<PutOutcome>)> {
         let (token, stored) = (release.token, !found.is_empty());
         let outcomes = if stored { self.put(found).await } else { Vec::new() };
-        if let Some(PutOutcome::Failed(why)) = outcomes.iter().find(|outcome| matches!(outcome, PutOutcome::Failed(_)))
-        {
+        let failed = |outcome: &PutOutcome| match outcome {
+            PutOutcome::Failed(why) => Some(why.to_string()),
+            PutOutcome::Moved => Some(Refusal::Moved.to_string()),
+            _ => None,
+        };
+        if let Some(why) = outcomes.iter().find_map(failed) {
             // The page is not done while what it led to may be lost: nobody would look for it again.
             let why = format!(
                 "a link that was found could not be stored ({why}); the reservation was kept: send the release again"
             );
             return Err(Refusal::OutcomeUnknown(why));
         }
-        let released: Answer<Released> = self.with_token(token, &Ask::Release(release)).await;
+        let released: Answer<Released> = self.with_token(token, VisitCall::Release(release)).await;
         let kept = "the reservation was kept and what was found was stored; send the release again";
         let released = released.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
         Ok((released?, outcomes))
@@ -179,7 +183,12 @@ impl Frontier {
 
     /// Asks the shard that granted a token; if its host may have moved since, all others: a host that has left its
     /// alias took its reservations home, and nobody remembers from where.
-    pub(crate) async fn with_token<T: TryFrom<Told, Error = Refusal>>(&self, token: Token, ask: &Ask) -> Answer<T> {
+    pub(crate) async fn with_token<T: TryFrom<Told, Error = Refusal>>(
+        &self,
+        token: Token,
+        ask: impl Into<Ask>,
+    ) -> Answer<T> {
+        let ask = ask.into();
         let first = token.shard();
         if first.0 >= self.shards() {
             return Err(Refusal::NotCurrent);
@@ -189,9 +198,9 @@ impl Frontier {
             return answer;
         }
         let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
-        match self.ask_for_token(&others, ask).await {
+        match self.ask_for_token(&others, &ask).await {
             // The host may have moved from one that was not asked yet to one that was: it is rare to move at all.
-            Err(Refusal::NotCurrent) if self.router.knows_moves() => self.ask_for_token(&self.all(), ask).await,
+            Err(Refusal::NotCurrent) if self.router.knows_moves() => self.ask_for_token(&self.all(), &ask).await,
             answer => answer,
         }
     }
@@ -212,20 +221,25 @@ impl Frontier {
     }
 
     /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.
-    pub(crate) async fn at_host<T: TryFrom<Told, Error = Refusal>>(&self, host: &str, ask: &Ask) -> Answer<T> {
+    pub(crate) async fn at_host<T: TryFrom<Told, Error = Refusal>>(
+        &self,
+        host: &str,
+        ask: impl Into<Ask>,
+    ) -> Answer<T> {
+        let ask = ask.into();
         const TRIES: usize = 3;
         let mut patience = Duration::ZERO;
         for _ in 1..TRIES {
             self.settle_hints(patience).await;
             match self.router.ask(self.router.shard_of(host), ask.clone()).await {
-                Err(Refusal::Unavailable(why)) if why == MOVING => self.router.doubt(),
+                Err(Refusal::Moved) => self.router.doubt(),
                 answer => return answer,
             }
             // Who is not where it was looked for may have to be asked for at a shard that is changing hands.
             patience = Duration::from_millis(limits::HAND_OVER_WAIT.0);
         }
         self.settle_hints(patience).await;
-        self.router.ask(self.router.shard_of(host), ask.clone()).await
+        self.router.ask(self.router.shard_of(host), ask).await
     }
 
     /// Reads the router's hints again if they are in doubt, once no move is under way.
@@ -240,7 +254,7 @@ impl Frontier {
 
     /// Asks every shard which of its hosts have moved; waits so long for a shard that is changing hands.
     pub(crate) async fn learn_hints(&self, patience: Duration) -> Answer<()> {
-        let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, Ask::Moved, patience));
+        let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, Look::Moved, patience));
         let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
         self.router.set_aliases(told.into_iter().flatten().collect());
         Ok(())
@@ -251,7 +265,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn set_active(&self, active: bool) -> Answer<()> {
-        self.router.ask_all::<()>(&self.all(), &Ask::SetActive(active)).await.map(drop)
+        self.router.ask_all::<()>(&self.all(), Change::SetActive(active)).await.map(drop)
     }
 
     /// Whether the paced form serves.
@@ -259,7 +273,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn is_active(&self) -> Answer<bool> {
-        Ok(self.router.ask_all(&self.scope(), &Ask::Active).await?.into_iter().all(|active: bool| active))
+        Ok(self.router.ask_all(&self.scope(), Look::Active).await?.into_iter().all(|active: bool| active))
     }
 
     /// Whether the paced form serves, as far as this node has heard: an owner that knows better hands out nothing.

@@ -13,7 +13,7 @@ use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::Key;
 
-use crate::ask::{Ask, Revoke};
+use crate::ask::{JobChange, Look, Query, Revoke, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::routing::router::{Answer, home};
 
@@ -30,10 +30,10 @@ impl Frontier {
         let entropy = (self.config.entropy)();
         let at = home(&format!("{entropy:032x}"), self.shards());
         let job = JobRow::new(Token::new(at, entropy), what, filter, before, self.now());
-        self.router.ask::<()>(at, Ask::StartJob(Box::new(job.clone()))).await?;
+        self.router.ask::<()>(at, JobChange::StartJob(Box::new(job.clone()))).await?;
         // Who asks next whether a crawl is finished must hear of it, and its home may have nothing of that crawl. Where this fails
         // the home goes on telling.
-        _ = self.router.ask_all::<()>(&self.all(), &Ask::StartJob(Box::new(job.clone()))).await;
+        _ = self.router.ask_all::<()>(&self.all(), JobChange::StartJob(Box::new(job.clone()))).await;
         Ok(view(std::slice::from_ref(&job), self.shards()))
     }
 
@@ -64,13 +64,13 @@ impl Frontier {
         let Some(job) = rows.get(&id).and_then(|rows| rows.first()) else { return Ok(None) };
         let JobRow { what, filter, before, started_at, .. } = job.clone();
         let job = JobRow::new(id, what, filter, before, started_at);
-        self.router.ask_all::<()>(&self.all(), &Ask::CancelJob(Box::new(job))).await?;
+        self.router.ask_all::<()>(&self.all(), JobChange::CancelJob(Box::new(job))).await?;
         self.job(id).await.map_err(|refusal| refusal.after_a_part("the job was cancelled"))
     }
 
     /// The rows of all jobs, by job.
     async fn job_rows(&self) -> Answer<BTreeMap<Token, Vec<JobRow>>> {
-        let shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.all(), &Ask::Jobs).await?;
+        let shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.all(), Look::Jobs).await?;
         let mut jobs: BTreeMap<Token, Vec<JobRow>> = BTreeMap::new();
         for row in shards.into_iter().flatten() {
             jobs.entry(row.id).or_default().push(row);
@@ -88,8 +88,8 @@ impl Frontier {
             hosts.entry(host).or_default().push(url);
         }
         let asks = hosts.into_iter().map(|(host, urls)| {
-            let ask = Ask::ReworkUrls { crawl: crawl.clone(), host: host.clone(), urls, what };
-            async move { self.at_host::<Reworked>(&host, &ask).await }
+            let ask = UrlChange::ReworkUrls { crawl: crawl.clone(), host: host.clone(), urls, what };
+            async move { self.at_host::<Reworked>(&host, ask.clone()).await }
         });
         let told = futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE);
         let add = |mut sum: Reworked, part: Reworked| async move {
@@ -108,13 +108,14 @@ impl Frontier {
     pub async fn revoke(&self, which: Revoke) -> Answer<(u64, u64)> {
         match &which {
             Revoke::Token(token) => {
-                let ended: u64 = self.with_token(*token, &Ask::Revoke(which.clone())).await?;
+                let ended: u64 = self.with_token(*token, UrlChange::Revoke(which.clone())).await?;
                 Ok((ended, 0))
             }
             Revoke::Holder(_) => {
                 let mut reservations = 0;
                 loop {
-                    let ended: Answer<Vec<u64>> = self.router.ask_all(&self.all(), &Ask::Revoke(which.clone())).await;
+                    let ended: Answer<Vec<u64>> =
+                        self.router.ask_all(&self.all(), UrlChange::Revoke(which.clone())).await;
                     let part = |refusal: Refusal| refusal.after_a_part(&format!("{reservations} were revoked"));
                     let ended = ended.map_err(|refusal| if reservations > 0 { part(refusal) } else { refusal })?;
                     reservations += ended.iter().sum::<u64>();
@@ -125,11 +126,11 @@ impl Frontier {
             }
             Revoke::Host(host) => {
                 // One slice: a group has fewer visits at a time.
-                let reservations: u64 = self.at_host(host, &Ask::Revoke(which.clone())).await?;
+                let reservations: u64 = self.at_host(host, UrlChange::Revoke(which.clone())).await?;
                 let (mut holds, mut after) = (0, None);
                 loop {
-                    let ask = Ask::RevokeHolds { host: host.clone(), after };
-                    let part: Answer<(u64, Option<Key>)> = self.at_host(host, &ask).await;
+                    let ask = UrlChange::RevokeHolds { host: host.clone(), after };
+                    let part: Answer<(u64, Option<Key>)> = self.at_host(host, ask.clone()).await;
                     let (ended, next) = part.map_err(|refusal| refusal.after_a_part("a part of it was revoked"))?;
                     holds += ended;
                     match next {
@@ -146,7 +147,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn in_hand(&self, host: &HostName) -> Answer<Vec<UrlView>> {
-        self.at_host(host, &Ask::InHand(host.clone())).await
+        self.at_host(host, Query::InHand(host.clone())).await
     }
 }
 

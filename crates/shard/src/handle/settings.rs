@@ -14,7 +14,7 @@ use wayleave_core::settings::{CrawlChanges, CrawlSettings, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Key;
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Change, HostMove, Look, Told, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{Call, GroupChange};
 use crate::routing::router::{Answer, Place, changed_before, home};
@@ -35,8 +35,8 @@ impl Frontier {
         replace: bool,
         ready_at: Option<Time>,
     ) -> Answer<HostView> {
-        let ask = Ask::SetHost { host: host.clone(), changes, replace, ready_at };
-        self.at_host(&host, &ask).await
+        let ask = Change::SetHost { host: host.clone(), changes, replace, ready_at };
+        self.at_host(&host, ask.clone()).await
     }
 
     /// Creates or changes an alias. `hosts`, where given, becomes the whole membership.
@@ -121,7 +121,7 @@ impl Frontier {
             self.check_members(&alias, hosts)?;
         }
         let before: Vec<HostName> =
-            self.router.ask(shard, Ask::SetGroup { alias: alias.clone(), changes, replace }).await?;
+            self.router.ask(shard, Change::SetGroup { alias: alias.clone(), changes, replace }).await?;
         let part = |refusal: Refusal| after_a_part(refusal, "the settings are stored, and hosts may have moved");
         if let Some(hosts) = hosts {
             let joining = hosts.iter().filter(|host| !before.contains(host)).cloned().collect();
@@ -130,7 +130,7 @@ impl Frontier {
             self.move_in(&alias, joining).await.map_err(part)?;
         }
         let unknown = Refusal::UnknownGroup(alias.to_string());
-        self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await.map_err(part)?.ok_or(unknown)
+        self.router.ask::<Option<GroupView>>(shard, Look::Group(alias.into())).await.map_err(part)?.ok_or(unknown)
     }
 
     fn check_members(&self, alias: &Alias, hosts: &[HostName]) -> Answer<()> {
@@ -139,7 +139,7 @@ impl Frontier {
             return Err(Refusal::OverLimit(format!("alias '{alias}': {} hosts; the limit is {most}", hosts.len())));
         }
         for host in hosts {
-            if host == alias {
+            if **host == **alias {
                 // Before the settings are stored: nothing may be changed by a call that is refused.
                 return Err(Refusal::NameInUse(host.to_string()));
             }
@@ -181,7 +181,7 @@ impl Frontier {
         if self.router.links.is_some() && !self.owns(MOVER) {
             return Err(Refusal::Elsewhere);
         }
-        let moved = self.router.ask::<()>(from, Ask::Give { hosts, way, to }).await;
+        let moved = self.router.ask::<()>(from, HostMove::Give { hosts, way, to }).await;
         if moved.is_err() {
             // The move may have been made all the same.
             self.router.doubt();
@@ -213,11 +213,11 @@ impl Frontier {
         self.begin_move().await?;
         let shard = home(&alias, self.shards());
         let unknown = Refusal::UnknownGroup(alias.to_string());
-        let view: Option<GroupView> = self.router.ask(shard, Ask::Group(alias.clone())).await?;
+        let view: Option<GroupView> = self.router.ask(shard, Look::Group(alias.clone().into())).await?;
         let view = view.filter(|view| view.aliased).ok_or(unknown)?;
         let some = !view.hosts.is_empty();
         self.move_out(&alias, view.hosts).await?;
-        let deleted = self.router.ask(shard, Ask::DeleteGroup(alias)).await;
+        let deleted = self.router.ask(shard, Change::DeleteGroup(alias)).await;
         deleted.map_err(|refusal| if some { refusal.after_a_part("its hosts have left it") } else { refusal })
     }
 
@@ -235,13 +235,13 @@ impl Frontier {
         if let Some(why) = changes.contradiction(&before) {
             return Err(Refusal::Contradiction(why));
         }
-        let ask = Ask::SetCrawl { crawl: crawl.clone(), changes, replace };
+        let ask = Change::SetCrawl { crawl: crawl.clone(), changes, replace };
         // One shard first: where there are too many crawls it refuses this one before any other has changed it.
         let first = home(&crawl, self.shards());
         self.router.ask::<()>(first, ask.clone()).await?;
         let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
         let part = |refusal: Refusal| refusal.after_a_part("the crawl was changed on some shards");
-        self.router.ask_all::<()>(&others, &ask).await.map_err(part)?;
+        self.router.ask_all::<()>(&others, ask.clone()).await.map_err(part)?;
         self.crawl(crawl).await.map_err(|refusal| refusal.after_a_part("the crawl was changed"))
     }
 
@@ -250,13 +250,13 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> Answer<u64> {
-        let ask = Ask::DeleteCrawl { crawl, at: self.now() };
-        let counts: Vec<u64> = self.router.ask_all(&self.all(), &ask).await?;
+        let ask = Change::DeleteCrawl { crawl, at: self.now() };
+        let counts: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await?;
         // Again: a shard that was opened since it heard of it has forgotten that, and links of pages that other shards still had
         // may be on their way to it.
         let part =
             |refusal: Refusal| refusal.after_a_part("the crawl was deleted, but links found meanwhile may be stored");
-        let late: Vec<u64> = self.router.ask_all(&self.all(), &ask).await.map_err(part)?;
+        let late: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await.map_err(part)?;
         Ok(counts.into_iter().chain(late).sum())
     }
 
@@ -265,8 +265,8 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_queue(&self, crawl: CrawlName, host: HostName) -> Answer<u64> {
-        let ask = Ask::DeleteQueue { crawl, host: host.clone() };
-        self.at_host(&host, &ask).await
+        let ask = Change::DeleteQueue { crawl, host: host.clone() };
+        self.at_host(&host, ask.clone()).await
     }
 
     /// Sets the pages after which a queue hands out no more; none clears it.
@@ -274,8 +274,8 @@ impl Frontier {
     /// # Errors
     /// If there is no such queue.
     pub async fn set_queue_limit(&self, crawl: CrawlName, host: HostName, limit: Option<u64>) -> Answer<()> {
-        let ask = Ask::SetQueueLimit { crawl, host: host.clone(), limit };
-        self.at_host(&host, &ask).await
+        let ask = Change::SetQueueLimit { crawl, host: host.clone(), limit };
+        self.at_host(&host, ask.clone()).await
     }
 
     /// Removes URLs of a crawl, or of one host in it, that were stored before a time; says how many.
@@ -290,7 +290,7 @@ impl Frontier {
             None => self.all(),
         };
         for shard in shards {
-            let ask = Ask::QueuesOf { crawl: crawl.clone(), host: host.clone() };
+            let ask = Look::QueuesOf { crawl: crawl.clone(), host: host.clone() };
             let queues: Answer<Vec<QueueId>> = self.router.ask(shard, ask).await;
             for queue in queues.map_err(|refusal| purged_in_part(refusal, count))? {
                 self.purge_queue(shard, queue, before, &mut count).await?;
@@ -302,7 +302,7 @@ impl Frontier {
     async fn purge_queue(&self, shard: ShardId, queue: QueueId, before: Time, count: &mut u64) -> Answer<()> {
         let mut after = None;
         loop {
-            let purged = self.router.ask(shard, Ask::Purge { queue, before, after }).await;
+            let purged = self.router.ask(shard, UrlChange::Purge { queue, before, after }).await;
             let (purged, next): (u64, Option<Key>) = purged.map_err(|refusal| purged_in_part(refusal, *count))?;
             *count += purged;
             match next {
@@ -317,7 +317,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn set_default_delay(&self, delay: Option<Millis>) -> Answer<()> {
-        self.router.ask_all::<()>(&self.all(), &Ask::SetDefaultDelay(delay)).await.map(drop)
+        self.router.ask_all::<()>(&self.all(), Change::SetDefaultDelay(delay)).await.map(drop)
     }
 }
 

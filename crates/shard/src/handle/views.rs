@@ -12,7 +12,7 @@ use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::names::{CrawlName, HostName};
 
-use crate::ask::{Ask, Slice, Told, UrlPage};
+use crate::ask::{Ask, Look, Query, Slice, Told, UrlPage};
 use crate::handle::cursor;
 use crate::handle::frontier::Frontier;
 use crate::routing::router::Answer;
@@ -23,8 +23,8 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn lookup(&self, crawl: CrawlName, host: HostName, url: &str) -> Answer<Option<UrlView>> {
-        let ask = Ask::Lookup { crawl, host: host.clone(), url: url.into() };
-        self.at_host(&host, &ask).await
+        let ask = Query::Lookup { crawl, host: host.clone(), url: url.into() };
+        self.at_host(&host, ask.clone()).await
     }
 
     /// A page of URLs. It may hold fewer than `limit` and still have a next one, where a filter passes many over.
@@ -33,13 +33,13 @@ impl Frontier {
     /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> Answer<Page<UrlView>> {
         let from = cursor::read(after)?;
-        let slice = |after, room| Ask::Urls { filter: filter.clone(), after, room };
+        let slice = |after, room| Query::Urls { filter: filter.clone(), after, room };
         let Some(host) = &filter.host else { return self.page(from, limit, slice, cursor::write).await };
         let _leave = self.listings.enter().await?;
         let mut page = Paged::new(limit);
         let (_, mut at) = from;
         loop {
-            let (urls, next): UrlPage = self.at_host(host, &slice(at.take(), page.room)).await?;
+            let (urls, next): UrlPage = self.at_host(host, slice(at.take(), page.room)).await?;
             page.add(urls);
             match next {
                 Some(place) if page.is_done() => {
@@ -57,7 +57,7 @@ impl Frontier {
     /// # Errors
     /// If it is not known.
     pub async fn host(&self, host: HostName) -> Answer<HostView> {
-        self.at_host(&host, &Ask::Host(host.clone())).await
+        self.at_host(&host, Look::Host(host.clone())).await
     }
 
     /// A page of hosts.
@@ -65,7 +65,7 @@ impl Frontier {
     /// # Errors
     /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<HostView>> {
-        let slice = |after, room| Ask::Hosts { filter: filter.clone(), after, room };
+        let slice = |after, room| Look::Hosts { filter: filter.clone(), after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
@@ -74,7 +74,7 @@ impl Frontier {
     /// # Errors
     /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<GroupView>> {
-        let slice = |after, room| Ask::Groups { filter: filter.clone(), after, room };
+        let slice = |after, room| Look::Groups { filter: filter.clone(), after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
@@ -85,14 +85,13 @@ impl Frontier {
     pub async fn group(&self, name: &str) -> Answer<GroupView> {
         self.settle_hints(std::time::Duration::ZERO).await;
         let unknown = || Refusal::UnknownGroup(name.to_owned());
-        let wanted: HostName = name.into();
         let home = crate::routing::router::home(name, self.shards());
-        if let Some(view) = self.router.ask(home, Ask::Group(wanted)).await? {
+        if let Some(view) = self.router.ask(home, Look::Group(name.into())).await? {
             return Ok(view);
         }
         let alias = self.router.alias_of(name).ok_or_else(unknown)?;
         let shard = crate::routing::router::home(&alias, self.shards());
-        self.router.ask::<Option<GroupView>>(shard, Ask::Group(alias)).await?.ok_or_else(unknown)
+        self.router.ask::<Option<GroupView>>(shard, Look::Group(alias.into())).await?.ok_or_else(unknown)
     }
 
     /// Live reservations, shard by shard in the order in which they were granted.
@@ -100,17 +99,17 @@ impl Frontier {
     /// # Errors
     /// If the cursor cannot be read, too many list, or the store cannot be reached.
     pub async fn reservations(&self, after: Option<&str>, limit: usize) -> Answer<Page<ReservationView>> {
-        let slice = |after, room| Ask::Reservations { after, room };
+        let slice = |after, room| Look::Reservations { after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
     /// One page over all shards, from a place in one of them on. `slice` asks for what comes after a place; the answer says the
     /// next place, if there may be more. Between two slices everything else that waits for the shard has its turn.
-    async fn page<T: Weigh, P>(
+    async fn page<T: Weigh, P, A: Into<Ask>>(
         &self,
         (shard, mut after): (ShardId, Option<P>),
         limit: usize,
-        slice: impl Fn(Option<P>, Room) -> Ask,
+        slice: impl Fn(Option<P>, Room) -> A,
         cursor: impl Fn(ShardId, Option<&P>) -> String,
     ) -> Answer<Page<T>>
     where
@@ -152,8 +151,8 @@ impl Frontier {
         let mut after: Option<CrawlName> = after.map(CrawlName::from);
         let mut items: Vec<CrawlView> = Vec::new();
         loop {
-            let ask = Ask::Crawls { after: after.clone(), most: limit - items.len() };
-            let parts: Vec<(Vec<CrawlView>, bool)> = self.router.ask_all(&self.scope(), &ask).await?;
+            let ask = Look::Crawls { after: after.clone(), most: limit - items.len() };
+            let parts: Vec<(Vec<CrawlView>, bool)> = self.router.ask_all(&self.scope(), ask.clone()).await?;
             // Every shard has told all of its crawls up to the last one that it told, or all that there are.
             let ends = parts.iter().filter(|(_, more)| *more).filter_map(|(views, _)| views.last());
             let end: Option<CrawlName> = ends.map(|view| view.crawl.clone()).min();
@@ -205,7 +204,7 @@ impl Frontier {
             let mut after = None;
             while names.len() < size {
                 let most = size - names.len();
-                let ask = Ask::Queues { crawl: crawl.clone(), inactive, after, skip, most };
+                let ask = Look::Queues { crawl: crawl.clone(), inactive, after, skip, most };
                 let ((found, passed), next): (QueueNames, Option<HostId>) = self.router.ask(shard, ask).await?;
                 skip -= passed;
                 names.extend(found);
@@ -223,7 +222,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn stats(&self) -> Answer<Stats> {
-        let parts: Vec<(Stats, Vec<CrawlName>)> = self.router.ask_all(&self.scope(), &Ask::Stats).await?;
+        let parts: Vec<(Stats, Vec<CrawlName>)> = self.router.ask_all(&self.scope(), Look::Stats).await?;
         let mut sum = Stats::default();
         let mut crawls = hashbrown::HashSet::new();
         for (part, names) in parts {

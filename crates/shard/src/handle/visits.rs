@@ -11,7 +11,7 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Take, Told, VisitCall};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::Call;
 use crate::routing::router::{Answer, Place, stopping, worse};
@@ -118,7 +118,7 @@ impl Frontier {
             }
             let repeatable = request.request.is_some();
             let request = Reserve { groups, ..request.clone() };
-            match self.ask_source::<Vec<Reservation>>(*source, Ask::Reserve(request)).await {
+            match self.ask_source::<Vec<Reservation>>(*source, Take::Reserve(request)).await {
                 Ok(more) => granted.extend(more),
                 // The caller can repeat this and then gets all that was granted, also what nobody could tell of now. Going
                 // on would grant more than was asked for.
@@ -133,34 +133,31 @@ impl Frontier {
     }
 
     /// Asks a shard of this process, or another node for its own; nobody waits for an owner.
-    async fn ask_source<T: TryFrom<Told, Error = Refusal>>(&self, source: Source, ask: Ask) -> Answer<T> {
+    async fn ask_source<T: TryFrom<Told, Error = Refusal>>(&self, source: Source, take: Take) -> Answer<T> {
         let _called = if let Source::Shard(shard) = source { Some(self.readiness.call(shard)) } else { None };
+        let ask = || VisitCall::Take(take.clone()).into();
         let answer = match (source, &self.router.links) {
             (Source::Shard(shard), Some(_)) => {
-                self.router.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere))
+                self.router.ask_here(shard, ask()).await.unwrap_or(Err(Refusal::Elsewhere))
             }
-            (Source::Node(node), Some(links)) => links.ask(node, &Call::Any(ask), false).await,
-            (Source::Shard(shard), None) => self.router.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping())),
+            (Source::Node(node), Some(links)) => links.ask(node, &Call::Take(take.clone()), false).await,
+            (Source::Shard(shard), None) => self.router.ask_here(shard, ask()).await.unwrap_or_else(|| Err(stopping())),
             (Source::Node(_), None) => Err(Refusal::Elsewhere),
         };
         answer.and_then(T::try_from)
     }
 
     /// Answers another node that asks for something to visit.
-    pub(crate) async fn visit_here(&self, ask: Ask) -> Answer<Told> {
-        match ask {
-            Ask::Reserve(request) => {
+    pub(crate) async fn take_here(&self, take: Take) -> Answer<Told> {
+        match take {
+            Take::Reserve(request) => {
                 let sources = self.readiness.ready_here(self.look(request.crawl.as_ref(), false));
                 self.reserve_from(&request, &sources).await.map(Told::from)
             }
-            Ask::HandOut(request) => {
+            Take::HandOut(request) => {
                 let sources = self.readiness.ready_here(self.look(request.crawl.as_ref(), true));
                 self.hand_out_from(request, &sources).await.map(Told::from)
             }
-            Ask::Requested { holder, request, shards } => {
-                self.granted_here(holder, request, &shards).await.map(Told::from)
-            }
-            _ => Err(Refusal::Corrupt("only visits may be asked for at any shard".to_owned())),
         }
     }
 
@@ -178,7 +175,7 @@ impl Frontier {
         if let Some(host) = &request.host {
             let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));
             let one = HandOut { crawl, queues: 1, ..request.clone() };
-            return self.at_host(host, &Ask::HandOut(one)).await;
+            return self.at_host(host, VisitCall::Take(Take::HandOut(one))).await;
         }
         let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
@@ -222,7 +219,7 @@ impl Frontier {
     }
 
     async fn hand_out_of(&self, source: Source, request: &HandOut, queues: usize) -> Answer<Vec<UrlToFetch>> {
-        self.ask_source(source, Ask::HandOut(HandOut { queues, ..request.clone() })).await
+        self.ask_source(source, Take::HandOut(HandOut { queues, ..request.clone() })).await
     }
 }
 

@@ -9,13 +9,12 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Error;
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Change, HostMove, JobChange, Query, Take, Told, UrlChange, VisitCall};
 use crate::message::Reply;
 use crate::owner::cycle::Mark;
-use crate::owner::decide::decide;
+use crate::owner::decide;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-use crate::routing::router::moving;
 
 /// Who asked, and where the commits begin that are made for it.
 pub(crate) struct Call {
@@ -35,119 +34,121 @@ impl Owner {
         }
         let call = Call { reply, mark: self.cycle.mark() };
         if ask.host().is_some_and(|host| !self.belongs(host)) {
-            return self.answer(call, Ok(Err::<(), _>(moving())));
+            return self.answer(call, Ok(Err::<(), _>(Refusal::Moved)));
         }
-        if let Ask::SetHost { host, .. } = &ask
+        let now = self.now();
+        match ask {
+            Ask::Look(look) => {
+                let mut told = self.look(&look, now);
+                if let Ok(told) = &mut told {
+                    self.tell_of_requeues(told);
+                }
+                self.answer(call, Ok(told))
+            }
+            Ask::Query(query) => self.query(query, call).await,
+            Ask::Change(change) => self.change(&change, now, call),
+            Ask::Job(change) => self.change_job(change, now, call),
+            Ask::Url(change) => self.change_urls(change, call).await,
+            Ask::Visit(visit) => self.visit(visit, now, call).await,
+            Ask::Move(HostMove::Give { hosts, way, to }) => self.give(hosts, way, to, call).await,
+            Ask::Move(HostMove::Take { moving, way, part }) => self.take(moving, way, part, call.reply).await,
+        }
+    }
+
+    async fn query(&mut self, query: Query, call: Call) -> Result<(), Error> {
+        match query {
+            Query::Lookup { crawl, host, url } => {
+                let view = self.lookup(&crawl, &host, &url).await;
+                self.answer(call, view.map(Ok))
+            }
+            Query::Urls { filter, after, room } => {
+                let page = self.url_page(&filter, after, room).await;
+                self.answer(call, page.map(Ok))
+            }
+            Query::InHand(host) => {
+                let urls = self.in_hand(&host).await;
+                self.answer(call, urls.map(Ok))
+            }
+            Query::Requested { holder, request } => {
+                let found = self.requested(&holder, &request).await;
+                self.answer(call, found)
+            }
+        }
+    }
+
+    fn change(&mut self, change: &Change, now: Time, call: Call) -> Result<(), Error> {
+        if let Change::SetHost { host, .. } = change
             && let Some(full) = self.refuse_hosts(std::iter::once(&**host))
         {
             return self.answer(call, Ok(Err::<(), _>(full)));
         }
-        let now = self.now();
         let mut writes = Vec::new();
-        if let Some(mut told) = decide(&mut self.state, &ask, now, &mut writes) {
-            if let Ok(told) = &mut told {
-                self.tell_of_requeues(told);
-            }
-            self.follow_jobs(&writes);
-            self.commit(writes);
-            if matches!(ask, Ask::SetCrawl { .. } | Ask::SetActive(_)) {
-                self.note_switches();
-            }
-            return self.answer(call, Ok(told));
+        let told = decide::change(&mut self.state, change, now, &mut writes);
+        self.follow_jobs(&writes);
+        self.commit(writes);
+        if matches!(change, Change::SetCrawl { .. } | Change::SetActive(_)) {
+            self.note_switches();
         }
-        match ask {
-            Ask::Jobs | Ask::StartJob(_) | Ask::CancelJob(_) | Ask::BeginJob(_) | Ask::SetStage(..) => {
-                self.handle_job(ask, now, call)
+        self.answer(call, Ok(told))
+    }
+
+    fn change_job(&mut self, change: JobChange, now: Time, call: Call) -> Result<(), Error> {
+        let mut writes = Vec::new();
+        let mut done = Ok(());
+        match change {
+            JobChange::StartJob(job) => done = self.start_job(&job, &mut writes),
+            JobChange::CancelJob(job) => self.cancel_job(&job, now, &mut writes),
+            JobChange::BeginJob(id) => self.begin_job(id, &mut writes),
+            JobChange::SetStage(id, stage) => self.set_stage(id, stage, &mut writes),
+        }
+        self.commit(writes);
+        self.answer(call, Ok(done))
+    }
+
+    async fn change_urls(&mut self, change: UrlChange, call: Call) -> Result<(), Error> {
+        match change {
+            UrlChange::Purge { queue, before, after } => {
+                let purged = self.purge(queue, before, after).await;
+                self.answer(call, purged.map(Ok))
             }
-            _ => self.handle_with_rows(ask, call).await,
+            UrlChange::ReworkUrls { crawl, host, urls, what } => {
+                let told = self.rework_urls((&crawl, &host), &urls, what).await;
+                self.answer(call, told.map(Ok))
+            }
+            UrlChange::Revoke(which) => {
+                let ended = self.revoke(&which).await;
+                self.answer(call, ended)
+            }
+            UrlChange::RevokeHolds { host, after } => {
+                let ended = self.revoke_holds(&host, after).await;
+                self.answer(call, ended.map(Ok))
+            }
         }
     }
 
-    /// Questions about jobs over many URLs: nothing is read for them.
-    fn handle_job(&mut self, ask: Ask, now: Time, call: Call) -> Result<(), Error> {
-        let mut writes = Vec::new();
-        match ask {
-            Ask::Jobs => {
-                let jobs: Vec<_> = self.jobs_of_urls.values().cloned().collect();
-                self.answer(call, Ok(Ok(jobs)))
-            }
-            Ask::StartJob(job) => {
-                let started = self.start_job(&job, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(started))
-            }
-            Ask::CancelJob(job) => {
-                self.cancel_job(&job, now, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(Ok(())))
-            }
-            Ask::BeginJob(id) => {
-                self.begin_job(id, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(Ok(())))
-            }
-            Ask::SetStage(id, stage) => {
-                self.set_stage(id, stage, &mut writes);
-                self.commit(writes);
-                self.answer(call, Ok(Ok(())))
-            }
-            _ => self.answer(call, nobody_answers()),
-        }
-    }
-
-    /// Questions whose answer needs rows of the store.
-    async fn handle_with_rows(&mut self, ask: Ask, call: Call) -> Result<(), Error> {
-        match ask {
-            Ask::HandOut(request) => {
+    async fn visit(&mut self, visit: VisitCall, now: Time, call: Call) -> Result<(), Error> {
+        match visit {
+            VisitCall::Take(Take::HandOut(request)) => {
                 let (urls, trouble) = self.hand_out(&request).await;
                 self.tell_crawl(request.crawl.as_ref());
                 self.answer_part(call, urls, trouble)
             }
-            Ask::Reserve(request) => self.reserve_for(&request, call).await,
-            Ask::Keep { token, lease, pages } => {
+            VisitCall::Take(Take::Reserve(request)) => self.reserve_for(&request, call).await,
+            VisitCall::Keep { token, lease, pages } => {
                 let parents = self.keep(token, lease, &pages).await;
                 self.answer(call, parents)
             }
-            Ask::Release(release) => {
+            VisitCall::Release(release) => {
                 let released = self.release(&release).await;
                 self.answer(call, released)
             }
-            Ask::Lookup { crawl, host, url } => {
-                let view = self.lookup(&crawl, &host, &url).await;
-                self.answer(call, view.map(Ok))
+            VisitCall::Renew { token, lease } => {
+                let mut writes = Vec::new();
+                let renewed = self.state.renew(token, lease, now, &mut writes);
+                self.follow_jobs(&writes);
+                self.commit(writes);
+                self.answer(call, Ok(renewed))
             }
-            Ask::Urls { filter, after, room } => {
-                let page = self.url_page(&filter, after, room).await;
-                self.answer(call, page.map(Ok))
-            }
-            Ask::Purge { queue, before, after } => {
-                let purged = self.purge(queue, before, after).await;
-                self.answer(call, purged.map(Ok))
-            }
-            Ask::ReworkUrls { crawl, host, urls, what } => {
-                let told = self.rework_urls((&crawl, &host), &urls, what).await;
-                self.answer(call, told.map(Ok))
-            }
-            Ask::Revoke(which) => {
-                let ended = self.revoke(&which).await;
-                self.answer(call, ended)
-            }
-            Ask::RevokeHolds { host, after } => {
-                let ended = self.revoke_holds(&host, after).await;
-                self.answer(call, ended.map(Ok))
-            }
-            Ask::InHand(host) => {
-                let urls = self.in_hand(&host).await;
-                self.answer(call, urls.map(Ok))
-            }
-            Ask::Requested { holder, request, .. } => {
-                let found = self.requested(&holder, &request).await;
-                self.answer(call, found)
-            }
-            Ask::Give { hosts, way, to } => self.give(hosts, way, to, call).await,
-            Ask::Take { moving, way, part } => self.take(moving, way, part, call.reply).await,
-            // All others were decided before.
-            _ => self.answer(call, nobody_answers()),
         }
     }
 
@@ -331,9 +332,4 @@ impl Owner {
         self.commit(writes);
         Ok(released)
     }
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "an answer as all others are given")]
-fn nobody_answers() -> Result<Result<(), Refusal>, Error> {
-    Ok(Err(Refusal::Corrupt("a question that nobody answers".to_owned())))
 }

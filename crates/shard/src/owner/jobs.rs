@@ -32,7 +32,7 @@ use wayleave_core::time::Time;
 use wayleave_engine::rows::{due, key, url};
 use wayleave_engine::{Error, Key, Scan};
 
-use crate::ask::{Ask, Told};
+use crate::ask::{JobChange, Look, Told};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -333,18 +333,18 @@ async fn spread(router: Weak<Router>, id: Token) {
 
 async fn spread_once(router: &Router, id: Token) -> Answer<()> {
     let home = id.shard();
-    let jobs: Vec<JobRow> = router.ask(home, Ask::Jobs).await?;
+    let jobs: Vec<JobRow> = router.ask(home, Look::Jobs).await?;
     let Some(job) = jobs.into_iter().find(|job| job.id == id) else { return Ok(()) };
     let JobRow { what, filter, before, started_at, stage, .. } = job;
     let all: Vec<ShardId> = (0..router.shards()).map(ShardId).collect();
     if stage == Stage::Announced {
         let row = JobRow::new(id, what, filter, before, started_at);
-        router.ask_all::<()>(&all, &Ask::StartJob(Box::new(row))).await?;
-        router.ask::<()>(home, Ask::SetStage(id, Stage::Known)).await?;
+        router.ask_all::<()>(&all, JobChange::StartJob(Box::new(row))).await?;
+        router.ask::<()>(home, JobChange::SetStage(id, Stage::Known)).await?;
     }
     if stage < Stage::Begun {
-        router.ask_all::<()>(&all, &Ask::BeginJob(id)).await?;
-        router.ask::<()>(home, Ask::SetStage(id, Stage::Begun)).await?;
+        router.ask_all::<()>(&all, JobChange::BeginJob(id)).await?;
+        router.ask::<()>(home, JobChange::SetStage(id, Stage::Begun)).await?;
     }
     Ok(())
 }

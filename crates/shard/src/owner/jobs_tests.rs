@@ -11,6 +11,7 @@ use wayleave_engine::Memory;
 use wayleave_engine::clock::ManualClock;
 
 use super::*;
+use crate::ask::HostMove;
 use crate::routing::router::home;
 use crate::{Config, Frontier};
 
@@ -40,15 +41,15 @@ async fn a_host_that_comes_from_a_shard_that_has_not_heard_of_the_job_is_visited
     // Its home is shard 0, which has not heard of it yet; shard 1 has, as if it had been told by a home that died.
     let filter = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
     let job = JobRow::new(Token::new(ShardId(0), 7), Rework::Delete, filter, None, frontier.now());
-    frontier.router.ask::<()>(ShardId(1), Ask::StartJob(Box::new(job.clone()))).await.unwrap();
+    frontier.router.ask::<()>(ShardId(1), JobChange::StartJob(Box::new(job.clone()))).await.unwrap();
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
     let alias = Alias::from(named("alias?", 1).as_str());
     let way = Way::Into(alias);
-    let give = Ask::Give { hosts: vec![host.as_str().into()], way, to: ShardId(1) };
+    let give = HostMove::Give { hosts: vec![host.as_str().into()], way, to: ShardId(1) };
     frontier.router.ask::<()>(ShardId(0), give).await.unwrap();
-    frontier.router.ask::<()>(ShardId(0), Ask::StartJob(Box::new(job.clone()))).await.unwrap();
+    frontier.router.ask::<()>(ShardId(0), JobChange::StartJob(Box::new(job.clone()))).await.unwrap();
     loop {
         let view = frontier.job(job.id).await.unwrap().unwrap();
         if view.state == JobState::Done {

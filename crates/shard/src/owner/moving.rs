@@ -42,7 +42,7 @@ use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
 use wayleave_engine::{Batch, Error, Scan};
 
-use crate::ask::{Ask, Told};
+use crate::ask::{HostMove, Told};
 use crate::message::Reply;
 use crate::owner::dispatch::Call;
 use crate::owner::open::damaged;
@@ -93,7 +93,7 @@ impl Owner {
             return Ok(());
         }
         let part = self.seal(writes).unwrap_or_default();
-        let answer = self.hand_over(to, Ask::Take { moving, way, part }).await;
+        let answer = self.hand_over(to, HostMove::Take { moving, way, part }).await;
         // What was exported is out of memory; if it was not taken the store still has it.
         let failed = match &answer {
             Ok(()) => None,
@@ -120,7 +120,7 @@ impl Owner {
     }
 
     /// Asks the taker, which may be on another node; only so long, for it may wait for this shard in turn.
-    fn hand_over(&self, to: ShardId, take: Ask) -> impl Future<Output = Result<(), Refusal>> + use<> {
+    fn hand_over(&self, to: ShardId, take: HostMove) -> impl Future<Output = Result<(), Refusal>> + use<> {
         let router = self.router.upgrade();
         let within = std::time::Duration::from_millis(MOVE_TIME.0);
         let gave_up = move || Refusal::OutcomeUnknown(format!("shard {} did not take the host in time", to.0));

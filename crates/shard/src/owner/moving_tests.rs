@@ -64,7 +64,7 @@ impl World {
 
     /// What a mover sends that has not heard of anything since it began.
     async fn give_late(&self, from: u16, way: Way, to: u16) -> Result<(), Refusal> {
-        let give = Ask::Give { hosts: vec![self.host.clone()], way, to: ShardId(to) };
+        let give = HostMove::Give { hosts: vec![self.host.clone()], way, to: ShardId(to) };
         self.frontier.router.ask(ShardId(from), give).await
     }
 
@@ -101,7 +101,7 @@ async fn a_home_takes_nothing_from_an_alias_that_the_host_does_not_live_with() {
     world.set(1, &[&world.host]).await;
     assert_eq!(world.reserve().await.len(), 1, "it is being visited");
     let moving = vec![Moving { name: world.host.clone(), luggage: None, jobs: Vec::new() }];
-    let take = Ask::Take { moving, way: Way::OutOf(world.aliases[0].clone()), part: Batch::default() };
+    let take = HostMove::Take { moving, way: Way::OutOf(world.aliases[0].clone()), part: Batch::default() };
     let late = world.frontier.router.ask::<()>(ShardId(0), take).await;
     assert!(matches!(late, Err(Refusal::Unavailable(_))), "{late:?}");
     world.add("2").await;

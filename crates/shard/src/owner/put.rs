@@ -13,7 +13,7 @@ use crate::message::Outcomes;
 use crate::owner::owner_loop::Owner;
 use crate::owner::put_replies::{Owed, Puts};
 use crate::owner::read_facts;
-use crate::routing::router::{MOVING, belongs};
+use crate::routing::router::belongs;
 
 /// A put on its way through one decision.
 struct Item {
@@ -53,7 +53,7 @@ impl Owner {
             if !self.belongs(&item.put.host) {
                 // Whoever sent it here did so by a hint that is out of date.
                 self.doubt_hints();
-                outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Failed(MOVING.into())));
+                outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Moved));
                 continue;
             }
             // Only what changes nothing about a URL that is known may do without its row.

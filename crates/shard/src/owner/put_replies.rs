@@ -106,7 +106,7 @@ impl Drop for Answer {
 fn fail(outcomes: Outcomes, refusal: &Refusal) -> Outcomes {
     let why = refusal.to_string();
     let failed = |outcome| match outcome {
-        PutOutcome::Rejected(_) | PutOutcome::Failed(_) => outcome,
+        PutOutcome::Rejected(_) | PutOutcome::Failed(_) | PutOutcome::Moved => outcome,
         _ => PutOutcome::Failed(why.as_str().into()),
     };
     outcomes.into_iter().map(|(tag, outcome)| (tag, failed(outcome))).collect()

@@ -17,7 +17,7 @@ use crate::ask::Told;
 use crate::handle::frontier::Frontier;
 use crate::message::{Message, Outcomes};
 use crate::routing::links::{Call, LinkError, Said, decode, encode, other_answer};
-use crate::routing::router::{MOVING, Place, Router, changed_before, never_answered, stopping};
+use crate::routing::router::{Place, Router, changed_before, never_answered, stopping};
 
 /// Items for one shard, each with its tag.
 pub(crate) type Part = (ShardId, Vec<(u64, Put)>);
@@ -90,7 +90,7 @@ impl Router {
             Ok(Said::Put(outcomes, back)) => {
                 let told: HashSet<u64> = outcomes.iter().map(|(tag, _)| *tag).collect();
                 // The host has moved without this node's knowing: whoever tries again must find it.
-                if outcomes.iter().any(|(_, outcome)| matches!(outcome, PutOutcome::Failed(why) if &**why == MOVING)) {
+                if outcomes.iter().any(|(_, outcome)| *outcome == PutOutcome::Moved) {
                     self.doubt();
                 }
                 _ = sink.send(outcomes);
@@ -129,7 +129,10 @@ impl Frontier {
                 told(answer.unwrap_or(Err(Refusal::Elsewhere)))
             }
             Call::Put { parts } => self.put_here(parts).await,
-            Call::Any(ask) => told(self.visit_here(ask).await),
+            Call::Take(take) => told(self.take_here(take).await),
+            Call::Requested { holder, request, shards } => {
+                told(self.granted_here(holder, request, &shards).await.map(Told::from))
+            }
             Call::SetGroup(change) => told(self.set_group_here(change).await.map(Told::from)),
             Call::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Told::from)),
         };

@@ -1,24 +1,25 @@
 //! The way to other nodes: calls as bytes, and who carries them. This room knows no network: whoever brings
 //! [`Links`] does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::Put;
+use wayleave_core::frontier::request::{Put, RequestId};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::FORWARD_TIME;
 use wayleave_core::names::{Alias, HostName};
 use wayleave_core::settings::PaceChanges;
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Take, Told};
 use crate::message::Outcomes;
 
 /// The words that nodes speak with each other. It grows with every change of them: nodes of different numbers do not
 /// forward to each other.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// Why a call to another node brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +47,13 @@ pub(crate) enum Call {
         parts: Vec<(ShardId, Vec<(u64, Put)>)>,
     },
     /// To whichever of its shards has been ready longest.
-    Any(Ask),
+    Take(Take),
+    /// What some of its shards granted for a request before.
+    Requested {
+        holder: Arc<str>,
+        request: RequestId,
+        shards: Vec<ShardId>,
+    },
     SetGroup(GroupChange),
     DeleteGroup(Alias),
 }
@@ -102,7 +109,7 @@ impl dyn Links {
 
 /// The refusal of an answer that does not fit its call.
 pub(crate) fn other_answer(node: NodeId) -> Refusal {
-    Refusal::Corrupt(format!("node {node} answered another call than the one made"))
+    Refusal::Internal(format!("node {node} answered another call than the one made"))
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {

@@ -24,7 +24,7 @@ use wayleave_core::frontier::requested::digest;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Error;
 
-use crate::ask::Ask;
+use crate::ask::Query;
 use crate::handle::frontier::Frontier;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -136,9 +136,10 @@ impl Frontier {
                 Place::Nobody => {}
             }
         }
-        let ask = |shards| Ask::Requested { holder: holder.clone(), request: id.clone(), shards };
+        let ask = || Query::Requested { holder: holder.clone(), request: id.clone() };
         let asked = nodes.into_iter().map(|(node, shards)| {
-            let (call, one) = (Call::Any(ask(shards.clone())), ask(Vec::new()));
+            let (holder, request) = (holder.clone(), id.clone());
+            let (call, one) = (Call::Requested { holder, request, shards: shards.clone() }, ask());
             async move {
                 let Some(links) = &self.router.links else { return Ok(Vec::new()) };
                 match links.ask(node, &call, true).await {
@@ -159,12 +160,12 @@ impl Frontier {
                 Ok(Err(_)) | Err(_) => {}
             }
         }
-        found.extend(self.granted_in(&shards, ask(Vec::new())).await?);
+        found.extend(self.granted_in(&shards, ask()).await?);
         found.sort_by_key(|reservation| (reservation.granted_at, reservation.token));
         Ok(found)
     }
 
-    async fn granted_in(&self, shards: &[ShardId], ask: Ask) -> Answer<Vec<Reservation>> {
+    async fn granted_in(&self, shards: &[ShardId], ask: Query) -> Answer<Vec<Reservation>> {
         let asked = shards.iter().map(|shard| self.router.ask::<Vec<Reservation>>(*shard, ask.clone()));
         let (mut found, mut trouble) = (Vec::new(), None);
         for answer in futures::future::join_all(asked).await {
@@ -192,7 +193,7 @@ impl Frontier {
             !sure || !self.readiness.is_open(*shard) || self.readiness.requests.may_have(*shard, digest)
         };
         let shards: Vec<ShardId> = shards.iter().copied().filter(may_have).collect();
-        self.granted_in(&shards, Ask::Requested { holder, request, shards: Vec::new() }).await
+        self.granted_in(&shards, Query::Requested { holder, request }).await
     }
 }
 

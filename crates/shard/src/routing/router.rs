@@ -68,9 +68,6 @@ pub(crate) struct Router {
     stale: AtomicBool,
 }
 
-/// What callers hear of a host that is not where it was looked for.
-pub(crate) const MOVING: &str = "the host is moving to another group; try again";
-
 /// Whether a host lives in a shard: with an alias there, at home there, or among its hosts.
 pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
     match state.moved_to(host) {
@@ -187,7 +184,7 @@ impl Router {
     }
 
     /// Asks a shard and waits for its answer; while the shard changes hands, for its next owner.
-    pub async fn ask<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: Ask) -> Answer<T> {
+    pub async fn ask<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: impl Into<Ask>) -> Answer<T> {
         self.ask_within(shard, ask, Duration::from_millis(HAND_OVER_WAIT.0)).await
     }
 
@@ -195,9 +192,10 @@ impl Router {
     pub async fn ask_within<T: TryFrom<Told, Error = Refusal>>(
         &self,
         shard: ShardId,
-        ask: Ask,
+        ask: impl Into<Ask>,
         patience: Duration,
     ) -> Answer<T> {
+        let ask = ask.into();
         let looks = ask.only_looks();
         let answer = self.ask_owner(shard, ask, patience).await;
         match answer {
@@ -253,7 +251,12 @@ impl Router {
 
     /// Asks several shards the same; all at once, answers in the order of shards. All are waited for, so that the answer
     /// is true of each: if some did it and others did not, the outcome is not "nothing was changed".
-    pub async fn ask_all<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<Vec<T>> {
+    pub async fn ask_all<T: TryFrom<Told, Error = Refusal>>(
+        &self,
+        shards: &[ShardId],
+        ask: impl Into<Ask>,
+    ) -> Answer<Vec<T>> {
+        let ask = ask.into();
         let asks = shards.iter().map(|shard| self.ask(*shard, ask.clone()));
         if ask.only_looks() {
             return futures::future::try_join_all(asks).await;
@@ -293,11 +296,6 @@ pub(crate) async fn changed_before(changes: &mut Subscriber, deadline: Instant) 
     }
     _ = tokio::time::timeout_at(deadline.min(now + LOOK_AGAIN), changes.changed()).await;
     true
-}
-
-/// The answer of a shard that a host does not live in.
-pub(crate) fn moving() -> Refusal {
-    Refusal::Unavailable(MOVING.to_owned())
 }
 
 /// What callers hear when the process is on its way out.

@@ -119,7 +119,7 @@ impl Seen {
 
     fn history(&self) -> Vec<Visit> {
         let visit = |(_, reserved): &(Token, Reserved)| Visit {
-            place: shard::host(ShardId(reserved.host)),
+            place: shard::host(ShardId(reserved.host)).as_ref().into(),
             span: Span { start: reserved.start, end: reserved.end },
             parallel: 1,
             delay: Millis(0),

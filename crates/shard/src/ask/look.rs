@@ -1,0 +1,148 @@
+//! Calls that change nothing.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::listing::{GroupPlace, LeasePlace, Room};
+use wayleave_core::frontier::request::RequestId;
+use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlView};
+use wayleave_core::ids::{HostId, QueueId};
+use wayleave_core::names::{CrawlName, GroupName, HostName};
+use wayleave_engine::Key;
+
+/// Where a listing of URLs goes on: at this key, or after this queue where the key is empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UrlPlace {
+    pub queue: QueueId,
+    pub key: Key,
+}
+
+/// A page of URLs and where the next one starts.
+pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlPlace>);
+
+/// What the memory of the owner answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Look {
+    /// Which hosts of this shard live with an alias.
+    Moved,
+    Active,
+    Host(HostName),
+    Hosts {
+        filter: HostFilter,
+        after: Option<HostId>,
+        room: Room,
+    },
+    Groups {
+        filter: HostFilter,
+        after: Option<GroupPlace>,
+        room: Room,
+    },
+    Group(GroupName),
+    Reservations {
+        after: Option<LeasePlace>,
+        room: Room,
+    },
+    Crawl(CrawlName),
+    /// Looks through hosts for what a crawl waits for.
+    ScanCrawl {
+        crawl: CrawlName,
+        after: Option<HostId>,
+    },
+    Crawls {
+        after: Option<CrawlName>,
+        most: usize,
+    },
+    Queues {
+        crawl: CrawlName,
+        inactive: bool,
+        after: Option<HostId>,
+        skip: usize,
+        most: usize,
+    },
+    Stats,
+    QueuesOf {
+        crawl: CrawlName,
+        host: Option<HostName>,
+    },
+    /// The jobs over many URLs.
+    Jobs,
+}
+
+/// What needs rows of the store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Query {
+    Lookup {
+        crawl: CrawlName,
+        host: HostName,
+        url: Box<str>,
+    },
+    Urls {
+        filter: UrlFilter,
+        after: Option<UrlPlace>,
+        room: Room,
+    },
+    /// Some URLs of a host that are handed out.
+    InHand(HostName),
+    /// What was granted for a request before.
+    Requested {
+        holder: Arc<str>,
+        request: RequestId,
+    },
+}
+
+impl Look {
+    pub(super) const fn host(&self) -> Option<&HostName> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Moved
+            | Self::Active
+            | Self::Hosts { .. }
+            | Self::Groups { .. }
+            | Self::Group(_)
+            | Self::Reservations { .. }
+            | Self::Crawl(_)
+            | Self::ScanCrawl { .. }
+            | Self::Crawls { .. }
+            | Self::Queues { .. }
+            | Self::Stats
+            | Self::QueuesOf { .. }
+            | Self::Jobs => None,
+        }
+    }
+
+    pub(super) const fn is_listing(&self) -> bool {
+        match self {
+            Self::Hosts { .. }
+            | Self::Groups { .. }
+            | Self::Reservations { .. }
+            | Self::ScanCrawl { .. }
+            | Self::Crawls { .. }
+            | Self::Queues { .. } => true,
+            Self::Moved
+            | Self::Active
+            | Self::Host(_)
+            | Self::Group(_)
+            | Self::Crawl(_)
+            | Self::Stats
+            | Self::QueuesOf { .. }
+            | Self::Jobs => false,
+        }
+    }
+}
+
+impl Query {
+    pub(super) const fn host(&self) -> Option<&HostName> {
+        match self {
+            Self::Lookup { host, .. } | Self::InHand(host) => Some(host),
+            Self::Urls { filter, .. } => filter.host.as_ref(),
+            Self::Requested { .. } => None,
+        }
+    }
+
+    pub(super) const fn is_listing(&self) -> bool {
+        match self {
+            Self::Urls { .. } => true,
+            Self::Lookup { .. } | Self::InHand(_) | Self::Requested { .. } => false,
+        }
+    }
+}

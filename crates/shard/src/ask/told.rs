@@ -1,0 +1,79 @@
+//! What an owner tells: one variant for each kind of answer.
+
+use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::listing::{GroupPlace, LeasePlace, QueueNames};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Parent, Released, Reservation, UrlToFetch};
+use wayleave_core::frontier::requeue::Reworked;
+use wayleave_core::frontier::rework::JobRow;
+use wayleave_core::frontier::view::{
+    CrawlPart, CrawlScan, CrawlView, GroupView, HostView, ReservationView, Stats, UrlView,
+};
+use wayleave_core::ids::{HostId, QueueId};
+use wayleave_core::names::{Alias, CrawlName, HostName};
+use wayleave_core::time::Time;
+use wayleave_engine::Key;
+
+use super::UrlPage;
+
+/// Makes the enum of answers, and the way from each kind of answer to the enum and back.
+macro_rules! told {
+    ($($name:ident($kind:ty),)+) => {
+        /// What an owner tells.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) enum Told { $($name($kind),)+ }
+
+        $(
+            impl From<$kind> for Told {
+                fn from(value: $kind) -> Self {
+                    Self::$name(value)
+                }
+            }
+
+            impl TryFrom<Told> for $kind {
+                type Error = Refusal;
+
+                fn try_from(told: Told) -> Result<Self, Refusal> {
+                    match told {
+                        Told::$name(value) => Ok(value),
+                        _ => Err(Refusal::Internal("a node answered another question than the one asked".to_owned())),
+                    }
+                }
+            }
+        )+
+    };
+}
+
+/// A slice of a listing, and the place after which the next one starts.
+pub(crate) type Slice<T, P> = (Vec<T>, Option<P>);
+
+told! {
+    Done(()),
+    Flag(bool),
+    Count(u64),
+    At(Time),
+    Moved(Vec<(HostName, Alias)>),
+    Host(HostView),
+    Hosts(Slice<HostView, HostId>),
+    Groups(Slice<GroupView, GroupPlace>),
+    Group(Option<GroupView>),
+    OneGroup(GroupView),
+    Names(Vec<HostName>),
+    Reservations(Slice<ReservationView, LeasePlace>),
+    Crawl(Option<CrawlPart>),
+    Scanned((CrawlScan, Option<HostId>)),
+    Crawls((Vec<CrawlView>, bool)),
+    Queues((QueueNames, Option<HostId>)),
+    Stats((Stats, Vec<CrawlName>)),
+    QueueIds(Vec<QueueId>),
+    HandedOut(Vec<UrlToFetch>),
+    Reserved(Vec<Reservation>),
+    Parents(Vec<Option<Parent>>),
+    Released(Released),
+    Url(Option<UrlView>),
+    Urls(UrlPage),
+    Purged((u64, Option<Key>)),
+    Jobs(Vec<JobRow>),
+    Reworked(Reworked),
+    InHand(Vec<UrlView>),
+}
