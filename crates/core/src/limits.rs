@@ -101,9 +101,9 @@ pub const FORWARDED_PUTS_MAX: usize = 64;
 pub const FORWARDS_MAX: usize = 4_096;
 /// Rows that one slice of a sweep, deletion or purge touches.
 pub const SLICE_ROWS: usize = 1_000;
-/// Jobs over many URLs that run at once.
+/// Jobs over many URLs that run at once, in all shards together.
 pub const JOBS_RUNNING_MAX: usize = 16;
-/// Jobs that have ended and are remembered.
+/// Jobs that have ended in all shards and are remembered.
 pub const JOBS_KEPT: usize = 100;
 /// Rows of one page of a listing.
 pub const PAGE_MAX: usize = 1_000;

@@ -33,6 +33,7 @@ pub mod row;
 mod schedule;
 mod self_check;
 mod set;
+pub mod settle_jobs;
 mod slab;
 mod state;
 mod turns;

@@ -38,6 +38,8 @@ pub enum Stage {
     Known,
     /// All have begun.
     Begun,
+    /// All have come to its end, and none goes on; see [`super::settle_jobs`].
+    Ended,
 }
 
 /// A job, as one shard keeps it.
@@ -57,7 +59,7 @@ pub struct JobRow {
     pub state: JobState,
     /// When it ended here.
     pub ended_at: Option<Time>,
-    /// At its home: what the other shards have heard.
+    /// At its home: what the other shards have heard, and whether they have ended.
     pub stage: Stage,
     /// Where it goes on.
     pub place: Place,
@@ -67,6 +69,8 @@ pub struct JobRow {
     pub told: Reworked,
     /// URLs that were looked at so far.
     pub looked_at: u64,
+    /// How often it went on here after it had ended, for a host that came.
+    pub openings: u64,
 }
 
 /// Where a job goes on.
@@ -97,6 +101,7 @@ impl JobRow {
             again: Vec::new(),
             told: Reworked::default(),
             looked_at: 0,
+            openings: 0,
         }
     }
 
@@ -147,6 +152,7 @@ impl JobRow {
         self.again.push(host);
         if self.state == JobState::Done {
             (self.state, self.ended_at) = (JobState::Running, None);
+            self.openings += 1;
         }
     }
 

@@ -1,6 +1,7 @@
 //! A job over many URLs, as one shard keeps it.
-//! Lifetime: from its start until enough later ones have ended.
-//! Key: owning shard · 17 · job id. Value: version, what is done to which URLs, how far it has come.
+//! Lifetime: from its start until it has ended in all shards, and enough later ones have.
+//! Key: owning shard · 17 · job id. Value: version, what is done to which URLs, how far it has come; since 2, how often it was opened
+//! again. A row that needs neither that nor the last stage is written as 1.
 
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::{JobRow, JobState, Place, Stage};
@@ -12,10 +13,11 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use super::{Kind, key as keys};
 use crate::Key;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const PLAIN: u8 = 1;
 const WHATS: [Rework; 2] = [Rework::Requeue, Rework::Delete];
 const JOB_STATES: [JobState; 4] = [JobState::Waiting, JobState::Running, JobState::Done, JobState::Cancelled];
-const STAGES: [Stage; 3] = [Stage::Announced, Stage::Known, Stage::Begun];
+const STAGES: [Stage; 4] = [Stage::Announced, Stage::Known, Stage::Begun, Stage::Ended];
 const URL_STATES: [UrlState; 5] =
     [UrlState::Queued, UrlState::Reserved, UrlState::Fetched, UrlState::Gone, UrlState::Failed];
 
@@ -31,7 +33,8 @@ pub fn key(shard: ShardId, id: Token) -> Key {
 #[must_use]
 pub fn encode(row: &JobRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
-    out.byte(VERSION);
+    let version = if row.openings == 0 && row.stage < Stage::Ended { PLAIN } else { VERSION };
+    out.byte(version);
     out.raw(&row.id.0);
     out.number(position(&WHATS, &row.what));
     let UrlFilter { crawl, host, state, contains, ignore_case } = &row.filter;
@@ -55,6 +58,9 @@ pub fn encode(row: &JobRow) -> Vec<u8> {
     out.number(row.told.reserved);
     out.number(row.told.unknown);
     out.number(row.looked_at);
+    if version >= VERSION {
+        out.number(row.openings);
+    }
     out.into()
 }
 
@@ -64,7 +70,8 @@ pub fn encode(row: &JobRow) -> Vec<u8> {
 /// If they are not those of such a row.
 pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    let version = input.byte()?;
+    if !(PLAIN..=VERSION).contains(&version) {
         return Err(Damaged("the row of a job has a version that is not known"));
     }
     let id = Token(input.raw(16)?.try_into().map_err(|_| Damaged("the id of a job is too short"))?);
@@ -90,6 +97,9 @@ pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     }
     row.told = Reworked { done: input.number()?, reserved: input.number()?, unknown: input.number()? };
     row.looked_at = input.number()?;
+    if version >= VERSION {
+        row.openings = input.number()?;
+    }
     Ok(row)
 }
 
@@ -140,6 +150,11 @@ mod tests {
         assert_eq!(decode(&encode(&row)), Ok(row.clone()));
         let plain = JobRow::new(Token([0; 16]), Rework::Requeue, UrlFilter::default(), None, Time(0));
         assert_eq!(decode(&encode(&plain)), Ok(plain));
+        assert_eq!(encode(&row)[0], PLAIN, "a program from before reads it");
+        for (stage, openings) in [(Stage::Ended, 0), (Stage::Begun, 3), (Stage::Ended, u64::MAX)] {
+            (row.stage, row.openings) = (stage, openings);
+            assert_eq!(decode(&encode(&row)), Ok(row.clone()));
+        }
         assert!(decode(&[9]).is_err() && decode(&encode(&row)[..20]).is_err());
     }
 }

@@ -1,13 +1,14 @@
 //! The handle, continued: requeuing and deleting known URLs, the jobs that do it, and taking back what is handed out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, TryStreamExt};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::{JobRow, JobState};
+use wayleave_core::frontier::settle_jobs::{JOBS_HOME, Settled, settle};
 use wayleave_core::frontier::view::{JobView, UrlFilter, UrlView};
-use wayleave_core::ids::Token;
+use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits::SLICE_ROWS;
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
@@ -15,7 +16,7 @@ use wayleave_engine::Key;
 
 use crate::ask::{JobChange, Look, Query, Revoke, UrlChange};
 use crate::handle::frontier::Frontier;
-use crate::routing::router::{Answer, home};
+use crate::routing::router::Answer;
 
 /// Hosts that a request over some URLs asks at once.
 const HOSTS_AT_ONCE: usize = 32;
@@ -27,14 +28,34 @@ impl Frontier {
     /// # Errors
     /// If too many run, or the store cannot be reached.
     pub async fn start_job(&self, what: Rework, filter: UrlFilter, before: Option<Time>) -> Answer<JobView> {
-        let entropy = (self.config.entropy)();
-        let at = home(&format!("{entropy:032x}"), self.shards());
-        let job = JobRow::new(Token::new(at, entropy), what, filter, before, self.now());
-        self.router.ask::<()>(at, JobChange::StartJob(Box::new(job.clone()))).await?;
+        let id = Token::new(JOBS_HOME, (self.config.entropy)());
+        let job = JobRow::new(id, what, filter, before, self.now());
+        let begin = || self.router.ask::<()>(JOBS_HOME, JobChange::StartJob(Box::new(job.clone())));
+        match begin().await {
+            Err(Refusal::OverLimit(_)) => {
+                self.settle_jobs().await?;
+                begin().await?;
+            }
+            answer => answer?,
+        }
         // Who asks next whether a crawl is finished must hear of it, and its home may have nothing of that crawl. Where this fails
         // the home goes on telling.
         _ = self.router.ask_all::<()>(&self.all(), JobChange::StartJob(Box::new(job.clone()))).await;
         Ok(view(std::slice::from_ref(&job), self.shards()))
+    }
+
+    /// Makes room for jobs where others have ended in all shards. Says "unavailable" where that fails: no job has begun.
+    pub(crate) async fn settle_jobs(&self) -> Answer<()> {
+        let (first, second) = (self.look_at_jobs().await?, self.look_at_jobs().await?);
+        let Settled { ended, forgotten } = settle(&first, &second);
+        let ask = JobChange::SettleJobs { ended, forgotten };
+        match self.router.ask::<()>(JOBS_HOME, ask.clone()).await {
+            Err(Refusal::OutcomeUnknown(why)) => return Err(Refusal::Unavailable(why)),
+            answer => answer?,
+        }
+        // Rows that a shard keeps now are removed when jobs are settled the next time.
+        _ = self.router.ask_all::<()>(&self.away_from_home(), &ask).await;
+        Ok(())
     }
 
     /// All jobs, the latest first.
@@ -68,14 +89,29 @@ impl Frontier {
         self.job(id).await.map_err(|refusal| refusal.after_a_part("the job was cancelled"))
     }
 
-    /// The rows of all jobs, by job.
+    /// The rows of all jobs, by job. What is left elsewhere of a job that their home has forgotten is not one of them.
     async fn job_rows(&self) -> Answer<BTreeMap<Token, Vec<JobRow>>> {
-        let shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.all(), Look::Jobs).await?;
+        let shards = self.look_at_jobs().await?;
+        let known: BTreeSet<Token> = shards.first().into_iter().flatten().map(|row| row.id).collect();
         let mut jobs: BTreeMap<Token, Vec<JobRow>> = BTreeMap::new();
         for row in shards.into_iter().flatten() {
             jobs.entry(row.id).or_default().push(row);
         }
+        jobs.retain(|id, rows| known.contains(id) || rows.iter().any(JobRow::is_open));
         Ok(jobs)
+    }
+
+    /// What each shard has of jobs. Their home is asked last: it forgets a job before the others do, so of one that it knows none of
+    /// their rows is missing.
+    async fn look_at_jobs(&self) -> Answer<Vec<Vec<JobRow>>> {
+        let mut shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.away_from_home(), Look::Jobs).await?;
+        shards.insert(JOBS_HOME.0.into(), self.router.ask(JOBS_HOME, Look::Jobs).await?);
+        Ok(shards)
+    }
+
+    /// All shards but the home of jobs.
+    fn away_from_home(&self) -> Vec<ShardId> {
+        self.all().into_iter().filter(|shard| *shard != JOBS_HOME).collect()
     }
 
     /// Requeues or deletes some URLs of a crawl, each with its host or queue key.

@@ -100,6 +100,7 @@ impl Owner {
             JobChange::CancelJob(job) => self.cancel_job(&job, now, &mut writes),
             JobChange::BeginJob(id) => self.begin_job(id, &mut writes),
             JobChange::SetStage(id, stage) => self.set_stage(id, stage, &mut writes),
+            JobChange::SettleJobs { ended, forgotten } => self.settle_jobs(&ended, &forgotten, &mut writes),
         }
         self.commit(writes);
         self.answer(call, Ok(done))

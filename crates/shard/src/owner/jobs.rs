@@ -1,8 +1,8 @@
 //! Jobs over many URLs: the owner's side. A shard keeps its own row of each job and does a slice of it whenever it has done
 //! what waits; callers wait for one slice at most.
 //!
-//! A job is announced at its home, the shard that its id names, and is durable there before anybody else hears of it. Its home then
-//! tells the other shards, and when all have it, that they are to begin; it goes on with that after a restart (`spread`). What
+//! A job is announced at its home, which is the same shard for all so that it can count them, and is durable there before anybody
+//! else hears of it. Its home then tells the other shards, and when all have it, that they are to begin; it goes on with that after a restart (`spread`). What
 //! could go wrong between them:
 //!
 //! 1. The home's commit fails: the one that spreads looks at the home first, whose answer waits for that commit, and finds
@@ -13,7 +13,12 @@
 //!    is spread later changes nothing there.
 //! 5. A host moves from a shard that has not heard of the job to one that has done its part: nobody would visit it. So nobody
 //!    begins before all have heard; from then on the giver knows what it owes, see `wayleave_core::frontier::rework`.
-//! 6. A slice is read, and something else is decided before it is: that cannot be, an owner does one thing after the other.
+//! 6. A host moves from a shard that still owes it a visit to one that has forgotten the job: nobody would visit it. So no shard
+//!    forgets a job by itself, only when it has ended in all of them, see `wayleave_core::frontier::settle_jobs`.
+//! 7. What is told of a job comes late, from a task of an earlier owner: its stage never goes back.
+//! 8. A job is cancelled and forgotten at once: its home does not take note of it again, and what the others keep is removed with
+//!    the next that are settled.
+//! 9. A slice is read, and something else is decided before it is: that cannot be, an owner does one thing after the other.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -26,7 +31,7 @@ use wayleave_core::frontier::row::{Details, Place, UrlRow, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::ids::{HostId, QueueId, ShardId, Token};
-use wayleave_core::limits::{JOBS_KEPT, JOBS_RUNNING_MAX, LISTING_LOOKS, SLICE_ROWS};
+use wayleave_core::limits::{JOBS_RUNNING_MAX, LISTING_LOOKS, SLICE_ROWS};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{due, key, url};
@@ -50,8 +55,9 @@ impl Owner {
         if self.jobs_of_urls.contains_key(&job.id) {
             return Ok(());
         }
-        let running = self.jobs_of_urls.values().filter(|job| job.is_open()).count();
         if job.id.shard() == self.shard {
+            // Those that go on in other shards count as well.
+            let running = self.jobs_of_urls.values().filter(|job| job.stage < Stage::Ended).count();
             if running >= JOBS_RUNNING_MAX {
                 return Err(Refusal::OverLimit(format!(
                     "{running} jobs are running, which is the limit; wait for one to end, or cancel one"
@@ -60,16 +66,18 @@ impl Owner {
             self.spread_job(job.id);
         }
         self.note_job(job.clone(), writes);
-        self.forget_jobs(writes);
         Ok(())
     }
 
-    /// Stops a job. A shard that has not heard of it remembers that it is not to begin.
+    /// Stops a job. A shard that has not heard of it remembers that it is not to begin; its home has, or has forgotten it.
     pub fn cancel_job(&mut self, job: &JobRow, now: Time, writes: &mut Vec<Write>) {
-        let mut job = self.jobs_of_urls.get(&job.id).unwrap_or(job).clone();
+        let known = self.jobs_of_urls.get(&job.id);
+        if known.is_none() && job.id.shard() == self.shard {
+            return;
+        }
+        let mut job = known.unwrap_or(job).clone();
         job.end(JobState::Cancelled, now);
         self.note_job(job, writes);
-        self.forget_jobs(writes);
     }
 
     /// All shards have heard of a job: it begins here.
@@ -83,8 +91,18 @@ impl Owner {
     /// The other shards have heard so much of a job of this one's.
     pub fn set_stage(&mut self, id: Token, stage: Stage, writes: &mut Vec<Write>) {
         if let Some(mut job) = self.jobs_of_urls.get(&id).cloned() {
-            job.stage = stage;
+            job.stage = job.stage.max(stage);
             self.note_job(job, writes);
+        }
+    }
+
+    /// Jobs have ended in all shards.
+    pub fn settle_jobs(&mut self, ended: &[Token], forgotten: &[Token], writes: &mut Vec<Write>) {
+        ended.iter().for_each(|id| self.set_stage(*id, Stage::Ended, writes));
+        for id in forgotten {
+            if self.jobs_of_urls.remove(id).is_some() {
+                writes.push(Write::Rework(*id, None));
+            }
         }
     }
 
@@ -101,17 +119,6 @@ impl Owner {
     fn note_job(&mut self, job: JobRow, writes: &mut Vec<Write>) {
         writes.push(Write::Rework(job.id, Some(Box::new(job.clone()))));
         self.jobs_of_urls.insert(job.id, job);
-    }
-
-    /// Forgets the jobs that ended longest ago, where there are too many.
-    fn forget_jobs(&mut self, writes: &mut Vec<Write>) {
-        let ended = self.jobs_of_urls.values().filter_map(|job| Some((job.ended_at?, job.id)));
-        let mut ended: Vec<(Time, Token)> = ended.collect();
-        ended.sort_unstable();
-        for (_, id) in ended.iter().rev().skip(JOBS_KEPT) {
-            self.jobs_of_urls.remove(id);
-            writes.push(Write::Rework(*id, None));
-        }
     }
 
     /// Jobs that still have to visit a host, which is about to leave.
@@ -162,7 +169,6 @@ impl Owner {
             let now = self.now();
             end_of_round(&mut job, now);
             self.note_job(job, &mut writes);
-            self.forget_jobs(&mut writes);
             self.commit(writes);
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Shards that hear of a job one after the other, while hosts move between them.
+//! Shards that hear of a job one after the other, while hosts move between them; and what is heard too late.
 
 use std::sync::Arc;
 
@@ -58,4 +58,32 @@ async fn a_host_that_comes_from_a_shard_that_has_not_heard_of_the_job_is_visited
         }
         tokio::task::yield_now().await;
     }
+}
+
+async fn rows(frontier: &Frontier, shard: u16) -> Vec<JobRow> {
+    frontier.router.ask(ShardId(shard), Ask::Jobs).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_heard_late_neither_counts_an_ended_job_again_nor_brings_a_forgotten_one_back() {
+    let engine = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
+    let frontier = Frontier::open(engine, Config::new(2), &tokio::runtime::Handle::current()).await.unwrap();
+    let id = frontier.start_job(Rework::Delete, UrlFilter::default(), None).await.unwrap().id;
+    while rows(&frontier, 0).await[0].stage < Stage::Ended {
+        frontier.settle_jobs().await.unwrap();
+    }
+    let tell = async |shard: u16, ask: Ask| frontier.router.ask::<()>(ShardId(shard), ask).await.unwrap();
+    tell(0, Ask::SetStage(id, Stage::Known)).await;
+    assert_eq!(rows(&frontier, 0).await[0].stage, Stage::Ended, "one who told of it was slow");
+    let job = rows(&frontier, 0).await.remove(0);
+    for shard in [0, 1] {
+        tell(shard, Ask::SettleJobs { ended: vec![id], forgotten: vec![id] }).await;
+    }
+    for shard in [0, 1] {
+        tell(shard, Ask::CancelJob(Box::new(job.clone()))).await;
+    }
+    assert_eq!((rows(&frontier, 0).await.len(), rows(&frontier, 1).await.len()), (0, 1));
+    assert_eq!(frontier.jobs().await, Ok(Vec::new()), "its home has forgotten it");
+    frontier.settle_jobs().await.unwrap();
+    assert_eq!(rows(&frontier, 1).await, Vec::new(), "what was left goes with the next that are settled");
 }

@@ -1,0 +1,163 @@
+//! Settling jobs over many URLs: which have ended in all shards, and which of those are forgotten.
+//!
+//! One shard, the home of all jobs, counts those that run: a job counts from the moment the home takes it on until it is settled
+//! there as ended ([`Stage::Ended`]). Whoever finds no room for another one looks at the rows of all shards and settles.
+//!
+//! A shard cannot tell by itself that a job is over: one that has ended there goes on when a host comes from a shard that still
+//! owed it a visit ([`JobRow::visit_again`]). Shards cannot be looked at all at one moment either. So they are looked at twice, and a
+//! job has ended if no row of it is open and none differs between the looks: each row was ended all the time from its first look
+//! to its second, so at the moment between the looks all of them were. From then on no shard owes a host anything, and nothing
+//! opens the job again. What could deceive the looks:
+//!
+//! 1. Shard 1 is looked at, then a host moves there from shard 0, which ends its part and is looked at: both say "ended", and shard 1
+//!    has the host to do. Its second look finds the row open, or ended once more ([`JobRow::openings`]).
+//! 2. A shard has not heard of the job, and so has no row: the home's row says that not all have begun.
+//! 3. Several settle at once, or an answer is late: to settle a job twice changes nothing, and what has ended stays so.
+//! 4. Settling ends half-way. The home comes first, so a job is gone for all readers or for none; rows that the others keep of a
+//!    job that the home has forgotten are removed with the next ones.
+
+use std::collections::BTreeMap;
+
+use super::rework::{JobRow, Stage};
+use crate::ids::{ShardId, Token};
+use crate::limits::JOBS_KEPT;
+
+/// The shard that takes jobs on and counts them. Jobs from before it was this one name their own.
+pub const JOBS_HOME: ShardId = ShardId(0);
+
+/// What becomes of jobs that have ended in all shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// They no longer count.
+    pub ended: Vec<Token>,
+    /// Their rows go, in all shards.
+    pub forgotten: Vec<Token>,
+}
+
+/// The rows of each job, with their shards.
+type Rows<'a> = BTreeMap<Token, Vec<(usize, &'a JobRow)>>;
+
+/// Settles what two looks at all shards, one after the other, have found; each has the rows of the shards in their order.
+#[must_use]
+pub fn settle(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> Settled {
+    let before = by_job(first);
+    let mut settled = Settled::default();
+    let mut known = Vec::new();
+    for (id, rows) in by_job(second) {
+        if before.get(&id) != Some(&rows) || !have_ended(id, &rows) {
+            continue;
+        }
+        match row_of(JOBS_HOME, &rows) {
+            Some(home) => known.push((rows.iter().filter_map(|(_, row)| row.ended_at).max(), id, home.stage)),
+            None => settled.forgotten.push(id),
+        }
+    }
+    known.sort_unstable();
+    let forgotten = known.len().saturating_sub(JOBS_KEPT);
+    settled.forgotten.extend(known.drain(..forgotten).map(|(_, id, _)| id));
+    settled.ended = known.into_iter().filter(|(.., stage)| *stage < Stage::Ended).map(|(_, id, _)| id).collect();
+    settled
+}
+
+fn by_job(look: &[Vec<JobRow>]) -> Rows<'_> {
+    let mut jobs = Rows::new();
+    for (shard, rows) in look.iter().enumerate() {
+        rows.iter().for_each(|row| jobs.entry(row.id).or_default().push((shard, row)));
+    }
+    jobs
+}
+
+fn row_of<'a>(shard: ShardId, rows: &[(usize, &'a JobRow)]) -> Option<&'a JobRow> {
+    rows.iter().find(|(at, _)| *at == usize::from(shard.0)).map(|(_, row)| *row)
+}
+
+/// Whether no shard has a job to do, if nothing has changed while they were asked. One without a row has not heard of it, which the
+/// home knows, or has forgotten it.
+fn have_ended(id: Token, rows: &[(usize, &JobRow)]) -> bool {
+    let all_heard = row_of(id.shard(), rows).is_none_or(|home| home.stage >= Stage::Begun);
+    all_heard && rows.iter().all(|(_, row)| !row.is_open())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frontier::requeue::Rework;
+    use crate::frontier::rework::JobState;
+    use crate::frontier::view::UrlFilter;
+    use crate::ids::HostId;
+    use crate::time::Time;
+
+    fn job(no: u128) -> JobRow {
+        let id = Token::new(JOBS_HOME, no);
+        JobRow { stage: Stage::Begun, ..JobRow::new(id, Rework::Delete, UrlFilter::default(), None, Time(1)) }
+    }
+
+    fn running(no: u128) -> JobRow {
+        JobRow { state: JobState::Running, ..job(no) }
+    }
+
+    fn ended(no: u128, at: u64) -> JobRow {
+        let mut row = running(no);
+        row.end(JobState::Done, Time(at));
+        row
+    }
+
+    fn settled(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> (Vec<Token>, Vec<Token>) {
+        let Settled { ended, forgotten } = settle(first, second);
+        (ended, forgotten)
+    }
+
+    #[test]
+    fn a_job_is_over_when_it_has_ended_in_all_shards_and_not_before() {
+        let over = vec![vec![ended(1, 5)], vec![ended(1, 6)]];
+        assert_eq!(settled(&over, &over), (vec![job(1).id], vec![]));
+        let runs = vec![vec![ended(1, 5)], vec![running(1)]];
+        assert_eq!(settled(&runs, &runs), (vec![], vec![]));
+        let unheard = vec![vec![JobRow { stage: Stage::Known, ..ended(1, 5) }], vec![]];
+        assert_eq!(settled(&unheard, &unheard), (vec![], vec![]), "the other has yet to begin");
+        let settled_before = vec![vec![JobRow { stage: Stage::Ended, ..ended(1, 5) }], vec![ended(1, 6)]];
+        assert_eq!(settled(&settled_before, &settled_before), (vec![], vec![]), "nothing is left to say of it");
+    }
+
+    /// The other shard is looked at first, then a host moves there from the home, which ends and is looked at. By the second
+    /// look the other has visited the host, in the same millisecond.
+    #[test]
+    fn a_job_that_went_on_between_two_looks_is_not_over() {
+        let first = vec![vec![ended(1, 5)], vec![ended(1, 5)]];
+        let mut other = ended(1, 5);
+        other.visit_again(HostId(7));
+        assert_eq!(
+            settled(&first, &[vec![ended(1, 5)], vec![other.clone()]]),
+            (vec![], vec![]),
+            "the host is to be done"
+        );
+        other.end(JobState::Done, Time(5));
+        let second = vec![vec![ended(1, 5)], vec![other]];
+        assert_eq!(settled(&first, &second), (vec![], vec![]));
+        assert_eq!(settled(&second, &second), (vec![job(1).id], vec![]), "whoever settles next finds it ended");
+    }
+
+    #[test]
+    fn those_that_ended_longest_ago_are_forgotten_and_so_is_what_the_home_does_not_know() {
+        let home: Vec<JobRow> = (0..JOBS_KEPT as u128 + 2).map(|no| ended(no, 1_000 - no as u64)).collect();
+        let mut other = home.clone();
+        other.push(ended(500, 1_001));
+        let look = vec![home, other];
+        let (over, forgotten) = settled(&look, &look);
+        assert_eq!(over.len(), JOBS_KEPT);
+        let oldest = [JOBS_KEPT as u128 + 1, JOBS_KEPT as u128];
+        let gone: Vec<Token> = [500].into_iter().chain(oldest).map(|no| job(no).id).collect();
+        assert_eq!(forgotten, gone);
+    }
+
+    /// Every shard named jobs once, and forgot those that had ended there however far the others were.
+    #[test]
+    fn jobs_of_an_older_store_are_settled_as_well() {
+        let row = |row: JobRow, stage| JobRow { id: Token::new(ShardId(1), 1), stage, ..row };
+        let heard = row(ended(1, 5), Stage::Announced);
+        let over = vec![vec![heard.clone()], vec![row(ended(1, 5), Stage::Begun)], vec![]];
+        assert_eq!(settled(&over, &over), (vec![heard.id], vec![]), "the third has forgotten it");
+        let runs = vec![vec![heard.clone()], vec![], vec![row(running(1), Stage::Announced)]];
+        assert_eq!(settled(&runs, &runs), (vec![], vec![]), "it goes on in the third");
+    }
+}
