@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::{JobRow, JobState};
@@ -16,7 +16,7 @@ use wayleave_engine::Key;
 
 use crate::ask::{JobChange, Look, Query, Revoke, UrlChange};
 use crate::handle::frontier::Frontier;
-use crate::routing::router::Answer;
+use crate::routing::router::{Answer, worse};
 
 /// Hosts that a request over some URLs asks at once.
 const HOSTS_AT_ONCE: usize = 32;
@@ -125,15 +125,19 @@ impl Frontier {
         }
         let asks = hosts.into_iter().map(|(host, urls)| {
             let ask = UrlChange::ReworkUrls { crawl: crawl.clone(), host: host.clone(), urls, what };
-            async move { self.at_host::<Reworked>(&host, ask.clone()).await }
+            async move { self.at_host::<Reworked>(&host, ask).await }
         });
-        let told = futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE);
-        let add = |mut sum: Reworked, part: Reworked| async move {
-            sum.add(&part);
-            Ok(sum)
-        };
-        let told: Answer<Reworked> = told.try_fold(Reworked::default(), add).await;
-        told.map_err(|refusal| refusal.after_a_part("some of the URLs may have been done"))
+        // All are waited for, so that the answer is true of each.
+        let told: Vec<Answer<Reworked>> = futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE).collect().await;
+        let (mut sum, mut trouble) = (Reworked::default(), None);
+        for part in told {
+            match part {
+                Ok(part) => sum.add(&part),
+                Err(refusal) => trouble = Some(worse(trouble, refusal)),
+            }
+        }
+        let done = format!("{} of the URLs were done", sum.done);
+        trouble.map_or(Ok(sum), |refusal| Err(in_part(refusal, sum.done, &done)))
     }
 
     /// Ends reservations before their time: one by its token, all of a holder, or all of a host; of a host also what is
@@ -150,10 +154,9 @@ impl Frontier {
             Revoke::Holder(_) => {
                 let mut reservations = 0;
                 loop {
-                    let ended: Answer<Vec<u64>> =
-                        self.router.ask_all(&self.all(), UrlChange::Revoke(which.clone())).await;
-                    let part = |refusal: Refusal| refusal.after_a_part(&format!("{reservations} were revoked"));
-                    let ended = ended.map_err(|refusal| if reservations > 0 { part(refusal) } else { refusal })?;
+                    let ended: Answer<Vec<u64>> = self.router.ask_all(&self.all(), UrlChange::Revoke(which.clone())).await;
+                    let done = format!("{reservations} reservations were revoked");
+                    let ended = ended.map_err(|refusal| in_part(refusal, reservations, &done))?;
                     reservations += ended.iter().sum::<u64>();
                     if ended.iter().all(|ended| *ended < SLICE_ROWS as u64) {
                         return Ok((reservations, 0));
@@ -166,8 +169,9 @@ impl Frontier {
                 let (mut holds, mut after) = (0, None);
                 loop {
                     let ask = UrlChange::RevokeHolds { host: host.clone(), after };
-                    let part: Answer<(u64, Option<Key>)> = self.at_host(host, ask.clone()).await;
-                    let (ended, next) = part.map_err(|refusal| refusal.after_a_part("a part of it was revoked"))?;
+                    let part: Answer<(u64, Option<Key>)> = self.at_host(host, ask).await;
+                    let done = format!("{reservations} reservations and {holds} holds were revoked");
+                    let (ended, next) = part.map_err(|refusal| in_part(refusal, reservations + holds, &done))?;
                     holds += ended;
                     match next {
                         Some(next) => after = Some(next),
@@ -185,6 +189,11 @@ impl Frontier {
     pub async fn in_hand(&self, host: &HostName) -> Answer<Vec<UrlView>> {
         self.at_host(host, Query::InHand(host.clone())).await
     }
+}
+
+/// What is said of a refusal after so much had been done.
+fn in_part(refusal: Refusal, count: u64, done: &str) -> Refusal {
+    if count > 0 { refusal.after_a_part(done) } else { refusal }
 }
 
 /// A job over all shards. None begins before all have it, so what one has not heard of is not done.

@@ -10,6 +10,7 @@ mod faulty;
 mod finished;
 mod groups;
 mod hand_over;
+mod in_part;
 mod job_bounds;
 mod jobs;
 mod limits;
