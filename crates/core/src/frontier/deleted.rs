@@ -98,4 +98,18 @@ mod tests {
         assert_eq!(there.judge(&name(0), here.tell(&name(0), Time(9_999))), Verdict::Deleted);
         assert_eq!(there.judge(&name(1), here.tell(&name(1), Time(9_999))), Verdict::Lives);
     }
+
+    /// The crawl is deleted, made anew, and the page's shard is opened again: it has forgotten the deletion, the other has not.
+    #[test]
+    fn a_page_of_a_crawl_that_was_made_anew_keeps_its_links_after_its_shard_was_opened_again() {
+        let (mut here, mut there, crawl) = (Deleted::default(), Deleted::default(), CrawlName::from("news"));
+        there.begin(Time(10));
+        there.note(&crawl, Time(150));
+        here.begin(Time(200));
+        assert_eq!(there.judge(&crawl, here.tell(&crawl, Time(300))), Verdict::Lives);
+        there.note(&crawl, Time(200));
+        assert_eq!(there.judge(&crawl, here.tell(&crawl, Time(300))), Verdict::Deleted, "in the moment of the opening");
+        here.note(&crawl, Time(200));
+        assert_eq!(there.judge(&crawl, here.tell(&crawl, Time(300))), Verdict::Lives, "it has heard of that one");
+    }
 }

@@ -108,3 +108,7 @@ impl Owner {
         Ok((holds, next))
     }
 }
+
+#[cfg(test)]
+#[path = "revoke_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@ use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, key};
 use wayleave_engine::{Engine, Scan};
 
+use crate::faulty::{Fate, Faulty};
 use crate::support::*;
 
 /// How many rows of URLs lie in the store, reachable or not.
@@ -195,6 +196,28 @@ async fn links_found_on_a_page_do_not_make_its_deleted_crawl_anew() {
     let (visit, link) = page_with_link(&world, "news").await;
     let page = parent(&world, &visit).await.unwrap();
     assert_eq!(release_with(&world, &visit, link.found(&page)).await, Ok(vec![PutOutcome::Added]));
+}
+
+/// The page's shard reloads after a commit that was refused, and forgets the deletion; the link's shard has not.
+#[tokio::test(start_paused = true)]
+async fn links_of_a_crawl_that_was_made_anew_are_taken_after_the_shard_of_its_page_was_opened_again() {
+    let engine = Faulty::new();
+    let frontier = engine.open(2).await;
+    let [page, link] = [0, 1].map(|shard| of_crawl("news", disc(&format!("http://{}/", host_in(shard, 2, 0)))));
+    assert_eq!(frontier.put(vec![page.clone(), link.clone()]).await, [PutOutcome::Added, PutOutcome::Added]);
+    frontier.delete_crawl("news".into()).await.unwrap();
+    pass(1_000).await;
+    assert_eq!(frontier.put(vec![page.clone()]).await, [PutOutcome::Added], "the crawl is made anew");
+    engine.set_fates(&[Fate::Refused]);
+    let other = Put { url: format!("{}other", page.url).into(), ..page };
+    assert!(matches!(frontier.put(vec![other]).await[..], [PutOutcome::Failed(_)]));
+    pass(2_000).await;
+    let visit = frontier.reserve(want(1, 1)).await.unwrap().remove(0);
+    let parents = frontier.begin_release(visit.token, vec![visit.urls[0].url.clone()]).await.unwrap();
+    let release = Release { token: visit.token, results: vec![fetched(&visit.urls[0].url)], ready_at: None };
+    let link = link.found(parents[0].as_ref().unwrap());
+    let told = frontier.release(release, vec![link]).await.map(|(_, outcomes)| outcomes);
+    assert_eq!(told, Ok(vec![PutOutcome::Added]));
 }
 
 #[tokio::test(start_paused = true)]

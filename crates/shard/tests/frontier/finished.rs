@@ -3,7 +3,8 @@
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::view::CrawlView;
+use wayleave_core::frontier::requeue::Rework;
+use wayleave_core::frontier::view::{CrawlView, UrlFilter};
 use wayleave_core::settings::{Change, CrawlChanges};
 use wayleave_core::time::Millis;
 
@@ -91,4 +92,20 @@ async fn only_a_look_through_all_hosts_tells_that_limits_hold_everything_back() 
     world.set_crawl("DEFAULT", CrawlChanges { pages_per_host: Change::Clear, ..CrawlChanges::default() }).await;
     let view = world.frontier.crawl("DEFAULT".into()).await.unwrap();
     assert!(view.waits_for.unwrap().contains("and paused"), "a pause is not the end");
+}
+
+/// The shard that takes the job on has nothing of the crawl, or all of it, or has to tell others that have.
+#[tokio::test(start_paused = true)]
+async fn a_crawl_is_not_finished_beside_a_requeue_that_was_just_accepted() {
+    for shard in 0..4 {
+        let world = World::new(4).await;
+        world.add(&[&format!("http://{}/", host_in(shard, 4, 0))]).await;
+        let visit = world.next().await.unwrap();
+        world.fetched(&visit).await;
+        pass(1_000).await;
+        assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(true));
+        let of_crawl = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
+        world.frontier.start_job(Rework::Requeue, of_crawl, None).await.unwrap();
+        assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(false), "shard {shard}");
+    }
 }

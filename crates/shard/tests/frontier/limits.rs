@@ -2,7 +2,7 @@
 //!
 //! What could break it, each with a test: many callers at once, each shard counting without the others (callers_at_once,
 //! on one thread and on several); a page that is out and not reported yet; a page that is visited again; a restart; a commit
-//! that fails after its effect on the counts was told to other shards. What could leave pages unused: a page that is given
+//! that fails after its effect on the counts was told to other shards; a turn that fails before it commits what it decided. What could leave pages unused: a page that is given
 //! back, purged or raised in one shard while the URLs wait in another, with a caller who waits for them.
 
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::settings::{Change, CrawlChanges, Revisit};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Batch, Commit, Engine, Error, Memory};
-use wayleave_shard::{Config, Frontier};
+use wayleave_shard::{Config, Frontier, Revoke};
 
+use crate::faulty::Faulty;
 use crate::support::*;
 
 const SHARDS: u16 = 8;
@@ -229,4 +230,35 @@ async fn a_page_that_is_given_back_is_to_be_had_only_once_that_is_durable() {
     pass(2_000).await;
     let again: usize = frontier.reserve(want(9, 9)).await.unwrap().iter().map(|visit| visit.urls.len()).sum();
     assert_eq!(again, 1);
+}
+
+/// Two visits are revoked in one turn. The rows of the second cannot be read, so nothing is committed of the first; and before the
+/// shard has read the store again, another one is asked.
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_turn_that_failed_are_not_to_be_had_again() {
+    let engine = Faulty::new();
+    let frontier = engine.open(2).await;
+    frontier.set_crawl("DEFAULT".into(), pages(2), false).await.unwrap();
+    let urls = |shard: u16, hosts: usize| {
+        let url = move |n| disc(&format!("http://{}/", host_in(shard, 2, n)));
+        (0..hosts).map(url).collect::<Vec<_>>()
+    };
+    frontier.put(urls(0, 2)).await;
+    assert_eq!(frontier.reserve(want(2, 1)).await.unwrap().len(), 2);
+    frontier.put(urls(1, 2)).await;
+    pass(2_000).await;
+    let given = async || frontier.reserve(want(9, 9)).await.unwrap().len();
+    assert_eq!(given().await, 0, "both pages are out");
+    engine.hold_scans(true);
+    engine.fail_read_after(1);
+    let revoked = frontier.revoke(Revoke::Holder("worker".into())).await;
+    assert!(revoked.is_err(), "{revoked:?}");
+    assert_eq!(given().await, 0, "both pages are out as before");
+    engine.hold_scans(false);
+    pass(2_000).await;
+    assert_eq!(frontier.stats().await.unwrap().reservations, 2);
+    assert_eq!(given().await, 0);
+    assert_eq!(frontier.revoke(Revoke::Holder("worker".into())).await, Ok((2, 0)));
+    pass(2_000).await;
+    assert_eq!(given().await, 2, "now they are back");
 }
