@@ -74,10 +74,7 @@ pub(crate) enum JobChange {
     /// How much the other shards have heard of a job of this one's.
     SetStage(Token, Stage),
     /// Jobs have ended in all shards: some no longer count, some are forgotten.
-    SettleJobs {
-        ended: Vec<Token>,
-        forgotten: Vec<Token>,
-    },
+    SettleJobs { ended: Vec<Token>, forgotten: Vec<Token> },
 }
 
 /// Changes of URLs, whose rows are read first.

@@ -54,7 +54,7 @@ impl Frontier {
             answer => answer?,
         }
         // Rows that a shard keeps now are removed when jobs are settled the next time.
-        _ = self.router.ask_all::<()>(&self.away_from_home(), &ask).await;
+        _ = self.router.ask_all::<()>(&self.away_from_home(), ask).await;
         Ok(())
     }
 
@@ -154,7 +154,8 @@ impl Frontier {
             Revoke::Holder(_) => {
                 let mut reservations = 0;
                 loop {
-                    let ended: Answer<Vec<u64>> = self.router.ask_all(&self.all(), UrlChange::Revoke(which.clone())).await;
+                    let ended: Answer<Vec<u64>> =
+                        self.router.ask_all(&self.all(), UrlChange::Revoke(which.clone())).await;
                     let done = format!("{reservations} reservations were revoked");
                     let ended = ended.map_err(|refusal| in_part(refusal, reservations, &done))?;
                     reservations += ended.iter().sum::<u64>();

@@ -61,7 +61,7 @@ async fn a_host_that_comes_from_a_shard_that_has_not_heard_of_the_job_is_visited
 }
 
 async fn rows(frontier: &Frontier, shard: u16) -> Vec<JobRow> {
-    frontier.router.ask(ShardId(shard), Ask::Jobs).await.unwrap()
+    frontier.router.ask(ShardId(shard), Look::Jobs).await.unwrap()
 }
 
 #[tokio::test]
@@ -72,15 +72,15 @@ async fn what_is_heard_late_neither_counts_an_ended_job_again_nor_brings_a_forgo
     while rows(&frontier, 0).await[0].stage < Stage::Ended {
         frontier.settle_jobs().await.unwrap();
     }
-    let tell = async |shard: u16, ask: Ask| frontier.router.ask::<()>(ShardId(shard), ask).await.unwrap();
-    tell(0, Ask::SetStage(id, Stage::Known)).await;
+    let tell = async |shard: u16, ask: JobChange| frontier.router.ask::<()>(ShardId(shard), ask).await.unwrap();
+    tell(0, JobChange::SetStage(id, Stage::Known)).await;
     assert_eq!(rows(&frontier, 0).await[0].stage, Stage::Ended, "one who told of it was slow");
     let job = rows(&frontier, 0).await.remove(0);
     for shard in [0, 1] {
-        tell(shard, Ask::SettleJobs { ended: vec![id], forgotten: vec![id] }).await;
+        tell(shard, JobChange::SettleJobs { ended: vec![id], forgotten: vec![id] }).await;
     }
     for shard in [0, 1] {
-        tell(shard, Ask::CancelJob(Box::new(job.clone()))).await;
+        tell(shard, JobChange::CancelJob(Box::new(job.clone()))).await;
     }
     assert_eq!((rows(&frontier, 0).await.len(), rows(&frontier, 1).await.len()), (0, 1));
     assert_eq!(frontier.jobs().await, Ok(Vec::new()), "its home has forgotten it");

@@ -11,8 +11,8 @@ use wayleave_engine::Memory;
 use wayleave_engine::clock::ManualClock;
 
 use super::*;
-use crate::ask::Ask;
-use crate::router::home;
+use crate::ask::{HostMove, UrlChange};
+use crate::routing::router::home;
 use crate::{Config, Frontier};
 
 const HOSTS: usize = 101;
@@ -48,13 +48,13 @@ async fn a_revocation_goes_on_where_its_host_has_moved_to() {
     for (from, to) in [(ShardId(0), ShardId(1)), (ShardId(1), ShardId(0))] {
         let (frontier, host) = with_holds(from).await;
         let revoke = |shard: ShardId, after: Option<Key>| {
-            let ask = Ask::RevokeHolds { host: host.clone(), after };
+            let ask = UrlChange::RevokeHolds { host: host.clone(), after };
             frontier.router.ask::<(u64, Option<Key>)>(shard, ask)
         };
         let (first, mut after) = revoke(from, None).await.unwrap();
         assert!((first as usize) < URLS && after.is_some(), "there is a second slice");
         let way = Way::Into(names("alias?", to).next().unwrap().as_str().into());
-        let give = Ask::Give { hosts: vec![host.clone()], way, to };
+        let give = HostMove::Give { hosts: vec![host.clone()], way, to };
         frontier.router.ask::<()>(from, give).await.unwrap();
         let mut revoked = first;
         loop {
