@@ -9,59 +9,11 @@ use wayleave_core::time::Millis;
 
 use crate::bad_value::{BadValue, between, exact};
 use crate::bounded_int::{whole, whole_text};
+use crate::object;
 use crate::pace::delay;
+pub use crate::revisit::Revisit;
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
-
-/// When a fetched URL is visited again, where the worker does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Revisit {
-    /// Never.
-    #[default]
-    Never,
-    /// After a fixed time.
-    FixedMs(#[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")] u64),
-    /// Sooner if it had changed, later if not, between two bounds.
-    Adaptive {
-        /// Shortest time.
-        #[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")]
-        min_ms: u64,
-        /// Longest time.
-        #[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")]
-        max_ms: u64,
-    },
-}
-
-impl From<settings::Revisit> for Revisit {
-    fn from(revisit: settings::Revisit) -> Self {
-        match revisit {
-            settings::Revisit::Never => Self::Never,
-            settings::Revisit::Fixed(ms) => Self::FixedMs(ms.0),
-            settings::Revisit::Adaptive { min, max } => Self::Adaptive { min_ms: min.0, max_ms: max.0 },
-        }
-    }
-}
-
-impl TryFrom<Revisit> for settings::Revisit {
-    type Error = BadValue;
-
-    fn try_from(revisit: Revisit) -> Result<Self, BadValue> {
-        let span = |field, ms| between(field, ms, 1, limits::DELAY_MAX.0).map(Millis);
-        Ok(match revisit {
-            Revisit::Never => Self::Never,
-            Revisit::FixedMs(ms) => Self::Fixed(span("revisit.fixed_ms", ms)?),
-            Revisit::Adaptive { min_ms, max_ms } => {
-                let (min, max) = (span("revisit.adaptive.min_ms", min_ms)?, span("revisit.adaptive.max_ms", max_ms)?);
-                if min > max {
-                    let reason = format!("{min_ms} is more than max_ms, which is {max_ms}");
-                    return Err(BadValue::contradiction("revisit.adaptive.min_ms", reason));
-                }
-                Self::Adaptive { min, max }
-            }
-        })
-    }
-}
 
 /// Changes to the bounds of a crawl, one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -203,7 +155,7 @@ pub struct SetCrawlRequest {
     #[schema(value_type = Option<u64>, default = 1000)]
     pub delay_ms: Patch<u64>,
     /// Its bounds; `null` clears all of them.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(default, skip_serializing_if = "Patch::is_keep", deserialize_with = "object::patch")]
     #[schema(value_type = Option<CrawlLimitsPatch>)]
     pub limits: Patch<CrawlLimitsPatch>,
     /// When pages are visited again.
@@ -211,7 +163,7 @@ pub struct SetCrawlRequest {
     #[schema(value_type = Option<Revisit>)]
     pub revisit: Patch<Revisit>,
     /// How URLs are tried again whose outcome was `retry` or whose lease ran out; `null` clears all of it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[serde(default, skip_serializing_if = "Patch::is_keep", deserialize_with = "object::patch")]
     #[schema(value_type = Option<RetryPatch>)]
     pub retry: Patch<RetryPatch>,
 }
@@ -230,8 +182,10 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
             Patch::Clear => RetryPatch { attempts: Patch::Clear, first_ms: Patch::Clear, max_ms: Patch::Clear },
             Patch::Set(retry) => retry,
         };
+        // Both are checked, also where one of them does not count.
+        let attempts = bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?;
         let attempts = match retry.attempts {
-            Patch::Keep => bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?,
+            Patch::Keep => attempts,
             attempts => attempts.try_into_change(|n| between("retry.attempts", n, 1, u32::MAX))?,
         };
         if let (Some(first), Some(most)) = (retry.first_ms.value(), retry.max_ms.value())

@@ -22,6 +22,7 @@ pub mod patch;
 pub mod problem;
 mod release_role;
 pub mod reservations;
+mod revisit;
 pub mod roles;
 mod slots;
 pub mod stats;

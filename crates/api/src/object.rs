@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
+use crate::Patch;
+
 /// Reads its content from an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object<T>(pub T);
@@ -26,6 +28,16 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
         deserializer.deserialize_map(Fields(PhantomData)).map(Self)
     }
+}
+
+/// Reads a field that is an object or null.
+pub(crate) fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::<Object<T>>::deserialize(deserializer)?.map(|Object(content)| content))
+}
+
+/// Reads changes that are an object, or null to clear all.
+pub(crate) fn patch<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Patch<T>, D::Error> {
+    Ok(optional(deserializer)?.map_or(Patch::Clear, Patch::Set))
 }
 
 /// Reads an object from a whole text.

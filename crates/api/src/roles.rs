@@ -12,6 +12,7 @@ use crate::bad_value::{BadValue, between, exact};
 use crate::bounded_int::{whole, whole_text};
 pub use crate::continue_mode::{GoingOn, LastTerm, Member, Mode, Peer, TakeOver};
 use crate::metadata::Metadata;
+use crate::object;
 pub use crate::release_role::{ReleaseRoleQuery, ReleaseRoleResponse, Released};
 pub use crate::slots::SlotRun;
 use crate::slots::slot;
@@ -134,7 +135,7 @@ pub struct HeartbeatRequest {
     pub priority: u8,
     /// Where this process takes questions of the primary, for roles with mode `continue`. Without it the primary has to stop
     /// at the end of its term when no server answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub peer: Option<Peer>,
     /// From one that works as primary: the `version` that it was told last under `going_on`, if it was told one.
     #[serde(
@@ -144,7 +145,7 @@ pub struct HeartbeatRequest {
     )]
     pub heard: Option<u64>,
     /// Take over this term, which ran out; it counts only if nobody has renewed or taken it since. See `last_term`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub take_over: Option<TakeOver>,
     /// What a schedule wants to be done once, for example a date: 1 to 64 visible ASCII characters. If the role remembers it as run,
     /// this process is not made primary, and the answer has `slot_run`. See the release.

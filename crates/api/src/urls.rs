@@ -114,7 +114,7 @@ pub fn crawl_or_default(crawl: Option<&str>) -> Result<CrawlName, BadValue> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AddUrlsQuery {
-    /// NDJSON only: the crawl of the lines that name none; `DEFAULT` if absent.
+    /// The crawl of the URLs, where neither the body nor the line names one; `DEFAULT` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = "DEFAULT")]
     pub crawl: Option<String>,

@@ -231,17 +231,15 @@ pub fn alias(text: &str) -> Result<Alias, BadName> {
 /// # Errors
 /// If it is too long or has control characters.
 pub fn crawl(text: &str) -> Result<CrawlName, BadName> {
-    if text.trim().is_empty() {
-        return Ok(DEFAULT_CRAWL.into());
-    }
     if text.len() > limits::CRAWL_BYTES_MAX {
         let (max, found) = (limits::CRAWL_BYTES_MAX, text.len());
         return Err(BadName::TooLong { what: "crawl name", max, unit: "bytes", found });
     }
+    // Before blanks: a line feed is one of them, and a mistake.
     if text.chars().any(char::is_control) {
         return Err(BadName::Control("crawl name"));
     }
-    Ok(text.into())
+    Ok(if text.trim().is_empty() { DEFAULT_CRAWL } else { text }.into())
 }
 
 /// The name of a role: letters, digits, `.`, `_` and `-`.
@@ -346,5 +344,9 @@ mod tests {
         assert_eq!(crawl("  ").as_deref(), Ok("DEFAULT"));
         assert_eq!(crawl(" x").as_deref(), Ok(" x"));
         assert!(crawl("a\nb").is_err());
+        for control in ["\n", " \t", "\u{85}"] {
+            assert_eq!(crawl(control), Err(BadName::Control("crawl name")), "{control:?}");
+        }
+        assert!(crawl(&" ".repeat(limits::CRAWL_BYTES_MAX + 1)).is_err());
     }
 }

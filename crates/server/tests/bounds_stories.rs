@@ -96,3 +96,14 @@ async fn a_first_wait_over_the_longest_that_is_set_is_refused_with_both() {
     let both = json!({"retry": {"first_ms": 2, "max_ms": 1}});
     assert_eq!(door.patch("/v1/crawls/c", both).await.problem(), (422, "contradiction".to_owned()));
 }
+
+/// What went wrong once: a crawl that no crawl can be called was passed over where the body named another.
+#[tokio::test]
+async fn the_crawl_of_a_query_is_checked_also_where_the_body_names_one() {
+    let door = Door::new();
+    let body = || json!({"crawl": "news", "urls": []});
+    let answer = door.post("/v1/urls?crawl=%C2%84", body()).await;
+    assert_eq!(answer.problem(), (400, "bad_value".to_owned()));
+    assert_eq!(answer.json()["field"], "crawl");
+    door.post("/v1/urls?crawl=other", body()).await.ok();
+}

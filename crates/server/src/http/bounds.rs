@@ -52,6 +52,8 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
         ("slot", _) => text(1, limits::SLOT_BYTES_MAX, GRAPHIC),
         ("url", _) => text(1, limits::URL_BYTES_MAX, VISIBLE),
         ("limit", _) => number(1, limits::PAGE_MAX as u64),
+        // A cursor is opaque, but never empty.
+        ("after", "/v1/hosts" | "/v1/groups" | "/v1/urls" | "/v1/reservations") => json!({"minLength": 1}),
         ("after", "/v1/roles") => text(1, limits::ROLE_BYTES_MAX, ROLE),
         ("wait_ms", _) => number(0, limits::WAIT_MS_MAX),
         ("min_epoch" | "older_than_ms", _) => exact(),
@@ -90,6 +92,7 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("UrlResult/properties/bytes", exact()),
         ("UrlResult/properties/crawl_delay_ms", exact()),
         ("UrlResult/properties/retry_after_ms", exact()),
+        ("UrlResult/properties/digest", json!({"minLength": 1, "maxLength": limits::DIGEST_BYTES_MAX})),
         ("UrlResult/properties/found", json!({"maxItems": limits::FOUND_MAX})),
         ("SetGroupRequest/properties/hosts", json!({"maxItems": limits::GROUP_HOSTS_MAX})),
         ("SetGroupRequest/properties/hosts/items", key()),

@@ -5,6 +5,7 @@
 mod accepts;
 mod app;
 mod bounds;
+mod choices;
 mod examples;
 mod extract;
 mod guard;

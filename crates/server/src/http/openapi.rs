@@ -6,7 +6,7 @@ use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
 use utoipa::{OpenApi as _, PartialSchema, ToSchema};
 use wayleave_api::{Problem, problem};
 
-use super::{bounds, examples, routes};
+use super::{bounds, choices, examples, routes};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -47,6 +47,7 @@ pub fn served_document() -> Value {
 /// The document as it is served: with problems, examples, and every text where readers look for it.
 pub(super) fn served(document: OpenApi) -> Value {
     let mut document = serde_json::to_value(with_problems(document)).unwrap_or_default();
+    choices::state(&mut document);
     lift_descriptions(&mut document);
     examples::add(&mut document);
     document
@@ -95,6 +96,12 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_choice_belongs_to_a_part_of_the_document() {
+        let mut document = serde_json::to_value(routes::documented().into_openapi()).unwrap();
+        assert_eq!(choices::state(&mut document), Vec::<&str>::new());
+    }
 
     #[test]
     fn every_bound_belongs_to_a_field_of_the_document() {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod net;
+pub mod schema;
 
 use std::sync::{Arc, LazyLock};
 

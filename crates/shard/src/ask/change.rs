@@ -25,7 +25,7 @@ pub enum Revoke {
 
 /// Settings and deletions, decided on the memory of the owner alone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Change {
+pub(crate) enum AdminChange {
     SetActive(bool),
     SetHost {
         host: HostName,
@@ -110,7 +110,7 @@ pub(crate) enum HostMove {
     Take { moving: Vec<Moving>, way: Way, part: Batch },
 }
 
-impl Change {
+impl AdminChange {
     pub(super) const fn host(&self) -> Option<&HostName> {
         match self {
             Self::SetHost { host, .. } | Self::DeleteQueue { host, .. } | Self::SetQueueLimit { host, .. } => {

@@ -7,7 +7,7 @@
 //! | | answered from memory | reads rows of the store |
 //! |---|---|---|
 //! | changes nothing | [`Look`] | [`Query`] |
-//! | changes | [`Change`], [`JobChange`] | [`UrlChange`], [`VisitCall`], [`HostMove`] |
+//! | changes | [`AdminChange`], [`JobChange`] | [`UrlChange`], [`VisitCall`], [`HostMove`] |
 
 mod change;
 mod look;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use wayleave_core::names::HostName;
 
 pub use change::Revoke;
-pub(crate) use change::{Change, HostMove, JobChange, UrlChange};
+pub(crate) use change::{AdminChange, HostMove, JobChange, UrlChange};
 pub(crate) use look::{Look, Query, UrlPage, UrlPlace};
 pub(crate) use told::{Slice, Told};
 pub(crate) use visit::{Take, VisitCall};
@@ -28,7 +28,7 @@ pub(crate) use visit::{Take, VisitCall};
 pub(crate) enum Ask {
     Look(Look),
     Query(Query),
-    Change(Change),
+    Change(AdminChange),
     Job(JobChange),
     Url(UrlChange),
     Visit(VisitCall),
@@ -51,7 +51,7 @@ macro_rules! parts {
 parts! {
     Look(Look),
     Query(Query),
-    Change(Change),
+    Change(AdminChange),
     Job(JobChange),
     Url(UrlChange),
     Visit(VisitCall),
@@ -64,7 +64,7 @@ impl Ask {
         match self {
             Self::Look(look) => look.host(),
             Self::Query(query) => query.host(),
-            Self::Change(change) => change.host(),
+            Self::Admin(change) => change.host(),
             Self::Url(change) => change.host(),
             Self::Visit(visit) => visit.host(),
             // Jobs concern all hosts, and a move finds out for itself where its hosts live.
@@ -76,7 +76,7 @@ impl Ask {
     pub const fn is_visit(&self) -> bool {
         match self {
             Self::Visit(visit) => visit.is_waited_for(),
-            Self::Look(_) | Self::Query(_) | Self::Change(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => false,
+            Self::Look(_) | Self::Query(_) | Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => false,
         }
     }
 
@@ -85,7 +85,7 @@ impl Ask {
         match self {
             Self::Look(look) => look.is_listing(),
             Self::Query(query) => query.is_listing(),
-            Self::Change(_) | Self::Job(_) | Self::Url(_) | Self::Visit(_) | Self::Move(_) => false,
+            Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Visit(_) | Self::Move(_) => false,
         }
     }
 
@@ -93,7 +93,7 @@ impl Ask {
     pub const fn only_looks(&self) -> bool {
         match self {
             Self::Look(_) | Self::Query(_) => true,
-            Self::Change(_) | Self::Job(_) | Self::Url(_) | Self::Visit(_) | Self::Move(_) => false,
+            Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Visit(_) | Self::Move(_) => false,
         }
     }
 }

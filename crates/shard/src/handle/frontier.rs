@@ -14,7 +14,7 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
 
-use crate::ask::{Ask, Change, Look, Told, VisitCall};
+use crate::ask::{Ask, AdminChange, Look, Told, VisitCall};
 use crate::config::Config;
 use crate::handle::listing_permits::ListingPermits;
 use crate::message::Outcomes;
@@ -265,7 +265,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn set_active(&self, active: bool) -> Answer<()> {
-        self.router.ask_all::<()>(&self.all(), Change::SetActive(active)).await.map(drop)
+        self.router.ask_all::<()>(&self.all(), AdminChange::SetActive(active)).await.map(drop)
     }
 
     /// Whether the paced form serves.

@@ -14,7 +14,7 @@ use wayleave_core::settings::{CrawlChanges, CrawlSettings, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Key;
 
-use crate::ask::{Change, HostMove, Look, Told, UrlChange};
+use crate::ask::{AdminChange, HostMove, Look, Told, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{Call, GroupChange};
 use crate::routing::router::{Answer, Place, changed_before, home};
@@ -35,7 +35,7 @@ impl Frontier {
         replace: bool,
         ready_at: Option<Time>,
     ) -> Answer<HostView> {
-        let ask = Change::SetHost { host: host.clone(), changes, replace, ready_at };
+        let ask = AdminChange::SetHost { host: host.clone(), changes, replace, ready_at };
         self.at_host(&host, ask.clone()).await
     }
 
@@ -121,7 +121,7 @@ impl Frontier {
             self.check_members(&alias, hosts)?;
         }
         let before: Vec<HostName> =
-            self.router.ask(shard, Change::SetGroup { alias: alias.clone(), changes, replace }).await?;
+            self.router.ask(shard, AdminChange::SetGroup { alias: alias.clone(), changes, replace }).await?;
         let part = |refusal: Refusal| after_a_part(refusal, "the settings are stored, and hosts may have moved");
         if let Some(hosts) = hosts {
             let joining = hosts.iter().filter(|host| !before.contains(host)).cloned().collect();
@@ -217,7 +217,7 @@ impl Frontier {
         let view = view.filter(|view| view.aliased).ok_or(unknown)?;
         let some = !view.hosts.is_empty();
         self.move_out(&alias, view.hosts).await?;
-        let deleted = self.router.ask(shard, Change::DeleteGroup(alias)).await;
+        let deleted = self.router.ask(shard, AdminChange::DeleteGroup(alias)).await;
         deleted.map_err(|refusal| if some { refusal.after_a_part("its hosts have left it") } else { refusal })
     }
 
@@ -235,7 +235,7 @@ impl Frontier {
         if let Some(why) = changes.contradiction(&before) {
             return Err(Refusal::Contradiction(why));
         }
-        let ask = Change::SetCrawl { crawl: crawl.clone(), changes, replace };
+        let ask = AdminChange::SetCrawl { crawl: crawl.clone(), changes, replace };
         // One shard first: where there are too many crawls it refuses this one before any other has changed it.
         let first = home(&crawl, self.shards());
         self.router.ask::<()>(first, ask.clone()).await?;
@@ -250,7 +250,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> Answer<u64> {
-        let ask = Change::DeleteCrawl { crawl, at: self.now() };
+        let ask = AdminChange::DeleteCrawl { crawl, at: self.now() };
         let counts: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await?;
         // Again: a shard that was opened since it heard of it has forgotten that, and links of pages that other shards still had
         // may be on their way to it.
@@ -265,7 +265,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_queue(&self, crawl: CrawlName, host: HostName) -> Answer<u64> {
-        let ask = Change::DeleteQueue { crawl, host: host.clone() };
+        let ask = AdminChange::DeleteQueue { crawl, host: host.clone() };
         self.at_host(&host, ask.clone()).await
     }
 
@@ -274,7 +274,7 @@ impl Frontier {
     /// # Errors
     /// If there is no such queue.
     pub async fn set_queue_limit(&self, crawl: CrawlName, host: HostName, limit: Option<u64>) -> Answer<()> {
-        let ask = Change::SetQueueLimit { crawl, host: host.clone(), limit };
+        let ask = AdminChange::SetQueueLimit { crawl, host: host.clone(), limit };
         self.at_host(&host, ask.clone()).await
     }
 
@@ -317,7 +317,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn set_default_delay(&self, delay: Option<Millis>) -> Answer<()> {
-        self.router.ask_all::<()>(&self.all(), Change::SetDefaultDelay(delay)).await.map(drop)
+        self.router.ask_all::<()>(&self.all(), AdminChange::SetDefaultDelay(delay)).await.map(drop)
     }
 }
 

@@ -6,7 +6,7 @@ use wayleave_core::frontier::row::Write;
 use wayleave_core::names::HostName;
 use wayleave_core::time::Time;
 
-use crate::ask::{Change, Look, Told};
+use crate::ask::{AdminChange, Look, Told};
 use crate::owner::owner_loop::Owner;
 use crate::routing::router::Answer;
 
@@ -35,25 +35,25 @@ impl Owner {
 }
 
 /// Decides a change; what is to be written is added to `writes`.
-pub(crate) fn change(state: &mut State, change: &Change, now: Time, writes: &mut Vec<Write>) -> Answer<Told> {
+pub(crate) fn change(state: &mut State, change: &AdminChange, now: Time, writes: &mut Vec<Write>) -> Answer<Told> {
     match change {
-        Change::SetActive(active) => {
+        AdminChange::SetActive(active) => {
             state.set_active(*active);
             Ok(Told::Done(()))
         }
-        Change::SetHost { host: name, changes, replace, ready_at } => {
+        AdminChange::SetHost { host: name, changes, replace, ready_at } => {
             state.set_host(name, changes, *replace, *ready_at, now).and_then(|()| host(state, name, now))
         }
-        Change::SetGroup { alias, changes, replace } => {
+        AdminChange::SetGroup { alias, changes, replace } => {
             let set = state.set_group(alias, changes, *replace, now);
             set.map(|()| state.group_view(alias, now).map(|view| view.hosts).unwrap_or_default().into())
         }
-        Change::DeleteGroup(alias) => state.delete_group(alias).map(Told::from),
-        Change::SetCrawl { crawl, changes, replace } => state.set_crawl(crawl, changes, *replace, now).map(Told::from),
-        Change::DeleteCrawl { crawl, at } => Ok(state.delete_crawl(crawl, *at, now, writes).into()),
-        Change::DeleteQueue { crawl, host } => Ok(state.delete_queue(host, crawl, now, writes).into()),
-        Change::SetQueueLimit { crawl, host, limit } => state.set_queue_limit(host, crawl, *limit, now).map(Told::from),
-        Change::SetDefaultDelay(delay) => {
+        AdminChange::DeleteGroup(alias) => state.delete_group(alias).map(Told::from),
+        AdminChange::SetCrawl { crawl, changes, replace } => state.set_crawl(crawl, changes, *replace, now).map(Told::from),
+        AdminChange::DeleteCrawl { crawl, at } => Ok(state.delete_crawl(crawl, *at, now, writes).into()),
+        AdminChange::DeleteQueue { crawl, host } => Ok(state.delete_queue(host, crawl, now, writes).into()),
+        AdminChange::SetQueueLimit { crawl, host, limit } => state.set_queue_limit(host, crawl, *limit, now).map(Told::from),
+        AdminChange::SetDefaultDelay(delay) => {
             state.set_default_delay(*delay, now);
             Ok(Told::Done(()))
         }

@@ -9,7 +9,7 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Error;
 
-use crate::ask::{Ask, Change, HostMove, JobChange, Query, Take, Told, UrlChange, VisitCall};
+use crate::ask::{Ask, AdminChange, HostMove, JobChange, Query, Take, Told, UrlChange, VisitCall};
 use crate::message::Reply;
 use crate::owner::cycle::Mark;
 use crate::owner::decide;
@@ -46,7 +46,7 @@ impl Owner {
                 self.answer(call, Ok(told))
             }
             Ask::Query(query) => self.query(query, call).await,
-            Ask::Change(change) => self.change(&change, now, call),
+            Ask::Admin(change) => self.change(&change, now, call),
             Ask::Job(change) => self.change_job(change, now, call),
             Ask::Url(change) => self.change_urls(change, call).await,
             Ask::Visit(visit) => self.visit(visit, now, call).await,
@@ -76,8 +76,8 @@ impl Owner {
         }
     }
 
-    fn change(&mut self, change: &Change, now: Time, call: Call) -> Result<(), Error> {
-        if let Change::SetHost { host, .. } = change
+    fn change(&mut self, change: &AdminChange, now: Time, call: Call) -> Result<(), Error> {
+        if let AdminChange::SetHost { host, .. } = change
             && let Some(full) = self.refuse_hosts(std::iter::once(&**host))
         {
             return self.answer(call, Ok(Err::<(), _>(full)));
@@ -86,7 +86,7 @@ impl Owner {
         let told = decide::change(&mut self.state, change, now, &mut writes);
         self.follow_jobs(&writes);
         self.commit(writes);
-        if matches!(change, Change::SetCrawl { .. } | Change::SetActive(_)) {
+        if matches!(change, AdminChange::SetCrawl { .. } | AdminChange::SetActive(_)) {
             self.note_switches();
         }
         self.answer(call, Ok(told))

@@ -50,14 +50,15 @@ pub async fn add_urls(
     request: Request,
 ) -> Result<Response, Refused> {
     let results = query.results.unwrap_or(true);
+    let named = crawl_or_default(query.crawl.as_deref())?;
     match body_kind(request.headers())? {
         BodyKind::Json => {
             let body: AddUrlsRequest = read_json(&read_body(request, &app).await?)?;
-            let crawl = crawl_or_default(body.crawl.as_deref().or(query.crawl.as_deref()))?;
+            let crawl = if body.crawl.is_some() { crawl_or_default(body.crawl.as_deref())? } else { named };
             add_body(&app, body, &crawl, results).await
         }
         BodyKind::Lines => {
-            let intake = Intake::new(app, crawl_or_default(query.crawl.as_deref())?, request)?;
+            let intake = Intake::new(app, named, request)?;
             if results { Ok(stream_results(intake)) } else { count_only(intake).await }
         }
     }
