@@ -25,6 +25,8 @@ pub const POOLER: &[Package<'_>] = &[("pgbouncer", || has("pgbouncer")), ("hapro
 /// File systems on loop devices.
 pub const DISK: &[Package<'_>] =
     &[("e2fsprogs", || has("mkfs.ext4")), ("mount", || has("losetup")), ("perl-base", || has("perl"))];
+/// Virtual environments of Python, for tools that Debian has not.
+pub const SCHEMA: &[Package<'_>] = &[("python3", || has("python3")), ("python3-venv", has_python_venv)];
 /// A container engine, and what base images are made with. Where docker has compose as a plugin that one is used.
 pub const CONTAINERS: &[Package<'_>] = &[
     ("docker.io", || has("dockerd")),
@@ -79,6 +81,11 @@ fn has_postgresql() -> bool {
 
 fn has_python_etcd() -> bool {
     Path::new("/usr/lib/python3/dist-packages/etcd").exists()
+}
+
+/// Debian keeps the part of `venv` that brings pip in a package of its own.
+fn has_python_venv() -> bool {
+    Command::new("python3").args(["-c", "import ensurepip"]).output().is_ok_and(|o| o.status.success())
 }
 
 fn has_compose() -> bool {

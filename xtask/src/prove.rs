@@ -81,6 +81,14 @@ const PROOFS: &[Proof] = &[
         mounts: false,
     },
     Proof {
+        name: "schema",
+        about: "the OpenAPI document against a server: thousands of requests of schemathesis, which pip installs below target",
+        tests: &[(CLI, "schema")],
+        settings: &[("WAYLEAVE_SCHEMA_SEEDS", "7 11 23")],
+        packages: &[packages::SCHEMA],
+        mounts: false,
+    },
+    Proof {
         name: "disk",
         about: "the embedded store on a file system of its own that loses power 100 times",
         tests: &[(SIM, "power_cut")],
