@@ -263,3 +263,15 @@ fn a_seed_goes_on_after_the_server_was_killed_and_came_back() {
     assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
     assert_eq!(server.stats()["urls"]["queued"], 200_000);
 }
+
+#[test]
+fn a_url_that_was_set_aside_is_shown_with_the_reason() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    server.run(&["crawls", "set", "DEFAULT", "--max-attempts", "1"]).ok();
+    server.run(&["put", "http://a.example/"]).ok();
+    let held = server.run(&["get", "--holder", "w", "--json"]).json().remove(0);
+    server.run(&["release", held["token"].as_str().unwrap(), "--retry", "http://a.example/"]).ok();
+    let shown = server.run(&["urls", "lookup", "http://a.example/"]).ok();
+    assert!(shown.contains("set aside, for its attempts are used up"), "{shown}");
+}

@@ -1,6 +1,7 @@
 //! `urls`: list and look up; requeuing and deleting lies in [`super::rework`].
 
-use wayleave_api::urls::{ListUrlsQuery, LookupUrlQuery, Url, UrlState};
+use wayleave_api::Timestamp;
+use wayleave_api::urls::{LastVisit, ListUrlsQuery, LookupUrlQuery, Url, UrlState};
 
 use super::{ListArgs, or_list, rework};
 use crate::output::{self, Table, or_dash, when};
@@ -153,6 +154,13 @@ fn word(state: UrlState) -> String {
     format!("{state:?}").to_lowercase()
 }
 
+/// When the last visit was and how it ended; also why the URL is set aside, where that was no outcome of its own.
+fn last_result(last: LastVisit, now: Timestamp) -> String {
+    let LastVisit { at, status, exhausted } = last;
+    let set_aside = if exhausted { "; set aside, for its attempts are used up" } else { "" };
+    format!("{}, status {}{set_aside}", when(Some(at), now), or_dash(status))
+}
+
 fn show(url: &Url) -> anyhow::Result<()> {
     let now = output::now();
     let mut table = Table::about("url", &url.url);
@@ -165,8 +173,7 @@ fn show(url: &Url) -> anyhow::Result<()> {
     table.row(["priority".into(), url.priority.to_string()]);
     table.row(["depth".into(), url.depth.to_string()]);
     table.row(["attempts".into(), url.attempts.to_string()]);
-    let last = url.last.map(|last| format!("{}, status {}", when(Some(last.at), now), or_dash(last.status)));
-    table.row(["last result".into(), or_dash(last)]);
+    table.row(["last result".into(), or_dash(url.last.map(|last| last_result(last, now)))]);
     for (name, values) in &url.metadata.0 {
         table.row([format!("metadata {name}"), values.join(", ")]);
     }
