@@ -7,8 +7,8 @@ use wayleave_core::settings;
 use wayleave_core::time::Millis;
 
 use crate::bad_value::{BadValue, between};
-use crate::object::Object;
 use crate::bounded_int::whole;
+use crate::object::Object;
 
 /// When a fetched URL is visited again, where the worker does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

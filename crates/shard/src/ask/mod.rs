@@ -28,7 +28,7 @@ pub(crate) use visit::{Take, VisitCall};
 pub(crate) enum Ask {
     Look(Look),
     Query(Query),
-    Change(AdminChange),
+    Admin(AdminChange),
     Job(JobChange),
     Url(UrlChange),
     Visit(VisitCall),
@@ -51,7 +51,7 @@ macro_rules! parts {
 parts! {
     Look(Look),
     Query(Query),
-    Change(AdminChange),
+    Admin(AdminChange),
     Job(JobChange),
     Url(UrlChange),
     Visit(VisitCall),

@@ -14,7 +14,7 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
 
-use crate::ask::{Ask, AdminChange, Look, Told, VisitCall};
+use crate::ask::{AdminChange, Ask, Look, Told, VisitCall};
 use crate::config::Config;
 use crate::handle::listing_permits::ListingPermits;
 use crate::message::Outcomes;

@@ -49,10 +49,14 @@ pub(crate) fn change(state: &mut State, change: &AdminChange, now: Time, writes:
             set.map(|()| state.group_view(alias, now).map(|view| view.hosts).unwrap_or_default().into())
         }
         AdminChange::DeleteGroup(alias) => state.delete_group(alias).map(Told::from),
-        AdminChange::SetCrawl { crawl, changes, replace } => state.set_crawl(crawl, changes, *replace, now).map(Told::from),
+        AdminChange::SetCrawl { crawl, changes, replace } => {
+            state.set_crawl(crawl, changes, *replace, now).map(Told::from)
+        }
         AdminChange::DeleteCrawl { crawl, at } => Ok(state.delete_crawl(crawl, *at, now, writes).into()),
         AdminChange::DeleteQueue { crawl, host } => Ok(state.delete_queue(host, crawl, now, writes).into()),
-        AdminChange::SetQueueLimit { crawl, host, limit } => state.set_queue_limit(host, crawl, *limit, now).map(Told::from),
+        AdminChange::SetQueueLimit { crawl, host, limit } => {
+            state.set_queue_limit(host, crawl, *limit, now).map(Told::from)
+        }
         AdminChange::SetDefaultDelay(delay) => {
             state.set_default_delay(*delay, now);
             Ok(Told::Done(()))

@@ -9,7 +9,7 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Error;
 
-use crate::ask::{Ask, AdminChange, HostMove, JobChange, Query, Take, Told, UrlChange, VisitCall};
+use crate::ask::{AdminChange, Ask, HostMove, JobChange, Query, Take, Told, UrlChange, VisitCall};
 use crate::message::Reply;
 use crate::owner::cycle::Mark;
 use crate::owner::decide;
