@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::requeue::{Known, Rework, Reworked};
 use super::view::UrlFilter;
 use crate::ids::{HostId, QueueId, ShardId, Token};
+use crate::names::CrawlName;
 use crate::time::Time;
 
 /// How far a job has come in a shard.
@@ -115,6 +116,13 @@ impl JobRow {
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, JobState::Waiting | JobState::Running)
+    }
+
+    /// Whether it may still queue URLs of a crawl here.
+    #[must_use]
+    pub fn may_requeue(&self, crawl: &CrawlName) -> bool {
+        let of_crawl = self.filter.crawl.as_ref().is_none_or(|only| only == crawl);
+        self.what == Rework::Requeue && self.is_open() && of_crawl
     }
 
     /// All shards know of it: it begins here, unless it was stopped.

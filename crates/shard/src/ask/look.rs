@@ -66,6 +66,8 @@ pub(crate) enum Look {
     },
     /// The jobs over many URLs.
     Jobs,
+    /// Of a job's home: the requeues that some shards may not have heard of.
+    UnheardRequeues,
 }
 
 /// What needs rows of the store.
@@ -106,7 +108,8 @@ impl Look {
             | Self::Queues { .. }
             | Self::Stats
             | Self::QueuesOf { .. }
-            | Self::Jobs => None,
+            | Self::Jobs
+            | Self::UnheardRequeues => None,
         }
     }
 
@@ -125,7 +128,8 @@ impl Look {
             | Self::Crawl(_)
             | Self::Stats
             | Self::QueuesOf { .. }
-            | Self::Jobs => false,
+            | Self::Jobs
+            | Self::UnheardRequeues => false,
         }
     }
 }

@@ -19,6 +19,7 @@ use wayleave_core::time::Millis;
 use crate::ask::Look;
 use crate::handle::frontier::Frontier;
 use crate::handle::views::merge;
+use crate::owner::jobs::tell_of_requeue;
 use crate::routing::router::Answer;
 use crate::shared::broadcast::Broadcast;
 use crate::shared::readiness::lock;
@@ -140,12 +141,14 @@ impl Frontier {
                 return Ok(CrawlView { waits_for: scanned.waits_for, ..first.view });
             }
         }
+        let unheard = self.unheard_requeues().await?;
         // Shards are asked one after the other, and links found on a page of one that was not asked yet may have gone to
         // one that was: they are stored before the page is released, so that a second look finds them or what they led to.
         let mut second = self.crawl_once(crawl).await?.view;
         if second.counts != first.view.counts && second.waits_for.is_none() {
             second.waits_for = Some("its URLs are changing just now".to_owned());
         }
+        tell_of_requeue(&mut second, unheard.iter());
         second.last_visit_at = scanned.last_visit_at;
         if second.waits_for.is_none() {
             // All that could become due is done: what is queued is so behind a limit.

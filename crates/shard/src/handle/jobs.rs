@@ -38,10 +38,12 @@ impl Frontier {
             }
             answer => answer?,
         }
-        // Who asks next whether a crawl is finished must hear of it, and its home may have nothing of that crawl. Where this fails
-        // the home goes on telling.
-        _ = self.router.ask_all::<()>(&self.all(), JobChange::StartJob(Box::new(job.clone()))).await;
         Ok(view(std::slice::from_ref(&job), self.shards()))
+    }
+
+    /// Requeues that some shards may not have heard of. Whoever says that a crawl is finished asks for them first, then the shards.
+    pub(crate) async fn unheard_requeues(&self) -> Answer<Vec<JobRow>> {
+        self.router.ask(JOBS_HOME, Look::UnheardRequeues).await
     }
 
     /// Makes room for jobs where others have ended in all shards. Says "unavailable" where that fails: no job has begun.

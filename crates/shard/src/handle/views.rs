@@ -15,6 +15,7 @@ use wayleave_core::names::{CrawlName, HostName};
 use crate::ask::{Ask, Look, Query, Slice, Told, UrlPage};
 use crate::handle::cursor;
 use crate::handle::frontier::Frontier;
+use crate::owner::jobs::tell_of_requeue;
 use crate::routing::router::Answer;
 
 impl Frontier {
@@ -150,6 +151,7 @@ impl Frontier {
         let limit = limit.clamp(1, limits::PAGE_MAX);
         let mut after: Option<CrawlName> = after.map(CrawlName::from);
         let mut items: Vec<CrawlView> = Vec::new();
+        let unheard = self.unheard_requeues().await?;
         loop {
             let ask = Look::Crawls { after: after.clone(), most: limit - items.len() };
             let parts: Vec<(Vec<CrawlView>, bool)> = self.router.ask_all(&self.scope(), ask.clone()).await?;
@@ -171,6 +173,7 @@ impl Frontier {
             after = end;
             if !more || items.len() >= limit {
                 let next = items.last().filter(|_| more).map(|view| view.crawl.to_string());
+                items.iter_mut().for_each(|view| tell_of_requeue(view, unheard.iter()));
                 return Ok(Page { items, next });
             }
         }

@@ -18,7 +18,9 @@
 //! 7. What is told of a job comes late, from a task of an earlier owner: its stage never goes back.
 //! 8. A job is cancelled and forgotten at once: its home does not take note of it again, and what the others keep is removed with
 //!    the next that are settled.
-//! 9. A slice is read, and something else is decided before it is: that cannot be, an owner does one thing after the other.
+//! 9. Somebody asks whether a crawl is finished before a shard that has URLs of it has heard of a requeue that was accepted: only
+//!    the home knows. So the home is asked as well, before the others: those it does not speak of have been heard of by all.
+//! 10. A slice is read, and something else is decided before it is: that cannot be, an owner does one thing after the other.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -139,19 +141,19 @@ impl Owner {
 
     /// A crawl is not finished while URLs of it may be requeued.
     pub fn tell_of_requeues(&self, told: &mut Told) {
-        let requeues = self.jobs_of_urls.values().filter(|job| job.what == Rework::Requeue);
-        let requeues: Vec<&JobRow> = requeues.filter(|job| job.is_open()).collect();
-        let tell = |view: &mut CrawlView| {
-            let of_it = |job: &&&JobRow| job.filter.crawl.as_ref().is_none_or(|crawl| *crawl == view.crawl);
-            if let Some(job) = requeues.iter().find(of_it).filter(|_| view.waits_for.is_none()) {
-                view.waits_for = Some(format!("job {} is requeuing URLs", job.id));
-            }
-        };
         match told {
-            Told::Crawl(Some(part)) => tell(&mut part.view),
-            Told::Crawls((views, _)) => views.iter_mut().for_each(tell),
+            Told::Crawl(Some(part)) => tell_of_requeue(&mut part.view, self.jobs_of_urls.values()),
+            Told::Crawls((views, _)) => {
+                views.iter_mut().for_each(|view| tell_of_requeue(view, self.jobs_of_urls.values()));
+            }
             _ => {}
         }
+    }
+
+    /// Requeues of which this home has not told all shards: others may take a crawl for finished that waits for one.
+    pub fn unheard_requeues(&self) -> Vec<JobRow> {
+        let mine = self.jobs_of_urls.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Known);
+        mine.filter(|job| job.what == Rework::Requeue && job.is_open()).cloned().collect()
     }
 
     /// Whether a job has something to do here.
@@ -317,6 +319,14 @@ fn end_of_round(job: &mut JobRow, now: Time) {
     job.place = Spot { again: true, ..Spot::default() };
     if job.again.is_empty() {
         job.end(JobState::Done, now);
+    }
+}
+
+/// Says that a crawl waits for one of these jobs, if it waits for nothing else.
+pub(crate) fn tell_of_requeue<'a>(view: &mut CrawlView, mut jobs: impl Iterator<Item = &'a JobRow>) {
+    if view.waits_for.is_none() {
+        let job = jobs.find(|job| job.may_requeue(&view.crawl));
+        view.waits_for = job.map(|job| format!("job {} is requeuing URLs", job.id));
     }
 }
 

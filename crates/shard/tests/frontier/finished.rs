@@ -3,11 +3,13 @@
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::Release;
 use wayleave_core::frontier::requeue::Rework;
 use wayleave_core::frontier::view::{CrawlView, UrlFilter};
 use wayleave_core::settings::{Change, CrawlChanges};
 use wayleave_core::time::Millis;
 
+use crate::faulty::{Fate, Faulty};
 use crate::support::*;
 
 /// One who waits, and says when it heard.
@@ -94,18 +96,32 @@ async fn only_a_look_through_all_hosts_tells_that_limits_hold_everything_back() 
     assert!(view.waits_for.unwrap().contains("and paused"), "a pause is not the end");
 }
 
-/// The shard that takes the job on has nothing of the crawl, or all of it, or has to tell others that have.
+/// The job's home takes it on and has nothing of the crawl; the shard that has it all refuses to hear of the job for now.
 #[tokio::test(start_paused = true)]
 async fn a_crawl_is_not_finished_beside_a_requeue_that_was_just_accepted() {
-    for shard in 0..4 {
-        let world = World::new(4).await;
-        world.add(&[&format!("http://{}/", host_in(shard, 4, 0))]).await;
-        let visit = world.next().await.unwrap();
-        world.fetched(&visit).await;
-        pass(1_000).await;
-        assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(true));
-        let of_crawl = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
-        world.frontier.start_job(Rework::Requeue, of_crawl, None).await.unwrap();
-        assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(false), "shard {shard}");
-    }
+    let engine = Faulty::new();
+    let frontier = engine.open(2).await;
+    let url = format!("http://{}/", host_in(1, 2, 0));
+    frontier.put(vec![disc(&url)]).await;
+    let visit = frontier.reserve(want(1, 1)).await.unwrap().remove(0);
+    let release = Release { token: visit.token, results: vec![fetched(&url)], ready_at: None };
+    frontier.release(release, Vec::new()).await.unwrap();
+    pass(1_000).await;
+    let finished = async || {
+        let listed = frontier.crawls().await.unwrap().remove(0).waits_for.is_none();
+        let waited_for = frontier.crawl_when_finished(&"DEFAULT".into(), Millis(0)).await.unwrap().waits_for.is_none();
+        (frontier.is_finished(&"DEFAULT".into()).await.unwrap(), listed, waited_for)
+    };
+    assert_eq!(finished().await, (true, true, true));
+    let of = |crawl: &str| UrlFilter { crawl: Some(crawl.into()), ..UrlFilter::default() };
+    engine.set_fates(&[Fate::Done, Fate::Refused]);
+    frontier.start_job(Rework::Requeue, of("other"), None).await.unwrap();
+    assert_eq!(finished().await, (true, true, true), "of another crawl");
+    pass(5_000).await;
+    engine.set_fates(&[Fate::Done, Fate::Refused]);
+    let job = frontier.start_job(Rework::Requeue, of("DEFAULT"), None).await.unwrap();
+    assert_eq!(finished().await, (false, false, false), "no shard but its home has heard of it");
+    pass(5_000).await;
+    assert_eq!(frontier.job(job.id).await.unwrap().unwrap().told.done, 1);
+    assert_eq!(finished().await, (false, false, false), "the URL is queued");
 }
