@@ -26,20 +26,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Far more than the run takes: only a worker that never ends meets it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-fn docs(name: &str) -> String {
-    std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
-}
-
-#[test]
-fn the_guide_shows_the_worker_word_for_word_in_at_most_80_lines() {
-    let (guide, worker) = (docs("worker.md"), docs("worker.py"));
-    assert!(
-        guide.contains(&format!("```python\n{worker}```\n")),
-        "docs/worker.md does not show docs/worker.py as it is"
-    );
-    assert!(worker.lines().count() <= 80, "{} lines", worker.lines().count());
-}
-
 /// One request as a site saw it. `ended` is read before the answer is written, so a worker can only see it end later.
 #[derive(Clone, Debug)]
 struct Hit {
