@@ -70,7 +70,7 @@ fn the_data_lies_below_the_volume_that_the_documents_mount() {
     );
     let port = lines(&dockerfile, "EXPOSE").next().unwrap();
     let run = format!("--publish 127.0.0.1:{port}:{port} --volume wayleave-data:{volume} wayleave\n");
-    for name in ["deploy/Dockerfile", "README.md"] {
+    for name in ["deploy/Dockerfile", "docs/operating.md"] {
         assert!(file(name).contains(&run), "{name} has no such line: docker run … {run}");
     }
     let single = file("deploy/single.yaml");

@@ -21,10 +21,10 @@ use engine::{Engine, root, wait_for};
 
 const URL: &str = "http://site.example/kept";
 
-/// The lines of README.md that start with a word, in their order.
+/// The lines of docs/operating.md that start with a word, in their order.
 fn documented(word: &str) -> Vec<String> {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    readme.lines().filter(|line| line.starts_with(word)).map(str::to_owned).collect()
+    let page = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
+    page.lines().filter(|line| line.starts_with(word)).map(str::to_owned).collect()
 }
 
 /// The built binary as a client from outside the containers.
@@ -40,7 +40,7 @@ fn the_documented_lines_build_and_run_containers_that_keep_their_data() {
     }
     let engine = Engine::start();
     bases::for_building(&engine);
-    let [build, run, exec] = documented("docker ").try_into().expect("README.md has three lines with docker");
+    let [build, run, exec] = documented("docker ").try_into().expect("docs/operating.md has three lines with docker");
     let begun = Instant::now();
     engine.shell(&build);
     let built = begun.elapsed();
