@@ -1,4 +1,4 @@
-//! What operators set on hosts, groups and crawls. Everything is optional; what is absent falls back as DESIGN says.
+//! What operators set on hosts, groups and crawls. Everything is optional; docs/politeness.md and docs/crawls.md give the defaults.
 
 use crate::limits;
 use crate::time::{Millis, Time};

@@ -1,4 +1,4 @@
-//! The traps of the source document, by number: each test is named for the one it closes.
+//! The election traps of docs/laws.md: each test is named after the one it closes.
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::limits;

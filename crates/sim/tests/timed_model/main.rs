@@ -1,8 +1,8 @@
 //! The timed models: who may act, checked exhaustively within bounds, with the very functions that production runs.
 //!
 //! `roles` drives [`wayleave_elect::Candidate`] and the core's role decisions through lost and late messages,
-//! pauses, restarts, clock steps and failovers, and holds law 6 against every state. `document` is the election as its
-//! source wrote it; the checker must break it.
+//! pauses, restarts, clock steps and failovers, and holds law 6 against every state. `naive` is an
+//! election without its safeguards; the checker must break it.
 //!
 //! `ownership` drives nodes that own shards, with the plan, the claims, the fences and the frontier's own decisions, through
 //! pauses, crashes, late and lost messages, restarts and clock steps of the store, hand-overs, moves of hosts and cuts, and
@@ -38,8 +38,8 @@
 )]
 
 mod budget;
-mod continue_mode;
-mod document;
+mod going_on;
+mod naive;
 mod ownership;
 mod roles;
 mod shards;
@@ -50,8 +50,8 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use budget::Budget;
-use continue_mode::{GoingOn, Third};
-use document::Document;
+use going_on::{GoingOn, Third};
+use naive::Naive;
 use roles::{Roles, State};
 use stateright::{Checker, HasDiscoveries, Model};
 use store::Fault;
@@ -251,16 +251,16 @@ fn an_agreement_breaks_without_any_of_its_parts() {
     broken("a promise while asking", GoingOn { promises_blindly: true, ..blind });
 }
 
-/// The source document's hole: lost heartbeats, reads that work, then a cut: two at work for up to T - 2 I.
+/// Trap a1 (docs/laws.md): lost heartbeats with working reads, then a partition: two primaries for up to T - 2 I.
 #[test]
-fn the_documents_own_rule_makes_two_primaries() {
-    let document = Document { until: 14, budget: Budget { cuts: 2, ..NOTHING } };
-    breaks("the document", document, document::ONE_PRIMARY, document::State::line);
+fn a1_a_term_that_counts_from_reads_makes_two_primaries() {
+    let naive = Naive { until: 14, budget: Budget { cuts: 2, ..NOTHING } };
+    breaks("naive", naive, naive::ONE_PRIMARY, naive::State::line);
 }
 
-/// And its other one: without an epoch a pause between check and write cannot be seen.
+/// Trap a2: without an epoch, a pause between check and write goes unnoticed.
 #[test]
-fn the_documents_own_rule_takes_the_write_of_a_replaced_primary() {
-    let document = Document { until: 14, budget: Budget { pauses: 1, ..NOTHING } };
-    breaks("the document", document, document::NO_STALE_WRITE, document::State::line);
+fn a2_without_an_epoch_the_write_of_a_replaced_primary_counts() {
+    let naive = Naive { until: 14, budget: Budget { pauses: 1, ..NOTHING } };
+    breaks("naive", naive, naive::NO_STALE_WRITE, naive::State::line);
 }

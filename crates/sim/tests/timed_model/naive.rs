@@ -1,16 +1,16 @@
-//! The source document's own rule, beside the corrected one: validity is counted from the last answered *read*, expiry from
-//! the last *write*; there is no epoch; T > 2 I. It is here to be broken.
+//! A naive election, with traps a1, a2 and a7 of docs/laws.md: a term counts from the last successful *read*, expiry from the
+//! last *write*; there is no epoch; T > 2 I. The checker must break it.
 
 use stateright::{Model, Property};
 
 use crate::budget::Budget;
 
-/// Seconds: I = 1, T = 5, as in the document.
+/// Seconds.
 const I: u64 = 1;
 const T: u64 = 5;
 
 #[derive(Clone, Debug)]
-pub struct Document {
+pub struct Naive {
     pub until: u64,
     pub budget: Budget,
 }
@@ -58,7 +58,7 @@ pub enum Action {
 pub const ONE_PRIMARY: &str = "no two running clients are primary at once";
 pub const NO_STALE_WRITE: &str = "no write of a replaced primary is taken";
 
-impl Model for Document {
+impl Model for Naive {
     type State = State;
     type Action = Action;
 
