@@ -62,12 +62,18 @@ impl Block {
         match (self.language.as_str(), note) {
             _ if self.notes.len() > 1 => Err(format!("{}: more than one note", self.place())),
             ("sh" | "console" | "python", None) => Ok(Use::Run),
+            ("sh", Some(("with", database))) if database == "postgres" => Ok(Use::Run),
             ("sh" | "console", Some(("no-run", reason))) => Ok(Use::NotRun(reason)),
             ("toml" | "json" | "ini" | "crontab" | "text", None) => Ok(Use::Parse),
             ("" | "text", _) => Err(format!("{}: the block names no language", self.place())),
             (_, Some(("part-of", _))) => Ok(Use::Parse),
             (language, _) => Err(format!("{}: nothing checks a block of '{language}'", self.place())),
         }
+    }
+
+    /// Whether its commands need a database that several nodes share.
+    pub fn needs_postgres(&self) -> bool {
+        self.notes.contains_key("with")
     }
 
     /// Parses a block that is not run. Returns whether there was something to parse.

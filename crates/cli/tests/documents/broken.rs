@@ -16,6 +16,8 @@ fn a_command_that_fails_is_found_with_its_place() {
 fn a_flag_that_does_not_exist_is_found_although_the_block_is_not_run() {
     found("```sh no-run=a-reason\nwayleave serve --colour blue\n```\n", "unexpected argument '--colour'");
     found("```sh no-run=a-reason\nsudo=1 wayleave hosts paint a.example\n```\n", "'paint'");
+    found("```crontab\n1 2 * * * app wayleave get --grups 3\n```\n", "'--grups'");
+    found("```ini\nExecStart=sh -c 'exec wayleave get --grups 3'\n```\n", "'--grups'");
     found("Say `wayleave crawls set news --max-colours 3`.\n", "'--max-colours'");
 }
 

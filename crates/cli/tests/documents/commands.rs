@@ -41,10 +41,18 @@ fn parse(words: &[String], lenient: bool) -> Result<(), String> {
 fn in_block(block: &Block) -> Vec<Vec<String>> {
     let text = match block.language.as_str() {
         "console" => shown(&block.text).into_iter().map(|shown| shown.command).collect(),
-        "crontab" => {
-            block.text.lines().map(|line| line.splitn(8, [' ']).last().unwrap_or_default().to_owned() + "\n").collect()
-        }
-        "ini" => block.text.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect(),
+        // Five fields of the schedule, and the user.
+        "crontab" => block
+            .text
+            .lines()
+            .map(|line| line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ") + "\n")
+            .collect(),
+        "ini" => block
+            .text
+            .lines()
+            .filter_map(|line| line.strip_prefix("ExecStart="))
+            .map(|line| format!("{line}\n"))
+            .collect(),
         "sh" => block.text.clone(),
         _ => String::new(),
     };

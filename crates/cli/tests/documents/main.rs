@@ -10,6 +10,7 @@
 //! | `ini`, `crontab` | parsed |
 //! | `text` | a diagram or a timeline, no code |
 //! | any with `part-of=FILE` | its lines must be in that file, in this order and without a gap |
+//! | `sh` with `with=postgres` | run with a real database in `WAYLEAVE_ENGINE` |
 //! | `sh` or `console` with `no-run=REASON` | not run, and listed in [`NOT_RUN`] |
 //!
 //! Whatever becomes of a block, every `wayleave …` command in it must parse against the real definition of the command line. So

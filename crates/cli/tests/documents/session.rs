@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use wayleave_testbed::Cluster;
 
 use crate::block::Block;
 use crate::commands::shown;
@@ -25,7 +26,7 @@ const PREAMBLE: &str = "set -eu\nready() { n=0; until curl -fs -o /dev/null \"$1
 pub fn run(blocks: &[&Block]) -> Result<(), String> {
     let (_keep, data) = folder();
     // A document that starts no server at the usual address finds one there.
-    let starts = |line: &str| serves(line) && !line.contains("--listen");
+    let starts = |line: &str| serves(line) && (!line.contains("--listen") || line.contains(":7071"));
     let found = !blocks.iter().any(|block| block.text.lines().any(starts));
     let server = found.then(|| Server::start(&data.join("server")));
     let place = data.join("reader");
@@ -40,7 +41,8 @@ pub fn run(blocks: &[&Block]) -> Result<(), String> {
     }
     let (script, expected) = script(blocks, &ports, &place);
     std::fs::write(place.join("script"), script).unwrap();
-    let ended = execute(&place, &ports[0], site::start());
+    let database = blocks.iter().any(|block| block.needs_postgres()).then(database);
+    let ended = execute(&place, &ports[0], site::start(), database.as_deref());
     let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_default();
     if ended != Some(0) {
         return Err(format!("{}: ended with {ended:?}\n{}", read("at").trim(), read("output")));
@@ -102,13 +104,19 @@ fn adapt(text: &str, ports: &[String; 3]) -> String {
     ported.replace("https://", "http://")
 }
 
+/// The URL of an empty database in a real server.
+fn database() -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { Cluster::shared().await.fresh_database().await })
+}
+
 fn free_ports() -> [String; 3] {
     let listeners = [0; 3].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port().to_string())
 }
 
 /// Runs the script. Nothing that it started outlives it.
-fn execute(place: &Path, port: &str, site: u16) -> Option<i32> {
+fn execute(place: &Path, port: &str, site: u16, database: Option<&str>) -> Option<i32> {
     let output = std::fs::File::create(place.join("output")).unwrap();
     let mut command = Command::new("timeout");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
@@ -118,6 +126,7 @@ fn execute(place: &Path, port: &str, site: u16) -> Option<i32> {
     command.args(["--kill-after=1", PATIENCE, "sh", "script"]).current_dir(place).env("PATH", path).env("HOME", place);
     command.env("WAYLEAVE_SERVER", format!("http://127.0.0.1:{port}"));
     command.env("WAYLEAVE_LISTEN", format!("127.0.0.1:{port}")).env("WAYLEAVE_SHARDS", "4");
+    command.envs(database.map(|url| ("WAYLEAVE_ENGINE", url)));
     command.env("http_proxy", format!("http://127.0.0.1:{site}")).env("no_proxy", "127.0.0.1,localhost");
     command.stdin(Stdio::null()).stderr(output.try_clone().unwrap()).stdout(output).process_group(0);
     let mut child = command.spawn().unwrap();
