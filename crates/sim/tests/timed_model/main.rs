@@ -38,7 +38,7 @@
 )]
 
 mod budget;
-mod going_on;
+mod continue_mode;
 mod naive;
 mod ownership;
 mod roles;
@@ -50,7 +50,7 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use budget::Budget;
-use going_on::{GoingOn, Third};
+use continue_mode::{GoingOn, Third};
 use naive::Naive;
 use roles::{Roles, State};
 use stateright::{Checker, HasDiscoveries, Model};
