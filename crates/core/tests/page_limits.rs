@@ -56,7 +56,7 @@ impl World {
         let mut shard = Shard::new(1_000_000);
         let revisit = Change::Set(Revisit::Fixed(Millis(100)));
         let changes = CrawlChanges { pages: Change::Set(5), revisit, ..CrawlChanges::default() };
-        shard.state.set_crawl(&"c".into(), &changes, false, shard.now).unwrap();
+        shard.state.set_crawl(&"c".into(), &changes, false, shard.now);
         let delay = PaceChanges { delay: Change::Set(Millis(10)), ..PaceChanges::default() };
         for host in 0..HOSTS {
             shard.state.set_host(&format!("h{host}").as_str().into(), &delay, false, None, shard.now).unwrap();
@@ -118,7 +118,7 @@ impl World {
             Command::Limit { pages } => {
                 self.limit = pages;
                 let changes = CrawlChanges { pages: Change::Set(pages), ..CrawlChanges::default() };
-                self.shard.state.set_crawl(&"c".into(), &changes, false, self.shard.now).unwrap();
+                self.shard.state.set_crawl(&"c".into(), &changes, false, self.shard.now);
                 self.shard.commit(Vec::new());
             }
             Command::Elsewhere { pages } => {

@@ -184,7 +184,7 @@ impl Pair {
         let mut shard = Shard::new(START);
         let changes = CrawlChanges { attempts: Change::Set(ATTEMPTS_MAX), ..CrawlChanges::default() };
         for crawl in CRAWLS {
-            shard.state.set_crawl(&crawl.into(), &changes, false, Time(START)).unwrap();
+            shard.state.set_crawl(&crawl.into(), &changes, false, Time(START));
         }
         shard.commit(Vec::new());
         Self { shard, model: Model::new(START, HOSTS), live: Vec::new(), over: Vec::new() }

@@ -44,7 +44,7 @@ fn shard(crawls: &[Crawl]) -> Shard {
     let mut shard = Shard::new(START);
     for (no, crawl) in crawls.iter().enumerate() {
         let weight = CrawlChanges { weight: Change::Set(crawl.weight), ..CrawlChanges::default() };
-        shard.state.set_crawl(&name(no).as_str().into(), &weight, false, Time(START)).unwrap();
+        shard.state.set_crawl(&name(no).as_str().into(), &weight, false, Time(START));
         for host in crawl.hosts.clone().map(|host| format!("h{host}.example")) {
             let no_delay = PaceChanges { delay: Change::Set(Millis(0)), ..PaceChanges::default() };
             shard.state.set_host(&host.as_str().into(), &no_delay, false, None, Time(START)).unwrap();
@@ -140,7 +140,7 @@ fn a_crawl_that_comes_back_does_not_catch_up_and_does_not_wait() {
     let mut shard = shard(&crawls);
     let pause = |shard: &mut Shard, paused| {
         let changes = CrawlChanges { paused: Change::Set(paused), ..CrawlChanges::default() };
-        shard.state.set_crawl(&"c1".into(), &changes, false, shard.now).unwrap();
+        shard.state.set_crawl(&"c1".into(), &changes, false, shard.now);
     };
     pause(&mut shard, true);
     for _ in 0..50 {

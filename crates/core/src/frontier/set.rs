@@ -117,22 +117,10 @@ impl State {
         Ok(())
     }
 
-    /// Changes a crawl's settings; the crawl is made if it is unknown.
-    ///
-    /// # Errors
-    /// If it is unknown and there are too many crawls.
-    pub fn set_crawl(
-        &mut self,
-        name: &CrawlName,
-        changes: &CrawlChanges,
-        replace: bool,
-        now: Time,
-    ) -> Result<(), Refusal> {
-        if let Some(why) = self.crawls_full(name) {
-            return Err(Refusal::OverLimit(why));
-        }
+    /// Changes a crawl's settings; the crawl is made if it is unknown, however many there are (see [`State::crawls_full`]).
+    pub fn set_crawl(&mut self, name: &CrawlName, changes: &CrawlChanges, replace: bool, now: Time) {
         let no = self.ensure_crawl(name);
-        let Some(crawl) = self.crawls.get_mut(&no) else { return Ok(()) };
+        let Some(crawl) = self.crawls.get_mut(&no) else { return };
         let before = (crawl.settings, crawl.kept);
         let mut settings = if replace { CrawlSettings::default() } else { crawl.settings };
         changes.apply(&mut settings);
@@ -144,11 +132,11 @@ impl State {
             self.settled.push(name.clone());
             self.reschedule_all(now);
         }
-        Ok(())
     }
 
     /// Why a crawl may not be made here. What exists is never refused, nor what a host that moves brings along.
-    pub(super) fn crawls_full(&self, name: &CrawlName) -> Option<String> {
+    #[must_use]
+    pub fn crawls_full(&self, name: &CrawlName) -> Option<String> {
         let most = limits::CRAWLS_MAX;
         let full = self.crawls.len() >= most && !self.crawl_by_name.contains_key(name);
         full.then(|| {

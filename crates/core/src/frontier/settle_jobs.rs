@@ -16,7 +16,7 @@
 //! 4. Settling ends half-way. The home comes first, so a job is gone for all readers or for none; rows that the others keep of a
 //!    job that the home has forgotten are removed with the next ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::rework::{JobRow, Stage};
 use crate::ids::{ShardId, Token};
@@ -57,6 +57,17 @@ pub fn settle(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> Settled {
     settled.forgotten.extend(known.drain(..forgotten).map(|(_, id, _)| id));
     settled.ended = known.into_iter().filter(|(.., stage)| *stage < Stage::Ended).map(|(_, id, _)| id).collect();
     settled
+}
+
+/// The jobs of which two looks at all shards show that no shard has anything left to do. Whoever calls a job done needs this: one
+/// look alone may find every row ended while a host that was owed a visit moved behind it, or while a shard had not heard yet.
+#[must_use]
+pub fn over(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> BTreeSet<Token> {
+    let before = by_job(first);
+    let is_over = |(id, rows): (Token, Vec<(usize, &JobRow)>)| {
+        (before.get(&id) == Some(&rows) && have_ended(id, &rows)).then_some(id)
+    };
+    by_job(second).into_iter().filter_map(is_over).collect()
 }
 
 fn by_job(look: &[Vec<JobRow>]) -> Rows<'_> {
@@ -117,6 +128,17 @@ mod tests {
         assert_eq!(settled(&unheard, &unheard), (vec![], vec![]), "the other has yet to begin");
         let settled_before = vec![vec![JobRow { stage: Stage::Ended, ..ended(1, 5) }], vec![ended(1, 6)]];
         assert_eq!(settled(&settled_before, &settled_before), (vec![], vec![]), "nothing is left to say of it");
+    }
+
+    #[test]
+    fn a_job_is_called_over_only_by_two_equal_looks() {
+        let done = vec![vec![ended(1, 5)], vec![ended(1, 6)]];
+        assert_eq!(over(&done, &done), BTreeSet::from([job(1).id]));
+        let unheard = vec![vec![ended(1, 5)], vec![]];
+        assert!(over(&unheard, &done).is_empty(), "the second shard had not heard of it at the first look");
+        let mut went_on = ended(1, 6);
+        went_on.visit_again(HostId(7));
+        assert!(over(&done, &[vec![ended(1, 5)], vec![went_on]]).is_empty(), "a host came");
     }
 
     /// The other shard is looked at first, then a host moves there from the home, which ends and is looked at. By the second

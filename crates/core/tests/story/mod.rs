@@ -212,7 +212,7 @@ impl Story {
             paused: given("paused").map_or(Change::Keep, |on| Change::Set(on == 1)),
             ..CrawlChanges::default()
         };
-        self.shard.state.set_crawl(&words[0].into(), &changes, false, self.shard.now).unwrap();
+        self.shard.state.set_crawl(&words[0].into(), &changes, false, self.shard.now);
         self.shard.commit(Vec::new());
     }
 

@@ -44,6 +44,9 @@ pub(crate) enum AdminChange {
         crawl: CrawlName,
         changes: CrawlChanges,
         replace: bool,
+        /// Whether the crawl may be refused because there are too many. Only the first shard that is asked may: the others must not
+        /// refuse what that one has stored.
+        bounded: bool,
     },
     DeleteCrawl {
         crawl: CrawlName,

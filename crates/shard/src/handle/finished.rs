@@ -102,7 +102,8 @@ impl Frontier {
     /// # Errors
     /// If it is not known, too many wait or list, or the store cannot be reached.
     pub async fn crawl_when_finished(&self, crawl: &CrawlName, wait: Millis) -> Answer<CrawlView> {
-        let deadline = Instant::now() + Duration::from_millis(wait.0);
+        let asked = Instant::now();
+        let deadline = asked + Duration::from_millis(wait.0);
         let watching = self.readiness.finishing.watch(crawl)?;
         let Watched { changed, looked } = &*watching.watched;
         let mut news = changed.subscribe();
@@ -113,7 +114,7 @@ impl Frontier {
             let notified = tokio::time::timeout_at(look_by, news.changed()).await.is_ok();
             let mut looked = looked.lock().await;
             let fresh = |(heard, began, _): &&(u64, Instant, CrawlView)| {
-                if notified { *heard >= news.seen() } else { began.elapsed() < LOOK_EVERY / 2 }
+                if notified { *heard >= news.seen() } else { *began >= asked && began.elapsed() < LOOK_EVERY / 2 }
             };
             view = match looked.as_ref().filter(fresh) {
                 Some((_, _, view)) => view.clone(),

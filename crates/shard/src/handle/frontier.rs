@@ -36,6 +36,8 @@ pub struct Frontier {
     pub(crate) lanes: OwnerThreads,
     /// One move of hosts at a time: two owners that wait for each other would wait for ever.
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
+    /// Held while the settings of a crawl are changed on all shards.
+    pub(crate) crawl_changes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
     pub(crate) listings: Arc<ListingPermits>,
     /// Whether listings and totals speak of this node's own shards only.
@@ -76,9 +78,9 @@ impl Frontier {
     fn new(engine: Arc<dyn Engine>, config: Config, lanes: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
         let readiness = Arc::new(Readiness::new(config.shards, links.is_none()));
         let router = Router::new(&config, links, readiness.missed.clone());
-        let (moves, owners) = (Arc::default(), Arc::default());
+        let (moves, crawl_changes, owners) = (Arc::default(), Arc::default(), Arc::default());
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
-        Self { router, readiness, engine, config, lanes, moves, owners, listings, only_here: false }
+        Self { router, readiness, engine, config, lanes, moves, crawl_changes, owners, listings, only_here: false }
     }
 
     /// The shards that listings and totals go through.

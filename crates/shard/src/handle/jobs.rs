@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{Rework, Reworked};
-use wayleave_core::frontier::rework::{JobRow, JobState};
-use wayleave_core::frontier::settle_jobs::{JOBS_HOME, Settled, settle};
+use wayleave_core::frontier::rework::{JobRow, JobState, Stage};
+use wayleave_core::frontier::settle_jobs::{self, JOBS_HOME, Settled, settle};
 use wayleave_core::frontier::view::{JobView, UrlFilter, UrlView};
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits::SLICE_ROWS;
@@ -38,7 +38,7 @@ impl Frontier {
             }
             answer => answer?,
         }
-        Ok(view(std::slice::from_ref(&job), self.shards()))
+        Ok(view(std::slice::from_ref(&job), self.shards(), false))
     }
 
     /// Requeues that some shards may not have heard of. Whoever says that a crawl is finished asks for them first, then the shards.
@@ -65,7 +65,9 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn jobs(&self) -> Answer<Vec<JobView>> {
-        let mut jobs: Vec<JobView> = self.job_rows().await?.values().map(|rows| view(rows, self.shards())).collect();
+        let (rows, over) = self.job_rows().await?;
+        let view = |(id, rows): (&Token, &Vec<JobRow>)| view(rows, self.shards(), over.contains(id));
+        let mut jobs: Vec<JobView> = rows.iter().map(view).collect();
         jobs.sort_unstable_by_key(|job| (std::cmp::Reverse(job.started_at), job.id));
         Ok(jobs)
     }
@@ -75,7 +77,8 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn job(&self, id: Token) -> Answer<Option<JobView>> {
-        Ok(self.job_rows().await?.get(&id).map(|rows| view(rows, self.shards())))
+        let (rows, over) = self.job_rows().await?;
+        Ok(rows.get(&id).map(|rows| view(rows, self.shards(), over.contains(&id))))
     }
 
     /// Stops a job; what it has done stays done. None if there is no such job.
@@ -83,7 +86,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn cancel_job(&self, id: Token) -> Answer<Option<JobView>> {
-        let rows = self.job_rows().await?;
+        let (rows, _) = self.job_rows().await?;
         let Some(job) = rows.get(&id).and_then(|rows| rows.first()) else { return Ok(None) };
         let JobRow { what, filter, before, started_at, .. } = job.clone();
         let job = JobRow::new(id, what, filter, before, started_at);
@@ -91,16 +94,26 @@ impl Frontier {
         self.job(id).await.map_err(|refusal| refusal.after_a_part("the job was cancelled"))
     }
 
-    /// The rows of all jobs, by job. What is left elsewhere of a job that their home has forgotten is not one of them.
-    async fn job_rows(&self) -> Answer<BTreeMap<Token, Vec<JobRow>>> {
-        let shards = self.look_at_jobs().await?;
+    /// The rows of all jobs, by job, and which of the jobs are over. What is left elsewhere of a job that their home has forgotten is
+    /// not one of them.
+    async fn job_rows(&self) -> Answer<(BTreeMap<Token, Vec<JobRow>>, BTreeSet<Token>)> {
+        let mut shards = self.look_at_jobs().await?;
+        // One look cannot tell that a job is over, unless its home has settled that.
+        let settled: BTreeSet<Token> = ids(shards.first(), |row| row.stage == Stage::Ended);
+        let open: BTreeSet<Token> = ids(&shards, JobRow::is_open);
+        let mut over = settled.clone();
+        if shards.iter().flatten().any(|row| !open.contains(&row.id) && !settled.contains(&row.id)) {
+            let second = self.look_at_jobs().await?;
+            over.extend(settle_jobs::over(&shards, &second));
+            shards = second;
+        }
         let known: BTreeSet<Token> = shards.first().into_iter().flatten().map(|row| row.id).collect();
         let mut jobs: BTreeMap<Token, Vec<JobRow>> = BTreeMap::new();
         for row in shards.into_iter().flatten() {
             jobs.entry(row.id).or_default().push(row);
         }
         jobs.retain(|id, rows| known.contains(id) || rows.iter().any(JobRow::is_open));
-        Ok(jobs)
+        Ok((jobs, over))
     }
 
     /// What each shard has of jobs. Their home is asked last: it forgets a job before the others do, so of one that it knows none of
@@ -194,13 +207,21 @@ impl Frontier {
     }
 }
 
+fn ids<'a>(
+    rows: impl IntoIterator<Item = impl IntoIterator<Item = &'a JobRow>>,
+    which: impl Fn(&JobRow) -> bool,
+) -> BTreeSet<Token> {
+    rows.into_iter().flatten().filter(|row| which(row)).map(|row| row.id).collect()
+}
+
 /// What is said of a refusal after so much had been done.
 fn in_part(refusal: Refusal, count: u64, done: &str) -> Refusal {
     if count > 0 { refusal.after_a_part(done) } else { refusal }
 }
 
 /// A job over all shards. None begins before all have it, so what one has not heard of is not done.
-fn view(rows: &[JobRow], shards: u16) -> JobView {
+/// One that has ended in all of them at different looks is not known to be `over`.
+fn view(rows: &[JobRow], shards: u16, over: bool) -> JobView {
     let mut sum = JobView { shards, ..JobView::default() };
     let (mut running, mut cancelled) = (false, false);
     for row in rows {
@@ -214,11 +235,11 @@ fn view(rows: &[JobRow], shards: u16) -> JobView {
         cancelled |= row.state == JobState::Cancelled;
     }
     sum.state = match (running, cancelled) {
-        (true, _) => JobState::Running,
         (false, true) => JobState::Cancelled,
-        (false, false) => JobState::Done,
+        (false, false) if over => JobState::Done,
+        _ => JobState::Running,
     };
-    if running {
+    if sum.state == JobState::Running {
         sum.ended_at = None;
     }
     sum

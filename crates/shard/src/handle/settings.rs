@@ -235,13 +235,15 @@ impl Frontier {
         if let Some(why) = changes.contradiction(&before) {
             return Err(Refusal::Contradiction(why));
         }
-        let ask = AdminChange::SetCrawl { crawl: crawl.clone(), changes, replace };
+        // One at a time: two that change the same crawl must not reach the first shard and the others in different orders.
+        let _one_at_a_time = self.crawl_changes.lock().await;
+        let ask = |bounded| AdminChange::SetCrawl { crawl: crawl.clone(), changes: changes.clone(), replace, bounded };
         // One shard first: where there are too many crawls it refuses this one before any other has changed it.
         let first = home(&crawl, self.shards());
-        self.router.ask::<()>(first, ask.clone()).await?;
+        self.router.ask::<()>(first, ask(true)).await?;
         let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
         let part = |refusal: Refusal| refusal.after_a_part("the crawl was changed on some shards");
-        self.router.ask_all::<()>(&others, ask.clone()).await.map_err(part)?;
+        self.router.ask_all::<()>(&others, ask(false)).await.map_err(part)?;
         self.crawl(crawl).await.map_err(|refusal| refusal.after_a_part("the crawl was changed"))
     }
 

@@ -1,6 +1,7 @@
 //! The handle, continued: groups to visit, in both forms, longest ready first over all shards and nodes, in the paced
 //! form to a quarter of a second. While some of them cannot be asked, nobody is told that nothing is ready.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -24,6 +25,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const PART_QUEUES: usize = 16;
 /// Shards that one hand-out asks at once.
 const PARTS_MAX: usize = 4;
+
+/// Groups that a shard is asked for at least where crawls compete: each ask is a commit, one after the other.
+const SHARE_MIN: usize = 8;
 
 impl Frontier {
     /// Reserves groups, longest ready first, over all shards; waits up to `wait` if none is ready.
@@ -111,15 +115,17 @@ impl Frontier {
     pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
         let mut granted: Vec<Reservation> = Vec::new();
         let mut trouble = None;
-        for source in sources {
-            let groups = request.groups.saturating_sub(granted.len());
-            if groups == 0 {
-                break;
-            }
+        // A shard answers a request id that it has seen with what it granted for it before, so it may be asked for it only once.
+        let weighed = request.request.is_none() && self.is_weighed(request.crawl.as_ref(), request.groups);
+        let mut rounds = Rounds::new(sources, weighed);
+        while let Some((source, groups)) = rounds.next(request.groups.saturating_sub(granted.len())) {
             let repeatable = request.request.is_some();
             let request = Reserve { groups, ..request.clone() };
-            match self.ask_source::<Vec<Reservation>>(*source, Take::Reserve(request)).await {
-                Ok(more) => granted.extend(more),
+            match self.ask_source::<Vec<Reservation>>(source, Take::Reserve(request)).await {
+                Ok(more) => {
+                    rounds.gave(source, more.len() >= groups);
+                    granted.extend(more);
+                }
                 // The caller can repeat this and then gets all that was granted, also what nobody could tell of now. Going
                 // on would grant more than was asked for.
                 Err(refusal @ Refusal::OutcomeUnknown(_)) if repeatable => return Err(refusal),
@@ -197,7 +203,8 @@ impl Frontier {
     /// decide side by side.
     async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
         let mut got = HandedOut { queues: request.queues, urls: Vec::new(), trouble: None };
-        let parts = parts(&request).min(sources.len());
+        let weighed = self.is_weighed(request.crawl.as_ref(), request.queues);
+        let parts = if weighed { 1 } else { parts(&request).min(sources.len()) };
         let (together, one_by_one) = sources.split_at(if parts > 1 { parts } else { 0 });
         let share = |part: usize| request.queues / parts + usize::from(part < request.queues % parts);
         let asked = together.iter().enumerate().map(|(part, source)| self.hand_out_of(*source, &request, share(part)));
@@ -208,18 +215,57 @@ impl Frontier {
                 left.push(*source);
             }
         }
-        for source in &left {
-            if got.queues == 0 || got.urls.len() >= limits::HAND_OUT_TOTAL_MAX {
+        let mut rounds = Rounds::new(&left, weighed);
+        while let Some((source, queues)) = rounds.next(got.queues) {
+            if got.urls.len() >= limits::HAND_OUT_TOTAL_MAX {
                 break;
             }
-            got.add(self.hand_out_of(*source, &request, got.queues).await);
+            let gave = got.add(self.hand_out_of(source, &request, queues).await);
+            rounds.gave(source, gave >= queues);
         }
         let trouble = got.trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
         if got.urls.is_empty() { trouble.map_or(Ok(got.urls), Err) } else { Ok(got.urls) }
     }
 
+    /// Whether a call for so many groups must be spread over the shards for weights to hold: a shard that is asked for all of them
+    /// gives all that it has ready, whatever the weights.
+    fn is_weighed(&self, crawl: Option<&CrawlName>, wanted: usize) -> bool {
+        wanted > 1 && crawl.is_none() && self.readiness.crawls_compete()
+    }
+
     async fn hand_out_of(&self, source: Source, request: &HandOut, queues: usize) -> Answer<Vec<UrlToFetch>> {
         self.ask_source(source, Take::HandOut(HandOut { queues, ..request.clone() })).await
+    }
+}
+
+/// The order in which sources are asked. Where crawls compete, each is asked for an equal share of what is still wanted, and whoever
+/// gave all of its share is asked again in the next round; else the first is asked for everything.
+struct Rounds {
+    left: VecDeque<Source>,
+    next: VecDeque<Source>,
+    weighed: bool,
+}
+
+impl Rounds {
+    fn new(sources: &[Source], weighed: bool) -> Self {
+        Self { left: sources.iter().copied().collect(), next: VecDeque::new(), weighed }
+    }
+
+    /// Who is asked next, and for how much of what is wanted.
+    fn next(&mut self, wanted: usize) -> Option<(Source, usize)> {
+        if self.left.is_empty() {
+            std::mem::swap(&mut self.left, &mut self.next);
+        }
+        let even = wanted.div_ceil(self.left.len().max(1)).max(SHARE_MIN).min(wanted);
+        let share = if self.weighed { even } else { wanted };
+        if wanted == 0 { None } else { self.left.pop_front().map(|source| (source, share)) }
+    }
+
+    /// Notes whether a source gave all of its share. One that gave less has no more.
+    fn gave(&mut self, source: Source, all: bool) {
+        if self.weighed && all {
+            self.next.push_back(source);
+        }
     }
 }
 

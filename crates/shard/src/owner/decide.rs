@@ -50,8 +50,12 @@ pub(crate) fn change(state: &mut State, change: &AdminChange, now: Time, writes:
             set.map(|()| state.group_view(alias, now).map(|view| view.hosts).unwrap_or_default().into())
         }
         AdminChange::DeleteGroup(alias) => state.delete_group(alias).map(Told::from),
-        AdminChange::SetCrawl { crawl, changes, replace } => {
-            state.set_crawl(crawl, changes, *replace, now).map(Told::from)
+        AdminChange::SetCrawl { crawl, changes, replace, bounded } => {
+            if let Some(why) = state.crawls_full(crawl).filter(|_| *bounded) {
+                return Err(Refusal::OverLimit(why));
+            }
+            state.set_crawl(crawl, changes, *replace, now);
+            Ok(Told::Done(()))
         }
         AdminChange::DeleteCrawl { crawl, at } => Ok(state.delete_crawl(crawl, *at, now, writes).into()),
         AdminChange::DeleteQueue { crawl, host } => Ok(state.delete_queue(host, crawl, now, writes).into()),

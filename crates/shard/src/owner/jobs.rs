@@ -351,11 +351,17 @@ async fn spread_once(router: &Router, id: Token) -> Answer<()> {
     let home = id.shard();
     let jobs: Vec<JobRow> = router.ask(home, Look::Jobs).await?;
     let Some(job) = jobs.into_iter().find(|job| job.id == id) else { return Ok(()) };
-    let JobRow { what, filter, before, started_at, stage, .. } = job;
+    let JobRow { what, filter, before, started_at, stage, state, .. } = job;
     let all: Vec<ShardId> = (0..router.shards()).map(ShardId).collect();
+    // Never the home itself: it may have forgotten the job by the time this arrives, and would take it for a new one.
+    let others: Vec<ShardId> = all.iter().copied().filter(|shard| *shard != home).collect();
+    let row = || Box::new(JobRow::new(id, what, filter.clone(), before, started_at));
+    if state == JobState::Cancelled && stage < Stage::Begun {
+        // Whoever cancelled it may have reached the home alone.
+        router.ask_all::<()>(&others, JobChange::CancelJob(row())).await?;
+    }
     if stage == Stage::Announced {
-        let row = JobRow::new(id, what, filter, before, started_at);
-        router.ask_all::<()>(&all, JobChange::StartJob(Box::new(row))).await?;
+        router.ask_all::<()>(&others, JobChange::StartJob(row())).await?;
         router.ask::<()>(home, JobChange::SetStage(id, Stage::Known)).await?;
     }
     if stage < Stage::Begun {

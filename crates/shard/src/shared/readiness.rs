@@ -212,6 +212,7 @@ impl Readiness {
         self.crawls.forget(shard);
         if let Some(beat) = self.beats.get(usize::from(shard.0)) {
             beat.open.store(false, Ordering::Release);
+            lock(&beat.next).clear();
         }
         self.totals.close(shard);
         self.pages.close(shard);
@@ -232,6 +233,21 @@ impl Readiness {
             ready.extend(first.map(|first| (look.turn(pass, first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
+    }
+
+    /// Whether groups of more than one crawl are ready in the shards of this process.
+    pub fn crawls_compete(&self) -> bool {
+        let mut first: Option<Pass> = None;
+        self.beats.iter().any(|beat| {
+            let next = lock(&beat.next);
+            next.iter().any(|pass| match &first {
+                Some(first) => !Arc::ptr_eq(first, pass),
+                None => {
+                    first = Some(pass.clone());
+                    false
+                }
+            })
+        })
     }
 
     /// Somebody asks a shard for visits.

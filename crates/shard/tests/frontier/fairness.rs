@@ -1,6 +1,6 @@
 //! Who is next: groups by how long they are ready, crawls by weight, URLs by priority, and nobody starves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use wayleave_core::frontier::request::HandOut;
 use wayleave_core::settings::{Change, CrawlChanges};
@@ -90,6 +90,40 @@ async fn weights_hold_between_crawls_that_share_no_host() {
         }
         assert!(heavy >= 298, "{heavy} of 300 turns in the paced form, over {shards} shards");
     }
+}
+
+/// A shard that is asked for more than it has ready gives everything, whatever the weights: so no shard may be asked for all.
+#[tokio::test(start_paused = true)]
+async fn weights_hold_within_a_call_for_many_groups() {
+    for shards in [1, 16] {
+        let world = World::new(shards).await;
+        world.set_crawl("heavy", CrawlChanges { weight: Change::Set(4), ..CrawlChanges::default() }).await;
+        for crawl in ["heavy", "light"] {
+            let hosts = (0..600).map(|n| of_crawl(crawl, disc(&format!("http://{crawl}{n}.example/"))));
+            world.put(hosts.collect()).await;
+        }
+        pass(10).await;
+        let granted = world.frontier.reserve(want(200, 1)).await.unwrap();
+        let heavy = granted.iter().filter(|visit| &*visit.urls[0].crawl == "heavy").count();
+        assert_eq!(granted.len(), 200, "{shards} shards");
+        assert!((150..=170).contains(&heavy), "{heavy} of 200 visits are the heavy crawl's, over {shards} shards");
+        let out = world.frontier.hand_out(HandOut { held_below: None, ..paced(200, 1) }).await.unwrap();
+        let heavy = out.iter().filter(|url| &*url.crawl == "heavy").count();
+        assert_eq!(out.len(), 200, "{shards} shards");
+        assert!((150..=170).contains(&heavy), "{heavy} of 200 queues are the heavy crawl's, over {shards} shards");
+    }
+}
+
+/// A shard answers a request id that it has seen with what it granted before: asked for a second share, it would repeat the first.
+#[tokio::test(start_paused = true)]
+async fn a_call_with_an_id_for_many_groups_is_granted_each_of_them_once() {
+    let world = World::new(8).await;
+    let hosts = (0..60).map(|n| of_crawl(["a", "b"][n % 2], disc(&format!("http://h{n}.example/"))));
+    world.put(hosts.collect()).await;
+    pass(10).await;
+    let granted = world.frontier.reserve(want(50, 1).named("r-1")).await.unwrap();
+    let tokens: HashSet<_> = granted.iter().map(|visit| visit.token).collect();
+    assert_eq!((granted.len(), tokens.len()), (50, 50));
 }
 
 #[tokio::test(start_paused = true)]
