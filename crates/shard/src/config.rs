@@ -1,4 +1,4 @@
-//! What an owner needs to know; plain data with its defaults in one place.
+//! Settings of the frontier: plain data, with all defaults in one place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,38 +9,38 @@ use wayleave_engine::{Entropy, entropy};
 
 use crate::cache::lane_cache::LaneCache;
 
-/// How the frontier is run.
+/// How a process runs the frontier.
 #[derive(Clone)]
 pub struct Config {
-    /// How many shards the store has; fixed when it was created.
+    /// Number of shards of the store; fixed at its creation.
     pub shards: u16,
-    /// Hosts that this process holds in memory at most. URLs of further ones are rejected.
+    /// Maximum number of hosts that this process holds in memory. URLs of further hosts are rejected.
     pub hosts_max: u64,
-    /// Longest back-off that is computed where a site names no time.
+    /// Upper bound of the computed back-off, where a site sends no `Retry-After`.
     pub backoff_max: Millis,
-    /// Hot rows are written out one by one when this many bytes of them lie packed in the log.
+    /// The hot log is checkpointed when it holds this many bytes.
     pub log_bytes_max: usize,
-    /// Bytes of memory for each host for the first rows of its queues, so that a visit seldom reads the store: with many
-    /// hosts most visits are to queues that were not visited lately.
+    /// Memory per host for cached lane prefixes. With many hosts most visits go to queues that were not visited
+    /// recently, so the budget grows with the number of hosts.
     pub head_bytes_per_host: usize,
-    /// The least and the most of that over all shards.
+    /// Lower and upper bound of that budget over all shards.
     pub head_bytes: (usize, usize),
-    /// Rows of URLs on hold that each shard keeps in memory for their completion.
+    /// Rows of held URLs that each shard caches for their completion.
     pub recent_rows_max: usize,
-    /// Bytes of memory, over all shards, for the filters that spare a read for URLs never seen.
+    /// Memory for the Bloom filters of all shards.
     pub filter_bytes_max: usize,
-    /// Bytes of memory, over all shards, for marks of URLs that are certainly known, which spare a read as well.
+    /// Memory for the fingerprints of known URLs, over all shards.
     pub seen_bytes_max: usize,
-    /// For how long at a time new URLs stand while somebody waits for a visit; zero for never. It pays where puts keep
-    /// the cores busy, not where they wait for a database.
+    /// How long puts are held back at a time while a worker waits for a visit; zero turns this off. It pays where puts
+    /// saturate the cores, not where they wait for a database.
     pub stand_max: Duration,
-    /// What the engine's clock cuts off of the true time, at most; nothing where time is made.
+    /// Resolution of the engine's clock: true time may be ahead of it by up to this much. Zero where time is simulated.
     pub clock_step: Millis,
-    /// ListingPermits that are worked on at a time.
+    /// Listings served concurrently.
     pub listings_max: usize,
-    /// ListingPermits that wait for their turn; further ones are refused.
+    /// Listings that may queue for a permit; further ones are refused.
     pub listings_waiting_max: usize,
-    /// Random bits.
+    /// Source of randomness.
     pub entropy: Entropy,
 }
 
@@ -66,18 +66,18 @@ impl Config {
         }
     }
 
-    /// The memory for the heads of one shard with so many hosts.
+    /// Lane cache budget of one shard with this many hosts.
     pub(crate) fn head_bytes(&self, hosts: usize) -> usize {
         let (least, most) = self.head_bytes;
         (self.head_bytes_per_host * hosts).max(self.share(least)).min(self.share(most))
     }
 
-    /// No heads yet, with the memory for them.
+    /// An empty lane cache with its budget.
     pub(crate) fn heads(&self, hosts: usize) -> LaneCache {
         LaneCache::new(self.head_bytes(hosts), hosts)
     }
 
-    /// The part of a memory budget that is one shard's.
+    /// One shard's share of a memory budget.
     pub(crate) fn share(&self, bytes: usize) -> usize {
         bytes / usize::from(self.shards.max(1))
     }

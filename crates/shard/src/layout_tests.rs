@@ -1,6 +1,6 @@
-//! The layout of what nodes say to each other, as text, pinned for each number of the protocol: nodes of two versions must not
-//! misread each other. A deserializer that invents its input walks through every type and every variant and writes down what
-//! it is asked for; field names are in it too, so that two fields of one type cannot change places unseen.
+//! Pins the wire layout of inter-node messages as text, per protocol version, because nodes of two versions must not
+//! misread each other. A deserializer that invents its input walks through every type and variant and records what it
+//! is asked for. Field names are recorded too, so that two fields of the same type cannot be swapped unnoticed.
 //!
 //! After a change: raise `PROTOCOL`, then `UPDATE=1 cargo test -p wayleave-shard layout`.
 
@@ -36,14 +36,14 @@ impl serde::de::Error for Stop {
     }
 }
 
-/// What was found out.
+/// What the walk has recorded.
 #[derive(Default)]
 struct Found {
-    /// The shapes of each named type; two types may have one name.
+    /// The shapes of each named type; two types may share a name.
     shapes: BTreeMap<String, BTreeSet<String>>,
-    /// Enums with their variants, and the choices on the way to them.
+    /// Enums with their number of variants and the choices that lead to them.
     enums: BTreeMap<&'static str, (usize, Choices)>,
-    /// Shapes that are being written, the innermost last.
+    /// Shapes being recorded, innermost last.
     open: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Writes the shape of a named type by itself; where it is used stands its name.
+    /// Records the shape of a named type separately; its uses only record the name.
     fn named<T>(self, name: &str, inner: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
         self.write(name);
         self.found.borrow_mut().open.push(String::new());
@@ -274,13 +274,13 @@ impl<'de> Deserializer<'de> for Walk<'_> {
     }
 }
 
-/// Walks through a type until every variant of every enum on the way was chosen once.
+/// Walks through a type until every variant of every enum in it has been chosen once.
 fn walk<T: for<'de> Deserialize<'de>>(found: &RefCell<Found>) {
     let mut done = BTreeSet::new();
     let mut wanted = vec![Choices::new()];
     while let Some(choices) = wanted.pop() {
         found.borrow_mut().open = vec![String::new()];
-        // A check of a value that was invented may fail; what was asked for until then is known.
+        // Validation of an invented value may fail; everything requested until then is recorded.
         if let Err(stop) = T::deserialize(Walk { found, choices: &choices }) {
             panic!("{}: {stop}, with {choices:?}", std::any::type_name::<T>());
         }
@@ -298,7 +298,7 @@ fn walk<T: for<'de> Deserialize<'de>>(found: &RefCell<Found>) {
 
 fn layout() -> String {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    // Each by itself: the way to an enum is one from the type that the walk began with.
+    // Separately: the choices that lead to an enum start at the type that the walk began with.
     for walk in [walk::<Ask>, walk::<Told>, walk::<Refusal>] {
         let found = RefCell::default();
         walk(&found);

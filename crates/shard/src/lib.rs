@@ -1,9 +1,10 @@
-//! Runs: one owner task per shard drains commands, reads facts, lets the core decide, commits and then replies.
+//! Runs the frontier: one owner task per shard drains its inbox, reads facts, lets the core decide, commits, and
+//! replies once the commit is durable.
 //!
-//! Shards may be owned by several nodes; then calls go to the owners by [`routing::links::Links`].
+//! Shards may be owned by several nodes; calls then reach their owners through [`routing::links::Links`].
 //!
-//! This crate must not know of HTTP, gRPC, networks or any particular store. In: requests through [`Frontier`], the one handle.
-//! Out: batches for an engine, and answers that leave only when what they say is durable.
+//! This crate must not know HTTP, gRPC, networks or any particular store. In: calls on [`Frontier`], the only handle.
+//! Out: batches for an engine, and answers that are sent once what they say is durable.
 
 mod ask;
 mod cache;

@@ -1,4 +1,4 @@
-//! What an owner task is told. The task owns its channel; outsiders hold the sending end.
+//! Messages in an owner's inbox. The owner task holds the receiving end, callers the sending end.
 
 use tokio::sync::{mpsc, oneshot};
 use wayleave_core::frontier::refusal::Refusal;
@@ -6,11 +6,11 @@ use wayleave_core::frontier::request::{Put, PutOutcome};
 
 use crate::ask::{Ask, Told};
 
-/// Outcomes of a streamed put, each with the tag that its item was sent under.
+/// Outcomes of a streamed put, each with the tag of its item.
 pub type Outcomes = Vec<(u64, PutOutcome)>;
-/// Where an answer goes.
+/// Where an answer is sent.
 pub(crate) type Reply = oneshot::Sender<Result<Told, Refusal>>;
-/// Sends an answer once all that came before it is durable, or the reason why it is not.
+/// Sends an answer when everything before it is durable, or the reason why it is not.
 pub(crate) type Deferred = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 
 pub(crate) enum Message {
@@ -20,7 +20,7 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// How much of a turn's bound a message takes.
+    /// How much of a turn's message budget this takes.
     pub fn weight(&self) -> usize {
         match self {
             Self::Put { items, .. } => items.len(),
@@ -28,12 +28,12 @@ impl Message {
         }
     }
 
-    /// Whether it is a slice of a listing.
+    /// Whether this is a slice of a listing.
     pub const fn is_slice(&self) -> bool {
         matches!(self, Self::Ask { ask, .. } if ask.is_listing())
     }
 
-    /// Turns a message away.
+    /// Refuses the message.
     pub fn refuse(self, why: &Refusal) {
         match self {
             Self::Put { items, sink } => {

@@ -1,4 +1,4 @@
-//! Calls that change something and are no part of a visit.
+//! Calls that change state and are not part of a visit.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use wayleave_core::settings::{CrawlChanges, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Batch, Key};
 
-/// Which reservations are to end before their time.
+/// Selects the reservations to revoke.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Revoke {
-    /// The one with this token.
+    /// The reservation with this token.
     Token(Token),
-    /// All of this holder.
+    /// Every reservation of this holder.
     Holder(Arc<str>),
-    /// All of this host.
+    /// Every reservation on this host.
     Host(HostName),
 }
 
-/// Settings and deletions, decided on the memory of the owner alone.
+/// Settings and deletions. They are decided on in-memory state alone and read no rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum AdminChange {
     SetActive(bool),
@@ -33,7 +33,7 @@ pub(crate) enum AdminChange {
         replace: bool,
         ready_at: Option<Time>,
     },
-    /// Changes an alias itself; tells which hosts it has.
+    /// Changes the settings of an alias; returns its member hosts.
     SetGroup {
         alias: Alias,
         changes: PaceChanges,
@@ -50,7 +50,7 @@ pub(crate) enum AdminChange {
     },
     DeleteCrawl {
         crawl: CrawlName,
-        /// When the call was made.
+        /// When the call was made, in the store's time.
         at: Time,
     },
     DeleteQueue {
@@ -65,22 +65,22 @@ pub(crate) enum AdminChange {
     SetDefaultDelay(Option<Millis>),
 }
 
-/// What becomes of the jobs over many URLs.
+/// Changes to bulk jobs (requeue or delete of many URLs).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum JobChange {
-    /// Takes note of a job; one that is known stays as it is.
+    /// Registers a job. Idempotent: a job that is already known is left unchanged.
     StartJob(Box<JobRow>),
-    /// Stops a job, or remembers that it is not to begin.
+    /// Cancels a job. A shard that does not know the job yet records it as cancelled, so that it never starts.
     CancelJob(Box<JobRow>),
-    /// All shards have heard of a job: it begins.
+    /// Every shard has registered the job: start it.
     BeginJob(Token),
-    /// How much the other shards have heard of a job of this one's.
+    /// Sent to the job's home shard: how far its announcement has reached the other shards.
     SetStage(Token, Stage),
-    /// Jobs have ended in all shards: some no longer count, some are forgotten.
+    /// Jobs that have ended on every shard: `ended` no longer count against the limit, `forgotten` are removed.
     SettleJobs { ended: Vec<Token>, forgotten: Vec<Token> },
 }
 
-/// Changes of URLs, whose rows are read first.
+/// Changes to URLs. Their rows are read first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum UrlChange {
     Purge {
@@ -88,16 +88,16 @@ pub(crate) enum UrlChange {
         before: Time,
         after: Option<Key>,
     },
-    /// Requeues or deletes some URLs of a queue.
+    /// Requeues or deletes the given URLs of one queue.
     ReworkUrls {
         crawl: CrawlName,
         host: HostName,
         urls: Vec<Box<str>>,
         what: Rework,
     },
-    /// Ends reservations before their time.
+    /// Revokes reservations.
     Revoke(Revoke),
-    /// Ends holds of a host before their time, a slice at a time.
+    /// Revokes the holds of a host, one slice per call.
     RevokeHolds {
         host: HostName,
         after: Option<Key>,
@@ -107,9 +107,9 @@ pub(crate) enum UrlChange {
 /// A move of hosts between two shards.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum HostMove {
-    /// Let hosts go to another shard.
+    /// Sent to the giving shard: export these hosts to shard `to`.
     Give { hosts: Vec<HostName>, way: Way, to: ShardId },
-    /// Take hosts in; `part` is the giver's side of the one commit.
+    /// Sent to the taking shard: adopt these hosts. `part` is the giver's half of the shared commit.
     Take { moving: Vec<Moving>, way: Way, part: Batch },
 }
 

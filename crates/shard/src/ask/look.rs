@@ -1,4 +1,4 @@
-//! Calls that change nothing.
+//! Read-only calls.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use wayleave_core::ids::{HostId, QueueId};
 use wayleave_core::names::{CrawlName, GroupName, HostName};
 use wayleave_engine::Key;
 
-/// Where a listing of URLs goes on: at this key, or after this queue where the key is empty.
+/// Resume point of a URL listing: at this key, or after this queue if the key is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UrlPlace {
     pub queue: QueueId,
     pub key: Key,
 }
 
-/// A page of URLs and where the next one starts.
+/// A page of URLs and the resume point of the next page.
 pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlPlace>);
 
-/// What the memory of the owner answers.
+/// Read-only calls that are answered from memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Look {
-    /// Which hosts of this shard live with an alias.
+    /// The hosts homed in this shard that live with an alias elsewhere.
     Moved,
     Active,
     Host(HostName),
@@ -43,7 +43,7 @@ pub(crate) enum Look {
         room: Room,
     },
     Crawl(CrawlName),
-    /// Looks through hosts for what a crawl waits for.
+    /// Scans hosts for work that keeps a crawl from being finished.
     ScanCrawl {
         crawl: CrawlName,
         after: Option<HostId>,
@@ -64,13 +64,13 @@ pub(crate) enum Look {
         crawl: CrawlName,
         host: Option<HostName>,
     },
-    /// The jobs over many URLs.
+    /// All bulk jobs.
     Jobs,
-    /// Of a job's home: the requeues that some shards may not have heard of.
+    /// Sent to the jobs' home shard: requeues that have not been announced to every shard yet.
     UnheardRequeues,
 }
 
-/// What needs rows of the store.
+/// Read-only calls that read rows from the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Query {
     Lookup {
@@ -83,9 +83,9 @@ pub(crate) enum Query {
         after: Option<UrlPlace>,
         room: Room,
     },
-    /// Some URLs of a host that are handed out.
+    /// A sample of the URLs of a host that are currently handed out.
     InHand(HostName),
-    /// What was granted for a request before.
+    /// The reservations already granted for this request id.
     Requested {
         holder: Arc<str>,
         request: RequestId,

@@ -1,13 +1,13 @@
-//! What a shard can be asked, and what it tells: plain values, so that an owner on another node is asked in the same
-//! words as one in this process.
+//! The calls that a shard owner accepts and the answers it returns. Both are plain serialisable values, so an owner on
+//! another node is called exactly like a local one.
 //!
-//! Calls are split by what they may do and what they need, and every match on them is exhaustive: a new call that nobody
-//! handles does not compile.
+//! Calls are grouped by whether they change state and whether they read rows. Every match on them is exhaustive, so a
+//! new call that is not handled does not compile.
 //!
-//! | | answered from memory | reads rows of the store |
+//! | | answered from memory | reads rows from the store |
 //! |---|---|---|
-//! | changes nothing | [`Look`] | [`Query`] |
-//! | changes | [`AdminChange`], [`JobChange`] | [`UrlChange`], [`VisitCall`], [`HostMove`] |
+//! | read-only | [`Look`] | [`Query`] |
+//! | changes state | [`AdminChange`], [`JobChange`] | [`UrlChange`], [`VisitCall`], [`HostMove`] |
 
 mod change;
 mod look;
@@ -23,7 +23,7 @@ pub(crate) use look::{Look, Query, UrlPage, UrlPlace};
 pub(crate) use told::{Slice, Told};
 pub(crate) use visit::{Take, VisitCall};
 
-/// One call to the owner of a shard.
+/// One call to a shard owner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
     Look(Look),
@@ -35,7 +35,7 @@ pub(crate) enum Ask {
     Move(HostMove),
 }
 
-/// Makes the way from each part to the whole.
+/// Generates a `From` impl from each kind of call to [`Ask`].
 macro_rules! parts {
     ($($variant:ident($part:ident),)+) => {
         $(
@@ -59,7 +59,7 @@ parts! {
 }
 
 impl Ask {
-    /// The host that must live in the shard, else the call came to the wrong one.
+    /// The host that must live in this shard. If it does not, the call was routed to the wrong shard.
     pub fn host(&self) -> Option<&HostName> {
         match self {
             Self::Look(look) => look.host(),
@@ -67,12 +67,12 @@ impl Ask {
             Self::Admin(change) => change.host(),
             Self::Url(change) => change.host(),
             Self::Visit(visit) => visit.host(),
-            // Jobs concern all hosts, and a move finds out for itself where its hosts live.
+            // Jobs concern all hosts, and a move checks the location of its hosts itself.
             Self::Job(_) | Self::Move(_) => None,
         }
     }
 
-    /// Whether somebody waits who fetches pages.
+    /// Whether a worker is blocked on this call; admission control then favours it over puts.
     pub const fn is_visit(&self) -> bool {
         match self {
             Self::Visit(visit) => visit.is_waited_for(),
@@ -80,7 +80,7 @@ impl Ask {
         }
     }
 
-    /// Whether it is a slice of a listing, which waits for everything else.
+    /// Whether this is a slice of a listing. Slices have the lowest priority in the inbox.
     pub const fn is_listing(&self) -> bool {
         match self {
             Self::Look(look) => look.is_listing(),
@@ -89,7 +89,7 @@ impl Ask {
         }
     }
 
-    /// Whether the answer changes nothing: if it is lost, the same may simply be asked again.
+    /// Whether the call is read-only and therefore safe to retry when its answer is lost.
     pub const fn only_looks(&self) -> bool {
         match self {
             Self::Look(_) | Self::Query(_) => true,

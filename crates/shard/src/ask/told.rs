@@ -1,4 +1,4 @@
-//! What an owner tells: one variant for each kind of answer.
+//! The answers of a shard owner: one variant per answer type.
 
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::listing::{GroupPlace, LeasePlace, QueueNames};
@@ -16,10 +16,10 @@ use wayleave_engine::Key;
 
 use super::UrlPage;
 
-/// Makes the enum of answers, and the way from each kind of answer to the enum and back.
+/// Generates the enum of answers and the conversions between each answer type and the enum.
 macro_rules! told {
     ($($name:ident($kind:ty),)+) => {
-        /// What an owner tells.
+        /// The answer of a shard owner.
         #[derive(Clone, Debug, Serialize, Deserialize)]
         pub(crate) enum Told { $($name($kind),)+ }
 
@@ -36,7 +36,7 @@ macro_rules! told {
                 fn try_from(told: Told) -> Result<Self, Refusal> {
                     match told {
                         Told::$name(value) => Ok(value),
-                        _ => Err(Refusal::Internal("a node answered another question than the one asked".to_owned())),
+                        _ => Err(Refusal::Internal("a node's answer does not match the call".to_owned())),
                     }
                 }
             }
@@ -44,7 +44,7 @@ macro_rules! told {
     };
 }
 
-/// A slice of a listing, and the place after which the next one starts.
+/// A slice of a listing and the key after which the next slice starts.
 pub(crate) type Slice<T, P> = (Vec<T>, Option<P>);
 
 told! {

@@ -1,4 +1,4 @@
-//! The calls of a visit: taking URLs, keeping them, reporting on them.
+//! The calls that make up a visit: take URLs, renew, report results.
 
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::request::{HandOut, Release, Reserve};
@@ -6,14 +6,14 @@ use wayleave_core::ids::Token;
 use wayleave_core::names::HostName;
 use wayleave_core::time::Millis;
 
-/// Taking URLs to visit. This may be asked of any shard, or of a node for all its shards.
+/// Takes URLs to visit. Can be sent to one shard, or to a node for whichever of its shards is ready.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Take {
     HandOut(HandOut),
     Reserve(Reserve),
 }
 
-/// A call of a visit.
+/// A call that is part of a visit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum VisitCall {
     Take(Take),
@@ -22,7 +22,7 @@ pub(crate) enum VisitCall {
         token: Token,
         lease: Millis,
     },
-    /// Keeps a reservation alive while its release stores what was found on these pages; tells what that inherits.
+    /// Extends a reservation while its release stores the links found on these pages. Returns what those links inherit.
     Keep {
         token: Token,
         lease: Millis,
@@ -38,7 +38,7 @@ impl VisitCall {
         }
     }
 
-    /// Whether a worker stands still until it is answered.
+    /// Whether a worker is blocked until this call is answered.
     pub(super) const fn is_waited_for(&self) -> bool {
         match self {
             Self::Take(_) | Self::Release(_) => true,

@@ -1,21 +1,21 @@
-//! Delta: texts that are like another one, told by what they share with its two ends and what lies between. It knows
-//! nothing of what the texts mean.
+//! Delta encoding of a byte string against a base string: the lengths of the common prefix and suffix, and the bytes in
+//! between. It does not interpret the strings.
 
 use std::cmp::Ordering;
 
-/// A text in three: what it shares with the beginning of its model, what is its own, what it shares with the model's end.
+/// A string encoded against its base: common prefix, own middle part, common suffix.
 #[derive(Clone, Copy)]
 pub(crate) struct Delta<'a>([&'a [u8]; 3]);
 
-/// Longer shared ends are told in part.
+/// Common prefixes and suffixes are capped at this length.
 const SHARED_MAX: usize = u8::MAX as usize;
-/// Bytes that say how long the pieces are.
+/// Bytes of the length header.
 const LENGTHS: usize = 3;
-/// Says that the length of what is the text's own follows in two bytes.
+/// Escape value: the length of the middle part follows in two bytes.
 const LONG: u8 = u8::MAX;
 
 impl<'a> Delta<'a> {
-    /// The pieces of a text; none if what is its own is longer than can be told.
+    /// Encodes a string; `None` if its middle part is too long for the length field.
     pub fn of(text: &'a [u8], model: &[u8]) -> Option<Self> {
         let same = |pair: &(&u8, &u8)| pair.0 == pair.1;
         let start = text.iter().zip(model).take(SHARED_MAX).take_while(same).count();
@@ -26,13 +26,13 @@ impl<'a> Delta<'a> {
         u16::try_from(own.len()).ok().map(|_| Self([first, own, last]))
     }
 
-    /// How many bytes they are written in.
+    /// Encoded length in bytes.
     pub fn written_len(&self) -> usize {
         let own = self.0[1].len();
         LENGTHS + if own < usize::from(LONG) { own } else { 2 + own }
     }
 
-    /// Writes what it takes to read them again beside the model.
+    /// Appends the encoded form.
     pub fn write(&self, out: &mut Vec<u8>) {
         let [first, own, last] = self.0;
         let shared = [first.len() as u8, last.len() as u8];
@@ -47,7 +47,7 @@ impl<'a> Delta<'a> {
         out.extend_from_slice(own);
     }
 
-    /// The pieces at the beginning of some bytes, and what follows them.
+    /// Decodes one string from the front of `bytes`; also returns the remaining bytes.
     pub fn read(bytes: &'a [u8], model: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let ([first, last, own], mut rest) = bytes.split_first_chunk::<LENGTHS>()?;
         let mut own = usize::from(*own);
@@ -61,12 +61,12 @@ impl<'a> Delta<'a> {
         Some((Self([first, own, last]), rest))
     }
 
-    /// Writes the text.
+    /// Appends the decoded string.
     pub fn join(&self, out: &mut Vec<u8>) {
         self.0.iter().for_each(|piece| out.extend_from_slice(piece));
     }
 
-    /// How the text compares with another one.
+    /// Compares the decoded string with another one, without decoding it.
     pub fn cmp(&self, mut other: &[u8]) -> Ordering {
         for piece in self.0 {
             let (start, rest) = other.split_at(piece.len().min(other.len()));

@@ -1,16 +1,16 @@
-//! A filter that spares a read for URLs that were never seen. It may say "perhaps" of a URL that is new, never "new" of
-//! one that is known. It grows with the URLs up to a budget; past that it is given up and every put reads the store.
+//! A blocked Bloom filter over the shard's URLs. A negative answer saves the read that would check whether a URL is
+//! known. It grows in layers up to a memory budget; beyond that it is dropped and every put reads the store.
 //!
-//! After an open it knows nothing and says "perhaps" to everything until it has read all URL rows, slice by slice,
-//! between other work.
+//! After a shard is opened the filter is rebuilt in the background, one slice of URL rows at a time. Until the rebuild
+//! is complete it answers "maybe" to everything.
 
-/// Bits for each URL; with [`PROBES`] probes about one URL in a hundred is a false "perhaps".
+/// Bits per URL. With [`PROBES`] probes the false-positive rate is about 1 %.
 const BITS_PER_URL: usize = 12;
 const PROBES: u32 = 6;
-/// URLs that the first layer holds.
+/// Capacity of the first layer, in URLs; each further layer doubles it.
 const FIRST_URLS: usize = 64 * 1024;
 
-/// One Bloom filter of 64-byte blocks: a question touches one cache line.
+/// One Bloom filter of 64-byte blocks: a query touches a single cache line.
 struct Layer {
     blocks: Vec<[u64; 8]>,
     room: usize,
@@ -53,23 +53,23 @@ impl Layer {
     }
 }
 
-/// Where the filter stands.
+/// Life cycle of the filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Reading the rows that were there before.
+    /// Being rebuilt from the existing rows.
     Learning,
-    /// It knows every URL.
+    /// Complete: it contains every URL of the shard.
     Ready,
-    /// It would outgrow its budget.
+    /// Dropped, because it would exceed its budget.
     GivenUp,
 }
 
-/// The filter of one shard.
+/// The Bloom filter of one shard.
 pub(crate) struct Filter {
     layers: Vec<Layer>,
     bytes_max: usize,
     stage: Stage,
-    /// Where learning goes on: after this key.
+    /// Resume key of the rebuild.
     pub learned: Option<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ impl Filter {
         Self { layers: Vec::new(), bytes_max, stage: Stage::Learning, learned: None }
     }
 
-    /// Whether a URL may be known; if not it is certainly new.
+    /// False only if the URL is certainly new.
     pub fn may_have(&self, fingerprint: u64) -> bool {
         self.stage != Stage::Ready || self.layers.iter().any(|layer| layer.has(fingerprint))
     }
@@ -106,7 +106,7 @@ impl Filter {
         self.stage == Stage::Learning
     }
 
-    /// All rows have been read.
+    /// The rebuild has read all rows.
     pub fn finish_learning(&mut self) {
         if self.stage == Stage::Learning {
             self.stage = Stage::Ready;

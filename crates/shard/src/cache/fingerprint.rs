@@ -1,11 +1,11 @@
-//! The fingerprint of a URL: 64 bits that stand for its queue and itself in the memory of one owner. They are keyed by chance,
-//! so nobody outside can make two URLs that look the same.
+//! URL fingerprints: a keyed 64-bit hash of a queue and a URL, used by one owner's in-memory caches. The key is random,
+//! so clients cannot craft collisions.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 
-/// Makes fingerprints, all under one key.
+/// Computes fingerprints under one key.
 pub(crate) struct Fingerprinter(RapidSecrets);
 
 impl Fingerprinter {
@@ -18,7 +18,7 @@ impl Fingerprinter {
         self.of(&key.0).wrapping_add(place.wrapping_mul(0xa076_1d64_78bd_642f)).rotate_left(17) ^ place
     }
 
-    /// The fingerprint of bytes alone.
+    /// Fingerprint of raw bytes.
     pub fn of(&self, bytes: &[u8]) -> u64 {
         rapidhash_v3_seeded(bytes, &self.0)
     }

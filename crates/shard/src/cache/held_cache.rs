@@ -1,12 +1,13 @@
-//! HeldCache hand-outs: the rows of URLs that are on hold, kept for their completion, which mostly follows soon. What is
-//! here is exactly what the store has: every change to a URL's row passes by.
+//! Write-through cache of the rows of URLs on hold. Most holds are completed soon after their hand-out, and the
+//! completion needs the row. Every write to a URL row passes through [`HeldCache::follow`], so entries always equal the
+//! store.
 
 use hashbrown::HashMap;
 use wayleave_core::frontier::row::{Place, UrlRow, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 
-/// The rows of URLs that were handed out last.
+/// The rows of the URLs handed out most recently.
 pub(crate) struct HeldCache {
     rows: HashMap<(QueueId, UrlKey), UrlRow>,
     rows_max: usize,
@@ -17,7 +18,7 @@ impl HeldCache {
         Self { rows: HashMap::new(), rows_max }
     }
 
-    /// The row of a URL, if it is here.
+    /// The cached row of a URL.
     pub fn get(&self, queue: QueueId, key: &UrlKey) -> Option<&UrlRow> {
         if self.rows.is_empty() {
             return None;
@@ -25,7 +26,7 @@ impl HeldCache {
         self.rows.get(&(queue, key.clone()))
     }
 
-    /// Follows changes to URLs' rows.
+    /// Applies writes to URL rows.
     pub fn follow(&mut self, writes: &[Write]) {
         for write in writes {
             let Write::Url(queue, key, row) = write else { continue };
@@ -39,7 +40,7 @@ impl HeldCache {
 
     fn keep(&mut self, queue: QueueId, key: &UrlKey, row: &UrlRow) {
         if self.rows.len() >= self.rows_max {
-            // Whole and seldom: clients that complete nothing must not fill the memory.
+            // Dropping everything is crude, but rare: clients that never complete their holds must not fill the memory.
             self.rows.clear();
         }
         self.rows.insert((queue, key.clone()), row.clone());

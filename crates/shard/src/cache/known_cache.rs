@@ -1,20 +1,20 @@
-//! URLs that are certainly in the store, as far as there is room: the fingerprints of those that were added or found last. One
-//! that comes again needs no look at the store to be called known.
+//! Set-associative cache of fingerprints of URLs that are certainly in the store, i.e. those added or found most
+//! recently. A hit answers "known" without a read.
 //!
-//! A new URL whose fingerprint is here by chance would be taken for a known one: with every place full that is one in 10¹⁴.
-//! Every row that is removed passes by, and what is here has been written, though it may not be durable yet: the answers
-//! of a later turn wait for the turns before it.
+//! A new URL whose fingerprint collides would be misjudged as known; with a full cache the chance is about 1 in 10¹⁴.
+//! Every removal of a row passes through [`KnownCache::follow`]. An entry's row has been handed to the engine but may
+//! not be durable yet. That is safe: answers of a later turn wait for the commits of all earlier turns.
 
 use wayleave_core::frontier::row::Write;
 
 use crate::cache::fingerprint::Fingerprinter;
 
-/// Fingerprints that lie together; the newest is the first, and what comes pushes the last one out.
+/// Entries per bucket, newest first; an insertion into a full bucket evicts the oldest.
 const WAYS: usize = 8;
 
 /// The fingerprints of one shard.
 pub(crate) struct KnownCache {
-    /// 0 is an empty place.
+    /// 0 marks an empty entry.
     buckets: Vec<[u64; WAYS]>,
 }
 
@@ -23,7 +23,7 @@ impl KnownCache {
         Self { buckets: vec![[0; WAYS]; bytes_max / size_of::<[u64; WAYS]>()] }
     }
 
-    /// Whether a URL is certainly known.
+    /// Whether the URL is certainly known.
     pub fn has(&self, fingerprint: u64) -> bool {
         self.buckets.get(self.bucket(fingerprint)).is_some_and(|bucket| bucket.contains(&filled(fingerprint)))
     }
@@ -37,7 +37,7 @@ impl KnownCache {
         }
     }
 
-    /// Forgets URLs whose rows are removed.
+    /// Removes the URLs whose rows are deleted.
     pub fn follow(&mut self, fingerprinter: &Fingerprinter, writes: &[Write]) {
         for write in writes {
             let Write::Url(queue, key, None) = write else { continue };
@@ -54,7 +54,7 @@ impl KnownCache {
     }
 }
 
-/// A fingerprint that is not taken for an empty place.
+/// Maps a fingerprint of 0 to another value, because 0 marks an empty entry.
 const fn filled(fingerprint: u64) -> u64 {
     if fingerprint == 0 { 1 } else { fingerprint }
 }

@@ -1,6 +1,8 @@
-//! LaneCache: the first rows of queues' lanes, kept in memory so that a visit seldom reads the store. A head is always
-//! exactly the first rows of its lane; every change to a queued row passes by here. A lane that was empty and gets its
-//! first row has a head from then on, others get one with their first scan.
+//! LRU cache of lane prefixes: the first due rows of each lane, so that a visit seldom reads the store.
+//!
+//! Invariant: a cached prefix always equals the first rows of its lane. Every write to a due row passes through
+//! [`LaneCache::follow`]. A lane that was empty is cached from its first row on; any other lane is cached by its first
+//! scan.
 
 use hashbrown::HashMap;
 use wayleave_core::frontier::row::Write;
@@ -11,18 +13,18 @@ use wayleave_engine::{Row, Write as Encoded};
 
 use crate::cache::lane_rows::{BYTES_MAX, FIRST_STEP, Kept, LaneRows, OVERHEAD, Room};
 
-/// A head holds at most this many rows.
+/// Maximum number of rows in a prefix.
 const ROWS_MAX: u16 = 64;
-/// A head that grew by puts alone holds at least this many, if there are so many.
+/// A prefix that grew by puts alone may always hold this many rows,
 const ROWS_GROWN_MIN: u16 = 4;
-/// And at most this many: enough for a visit that takes ten.
+/// and never more than this many: enough for a visit that takes ten URLs.
 const ROWS_GROWN_MAX: u16 = 12;
-/// So many ages are told apart.
+/// Number of distinct ages that eviction tells apart.
 const AGES: usize = 64;
-/// And so many of them pass while there are as many uses as lane_cache.
+/// The age counter advances this many times while as many lookups happen as there are entries.
 const AGES_OF_ALL: usize = 8;
 
-/// The lane of a queue in little room: its host, its number within the host and the lane.
+/// Compact cache key: host, queue number within the host, and lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Lane {
     host: u64,
@@ -35,23 +37,23 @@ impl Lane {
     }
 }
 
-/// The lane_cache of a shard's lanes.
+/// The cached lane prefixes of one shard.
 pub(crate) struct LaneCache {
     lane_cache: HashMap<Lane, LaneRows>,
     bytes: usize,
     bytes_max: usize,
-    /// What the rows of a head that grew by puts may take, once it has a few of them.
+    /// Byte limit for a prefix that grew by puts, once it has [`ROWS_GROWN_MIN`] rows.
     bytes_grown_max: usize,
-    /// The time by which lane_cache are told apart that were not of use lately; it wraps.
+    /// Logical clock for the age of entries; it wraps around.
     now: u16,
-    /// Uses until that goes on.
+    /// Lookups until the logical clock advances.
     uses_left: usize,
-    /// Changes whenever there was no room.
+    /// Incremented by every eviction.
     thinned: u64,
 }
 
 impl LaneCache {
-    /// LaneCache of so many bytes at most, for the queues of so many hosts.
+    /// A cache of at most `bytes_max` bytes for the queues of `hosts` hosts.
     pub fn new(bytes_max: usize, hosts: usize) -> Self {
         let mut lane_cache = Self {
             lane_cache: HashMap::new(),
@@ -66,13 +68,13 @@ impl LaneCache {
         lane_cache
     }
 
-    /// How many bytes there may be from now on, and for how many hosts.
+    /// Changes the memory limit and the number of hosts that share it.
     pub fn set_room(&mut self, bytes_max: usize, hosts: usize) {
         self.bytes_max = bytes_max;
         self.bytes_grown_max = (bytes_max / hosts.max(1)).saturating_sub(OVERHEAD).min(BYTES_MAX);
     }
 
-    /// The rows of a scan, if they are all here.
+    /// Answers a scan, if the cached prefix covers all of it.
     pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<Found>> {
         let now = self.tick();
         let head = self.lane_cache.get_mut(&Lane::new(scan.queue, scan.lane))?;
@@ -89,7 +91,7 @@ impl LaneCache {
         head.iter().take(scan.limit).map(read).collect()
     }
 
-    /// Keeps what the store answered to a scan for `limit` rows.
+    /// Caches the store's answer to a scan for `limit` rows.
     pub fn fill(&mut self, scan: &LaneScan, rows: &[Row], limit: usize) {
         if rows.len() > usize::from(ROWS_MAX) {
             return;
@@ -112,7 +114,7 @@ impl LaneCache {
         }
     }
 
-    /// Counts a use of a head; says the time of it.
+    /// Advances the logical clock by one lookup; returns the current time.
     fn tick(&mut self) -> u16 {
         if self.uses_left == 0 {
             self.now = self.now.wrapping_add(1);
@@ -122,8 +124,8 @@ impl LaneCache {
         self.now
     }
 
-    /// Lets a quarter of the memory go: the lane_cache that were not of use for longest. Among those that are as old as the
-    /// youngest of them it is a matter of chance; each comes back with the next visit to its queue.
+    /// Evicts the least recently used quarter of the memory. Within the oldest age that is only partly evicted the
+    /// choice is arbitrary. An evicted prefix is cached again by the next visit to its queue.
     fn thin(&mut self) {
         let mut by_age = [0; AGES];
         let age = |head: &LaneRows, now: u16| usize::from(now.wrapping_sub(head.used_at)).min(AGES - 1);
@@ -153,7 +155,7 @@ impl LaneCache {
         self.bytes = left;
     }
 
-    /// Begins the lane_cache of lanes that were empty: their rows follow.
+    /// Starts prefixes for lanes that were empty; their rows follow.
     pub fn begin(&mut self, lanes: &[(QueueId, u8)]) {
         for (queue, lane) in lanes {
             if self.bytes + OVERHEAD + FIRST_STEP > self.bytes_max {
@@ -167,7 +169,7 @@ impl LaneCache {
         }
     }
 
-    /// Follows changes to queued rows, which are given in both forms.
+    /// Applies writes to due rows, given both decoded and encoded.
     pub fn follow(&mut self, writes: &[Write], encoded: &[Encoded]) {
         for (write, encoded) in writes.iter().zip(encoded) {
             if let Write::Due(queue, turn, ..) = write {
@@ -186,7 +188,7 @@ impl LaneCache {
         head.used_at = now;
         match value {
             Some(value) => {
-                // One that was read from the store keeps what it has.
+                // A prefix that was read from the store keeps its size.
                 let (rows_max, bytes) = (head.rows().max(ROWS_GROWN_MAX), head.len().max(self.bytes_grown_max));
                 head.put(within, value, Room { rows_min: ROWS_GROWN_MIN, rows_max, bytes });
             }

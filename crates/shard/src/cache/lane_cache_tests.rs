@@ -1,4 +1,4 @@
-//! A head is exactly the first rows of its lane, whatever happens to it, or it is not there.
+//! Whatever is written, a cached prefix equals the first rows of its lane, or it is not cached.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::*;
 
 const QUEUE: QueueId = QueueId { host: HostId(1), no: 0 };
 const ROOM: usize = 64 * 1024;
-/// What a head of a few rows takes at most.
+/// Upper bound of what a prefix of a few rows occupies.
 const HEAD_BYTES: usize = OVERHEAD + 192;
 
 fn write(due: u64, row: Option<DueRow>) -> Write {
@@ -45,7 +45,7 @@ fn follow(lane_cache: &mut LaneCache, writes: &[Write]) {
     lane_cache.follow(writes, &encode(writes));
 }
 
-/// What the store would answer to a scan for so many rows.
+/// The store's answer to a scan for this many rows.
 fn stored(dues: &[u64]) -> Vec<Row> {
     let writes: Vec<Write> = dues.iter().map(|due| put(*due)).collect();
     encode(&writes).into_iter().map(|write| Row { key: write.key, value: write.value.unwrap() }).collect()
@@ -103,7 +103,7 @@ fn with_many_hosts_heads_that_grow_by_puts_stay_short() {
 #[test]
 fn a_lane_that_became_empty_on_the_way_is_not_taken_for_whole() {
     let mut lane_cache = LaneCache::new(ROOM, 1);
-    // There was a row 5 that nobody remembered; it went, and another came, in one commit.
+    // Row 5 existed but was not cached; one commit removes it and adds another row.
     lane_cache.begin(&[(QUEUE, 4)]);
     follow(&mut lane_cache, &[remove(5), put(9)]);
     assert_eq!(dues(&mut lane_cache, 1), None);
@@ -160,13 +160,13 @@ fn a_row_that_is_too_long_takes_no_room() {
 
 #[test]
 fn an_entry_takes_as_little_room_as_its_cost_says() {
-    // A map is half full to seven eighths full.
+    // A hash map is between half and seven eighths full.
     let entry = size_of::<(Lane, LaneRows)>() + 1;
     assert!((entry * 8 / 7..entry * 16 / 7).contains(&OVERHEAD), "{entry}");
 }
 
 proptest! {
-    /// Against a lane of which all rows are known: a head never tells anything else.
+    /// Compares the cache with a model that knows every row of the lane: a hit never differs from it.
     #[test]
     fn a_head_tells_what_the_store_would(
         steps in prop::collection::vec((0u8..4, 0u64..40, prop::sample::select(vec![0, 3, 900, 70_000]), 1usize..20), 1..120),

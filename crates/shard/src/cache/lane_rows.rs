@@ -1,50 +1,51 @@
-//! One head: the first rows of a lane as bytes, one after the other, because there is one for every queue. The rows of a
-//! lane are much alike, so each lies there as what it does not share with the first one that came, the model.
+//! The cached prefix of one lane, as one byte buffer, because there is one for every queue. Rows of a lane are much
+//! alike, so each row is delta-encoded against the first row inserted, the model.
 
 use std::cmp::Ordering;
 
 use crate::cache::delta::Delta;
 
-/// A head holds at most this many bytes of rows.
+/// Maximum bytes of rows in a prefix.
 pub(crate) const BYTES_MAX: usize = 8 * 1024;
-/// What a head costs beside its rows.
+/// Memory that a prefix costs in addition to its rows.
 pub(crate) const OVERHEAD: usize = 72;
-/// The first row takes room in steps of so many bytes: most queues of a crawl of many hosts are short.
+/// Allocation step of the first row: in a crawl of many hosts most queues are short.
 pub(crate) const FIRST_STEP: usize = 64;
-/// Then heads grow in steps of so many bytes.
+/// Allocation step after the first row.
 const STEP: usize = 96;
-/// Keys within a lane begin with a time of so many bytes; what follows it is alike even where times are not.
+/// Keys within a lane start with a timestamp of this many bytes. It is encoded by itself: the URL after it compresses
+/// well even where timestamps differ.
 const TIME: usize = 6;
 
-/// The three texts of a row: due time, URL, value.
+/// The three strings of a row: due time, URL, value.
 type Texts<'a> = [&'a [u8]; 3];
 
-/// How much a head may hold.
+/// Size limits of a prefix.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
-    /// So many rows in any case.
+    /// This many rows are always allowed,
     pub rows_min: u16,
-    /// And at most so many.
+    /// and never more than this many.
     pub rows_max: u16,
-    /// What is beyond the least ends with so many bytes.
+    /// Byte limit for the rows beyond `rows_min`.
     pub bytes: usize,
 }
 
-/// The first rows of one lane.
+/// The cached first rows of one lane.
 #[derive(Default)]
 pub(crate) struct LaneRows {
-    /// The lengths of the model's texts, its texts, then the rows.
+    /// The lengths of the model's strings, the strings themselves, then the encoded rows.
     bytes: Vec<u8>,
     rows: u16,
-    /// Where the last row begins.
+    /// Offset of the last row.
     last: u16,
-    /// Whether these are all the rows of the lane.
+    /// Whether this is the entire lane, not only a prefix of it.
     pub whole: bool,
-    /// When it was last of use, or changed; counted by whoever keeps it.
+    /// Logical time of the last use or change, set by the cache.
     pub used_at: u16,
 }
 
-/// A row of a head and where it lies.
+/// One row and its position in the buffer.
 pub(crate) struct Kept<'a> {
     start: usize,
     end: usize,
@@ -52,7 +53,7 @@ pub(crate) struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Writes its key within the lane and its value.
+    /// Decodes its key within the lane and its value.
     pub fn write(&self, within: &mut Vec<u8>, value: &mut Vec<u8>) {
         let [time, url, rest] = &self.texts;
         within.clear();
@@ -78,7 +79,7 @@ fn pieces<'a>([time, url, value]: Texts<'a>, model: Texts<'_>) -> Option<[Delta<
 }
 
 impl LaneRows {
-    /// One of a lane that is known to be empty.
+    /// The prefix of a lane that is known to be empty.
     pub fn of_empty(used_at: u16) -> Self {
         Self { whole: true, used_at, ..Self::default() }
     }
@@ -87,22 +88,22 @@ impl LaneRows {
         self.rows
     }
 
-    /// What it takes of the memory.
+    /// Memory in bytes, overhead included.
     pub fn size(&self) -> usize {
         OVERHEAD + self.bytes.capacity()
     }
 
-    /// The bytes of its rows.
+    /// Bytes of its rows.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Its rows in their order.
+    /// Its rows in order.
     pub fn iter(&self) -> impl Iterator<Item = Kept<'_>> {
         self.model().into_iter().flat_map(|(model, start)| self.iter_from(model, start))
     }
 
-    /// The model, and where the rows begin.
+    /// The model, and the offset of the first row.
     fn model(&self) -> Option<(Texts<'_>, usize)> {
         let ([time, a, b, c, d], rest) = self.bytes.split_first_chunk()?;
         let (time, rest) = rest.split_at_checked(usize::from(*time))?;
@@ -123,7 +124,7 @@ impl LaneRows {
         })
     }
 
-    /// Puts a row where it belongs; if that is past the end of what is known of the lane, it stays in the store.
+    /// Inserts a row in order. A row after the end of a partial prefix is left to the store.
     pub fn put(&mut self, within: &[u8], value: &[u8], room: Room) {
         let row = texts(within, value);
         let past = self.is_past_the_last(row);
@@ -157,7 +158,7 @@ impl LaneRows {
         self.bytes.len() <= BYTES_MAX && (self.rows <= room.rows_min || more)
     }
 
-    /// Takes a row for the model; says whether it could.
+    /// Makes this row the model; returns whether it fits.
     fn begin(&mut self, [time, url, value]: Texts<'_>) -> bool {
         let lengths = u8::try_from(time.len()).ok().zip(u16::try_from(url.len()).ok());
         let Some(((time_len, url_len), value_len)) = lengths.zip(u16::try_from(value.len()).ok()) else { return false };
@@ -165,7 +166,7 @@ impl LaneRows {
         if size > BYTES_MAX {
             return false;
         }
-        // As the model is the first row, that one takes nothing but its three lengths more.
+        // The first row equals the model, so it only adds its three length bytes.
         self.bytes.reserve_exact((size + 9).next_multiple_of(FIRST_STEP));
         self.bytes.push(time_len);
         self.bytes.extend_from_slice(&url_len.to_le_bytes());
@@ -174,7 +175,7 @@ impl LaneRows {
         true
     }
 
-    /// Writes a row at a place; says whether it can be told and ends within what a head may hold.
+    /// Inserts a row at an offset; returns whether it can be encoded and ends within the size limit.
     fn insert(&mut self, row: Texts<'_>, at: usize) -> bool {
         let pieces = self.model().and_then(|(model, _)| pieces(row, model));
         let size = |pieces: &[Delta<'_>; 3]| pieces.iter().map(Delta::written_len).sum::<usize>();
@@ -193,12 +194,12 @@ impl LaneRows {
         true
     }
 
-    /// The first row that does not come before another one: where it begins and ends, and how it compares.
+    /// The first row not less than the given one: start, end, and how it compares.
     fn find(&self, row: Texts<'_>) -> Option<(usize, usize, Ordering)> {
         self.iter().map(|kept| (kept.start, kept.end, kept.cmp(row))).find(|(.., order)| order.is_ge())
     }
 
-    /// Where a row goes that is not past the last; one of the same key makes room.
+    /// The insertion offset of a row that is not past the last one; a row with the same key is removed first.
     fn open_at(&mut self, row: Texts<'_>) -> usize {
         match self.find(row) {
             None => self.bytes.len(),
@@ -211,14 +212,14 @@ impl LaneRows {
         }
     }
 
-    /// Ends the head before a place: what comes after it is the store's to tell.
+    /// Truncates the prefix at an offset; later rows are read from the store.
     fn end_at(&mut self, at: usize) {
         self.bytes.truncate(at);
         self.whole = false;
         self.recount();
     }
 
-    /// Takes a row out.
+    /// Removes a row.
     pub fn remove(&mut self, within: &[u8]) {
         if let Some((start, end, Ordering::Equal)) = self.find(texts(within, &[])) {
             self.bytes.drain(start..end);

@@ -1,5 +1,5 @@
-//! What an owner keeps in memory to save reads of the store. Every cache follows the writes of its shard, so that what it holds
-//! is exactly what the store holds.
+//! In-memory caches that save reads of the store. Every cache is updated by each write of its shard (write-through), so
+//! its entries always equal the store.
 
 pub(crate) mod delta;
 pub(crate) mod filter;
