@@ -1,5 +1,5 @@
-//! Cursors of listings: opaque to callers, exact to us. Each names a shard and, unless the listing starts at its beginning, the place
-//! after which it goes on there.
+//! Cursors of listings, opaque to callers. A cursor names a shard and, unless that shard is to be listed from its
+//! start, the key after which the listing resumes there.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ use wayleave_core::time::Time;
 
 use crate::ask::UrlPlace;
 
-/// A place as text, without the dash that sets it off from the shard.
+/// A resume key as text, without the dash that separates it from the shard.
 pub(crate) trait Place: Sized {
     fn to_text(&self) -> String;
     fn from_text(text: &str) -> Option<Self>;
 }
 
-/// A place in a listing over shards.
+/// Encodes a position in a listing over shards.
 pub(crate) fn write<P: Place>(shard: ShardId, place: Option<&P>) -> String {
     match place {
         Some(place) => format!("{:x}-{}", shard.0, place.to_text()),
@@ -24,7 +24,7 @@ pub(crate) fn write<P: Place>(shard: ShardId, place: Option<&P>) -> String {
     }
 }
 
-/// Reads what [`write`] wrote; without a cursor a listing starts at the beginning.
+/// Decodes what [`write`] encoded. Without a cursor a listing starts at the beginning.
 pub(crate) fn read<P: Place>(cursor: Option<&str>) -> Result<(ShardId, Option<P>), Refusal> {
     let Some(cursor) = cursor else { return Ok((ShardId(0), None)) };
     let (shard, place) = cursor.split_once('-').map_or((cursor, None), |(shard, place)| (shard, Some(place)));

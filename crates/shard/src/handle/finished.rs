@@ -1,7 +1,8 @@
-//! The handle, continued: one crawl over all shards, whether it is finished, and waiting for that.
+//! Views of one crawl over all shards: its state, whether it is finished, and long polls for that.
 //!
-//! Who waits is woken when a shard of this process has nothing of the crawl handed out any more, and looks by itself now and then:
-//! shards of other nodes notify nobody here. All who wait for one crawl share a look that began after what woke them.
+//! Waiters are woken when a shard of this process has nothing of the crawl handed out any more. They also poll, because
+//! shards of other nodes send no notification. All waiters of one crawl share one scan, provided it began after the
+//! notification that woke them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,13 +25,13 @@ use crate::routing::router::Answer;
 use crate::shared::broadcast::Broadcast;
 use crate::shared::readiness::lock;
 
-/// How often a crawl that somebody waits for is looked at without a ring: for what other nodes' shards did.
+/// Polling interval of a crawl with waiters, for changes on other nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The crawls that somebody waits for.
+/// The crawls that have waiters.
 #[derive(Default)]
 pub(crate) struct Finishing {
-    /// All who wait, to be looked at without a lock.
+    /// Number of waiters of all crawls, readable without the lock.
     waiting: AtomicUsize,
     crawls: Mutex<HashMap<CrawlName, Arc<Watched>>>,
 }
@@ -38,11 +39,11 @@ pub(crate) struct Finishing {
 #[derive(Default)]
 struct Watched {
     changed: Broadcast,
-    /// The last look: the version of `changed`, and when, before it began.
+    /// The last shared scan: the version of `changed` and the time, both taken before it began, and its result.
     looked: tokio::sync::Mutex<Option<(u64, Instant, CrawlView)>>,
 }
 
-/// One who waits for a crawl, as long as this lives.
+/// A waiter for a crawl; dropping it deregisters it.
 struct Watching<'a> {
     all: &'a Finishing,
     crawl: &'a CrawlName,
@@ -50,7 +51,7 @@ struct Watching<'a> {
 }
 
 impl Finishing {
-    /// These crawls may be finished in a shard.
+    /// These crawls may have been finished in a shard.
     pub fn notify(&self, crawls: &[CrawlName]) {
         if crawls.is_empty() || self.waiting.load(Ordering::Acquire) == 0 {
             return;
@@ -72,7 +73,7 @@ impl Finishing {
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
         let mut crawls = lock(&self.all.crawls);
-        // This one's copy and the map's: whoever comes next gets a copy only under the lock.
+        // One reference is this one, the other the map's. New references are only handed out under the lock.
         if Arc::strong_count(&self.watched) == 2 {
             crawls.remove(self.crawl);
         }
@@ -97,7 +98,7 @@ impl Frontier {
         Ok(self.see_crawl(crawl, false).await?.waits_for.is_none())
     }
 
-    /// A crawl, at once if it is finished, else when it is or the time is up.
+    /// Returns a crawl as soon as it is finished, or when the time is up.
     ///
     /// # Errors
     /// If it is not known, too many wait or list, or the store cannot be reached.
@@ -107,7 +108,7 @@ impl Frontier {
         let watching = self.readiness.finishing.watch(crawl)?;
         let Watched { changed, looked } = &*watching.watched;
         let mut news = changed.subscribe();
-        // One's own look first: it must know all that was answered before this was asked.
+        // The first scan is not shared: it must reflect everything that was answered before this call.
         let mut view = self.see_crawl(crawl, true).await?;
         while view.waits_for.is_some() && Instant::now() < deadline {
             let look_by = deadline.min(Instant::now() + LOOK_EVERY);
@@ -129,7 +130,7 @@ impl Frontier {
         Ok(view)
     }
 
-    /// A crawl, and whether it is finished; with the end of the last visit, if that is asked for.
+    /// A crawl and whether it is finished; on request with the end of its last visit.
     async fn see_crawl(&self, crawl: &CrawlName, with_last_visit: bool) -> Answer<CrawlView> {
         let first = self.crawl_once(crawl).await?;
         if first.view.waits_for.is_some() {
@@ -143,8 +144,9 @@ impl Frontier {
             }
         }
         let unheard = self.unheard_requeues().await?;
-        // Shards are asked one after the other, and links found on a page of one that was not asked yet may have gone to
-        // one that was: they are stored before the page is released, so that a second look finds them or what they led to.
+        // Shards are asked one after the other. Links found on a page of a shard that was not asked yet may have gone
+        // to one that was. They are stored before the page is released, so a second pass finds them or what they led
+        // to.
         let mut second = self.crawl_once(crawl).await?.view;
         if second.counts != first.view.counts && second.waits_for.is_none() {
             second.waits_for = Some("its URLs are changing just now".to_owned());
@@ -152,7 +154,7 @@ impl Frontier {
         tell_of_requeue(&mut second, unheard.iter());
         second.last_visit_at = scanned.last_visit_at;
         if second.waits_for.is_none() {
-            // All that could become due is done: what is queued is so behind a limit.
+            // Nothing can become due any more, so what is still queued is held back by a limit.
             second.over_limit = second.counts.queued;
             second.limit_reached = second.limit_reached.or(scanned.held_back);
         }
@@ -170,7 +172,7 @@ impl Frontier {
         Ok(sum)
     }
 
-    /// Looks through the hosts of all shards, until something is found that the crawl waits for.
+    /// Scans the hosts of all shards until one is found that still has work of the crawl.
     async fn scan_crawl(&self, crawl: &CrawlName) -> Answer<CrawlScan> {
         let _leave = self.listings.enter().await?;
         let mut sum = CrawlScan::default();

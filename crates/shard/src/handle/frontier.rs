@@ -1,4 +1,4 @@
-//! The handle to the frontier: every door, tool and test enters here.
+//! The handle to the frontier, used by every API, tool and test.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -23,10 +23,10 @@ use crate::routing::links::Links;
 use crate::routing::router::{Answer, Router, never_answered, worse};
 use crate::shared::readiness::Readiness;
 
-/// A release keeps its reservation alive for this long while it stores what was found.
+/// How long a release extends its reservation while it stores the links found.
 const RELEASE_TIME: Millis = Millis(30_000);
 
-/// The frontier as one process sees it: cheap to clone, safe to share.
+/// The frontier as seen by one process. Cheap to clone, safe to share.
 #[derive(Clone)]
 pub struct Frontier {
     pub(crate) router: Arc<Router>,
@@ -34,18 +34,18 @@ pub struct Frontier {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) config: Config,
     pub(crate) lanes: OwnerThreads,
-    /// One move of hosts at a time: two owners that wait for each other would wait for ever.
+    /// Serialises moves of hosts: two owners that wait for each other would deadlock.
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
     /// Held while the settings of a crawl are changed on all shards.
     pub(crate) crawl_changes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
     pub(crate) listings: Arc<ListingPermits>,
-    /// Whether listings and totals speak of this node's own shards only.
+    /// Restricts listings and totals to this node's own shards.
     pub(crate) only_here: bool,
 }
 
 impl Frontier {
-    /// Opens all shards of a store for this process alone; their owners run on the given lanes.
+    /// Opens all shards of a store for this process alone and spreads their owners over `threads`.
     ///
     /// # Errors
     /// If a shard cannot be opened.
@@ -58,13 +58,13 @@ impl Frontier {
         for shard in (0..frontier.shards()).map(ShardId) {
             frontier.open_shard(shard, Vec::new());
         }
-        // A shard that cannot be opened turns its callers away; what matters to them is why.
+        // A shard that cannot be opened refuses its callers; report the reason why it cannot be opened.
         let why = |refusal| frontier.readiness.trouble().map_or(refusal, Refusal::Unavailable);
         frontier.learn_hints(Duration::ZERO).await.map_err(why)?;
         Ok(frontier)
     }
 
-    /// The frontier of one node among several: it owns nothing until it is told to, and reaches the others by `links`.
+    /// The frontier of one node in a cluster. It owns no shard until told to, and reaches other nodes through `links`.
     #[must_use]
     pub fn join(
         engine: Arc<dyn Engine>,
@@ -83,7 +83,7 @@ impl Frontier {
         Self { router, readiness, engine, config, lanes, moves, crawl_changes, owners, listings, only_here: false }
     }
 
-    /// The shards that listings and totals go through.
+    /// The shards covered by listings and totals.
     pub(crate) fn scope(&self) -> Vec<ShardId> {
         let shards = (0..self.shards()).map(ShardId);
         if self.only_here { shards.filter(|shard| self.owns(*shard)).collect() } else { shards.collect() }
@@ -100,13 +100,13 @@ impl Frontier {
         self.engine.now()
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.config.shards
     }
 
-    /// Stores URLs; outcomes in the order sent. It never fails as a whole.
+    /// Stores URLs. Returns one outcome per URL, in the order sent; the call never fails as a whole.
     pub async fn put(&self, puts: Vec<Put>) -> Vec<PutOutcome> {
         let count = puts.len();
         let (sink, mut told) = mpsc::unbounded_channel();
@@ -125,8 +125,8 @@ impl Frontier {
         outcomes
     }
 
-    /// Stores URLs without waiting for them: outcomes arrive at `sink` in any order, possibly in several parts, each item
-    /// exactly once. Returns when all items are queued, so a full shard slows its callers down.
+    /// Stores URLs without waiting for their outcomes, which arrive at `sink` in any order, possibly in several parts,
+    /// each item exactly once. Returns when all items are queued, which gives back-pressure when a shard is full.
     pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
         self.settle_hints(Duration::ZERO).await;
         self.router.way.clear(&puts).await;
@@ -141,7 +141,7 @@ impl Frontier {
         self.router.put_parts(parts, sink).await;
     }
 
-    /// Extends a reservation; says the new deadline.
+    /// Extends a reservation; returns the new deadline.
     ///
     /// # Errors
     /// If the token is not current.
@@ -149,8 +149,8 @@ impl Frontier {
         self.with_token(token, VisitCall::Renew { token, lease }).await
     }
 
-    /// Begins the release of a reservation with found links: makes sure that it holds until they are stored, and says what
-    /// links on each of these pages inherit; none for a page that is no longer part of it.
+    /// First step of a release with found links: extends the reservation until they can be stored, and returns what the
+    /// links on each of these pages inherit; `None` for a page that is no longer part of the reservation.
     ///
     /// # Errors
     /// If the token is not current, or a page is not part of the reservation; then nothing has changed.
@@ -158,7 +158,7 @@ impl Frontier {
         self.with_token(token, VisitCall::Keep { token, lease: RELEASE_TIME, pages }).await
     }
 
-    /// Ends a reservation. What was found is stored first; [`Frontier::begin_release`] has said that it may be.
+    /// Ends a reservation. Found links are stored first; [`Frontier::begin_release`] must have succeeded before.
     ///
     /// # Errors
     /// If the token is not current, or a result names a URL that is not part of the reservation.
@@ -171,7 +171,7 @@ impl Frontier {
             _ => None,
         };
         if let Some(why) = outcomes.iter().find_map(failed) {
-            // The page is not done while what it led to may be lost: nobody would look for it again.
+            // Do not complete the page while its links may be lost: it would never be fetched again to find them.
             let why = format!(
                 "a link that was found could not be stored ({why}); the reservation was kept: send the release again"
             );
@@ -183,8 +183,8 @@ impl Frontier {
         Ok((released?, outcomes))
     }
 
-    /// Asks the shard that granted a token; if its host may have moved since, all others: a host that has left its
-    /// alias took its reservations home, and nobody remembers from where.
+    /// Asks the shard that granted a token and, if its host may have moved since, all other shards: a host that left
+    /// its alias took its reservations along, and no shard records where it came from.
     pub(crate) async fn with_token<T: TryFrom<Told, Error = Refusal>>(
         &self,
         token: Token,
@@ -201,14 +201,15 @@ impl Frontier {
         }
         let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
         match self.ask_for_token(&others, &ask).await {
-            // The host may have moved from one that was not asked yet to one that was: it is rare to move at all.
+            // The host may have moved from a shard that was not asked yet to one that was. Moves are rare, so ask all
+            // of them again.
             Err(Refusal::NotCurrent) if self.router.knows_moves() => self.ask_for_token(&self.all(), &ask).await,
             answer => answer,
         }
     }
 
-    /// Asks all these shards. At most one has the token, so the order does not matter: what that one says counts, else
-    /// the worst that another one says, for it might have been the one.
+    /// Asks all these shards. At most one has the token, so the order does not matter. The answer of the shard that has
+    /// it wins; otherwise return the worst refusal, because that shard might have had it.
     async fn ask_for_token<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<T> {
         let answers = shards.iter().map(|shard| self.router.ask(*shard, ask.clone()));
         let mut trouble = None;
@@ -222,7 +223,7 @@ impl Frontier {
         Err(trouble.unwrap_or(Refusal::NotCurrent))
     }
 
-    /// Asks the shard that a host lives in. If the host is not there the hints are out of date and are read again.
+    /// Asks the shard that a host lives in. If the host is not there, the routing hints are stale and are reloaded.
     pub(crate) async fn at_host<T: TryFrom<Told, Error = Refusal>>(
         &self,
         host: &str,
@@ -237,24 +238,25 @@ impl Frontier {
                 Err(Refusal::Moved) => self.router.doubt(),
                 answer => return answer,
             }
-            // Who is not where it was looked for may have to be asked for at a shard that is changing hands.
+            // Finding the host may require an answer from a shard that is being handed over, so be more patient.
             patience = Duration::from_millis(limits::HAND_OVER_WAIT.0);
         }
         self.settle_hints(patience).await;
         self.router.ask(self.router.shard_of(host), ask).await
     }
 
-    /// Reads the router's hints again if they are in doubt, once no move is under way.
+    /// Reloads the routing hints if they are in doubt, once no move is in progress.
     pub(crate) async fn settle_hints(&self, patience: Duration) {
         if !self.router.is_doubted() {
             return;
         }
         let _no_move = self.moves.lock().await;
-        // If a shard cannot answer now the doubt stays and the next caller asks; a wrong hint only costs a second question.
+        // If a shard cannot answer now, the hints stay in doubt and the next caller retries. A wrong hint only costs a
+        // second request.
         _ = self.learn_hints(patience).await;
     }
 
-    /// Asks every shard which of its hosts have moved; waits so long for a shard that is changing hands.
+    /// Asks every shard which of its hosts have moved; waits up to `patience` for shards that are being handed over.
     pub(crate) async fn learn_hints(&self, patience: Duration) -> Answer<()> {
         let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, Look::Moved, patience));
         let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
@@ -262,7 +264,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// Sets whether the paced form serves at all; durable.
+    /// Switches the paced form on or off for all shards; durable.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -270,7 +272,7 @@ impl Frontier {
         self.router.ask_all::<()>(&self.all(), AdminChange::SetActive(active)).await.map(drop)
     }
 
-    /// Whether the paced form serves.
+    /// Whether the paced form is switched on.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -278,13 +280,14 @@ impl Frontier {
         Ok(self.router.ask_all(&self.scope(), Look::Active).await?.into_iter().all(|active: bool| active))
     }
 
-    /// Whether the paced form serves, as far as this node has heard: an owner that knows better hands out nothing.
+    /// Whether the paced form is switched on, as far as this node knows. A stale answer is harmless: the owner checks
+    /// again and hands out nothing.
     #[must_use]
     pub fn seems_active(&self) -> bool {
         self.readiness.active.load(Ordering::Acquire)
     }
 
-    /// Whether the store answers and all shards of this process are open; the reason if not.
+    /// Whether the store answers and all shards of this process are open.
     ///
     /// # Errors
     /// The reason.
@@ -297,7 +300,7 @@ impl Frontier {
         if closed == 0 { Ok(()) } else { Err(format!("{closed} of {} shards are not open", mine.len())) }
     }
 
-    /// Stops taking requests and finishes what is under way.
+    /// Stops accepting requests and completes those in progress.
     pub async fn stop(&self) {
         futures::future::join_all(self.all().into_iter().map(|shard| self.close_shard(shard))).await;
     }

@@ -1,4 +1,4 @@
-//! The handle, continued: requeuing and deleting known URLs, the jobs that do it, and taking back what is handed out.
+//! Requeuing and deleting known URLs, the bulk jobs that do it, and revoking what is handed out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +18,12 @@ use crate::ask::{JobChange, Look, Query, Revoke, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::routing::router::{Answer, worse};
 
-/// Hosts that a request over some URLs asks at once.
+/// Hosts that one request over a list of URLs asks concurrently.
 const HOSTS_AT_ONCE: usize = 32;
 
 impl Frontier {
-    /// Begins a job that requeues or deletes all URLs that a filter lets through and that were last visited (requeue) or
-    /// stored (delete) before a time. It goes on whatever becomes of the caller.
+    /// Starts a job that requeues or deletes all URLs that match a filter and were last visited (requeue) or stored
+    /// (delete) before a time. The job is durable and does not depend on the caller.
     ///
     /// # Errors
     /// If too many run, or the store cannot be reached.
@@ -41,12 +41,14 @@ impl Frontier {
         Ok(view(std::slice::from_ref(&job), self.shards(), false))
     }
 
-    /// Requeues that some shards may not have heard of. Whoever says that a crawl is finished asks for them first, then the shards.
+    /// Requeues that have not been announced to every shard. A check whether a crawl is finished asks for these first,
+    /// then the shards.
     pub(crate) async fn unheard_requeues(&self) -> Answer<Vec<JobRow>> {
         self.router.ask(JOBS_HOME, Look::UnheardRequeues).await
     }
 
-    /// Makes room for jobs where others have ended in all shards. Says "unavailable" where that fails: no job has begun.
+    /// Frees job slots taken by jobs that have ended on every shard. Fails with "unavailable", because no job has been
+    /// started.
     pub(crate) async fn settle_jobs(&self) -> Answer<()> {
         let (first, second) = (self.look_at_jobs().await?, self.look_at_jobs().await?);
         let Settled { ended, forgotten } = settle(&first, &second);
@@ -55,12 +57,12 @@ impl Frontier {
             Err(Refusal::OutcomeUnknown(why)) => return Err(Refusal::Unavailable(why)),
             answer => answer?,
         }
-        // Rows that a shard keeps now are removed when jobs are settled the next time.
+        // A row that a shard keeps now is removed the next time jobs are settled.
         _ = self.router.ask_all::<()>(&self.away_from_home(), ask).await;
         Ok(())
     }
 
-    /// All jobs, the latest first.
+    /// All jobs, latest first.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -72,7 +74,7 @@ impl Frontier {
         Ok(jobs)
     }
 
-    /// A job; none if there is no such job, or it ended long ago.
+    /// One job; `None` if it does not exist or ended long ago.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -81,7 +83,7 @@ impl Frontier {
         Ok(rows.get(&id).map(|rows| view(rows, self.shards(), over.contains(&id))))
     }
 
-    /// Stops a job; what it has done stays done. None if there is no such job.
+    /// Cancels a job; what it has done so far stays done. `None` if it does not exist.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -94,11 +96,11 @@ impl Frontier {
         self.job(id).await.map_err(|refusal| refusal.after_a_part("the job was cancelled"))
     }
 
-    /// The rows of all jobs, by job, and which of the jobs are over. What is left elsewhere of a job that their home has forgotten is
-    /// not one of them.
+    /// The rows of all jobs, by job, and which of the jobs are over. Excludes rows left behind on other shards by jobs
+    /// that the home shard has already forgotten.
     async fn job_rows(&self) -> Answer<(BTreeMap<Token, Vec<JobRow>>, BTreeSet<Token>)> {
         let mut shards = self.look_at_jobs().await?;
-        // One look cannot tell that a job is over, unless its home has settled that.
+        // A single read cannot tell that a job is over, unless its home has settled that.
         let settled: BTreeSet<Token> = ids(shards.first(), |row| row.stage == Stage::Ended);
         let open: BTreeSet<Token> = ids(&shards, JobRow::is_open);
         let mut over = settled.clone();
@@ -116,20 +118,20 @@ impl Frontier {
         Ok((jobs, over))
     }
 
-    /// What each shard has of jobs. Their home is asked last: it forgets a job before the others do, so of one that it knows none of
-    /// their rows is missing.
+    /// The job rows of each shard. The home shard is asked last: it forgets a job before the others do, so for every
+    /// job that it knows no row is missing.
     async fn look_at_jobs(&self) -> Answer<Vec<Vec<JobRow>>> {
         let mut shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.away_from_home(), Look::Jobs).await?;
         shards.insert(JOBS_HOME.0.into(), self.router.ask(JOBS_HOME, Look::Jobs).await?);
         Ok(shards)
     }
 
-    /// All shards but the home of jobs.
+    /// All shards except the home shard of jobs.
     fn away_from_home(&self) -> Vec<ShardId> {
         self.all().into_iter().filter(|shard| *shard != JOBS_HOME).collect()
     }
 
-    /// Requeues or deletes some URLs of a crawl, each with its host or queue key.
+    /// Requeues or deletes the given URLs of a crawl, each with its host or queue key.
     ///
     /// # Errors
     /// If the store cannot be reached; what was done by then stays done.
@@ -142,7 +144,7 @@ impl Frontier {
             let ask = UrlChange::ReworkUrls { crawl: crawl.clone(), host: host.clone(), urls, what };
             async move { self.at_host::<Reworked>(&host, ask).await }
         });
-        // All are waited for, so that the answer is true of each.
+        // Wait for all of them, so that the answer is true of each.
         let told: Vec<Answer<Reworked>> = futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE).collect().await;
         let (mut sum, mut trouble) = (Reworked::default(), None);
         for part in told {
@@ -155,8 +157,8 @@ impl Frontier {
         trouble.map_or(Ok(sum), |refusal| Err(in_part(refusal, sum.done, &done)))
     }
 
-    /// Ends reservations before their time: one by its token, all of a holder, or all of a host; of a host also what is
-    /// handed out without one. The URLs go back as they were. Says how many reservations and holds that were.
+    /// Revokes reservations: one by its token, or all of a holder or of a host; for a host also its holds. The URLs
+    /// return unchanged. Returns the number of reservations and holds revoked.
     ///
     /// # Errors
     /// If the store cannot be reached, or a token is not current.
@@ -180,7 +182,7 @@ impl Frontier {
                 }
             }
             Revoke::Host(host) => {
-                // One slice: a group has fewer visits at a time.
+                // One slice suffices: a group never has more concurrent visits than that.
                 let reservations: u64 = self.at_host(host, UrlChange::Revoke(which.clone())).await?;
                 let (mut holds, mut after) = (0, None);
                 loop {
@@ -198,7 +200,7 @@ impl Frontier {
         }
     }
 
-    /// Some of the URLs of a host that are handed out, those that return first in front.
+    /// A sample of the URLs of a host that are handed out, earliest deadline first.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -214,13 +216,13 @@ fn ids<'a>(
     rows.into_iter().flatten().filter(|row| which(row)).map(|row| row.id).collect()
 }
 
-/// What is said of a refusal after so much had been done.
+/// The refusal after part of the work has been done.
 fn in_part(refusal: Refusal, count: u64, done: &str) -> Refusal {
     if count > 0 { refusal.after_a_part(done) } else { refusal }
 }
 
-/// A job over all shards. None begins before all have it, so what one has not heard of is not done.
-/// One that has ended in all of them at different looks is not known to be `over`.
+/// A job summed over all shards. No shard starts before all have registered the job, so a missing row means that
+/// nothing was done. A job that was read as ended in all of them, but at different times, is not known to be `over`.
 fn view(rows: &[JobRow], shards: u16, over: bool) -> JobView {
     let mut sum = JobView { shards, ..JobView::default() };
     let (mut running, mut cancelled) = (false, false);

@@ -1,7 +1,7 @@
-//! Who may list: a few at a time, the others in line, and past a bound nobody.
+//! Admission control for listings: a fixed number run concurrently, a bounded number queue, further ones are refused.
 //!
-//! A listing holds its place for one page. It asks for one slice after the other, so one whose reader has gone asks for no more: the
-//! place goes with the call.
+//! A permit covers one page. A page is fetched slice by slice, so when its reader disconnects, the call is dropped, its
+//! permit is released and no further slice is requested.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use wayleave_core::frontier::refusal::Refusal;
 
 use crate::routing::router::{Answer, stopping};
 
-/// The listings of a process.
+/// The listing permits of a process.
 pub(crate) struct ListingPermits {
     at_work: Arc<Semaphore>,
-    /// For those at work and those in line.
+    /// Covers running and queued listings.
     places: Arc<Semaphore>,
     most: usize,
 }
 
-/// Leave to list one page.
+/// Permission to list one page.
 pub(crate) struct Place {
     _at_work: OwnedSemaphorePermit,
     _place: OwnedSemaphorePermit,
@@ -30,13 +30,13 @@ impl ListingPermits {
         Self { at_work: Arc::new(Semaphore::new(at_work)), places: Arc::new(Semaphore::new(most)), most }
     }
 
-    /// Waits in line for leave to list.
+    /// Waits for a permit.
     ///
     /// # Errors
     /// If the line is as long as it may be.
     pub async fn enter(&self) -> Answer<Place> {
         let place = self.places.clone().try_acquire_owned().map_err(|_| Refusal::ManyListings(self.most))?;
-        // Nobody closes it.
+        // The semaphore is never closed.
         let at_work = self.at_work.clone().acquire_owned().await.map_err(|_| stopping())?;
         Ok(Place { _at_work: at_work, _place: place })
     }

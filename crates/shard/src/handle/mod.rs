@@ -1,5 +1,5 @@
-//! What callers hold: the [`frontier::Frontier`] and every call on it. Each call is routed to the owners of the shards that it
-//! concerns, or spread over all of them. Nothing is decided here.
+//! What callers hold: [`frontier::Frontier`] and its calls. Each call is routed to the owners of the shards it
+//! concerns, or fanned out to all of them. No decisions are made here.
 
 pub(crate) mod cursor;
 pub(crate) mod finished;

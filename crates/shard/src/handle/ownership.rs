@@ -1,4 +1,5 @@
-//! The handle, continued: which shards this process owns, where the others are, and what nodes tell each other of theirs.
+//! Shard ownership as the cluster sets it: which shards this process owns, where the others are, and the readiness that
+//! nodes exchange.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::shared::held_epochs::Hold;
 use crate::shared::readiness::{NodeReadiness, lock};
 
 impl Frontier {
-    /// Makes this process the owner of a shard, as long as `expects` holds in the store. If it does not, or stops to,
-    /// the shard is given up and nobody is fenced out.
+    /// Makes this process the owner of a shard while `expects` holds in the store. If it does not hold, or ceases to,
+    /// the shard is given up and no other owner is fenced out.
     pub fn open_shard(&self, shard: ShardId, expects: Vec<Expect>) {
         let (inbox, messages) = crate::owner::inbox::inbox(self.router.way.clone());
         self.router.set_place(shard, Place::Here(inbox));
@@ -35,7 +36,7 @@ impl Frontier {
         }
     }
 
-    /// Gives a shard up: what is under way is finished first, what waits goes to the next owner.
+    /// Gives a shard up. Calls in progress are completed; queued calls are passed to the next owner.
     pub async fn close_shard(&self, shard: ShardId) {
         let Place::Here(inbox) = self.router.place(shard) else { return };
         self.router.set_place(shard, Place::Nobody);
@@ -45,7 +46,7 @@ impl Frontier {
         }
     }
 
-    /// Says where the owner of a shard is that this process does not own; none if there is no owner at the moment.
+    /// Sets the node that owns a shard; `None` if it has no owner at the moment.
     pub fn set_owner(&self, shard: ShardId, node: Option<NodeId>) {
         let same = match (self.router.place(shard), node) {
             (Place::There(now), Some(node)) => now == node,
@@ -57,59 +58,60 @@ impl Frontier {
         }
     }
 
-    /// Says until when no other node can own the shards of this one. From then on owners ask the store before they
-    /// answer, also where they change nothing: another node may know better.
+    /// Sets the time until which no other node can own this node's shards. After it, owners confirm every answer with a
+    /// commit, even read-only ones: another node may own the shard and have newer state.
     pub fn set_sure_until(&self, until: Deadline) {
         self.readiness.set_sure_until(until);
     }
 
-    /// Whether another node may own the shards of this one by now.
+    /// Whether another node may own this node's shards by now.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         self.readiness.is_unsure()
     }
 
-    /// Whether this process owns a shard, be it still opening.
+    /// Whether this process owns a shard, even if it is still being opened.
     #[must_use]
     pub fn owns(&self, shard: ShardId) -> bool {
         matches!(self.router.place(shard), Place::Here(_))
     }
 
-    /// To be told when an owner comes or goes.
+    /// Subscribes to changes of ownership.
     #[must_use]
     pub fn changes(&self) -> Subscriber {
         self.router.changes()
     }
 
-    /// Waits until somebody has looked for the owner of a shard where it is not: then the owners should be looked up.
+    /// Waits until a call did not find the owner of a shard where it was expected: then the owners should be looked up
+    /// again.
     pub async fn owner_missed(&self) {
         self.readiness.missed.notified().await;
     }
 
-    /// What this node says of its shards, for other nodes to know whom to ask first.
+    /// This node's readiness, published so that other nodes know which node to ask first.
     #[must_use]
     pub fn beat(&self) -> NodeReadiness {
         self.readiness.beat()
     }
 
-    /// To be told when there is something new to say.
+    /// Subscribes to changes of this node's readiness.
     #[must_use]
     pub fn news(&self) -> Subscriber {
         self.readiness.news()
     }
 
-    /// Takes note of what another node says of its shards; none if it cannot be heard any more.
+    /// Records another node's readiness; `None` if the node can no longer be reached.
     pub fn hear(&self, node: NodeId, beat: Option<NodeReadiness>) {
         self.readiness.hear(node, beat);
     }
 
-    /// The same frontier, with listings and totals of this node's own shards only.
+    /// The same frontier, with listings and totals restricted to this node's own shards.
     #[must_use]
     pub fn only_here(&self) -> Self {
         Self { only_here: self.router.links.is_some(), ..self.clone() }
     }
 
-    /// Lets all owners of this process end as they are, like those of a process that is killed: nothing is finished.
+    /// Ends all owners of this process at once, as a crash would: nothing is completed.
     pub fn kill(&self) {
         for (shard, owner) in std::mem::take(&mut *lock(&self.owners)) {
             owner.abort();
@@ -118,7 +120,7 @@ impl Frontier {
         }
     }
 
-    /// Says whether this node has lost the store: callers hear that instead of what follows from it.
+    /// Sets whether this node has lost the store. Callers are then told that, instead of its consequences.
     pub fn set_cut_off(&self, cut_off: bool) {
         self.router.set_cut_off(cut_off);
     }

@@ -1,4 +1,4 @@
-//! The handle, continued: changing hosts, groups, crawls and queues.
+//! Changing hosts, groups, crawls and queues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::handle::frontier::Frontier;
 use crate::routing::links::{Call, GroupChange};
 use crate::routing::router::{Answer, Place, changed_before, home};
 
-/// The shard whose owner changes groups.
+/// The shard whose owner makes all group changes.
 const MOVER: ShardId = ShardId(0);
 
 impl Frontier {
-    /// Changes a host, which is made if it is unknown. `replace` clears what is not named; `ready_at` puts the host
-    /// itself into the queue.
+    /// Changes a host, creating it if necessary. `replace` clears the settings that are not given; `ready_at` queues
+    /// the host itself.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -39,7 +39,7 @@ impl Frontier {
         self.at_host(&host, ask.clone()).await
     }
 
-    /// Creates or changes an alias. `hosts`, where given, becomes the whole membership.
+    /// Creates or changes an alias. `hosts`, where given, replaces the whole membership.
     ///
     /// # Errors
     /// If one of the hosts belongs to another alias (then nothing changes), or there are too many.
@@ -64,8 +64,8 @@ impl Frontier {
         }
     }
 
-    /// The mover changed in the middle of a change. All of it may be done again, for it says what is to be, not what is to
-    /// change: so the next one is waited for.
+    /// Waits for the next mover after the mover changed during a group change. The whole change can be repeated,
+    /// because it states the desired result and not a difference.
     async fn await_mover(&self, deadline: Instant) -> Answer<()> {
         let mut changes = self.router.changes();
         self.router.miss();
@@ -76,8 +76,8 @@ impl Frontier {
         Err(Refusal::OutcomeUnknown(why.to_owned()))
     }
 
-    /// Groups are changed by one node at a time, the owner of shard 0: two owners that each wait for the other to take a
-    /// host would wait until they give up. None if that is this process.
+    /// Group changes are made by one node at a time, the owner of shard 0: two owners that each wait for the other to
+    /// take a host would both time out. Returns `None` if this process is the mover.
     async fn ask_mover(&self, call: &Call) -> Answer<Option<Told>> {
         let Some(links) = &self.router.links else { return Ok(None) };
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
@@ -95,12 +95,15 @@ impl Frontier {
             self.router.miss();
             if !changed_before(&mut changes, deadline).await {
                 let why = self.router.why_no_owner();
-                return Err(Refusal::Unavailable(format!("shard {}, whose owner changes groups: {why}", MOVER.0)));
+                return Err(Refusal::Unavailable(format!(
+                    "shard {}, whose owner makes all group changes: {why}",
+                    MOVER.0
+                )));
             }
         }
     }
 
-    /// Whether this process may change groups, with hints that nobody else has changed meanwhile.
+    /// Whether this process may change groups; if so, with fresh routing hints.
     async fn begin_move(&self) -> Answer<()> {
         if self.router.links.is_none() {
             return Ok(());
@@ -140,7 +143,7 @@ impl Frontier {
         }
         for host in hosts {
             if **host == **alias {
-                // Before the settings are stored: nothing may be changed by a call that is refused.
+                // Checked before the settings are stored: a refused call must not change anything.
                 return Err(Refusal::NameInUse(host.to_string()));
             }
             if let Some(other) = self.router.alias_of(host).filter(|other| other != alias) {
@@ -150,7 +153,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// Moves hosts from their homes into an alias.
+    /// Moves hosts from their home shards into an alias.
     async fn move_in(&self, alias: &Alias, hosts: Vec<HostName>) -> Answer<()> {
         let to = home(alias, self.shards());
         let mut moved = 0;
@@ -163,7 +166,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// Moves hosts from an alias back to their homes.
+    /// Moves hosts out of an alias, back to their home shards.
     async fn move_out(&self, alias: &Alias, hosts: Vec<HostName>) -> Answer<()> {
         let from = home(alias, self.shards());
         let mut moved = 0;
@@ -183,13 +186,13 @@ impl Frontier {
         }
         let moved = self.router.ask::<()>(from, HostMove::Give { hosts, way, to }).await;
         if moved.is_err() {
-            // The move may have been made all the same.
+            // The move may have been made nevertheless.
             self.router.doubt();
         }
         moved
     }
 
-    /// Dissolves an alias: its hosts become groups of their own again.
+    /// Deletes an alias; each of its hosts becomes a group of its own again.
     ///
     /// # Errors
     /// If there is no such alias.
@@ -221,8 +224,8 @@ impl Frontier {
         deleted.map_err(|refusal| if some { refusal.after_a_part("its hosts have left it") } else { refusal })
     }
 
-    /// Changes a crawl on every shard; it is made if it is unknown. What stands against the changes is looked for before any
-    /// shard is asked, so that none of them refuses what another has done; two changes at the same moment may pass it.
+    /// Changes a crawl on every shard, creating it if necessary. Conflicts are checked before any shard is asked, so
+    /// that no shard refuses what another has already applied. Two concurrent changes may both pass the check.
     ///
     /// # Errors
     /// If the changes contradict what is set, there are too many crawls, or the store cannot be reached.
@@ -235,10 +238,10 @@ impl Frontier {
         if let Some(why) = changes.contradiction(&before) {
             return Err(Refusal::Contradiction(why));
         }
-        // One at a time: two that change the same crawl must not reach the first shard and the others in different orders.
+        // Serialised: two changes of one crawl must not reach the first shard and the others in different orders.
         let _one_at_a_time = self.crawl_changes.lock().await;
         let ask = |bounded| AdminChange::SetCrawl { crawl: crawl.clone(), changes: changes.clone(), replace, bounded };
-        // One shard first: where there are too many crawls it refuses this one before any other has changed it.
+        // One shard first: if there are too many crawls it refuses before any other shard has changed.
         let first = home(&crawl, self.shards());
         self.router.ask::<()>(first, ask(true)).await?;
         let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
@@ -247,22 +250,22 @@ impl Frontier {
         self.crawl(crawl).await.map_err(|refusal| refusal.after_a_part("the crawl was changed"))
     }
 
-    /// Deletes a crawl with all its URLs and settings; says how many URLs that were.
+    /// Deletes a crawl with all its URLs and settings; returns the number of URLs.
     ///
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> Answer<u64> {
         let ask = AdminChange::DeleteCrawl { crawl, at: self.now() };
         let counts: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await?;
-        // Again: a shard that was opened since it heard of it has forgotten that, and links of pages that other shards still had
-        // may be on their way to it.
+        // A second pass: a shard that was reopened since the first one no longer remembers the deletion, and links
+        // found on pages of other shards may still be on their way to it.
         let part =
             |refusal: Refusal| refusal.after_a_part("the crawl was deleted, but links found meanwhile may be stored");
         let late: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await.map_err(part)?;
         Ok(counts.into_iter().chain(late).sum())
     }
 
-    /// Deletes the queue of a crawl at a host; says how many URLs that were, 0 if there is none.
+    /// Deletes the queue of a crawl at a host; returns the number of URLs, 0 if there is no such queue.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -271,7 +274,7 @@ impl Frontier {
         self.at_host(&host, ask.clone()).await
     }
 
-    /// Sets the pages after which a queue hands out no more; none clears it.
+    /// Sets the number of pages after which a queue hands out no more; `None` removes the limit.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -280,7 +283,7 @@ impl Frontier {
         self.at_host(&host, ask.clone()).await
     }
 
-    /// Removes URLs of a crawl, or of one host in it, that were stored before a time; says how many.
+    /// Removes URLs of a crawl, or of one host in it, that were stored before a time; returns their number.
     ///
     /// # Errors
     /// If the store cannot be reached; what was removed by then stays removed.
@@ -314,7 +317,7 @@ impl Frontier {
         }
     }
 
-    /// Sets the delay where group, host and crawl set none; none goes back to the built-in one.
+    /// Sets the default delay, used where group, host and crawl set none; `None` restores the built-in default.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -323,23 +326,23 @@ impl Frontier {
     }
 }
 
-/// What is said of a refusal after so many hosts had been moved.
+/// The refusal after some hosts have already been moved.
 fn in_part(refusal: Refusal, moved: usize) -> Refusal {
     if moved > 0 { after_a_part(refusal, &format!("{moved} hosts have been moved")) } else { refusal }
 }
 
-/// The same after a part of a change of groups. That another node is the mover now is told as it is: the whole change is then made
-/// there.
+/// The refusal after part of a group change. `Elsewhere`, which means that another node is the mover now, is passed on
+/// unchanged: the whole change is then repeated there.
 fn after_a_part(refusal: Refusal, done: &str) -> Refusal {
     if refusal == Refusal::Elsewhere { refusal } else { refusal.after_a_part(done) }
 }
 
-/// What is said of a refusal after so many URLs had been removed.
+/// The refusal after some URLs have already been removed.
 fn purged_in_part(refusal: Refusal, count: u64) -> Refusal {
     if count > 0 { refusal.after_a_part(&format!("{count} URLs have been removed")) } else { refusal }
 }
 
-/// Hosts by their homes, in one order, so that the same request always moves them in the same way.
+/// Groups hosts by home shard, in a fixed order, so that the same request always moves them the same way.
 fn by_home(hosts: Vec<HostName>, shards: u16) -> BTreeMap<ShardId, Vec<HostName>> {
     let mut homes: BTreeMap<ShardId, Vec<HostName>> = BTreeMap::new();
     for host in hosts {

@@ -1,4 +1,4 @@
-//! The handle, continued: looking at hosts, groups, crawls, URLs and totals. Lists go from shard to shard, slice by slice.
+//! Read-only views of hosts, groups, crawls, URLs and totals. Listings go from shard to shard, slice by slice.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -19,7 +19,7 @@ use crate::owner::jobs::tell_of_requeue;
 use crate::routing::router::Answer;
 
 impl Frontier {
-    /// One URL; none if it is not known.
+    /// One URL; `None` if it is unknown.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -28,7 +28,7 @@ impl Frontier {
         self.at_host(&host, ask.clone()).await
     }
 
-    /// A page of URLs. It may hold fewer than `limit` and still have a next one, where a filter passes many over.
+    /// A page of URLs. A page may hold fewer than `limit` URLs and still have a successor, when a filter skips many.
     ///
     /// # Errors
     /// If the cursor cannot be read, too many list, or the store cannot be reached.
@@ -53,7 +53,7 @@ impl Frontier {
         }
     }
 
-    /// A host.
+    /// One host.
     ///
     /// # Errors
     /// If it is not known.
@@ -70,7 +70,7 @@ impl Frontier {
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
-    /// A page of groups: aliases and hosts that are groups of their own.
+    /// A page of groups: aliases, and hosts that are groups of their own.
     ///
     /// # Errors
     /// If the cursor cannot be read, too many list, or the store cannot be reached.
@@ -79,7 +79,7 @@ impl Frontier {
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
-    /// A group by alias, or the group of one host by that host's name.
+    /// A group, by alias or by the name of the host that is a group of its own.
     ///
     /// # Errors
     /// If there is no such group.
@@ -95,7 +95,7 @@ impl Frontier {
         self.router.ask::<Option<GroupView>>(shard, Look::Group(alias.into())).await?.ok_or_else(unknown)
     }
 
-    /// Live reservations, shard by shard in the order in which they were granted.
+    /// Live reservations, shard by shard, in the order they were granted.
     ///
     /// # Errors
     /// If the cursor cannot be read, too many list, or the store cannot be reached.
@@ -104,8 +104,8 @@ impl Frontier {
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
-    /// One page over all shards, from a place in one of them on. `slice` asks for what comes after a place; the answer says the
-    /// next place, if there may be more. Between two slices everything else that waits for the shard has its turn.
+    /// Fills one page over all shards, resuming at a key of one of them. `slice` fetches what follows a key; its answer
+    /// names the next key if there may be more. Between two slices the owner serves everything else that is queued.
     async fn page<T: Weigh, P, A: Into<Ask>>(
         &self,
         (shard, mut after): (ShardId, Option<P>),
@@ -120,7 +120,7 @@ impl Frontier {
         let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
         let mut page = Paged::new(limit);
         for (i, one) in scope.iter().enumerate() {
-            // A place is one of the shard that the cursor names; the shards after it start at their beginning.
+            // A resume key is only valid for the shard that the cursor names; later shards start at their beginning.
             let mut at = after.take().filter(|_| *one == shard);
             loop {
                 let (items, next): Slice<T, P> = self.router.ask(*one, slice(at.take(), page.room)).await?;
@@ -142,7 +142,7 @@ impl Frontier {
         Ok(Page { items: page.items, next: None })
     }
 
-    /// A page of crawls, by name. The cursor is the last name, so that a crawl that comes or goes meanwhile shifts nothing.
+    /// A page of crawls, by name. The cursor is the last name, so that creating or deleting a crawl shifts nothing.
     ///
     /// # Errors
     /// If too many list, or the store cannot be reached.
@@ -155,7 +155,8 @@ impl Frontier {
         loop {
             let ask = Look::Crawls { after: after.clone(), most: limit - items.len() };
             let parts: Vec<(Vec<CrawlView>, bool)> = self.router.ask_all(&self.scope(), ask.clone()).await?;
-            // Every shard has told all of its crawls up to the last one that it told, or all that there are.
+            // Each shard has returned all its crawls up to the last one it named, or all it has. Sums are complete up
+            // to the smallest of these last names.
             let ends = parts.iter().filter(|(_, more)| *more).filter_map(|(views, _)| views.last());
             let end: Option<CrawlName> = ends.map(|view| view.crawl.clone()).min();
             let mut sums: BTreeMap<CrawlName, CrawlView> = BTreeMap::new();
@@ -195,7 +196,7 @@ impl Frontier {
         }
     }
 
-    /// Names of the queues of a crawl in a stable order; `start` matches are passed over. Without `inactive`, queues
+    /// Names of the queues of a crawl in a stable order, skipping the first `start` matches. Without `inactive`, queues
     /// with no scheduled URL and queues of blocked hosts are left out.
     ///
     /// # Errors
@@ -220,7 +221,7 @@ impl Frontier {
         Ok(names)
     }
 
-    /// Totals, at the same cost at any size.
+    /// Totals, in constant time.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -244,7 +245,7 @@ impl Frontier {
     }
 }
 
-/// Adds what another shard knows of a crawl.
+/// Adds another shard's part of a crawl.
 pub(crate) fn merge(sum: &mut CrawlView, part: &CrawlView) {
     sum.counts.add(&part.counts);
     sum.queues += part.queues;
@@ -259,7 +260,7 @@ pub(crate) fn merge(sum: &mut CrawlView, part: &CrawlView) {
     }
 }
 
-/// A page that is being filled.
+/// A page being filled.
 struct Paged<T> {
     items: Vec<T>,
     room: Room,
@@ -278,7 +279,7 @@ impl<T: Weigh> Paged<T> {
         self.slices_left = self.slices_left.saturating_sub(1);
     }
 
-    /// Whether it is full, or has taken so long that a short one is better.
+    /// Whether the page is full, or has taken so many slices that a short page is better.
     fn is_done(&self) -> bool {
         self.room.is_full() || self.slices_left == 0
     }

@@ -1,5 +1,6 @@
-//! The handle, continued: groups to visit, in both forms, longest ready first over all shards and nodes, in the paced
-//! form to a quarter of a second. While some of them cannot be asked, nobody is told that nothing is ready.
+//! Finding groups to visit, for both reservations and the paced form: longest ready first over all shards and nodes, in
+//! the paced form to a resolution of 250 ms. While some shards cannot be asked, an empty answer is never given: work
+//! might be ready there.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,18 +20,18 @@ use crate::routing::router::{Answer, Place, stopping, worse};
 use crate::shared::readiness::{Look, Source};
 use crate::shared::waiters::Waiter;
 
-/// Between two tries to find what nobody could be asked for.
+/// Retry interval while some shards cannot be asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Queues that each of several shards is asked for at least.
+/// Minimum number of queues requested from each shard when a hand-out is split.
 const PART_QUEUES: usize = 16;
-/// Shards that one hand-out asks at once.
+/// Shards that one hand-out asks concurrently.
 const PARTS_MAX: usize = 4;
 
-/// Groups that a shard is asked for at least where crawls compete: each ask is a commit, one after the other.
+/// Minimum number of groups requested from a shard where crawls compete: each request costs a commit.
 const SHARE_MIN: usize = 8;
 
 impl Frontier {
-    /// Reserves groups, longest ready first, over all shards; waits up to `wait` if none is ready.
+    /// Reserves groups, longest ready first, over all shards. Long poll: waits up to `wait` if none is ready.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -48,14 +49,14 @@ impl Frontier {
         }
         let mut waiter = (request.wait.0 > 0).then(|| self.readiness.line.join(request.crawl.is_some()));
         loop {
-            // In line before looking, so that nothing that becomes ready meanwhile is missed.
+            // Queue before checking, so that nothing that becomes ready meanwhile is missed.
             waiter.iter_mut().for_each(Waiter::stand);
             let sources = self.readiness.ready(self.look(request.crawl.as_ref(), false));
             let granted = match &repeatable {
                 None => self.reserve_from(&request, &sources).await,
                 Some(turn) => self.reserve_through(&request, sources, turn.clone()).await,
             };
-            // Also if it failed: the next one would only fail as well.
+            // Also after a failure: the next waiter would only fail as well.
             waiter.iter_mut().for_each(Waiter::looked);
             let granted = granted?;
             if !granted.is_empty() {
@@ -63,7 +64,7 @@ impl Frontier {
                 if waiter.as_ref().is_some_and(Waiter::takes_any)
                     && !self.readiness.ready(self.look(None, false)).is_empty()
                 {
-                    // What it was woken for may still be there, and nobody else awake.
+                    // The group that this waiter was woken for may still be ready, with no other waiter awake.
                     self.readiness.line.wake_any(1);
                 }
                 return Ok(granted);
@@ -84,14 +85,14 @@ impl Frontier {
         Look { crawl, paced, now: self.now() }
     }
 
-    /// Somebody has been given something of a crawl, and will ask for more.
+    /// A worker was given URLs of this crawl and will ask for more: track its readiness.
     fn listen(&self, crawl: Option<&CrawlName>) {
         if let Some(crawl) = crawl {
             self.readiness.crawls.listen(crawl);
         }
     }
 
-    /// The shards that nobody can be asked for at the moment: an empty answer would say more than is known.
+    /// Number of shards that cannot be asked at the moment. An empty answer would claim more than is known.
     fn unasked(&self) -> usize {
         let Some(_) = &self.router.links else { return 0 };
         let silent = |shard: &ShardId| match self.router.place(*shard) {
@@ -108,14 +109,14 @@ impl Frontier {
 
     fn cannot_ask(&self, shards: usize) -> Refusal {
         let why = self.router.why_no_owner();
-        Refusal::Unavailable(format!("nothing is ready in the other shards, and {shards} cannot be asked: {why}"))
+        Refusal::Unavailable(format!("{shards} shards cannot be asked and nothing is ready in the others: {why}"))
     }
 
-    /// Reserves groups of these sources, in their order.
+    /// Reserves groups from these sources, in order.
     pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
         let mut granted: Vec<Reservation> = Vec::new();
         let mut trouble = None;
-        // A shard answers a request id that it has seen with what it granted for it before, so it may be asked for it only once.
+        // A shard answers a request id it has seen with what it granted before, so it may be asked only once.
         let weighed = request.request.is_none() && self.is_weighed(request.crawl.as_ref(), request.groups);
         let mut rounds = Rounds::new(sources, weighed);
         while let Some((source, groups)) = rounds.next(request.groups.saturating_sub(granted.len())) {
@@ -126,19 +127,20 @@ impl Frontier {
                     rounds.gave(source, more.len() >= groups);
                     granted.extend(more);
                 }
-                // The caller can repeat this and then gets all that was granted, also what nobody could tell of now. Going
-                // on would grant more than was asked for.
+                // A repeated call returns everything granted so far, including what is uncertain now. Asking further
+                // sources would grant more than requested.
                 Err(refusal @ Refusal::OutcomeUnknown(_)) if repeatable => return Err(refusal),
-                // What was granted is durable and must reach its holder, and one shard's trouble is not the others'.
+                // What was granted is durable and must reach its holder; one shard's failure does not affect the
+                // others.
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
         }
-        // A shard that changes hands has nothing to offer at the moment; that is no trouble of the caller's.
+        // A shard that is being handed over has nothing to offer right now; this is not the caller's problem.
         let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
         if granted.is_empty() { trouble.map_or(Ok(granted), Err) } else { Ok(granted) }
     }
 
-    /// Asks a shard of this process, or another node for its own; nobody waits for an owner.
+    /// Asks a shard of this process, or another node for any of its shards. Does not wait for a missing owner.
     async fn ask_source<T: TryFrom<Told, Error = Refusal>>(&self, source: Source, take: Take) -> Answer<T> {
         let _called = if let Source::Shard(shard) = source { Some(self.readiness.call(shard)) } else { None };
         let ask = || VisitCall::Take(take.clone()).into();
@@ -153,7 +155,7 @@ impl Frontier {
         answer.and_then(T::try_from)
     }
 
-    /// Answers another node that asks for something to visit.
+    /// Serves another node's request for something to visit.
     pub(crate) async fn take_here(&self, take: Take) -> Answer<Told> {
         match take {
             Take::Reserve(request) => {
@@ -167,7 +169,7 @@ impl Frontier {
         }
     }
 
-    /// Whether visits are asked for these days: then puts had better come in small pieces.
+    /// Whether workers have asked for visits recently; puts should then come in small batches.
     #[must_use]
     pub fn awaits_visits(&self) -> bool {
         self.router.way.is_used()
@@ -199,8 +201,8 @@ impl Frontier {
         }
     }
 
-    /// Hands out URLs of these sources, in their order. Whoever wants many queues asks several shards at once: they read and
-    /// decide side by side.
+    /// Hands out URLs from these sources, in order. A request for many queues is split over several shards, which read
+    /// and decide in parallel.
     async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
         let mut got = HandedOut { queues: request.queues, urls: Vec::new(), trouble: None };
         let weighed = self.is_weighed(request.crawl.as_ref(), request.queues);
@@ -210,7 +212,7 @@ impl Frontier {
         let asked = together.iter().enumerate().map(|(part, source)| self.hand_out_of(*source, &request, share(part)));
         let mut left = one_by_one.to_vec();
         for ((part, source), answer) in together.iter().enumerate().zip(join_all(asked).await) {
-            // Who gave less than its share has no more; who gave all of it may have.
+            // A source that returned less than its share is exhausted; one that returned all of it may have more.
             if got.add(answer) >= share(part) {
                 left.push(*source);
             }
@@ -271,14 +273,14 @@ impl Rounds {
 
 /// What several sources have handed out.
 struct HandedOut {
-    /// Queues that are still wanted.
+    /// Queues still wanted.
     queues: usize,
     urls: Vec<UrlToFetch>,
     trouble: Option<Refusal>,
 }
 
 impl HandedOut {
-    /// Adds what a source answered, and says of how many queues it was.
+    /// Adds the answer of one source; returns its number of queues.
     fn add(&mut self, answer: Answer<Vec<UrlToFetch>>) -> usize {
         match answer {
             Ok(more) => {
@@ -297,7 +299,7 @@ impl HandedOut {
     }
 }
 
-/// How many sources a hand-out asks at once, so that each has enough to do and all together keep within the limit.
+/// How many sources a hand-out asks concurrently: each gets enough to do, and together they stay within the limit.
 fn parts(request: &HandOut) -> usize {
     if request.queues.saturating_mul(request.urls) > limits::HAND_OUT_TOTAL_MAX {
         return 1;
