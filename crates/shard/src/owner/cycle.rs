@@ -1,8 +1,8 @@
-//! A cycle: what an owner decided in one go, its commits, and the answers that wait for them. Answers leave in order,
-//! each when its own commits and all before are resolved; meanwhile the owner decides the next cycle.
+//! A cycle: the commits of one turn and the answers that wait for them. Answers are sent in order, each when its own
+//! commits and all earlier ones are resolved; meanwhile the owner decides the next cycle (pipelining).
 //!
-//! Each answer is paired with the commits that its own call made, so it says what became of that call: "unavailable" only
-//! if none of them was applied, "outcome unknown" if one of them may have been.
+//! Each answer is paired with the commits of its own call, so that it reports the outcome of exactly that call:
+//! "unavailable" only if none of them was applied, "outcome unknown" if one of them may have been.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::shared::readiness::Readiness;
 /// Commits and the answers that wait for them.
 #[derive(Default)]
 pub(crate) struct Cycle {
-    /// With their numbers.
+    /// Commits with their sequence numbers.
     commits: Vec<(u64, Commit)>,
     answers: Vec<Waiting>,
-    /// Another node may own the shard: answers that made no commit are held to those of the whole cycle.
+    /// Another node may own the shard: answers without a commit of their own depend on every commit of the cycle.
     unsure: bool,
 }
 
-/// An answer, and which of the cycle's commits its call made.
+/// An answer, and the range of the cycle's commits that its call made.
 struct Waiting {
     own: Range<usize>,
     send: Deferred,
 }
 
-/// How many commits a cycle had when a call's turn began.
+/// The number of commits in the cycle when a call began.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark(usize);
 
@@ -48,7 +48,7 @@ impl Cycle {
         !self.commits.is_empty()
     }
 
-    /// A call's turn begins: the commits from here on are its own.
+    /// Marks the start of a call: the commits that follow are its own.
     pub fn mark(&self) -> Mark {
         Mark(self.commits.len())
     }
@@ -57,24 +57,24 @@ impl Cycle {
         self.commits.push((seq, commit));
     }
 
-    /// Leaves the answer of a call that made the commits since `mark`.
+    /// Queues the answer of a call that made the commits since `mark`.
     pub fn answer(&mut self, mark: Mark, send: Deferred) {
         self.answers.push(Waiting { own: mark.0..self.commits.len(), send });
     }
 
-    /// Holds answers that made no commit to all commits of the cycle.
+    /// Makes answers without a commit of their own depend on all commits of the cycle.
     pub fn set_unsure(&mut self) {
         self.unsure = true;
     }
 
-    /// Refuses every call, none of which has committed anything.
+    /// Refuses every call of the cycle; none of them has committed anything.
     pub fn refuse(&mut self, why: &Refusal) {
         self.answers.drain(..).for_each(|waiting| (waiting.send)(Err(why.clone())));
     }
 }
 
-/// Sends the answers of cycles, in order, until the owner is done. What was decided after a failed commit was decided on
-/// top of what is not there.
+/// Sends the answers of all cycles in order, until the owner ends. After a failed commit every later decision was based
+/// on state that the store does not have.
 pub(crate) async fn answer(mut cycles: mpsc::Receiver<Cycle>, term: Arc<Term>, readiness: Arc<Readiness>) {
     let mut broken: Option<String> = None;
     while let Some(cycle) = cycles.recv().await {
@@ -98,7 +98,7 @@ pub(crate) async fn answer(mut cycles: mpsc::Receiver<Cycle>, term: Arc<Term>, r
     }
 }
 
-/// What became of a cycle's commits.
+/// The resolved commits of a cycle.
 struct Resolved {
     outcomes: Vec<Result<(), Error>>,
     /// Why an earlier cycle failed.
@@ -107,22 +107,25 @@ struct Resolved {
 }
 
 impl Resolved {
-    /// What a call is told that made these commits.
+    /// The outcome of a call that made these commits.
     fn verdict(&self, own: Range<usize>) -> Result<(), Refusal> {
         let before = self.outcomes.get(..own.start).unwrap_or_default();
         let broken = self.broken_before.clone().or_else(|| errors(before).next().map(cause));
         let own = if own.is_empty() && self.unsure { 0..self.outcomes.len() } else { own };
         let own = self.outcomes.get(own).unwrap_or_default();
         let Some(first) = errors(own).next() else {
-            // A commit that succeeded has all before it in the store. Who made none looked at what may not be there.
+            // A commit that succeeded implies that all before it are in the store. A call without a commit may have
+            // read state that is not there.
             return if own.is_empty() { broken.map_or(Ok(()), |why| Err(Refusal::Unavailable(why))) } else { Ok(()) };
         };
         let applied = own.iter().any(Result::is_ok);
         let unknown = errors(own).find(|error| matches!(error, Error::OutcomeUnknown(_)));
         Err(match (unknown, first, broken) {
             (Some(error), ..) => Refusal::OutcomeUnknown(cause(error)),
-            _ if applied => Refusal::OutcomeUnknown(format!("a part of it was done, then: {}", cause(first))),
-            // Its number came after one that is not there: what is wrong is what was wrong with that one.
+            _ if applied => {
+                Refusal::OutcomeUnknown(format!("the change was applied in part, then failed: {}", cause(first)))
+            }
+            // Fenced because an earlier commit is missing: report the cause of that one.
             (_, Error::Fenced { .. }, Some(why)) => Refusal::Unavailable(why),
             _ => refusal(first),
         })
@@ -133,21 +136,21 @@ fn errors(outcomes: &[Result<(), Error>]) -> impl Iterator<Item = &Error> {
     outcomes.iter().filter_map(|outcome| outcome.as_ref().err())
 }
 
-/// A commit failed. That another owner has the shard is what fences are for: nothing is wrong, and nothing was changed.
+/// Logs a failed commit. Being fenced by a new owner is expected: nothing is wrong and nothing was changed.
 fn tell(error: &Error, readiness: &Readiness) {
     let Some(left_out) = readiness.log.commits.line() else { return };
     match error {
         Error::Fenced { .. } => {
-            tracing::info!(%error, left_out, "a commit came after another owner had taken the shard over");
+            tracing::info!(%error, left_out, "commit fenced: another owner has taken over the shard");
         }
         Error::Unavailable(_) | Error::OutcomeUnknown(_) => {
-            tracing::warn!(%error, left_out, "a commit failed; the shard reloads");
+            tracing::warn!(%error, left_out, "commit failed; reloading the shard");
         }
-        Error::Conflict | Error::Corrupt(_) => tracing::error!(%error, left_out, "a commit failed; the shard reloads"),
+        Error::Conflict | Error::Corrupt(_) => tracing::error!(%error, left_out, "commit failed; reloading the shard"),
     }
 }
 
-/// The cause of an error, for a sentence that says what became of a call.
+/// The cause of an error, for use inside a sentence about the call.
 fn cause(error: &Error) -> String {
     match error {
         Error::Fenced { .. } => "another owner has taken this shard over".to_owned(),
@@ -156,7 +159,7 @@ fn cause(error: &Error) -> String {
     }
 }
 
-/// What a caller is told of an engine's error.
+/// Maps an engine error to the refusal that callers see.
 pub(crate) fn refusal(error: &Error) -> Refusal {
     match error {
         Error::Fenced { .. } | Error::Conflict | Error::Unavailable(_) => Refusal::Unavailable(cause(error)),

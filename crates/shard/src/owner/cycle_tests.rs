@@ -1,4 +1,4 @@
-//! Which word each call of a cycle hears, whatever became of the commits around its own.
+//! What each call of a cycle is answered, for every outcome of its own commits and of those around it.
 
 use std::sync::Mutex;
 
@@ -32,7 +32,7 @@ fn word(durable: &Result<(), Refusal>) -> &'static str {
     }
 }
 
-/// A cycle of calls, each with the outcomes of the commits that it makes.
+/// A cycle of calls, each with the outcomes of its commits.
 fn cycle(calls: &[(&'static str, Vec<Result<(), Error>>)], heard: &Heard) -> Cycle {
     let mut cycle = Cycle::default();
     for (name, commits) in calls {

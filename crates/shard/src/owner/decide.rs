@@ -1,4 +1,4 @@
-//! Calls that the shard's memory answers alone: no rows are read.
+//! Calls that are decided on in-memory state alone; no rows are read.
 
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
@@ -35,7 +35,7 @@ impl Owner {
     }
 }
 
-/// Decides a change; what is to be written is added to `writes`.
+/// Decides a change and appends its writes to `writes`.
 pub(crate) fn change(state: &mut State, change: &AdminChange, now: Time, writes: &mut Vec<Write>) -> Answer<Told> {
     match change {
         AdminChange::SetActive(active) => {

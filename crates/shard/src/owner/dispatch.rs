@@ -1,4 +1,5 @@
-//! Handling of single messages: each reads what it needs, decides, commits, and leaves its answer to the cycle.
+//! Dispatch of single calls: each reads the rows it needs, decides, commits, and leaves its answer to the cycle. A new
+//! call gets its match arm here.
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Parent, Release, Released, Reservation, Reserve, UrlToFetch};
@@ -16,7 +17,7 @@ use crate::owner::decide;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 
-/// Who asked, and where the commits begin that are made for it.
+/// The caller, and where the commits made for it begin.
 pub(crate) struct Call {
     pub reply: Reply,
     pub mark: Mark,
@@ -25,7 +26,7 @@ pub(crate) struct Call {
 impl Owner {
     pub async fn handle(&mut self, ask: Ask, reply: Reply) -> Result<(), Error> {
         if ask.is_listing() && reply.is_closed() {
-            // Its reader has gone: nobody asks for the next slice, and nobody needs this one.
+            // The reader has disconnected: it will not ask for the next slice and does not need this one.
             return Ok(());
         }
         if let Some(why) = self.refusal().filter(|_| !ask.only_looks()) {
@@ -155,7 +156,7 @@ impl Owner {
 
     async fn reserve_for(&mut self, request: &Reserve, call: Call) -> Result<(), Error> {
         if let Some(id) = &request.request {
-            // A repetition that this shard has granted already: never twice.
+            // A retry of a request that this shard has already granted: never grant twice.
             let before = self.requested(&request.holder, id).await;
             if !matches!(&before, Ok(Ok(found)) if found.is_empty()) {
                 return self.answer(call, before);
@@ -166,8 +167,8 @@ impl Owner {
         self.answer_part(call, reservations, trouble)
     }
 
-    /// Leaves an answer to the cycle. A read that failed is told to the caller, who has changed nothing, and ends the
-    /// owner's term.
+    /// Queues an answer. A failed read is reported to the caller, for whom nothing was changed, and ends the owner's
+    /// term.
     fn answer<T: Into<Told>>(&mut self, call: Call, answer: Result<Result<T, Refusal>, Error>) -> Result<(), Error> {
         match answer {
             Ok(answer) => {
@@ -182,8 +183,8 @@ impl Owner {
         }
     }
 
-    /// Answers a call that is served in several steps, each with its own commit. If a later step cannot read the store,
-    /// the caller still gets what was committed for it before.
+    /// Answers a call that takes several steps, each with its own commit. If a later step fails to read the store, the
+    /// caller still gets what earlier steps committed.
     fn answer_part<T>(&mut self, call: Call, got: Vec<T>, trouble: Option<Error>) -> Result<(), Error>
     where
         Vec<T>: Into<Told>,
@@ -292,12 +293,12 @@ impl Owner {
         (granted, None)
     }
 
-    /// The number of the crawl that is asked for; an error if this shard has never met it.
+    /// The number of the requested crawl; an error if this shard has never seen it.
     fn crawl_wanted(&self, crawl: Option<&str>) -> Result<Option<CrawlNo>, ()> {
         crawl.map_or(Ok(None), |name| self.state.crawl_no(name).map(Some).ok_or(()))
     }
 
-    /// Makes sure that a reservation holds long enough to be released, once it is known that its results are its own.
+    /// Extends a reservation so that it can be released, after checking that the results belong to it.
     async fn keep(
         &mut self,
         token: Token,

@@ -1,5 +1,6 @@
-//! The hot log: hot rows go to the store packed, one row a commit, and are written out one by one when the log has
-//! grown. Opening a shard reads the rows that were written out and then what the log says since.
+//! The hot log: a write-ahead log of hot rows. All hot rows that a commit changes are packed into one log row; when the
+//! log has grown, the rows are checkpointed one by one and the log is truncated. Opening a shard reads the checkpointed
+//! rows, then replays the log.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +11,22 @@ use wayleave_core::limits::SLICE_ROWS;
 use wayleave_engine::rows::{hot, log};
 use wayleave_engine::{Key, Value, Write};
 
-/// The log of one shard.
+/// The hot log of one shard.
 pub(crate) struct HotLog {
     shard: ShardId,
     bytes_max: usize,
     bytes: usize,
-    /// The first and the last commit in the log that is not yet written out.
+    /// The first and last commit in the log that are not checkpointed yet.
     span: Option<(u64, u64)>,
-    /// The hosts in it, once for each commit that speaks of them. Their rows are written as they are when they are written:
-    /// a later commit in the log says the same or more.
+    /// The hosts in the log, once per commit that changed them. A checkpoint writes their current state, not the logged
+    /// one: any later commit in the log says the same or more.
     hosts: Vec<HostId>,
-    /// The newest value of every other row in it.
+    /// The newest value of every other row in the log.
     others: BTreeMap<Key, Option<Value>>,
     writing: Option<WritingOut>,
 }
 
-/// A writing out under way.
+/// A checkpoint in progress.
 struct WritingOut {
     hosts: std::vec::IntoIter<HostId>,
     others: std::collections::btree_map::IntoIter<Key, Option<Value>>,
@@ -39,19 +40,19 @@ impl HotLog {
         Self { shard, bytes_max, bytes: 0, span: None, hosts: Vec::new(), others: BTreeMap::new(), writing: None }
     }
 
-    /// Takes note of a commit's row that was found in the log at open. Its size counts: a log that is never full because
-    /// every process starts to count anew would grow from restart to restart.
+    /// Registers a log row found at open. Its size counts towards the next checkpoint: otherwise the log of a process
+    /// that restarts often would grow without bound.
     pub fn found(&mut self, seq: u64, bytes: usize) {
         self.bytes += bytes;
         self.reach(seq);
     }
 
-    /// Takes note that a commit lies in the log, after those before it.
+    /// Extends the log to this commit.
     fn reach(&mut self, seq: u64) {
         self.span = Some((self.span.map_or(seq, |(first, _)| first), seq));
     }
 
-    /// Takes note of what a commit says that was found in the log at open.
+    /// Registers one change of a log row found at open.
     pub fn found_change(&mut self, change: &log::Change) {
         match change {
             log::Change::Part(HostPart { id, .. }) | log::Change::Row(HotRow::Host(HostRow { id, .. })) => {
@@ -65,7 +66,7 @@ impl HotLog {
         self.others.insert(write.key, write.value);
     }
 
-    /// The log row of a commit.
+    /// Builds the log row of a commit.
     pub fn add(&mut self, seq: u64, changes: &Changes, state: &State) -> Option<Write> {
         if changes.is_empty() {
             return None;
@@ -86,7 +87,7 @@ impl HotLog {
         Some(Write { key: log::key(self.shard, seq), value: Some(value) })
     }
 
-    /// The next slice of writing out, if it is time: rows first, and only then the log rows that they stand for.
+    /// The next slice of a checkpoint, if one is due: rows first, then the deletion of the log rows that they replace.
     pub fn next_slice(&mut self, state: &State) -> Vec<Write> {
         if self.writing.is_none() && self.bytes >= self.bytes_max {
             self.begin();
@@ -94,7 +95,7 @@ impl HotLog {
         let Some(writing) = &mut self.writing else { return Vec::new() };
         let others = writing.others.by_ref().take(SLICE_ROWS).map(|(key, value)| Write { key, value });
         let mut slice: Vec<Write> = others.collect();
-        // A host that is gone by now has its removal in a later commit.
+        // A host that no longer exists is removed by a later commit.
         let hosts = writing.hosts.by_ref().take(SLICE_ROWS - slice.len());
         slice.extend(hosts.filter_map(|id| state.host_by_id(id)).map(|host| hot::encode_host(self.shard, host)));
         while slice.len() < SLICE_ROWS && writing.hosts.len() == 0 && writing.next <= writing.last {
@@ -107,7 +108,7 @@ impl HotLog {
         slice
     }
 
-    /// Starts to write out all that is in the log now.
+    /// Starts a checkpoint of everything in the log.
     pub fn begin(&mut self) {
         let Some((next, last)) = self.span.take() else { return };
         self.bytes = 0;
@@ -118,7 +119,7 @@ impl HotLog {
         self.writing = Some(WritingOut { hosts: hosts.into_iter(), others, next, last });
     }
 
-    /// Whether a writing out is under way.
+    /// Whether a checkpoint is in progress.
     pub fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
@@ -132,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// What a commit changes: a host that is new and what holds for the shard.
+    /// Changes for a commit: a new host, and the shard's own row.
     fn change(state: &mut State, host: &str) -> Changes {
         state.set_default_delay(Some(Millis(7)), Time(1));
         state.set_host(&host.into(), &Default::default(), false, Some(Time(5)), Time(1)).unwrap();

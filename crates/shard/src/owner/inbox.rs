@@ -1,6 +1,6 @@
-//! The inbox of an owner: puts stand in one line, slices of listings in another, everything else in a third, so that a hand-out
-//! waits neither behind all the URLs that are coming in nor behind readers. In each turn the short line goes first, up to a bound,
-//! then the puts, then one slice: nobody starves, and between two slices all that waits for a visit has its turn.
+//! An owner's inbox: three bounded queues, for puts, for slices of listings, and for everything else, so that a
+//! hand-out waits neither behind incoming URLs nor behind readers. Each turn serves "everything else" first, up to a
+//! bound, then puts, then at most one slice. So no queue starves, and between two slices every waiting visit is served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,22 +12,22 @@ use wayleave_core::limits::SHARD_QUEUE_MAX;
 use crate::message::Message;
 use crate::routing::admission::Admission;
 
-/// Messages of the short line that go first in one turn.
+/// Messages of the "everything else" queue that go first in one turn.
 const FIRST_MAX: usize = 64;
 
 static TERMS: AtomicU64 = AtomicU64::new(0);
 
-/// The end that senders hold.
+/// The sending end.
 #[derive(Clone)]
 pub(crate) struct Inbox {
-    /// Tells this owner from the one before and the one after it.
+    /// Distinguishes this owner from its predecessor and successor.
     pub term: u64,
     others: Sender<Message>,
     puts: Sender<Message>,
     slices: Sender<Message>,
 }
 
-/// The end that the owner holds.
+/// The receiving end.
 pub(crate) struct Mail {
     pub term: u64,
     others: Receiver<Message>,
@@ -35,13 +35,13 @@ pub(crate) struct Mail {
     slices: Receiver<Message>,
     first_left: usize,
     way: Arc<Admission>,
-    /// The first of the puts, which has to stand.
+    /// The next put, held back by admission control.
     standing: Option<Message>,
-    /// Whether all that waits is to be done now.
+    /// Draining before a stop: puts are no longer held back.
     stopping: bool,
 }
 
-/// An inbox with both its ends.
+/// Creates an inbox.
 pub(crate) fn inbox(way: Arc<Admission>) -> (Inbox, Mail) {
     let (to_others, others) = mpsc::channel(SHARD_QUEUE_MAX);
     let (to_puts, puts) = mpsc::channel(SHARD_QUEUE_MAX);
@@ -52,7 +52,7 @@ pub(crate) fn inbox(way: Arc<Admission>) -> (Inbox, Mail) {
 }
 
 impl Inbox {
-    /// Leaves a message; waits while its line is full.
+    /// Sends a message; waits while its queue is full.
     pub async fn send(&self, message: Message) -> Result<(), SendError<Message>> {
         match message {
             Message::Put { .. } => self.puts.send(message).await,
@@ -63,7 +63,7 @@ impl Inbox {
 }
 
 impl Mail {
-    /// Waits for the first message of a turn; none when all senders are gone.
+    /// Waits for the first message of a turn; `None` when all senders are gone.
     pub async fn recv(&mut self) -> Option<Message> {
         self.first_left = FIRST_MAX;
         loop {
@@ -92,7 +92,7 @@ impl Mail {
         Some(self.note(message))
     }
 
-    /// The next put, unless it has to stand.
+    /// The next put, unless it is held back.
     fn try_put(&mut self) -> Option<Message> {
         let message = self.standing.take().or_else(|| self.puts.try_recv().ok())?;
         if !self.stopping && self.way.stands(&message).is_some() {
@@ -107,7 +107,7 @@ impl Mail {
         message
     }
 
-    /// Takes no more, and gives what is left.
+    /// Closes the inbox and returns the remaining messages.
     pub async fn close(&mut self) -> Vec<Message> {
         self.others.close();
         self.puts.close();
@@ -125,7 +125,7 @@ impl Mail {
         left
     }
 
-    /// The next message of this turn that is no slice, if one waits.
+    /// The next message of this turn that is not a slice, if any is queued.
     pub fn try_recv(&mut self) -> Option<Message> {
         if self.first_left > 0
             && let Some(message) = self.try_other()

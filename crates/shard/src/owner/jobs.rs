@@ -1,26 +1,29 @@
-//! Jobs over many URLs: the owner's side. A shard keeps its own row of each job and does a slice of it whenever it has done
-//! what waits; callers wait for one slice at most.
+//! Bulk jobs, owner's side. Each shard keeps its own row of every job and runs one slice of it when its inbox is
+//! drained, so callers wait for one slice at most.
 //!
-//! A job is announced at its home, which is the same shard for all so that it can count them, and is durable there before anybody
-//! else hears of it. Its home then tells the other shards, and when all have it, that they are to begin; it goes on with that after a restart (`spread`). What
-//! could go wrong between them:
+//! A job is announced at its home shard, which is the same for all jobs so that it can count them, and is durable there
+//! before any other shard hears of it. The home shard then announces it to all other shards and, when all have
+//! registered it, tells them to start; after a restart it resumes (`spread`). Interleavings that could go wrong:
 //!
-//! 1. The home's commit fails: the one that spreads looks at the home first, whose answer waits for that commit, and finds
-//!    nothing to spread.
-//! 2. The home ends before all shards have heard: its row says so, and whoever opens it next goes on.
-//! 3. A shard hears twice: it has the row, and nothing changes.
-//! 4. A job is cancelled before all have heard: a shard that does not know it yet keeps a row that says "cancelled", and what
-//!    is spread later changes nothing there.
-//! 5. A host moves from a shard that has not heard of the job to one that has done its part: nobody would visit it. So nobody
-//!    begins before all have heard; from then on the giver knows what it owes, see `wayleave_core::frontier::rework`.
-//! 6. A host moves from a shard that still owes it a visit to one that has forgotten the job: nobody would visit it. So no shard
-//!    forgets a job by itself, only when it has ended in all of them, see `wayleave_core::frontier::settle_jobs`.
-//! 7. What is told of a job comes late, from a task of an earlier owner: its stage never goes back.
-//! 8. A job is cancelled and forgotten at once: its home does not take note of it again, and what the others keep is removed with
-//!    the next that are settled.
-//! 9. Somebody asks whether a crawl is finished before a shard that has URLs of it has heard of a requeue that was accepted: only
-//!    the home knows. So the home is asked as well, before the others: those it does not speak of have been heard of by all.
-//! 10. A slice is read, and something else is decided before it is: that cannot be, an owner does one thing after the other.
+//! 1. The home's commit fails: the spreading task reads the job from the home shard first. That answer waits for the
+//!    commit, so the task finds no job and spreads nothing.
+//! 2. The home ends before all shards have heard: its row says so, and its next owner resumes.
+//! 3. A shard hears twice: it already has the row, and nothing changes.
+//! 4. A job is cancelled before all have heard: a shard that does not know it yet stores a row in state "cancelled",
+//!    and a later announcement changes nothing there.
+//! 5. A host moves from a shard that has not heard of the job to one that has finished its part: the host would be
+//!    missed. So no shard starts before all have heard; from then on the giver knows what it owes the host, see
+//!    `wayleave_core::frontier::rework`.
+//! 6. A host moves from a shard that still owes it a job to one that has forgotten the job: the host would be missed.
+//!    So no shard forgets a job on its own, only when it has ended on all of them, see
+//!    `wayleave_core::frontier::settle_jobs`.
+//! 7. A message about a job arrives late, from a task of an earlier owner: a job's stage never goes back.
+//! 8. A job is cancelled and forgotten at once: its home does not register it again, and rows left on other shards are
+//!    removed the next time jobs are settled.
+//! 9. A caller asks whether a crawl is finished before a shard with URLs of it has heard of an accepted requeue: only
+//!    the home shard knows. So the home is asked as well, before the others: every shard has heard of the jobs that it
+//!    does not list.
+//! 10. A slice is read and another call is decided before the slice is: impossible, an owner runs one thing at a time.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -45,20 +48,20 @@ use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::routing::router::{Answer, Router};
 
-/// Queues that one slice begins; most are short.
+/// Queues that one slice may start; most are short.
 const SLICE_QUEUES: usize = 32;
 
-/// Between two tries to tell the other shards of a job.
+/// Retry interval for announcing a job to the other shards.
 const SPREAD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Owner {
-    /// Takes a job on. One that is known stays as it is.
+    /// Registers a job; one that is already known is left unchanged.
     pub fn start_job(&mut self, job: &JobRow, writes: &mut Vec<Write>) -> Result<(), Refusal> {
         if self.jobs_of_urls.contains_key(&job.id) {
             return Ok(());
         }
         if job.id.shard() == self.shard {
-            // Those that go on in other shards count as well.
+            // Jobs that still run on other shards count as well.
             let running = self.jobs_of_urls.values().filter(|job| job.stage < Stage::Ended).count();
             if running >= JOBS_RUNNING_MAX {
                 return Err(Refusal::OverLimit(format!(
@@ -71,7 +74,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Stops a job. A shard that has not heard of it remembers that it is not to begin; its home has, or has forgotten it.
+    /// Cancels a job. A shard that does not know it records that it must not start. The home shard either knows it or
+    /// has forgotten it.
     pub fn cancel_job(&mut self, job: &JobRow, now: Time, writes: &mut Vec<Write>) {
         let known = self.jobs_of_urls.get(&job.id);
         if known.is_none() && job.id.shard() == self.shard {
@@ -82,7 +86,7 @@ impl Owner {
         self.note_job(job, writes);
     }
 
-    /// All shards have heard of a job: it begins here.
+    /// Starts a job that all shards have registered.
     pub fn begin_job(&mut self, id: Token, writes: &mut Vec<Write>) {
         if let Some(mut job) = self.jobs_of_urls.get(&id).cloned() {
             job.begin();
@@ -90,7 +94,7 @@ impl Owner {
         }
     }
 
-    /// The other shards have heard so much of a job of this one's.
+    /// Records how far the announcement of a job has reached; called on its home shard.
     pub fn set_stage(&mut self, id: Token, stage: Stage, writes: &mut Vec<Write>) {
         if let Some(mut job) = self.jobs_of_urls.get(&id).cloned() {
             job.stage = job.stage.max(stage);
@@ -98,7 +102,7 @@ impl Owner {
         }
     }
 
-    /// Jobs have ended in all shards.
+    /// Jobs have ended on all shards.
     pub fn settle_jobs(&mut self, ended: &[Token], forgotten: &[Token], writes: &mut Vec<Write>) {
         ended.iter().for_each(|id| self.set_stage(*id, Stage::Ended, writes));
         for id in forgotten {
@@ -108,7 +112,7 @@ impl Owner {
         }
     }
 
-    /// Goes on telling of the jobs that not all may have heard of.
+    /// Resumes announcing the jobs that some shards may not have heard of.
     pub fn spread_jobs(&self) {
         let mine = self.jobs_of_urls.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Begun);
         mine.for_each(|job| self.spread_job(job.id));
@@ -123,13 +127,13 @@ impl Owner {
         self.jobs_of_urls.insert(job.id, job);
     }
 
-    /// Jobs that still have to visit a host, which is about to leave.
+    /// Jobs that still have to process a host that is about to leave.
     pub fn jobs_owed_to(&self, host: Option<HostId>) -> Vec<Token> {
         let owes = |job: &&JobRow| host.is_some_and(|host| job.owes(host, self.shard));
         self.jobs_of_urls.values().filter(owes).map(|job| job.id).collect()
     }
 
-    /// A host came from a shard that owed it these jobs.
+    /// Takes over these jobs for a host that came from a shard that owed them.
     pub fn take_jobs(&mut self, host: HostId, jobs: &[Token], writes: &mut Vec<Write>) {
         for id in jobs {
             if let Some(mut job) = self.jobs_of_urls.get(id).cloned() {
@@ -139,7 +143,7 @@ impl Owner {
         }
     }
 
-    /// A crawl is not finished while URLs of it may be requeued.
+    /// Marks crawls as unfinished while a requeue may still queue URLs of them.
     pub fn tell_of_requeues(&self, told: &mut Told) {
         match told {
             Told::Crawl(Some(part)) => tell_of_requeue(&mut part.view, self.jobs_of_urls.values()),
@@ -150,18 +154,18 @@ impl Owner {
         }
     }
 
-    /// Requeues of which this home has not told all shards: others may take a crawl for finished that waits for one.
+    /// Requeues not announced to all shards yet: other shards may take a crawl for finished that one of these concerns.
     pub fn unheard_requeues(&self) -> Vec<JobRow> {
         let mine = self.jobs_of_urls.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Known);
         mine.filter(|job| job.what == Rework::Requeue && job.is_open()).cloned().collect()
     }
 
-    /// Whether a job has something to do here.
+    /// Whether a job has work left here.
     pub fn has_running_job(&self) -> bool {
         self.jobs_of_urls.values().any(JobRow::is_running)
     }
 
-    /// Does a slice of the job that began first.
+    /// Runs one slice of the oldest job.
     pub async fn run_job_of_urls(&mut self) -> Result<(), Error> {
         let running = self.jobs_of_urls.values().filter(|job| job.is_running());
         let Some(mut job) = running.min_by_key(|job| (job.started_at, job.id)).cloned() else { return Ok(()) };
@@ -192,7 +196,7 @@ impl Owner {
             let from = last.filter(|_| more).map(key_after);
             job.place = Spot { queue: Some(queue), from, again: job.place.again };
             if more {
-                // What was read of the queues behind it is read again when it is their turn.
+                // Rows already read from later queues are read again when their turn comes.
                 break;
             }
         }
@@ -205,7 +209,7 @@ impl Owner {
         }
         job.told.add(&told);
         if writes.is_empty() {
-            // Nothing was changed: should this process end, the same rows are looked at again.
+            // Nothing changed, so progress is not written: after a restart the same rows are read again.
             self.jobs_of_urls.insert(job.id, job);
         } else {
             self.note_job(job, &mut writes);
@@ -214,7 +218,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What the next slice of a job reads: the rest of a queue, or the beginnings of some.
+    /// What the next slice of a job reads: the rest of one queue, or the starts of several.
     fn job_slice(&self, job: &JobRow) -> Vec<(QueueId, Scan)> {
         let scan = |queue: QueueId, from: Option<Key>, limit: usize| {
             let prefix = url::prefix(queue);
@@ -238,7 +242,7 @@ impl Owner {
                     slice.push(scan(next, None, SLICE_ROWS / SLICE_QUEUES));
                     queue = Some(next);
                 }
-                // Hosts without a queue that fits; they are cheap to pass over.
+                // Hosts without a matching queue; skipping them is cheap.
                 Next::Later(host) => queue = Some(QueueId { host, no: u32::MAX }),
                 Next::End => break,
             }
@@ -246,7 +250,7 @@ impl Owner {
         slice
     }
 
-    /// URLs with what waits in the queue with them, queue by queue.
+    /// The URLs of each queue, with the details stored in their due rows.
     async fn known(
         &mut self,
         found: Vec<(QueueId, UrlKey, UrlRow)>,
@@ -262,7 +266,7 @@ impl Owner {
         for (queue, key, row) in found {
             let waiting = match (&row.place, what) {
                 (Place::Queued(_), Rework::Requeue) => waiting.next().flatten().map(|row| row.details),
-                // Whoever is forgotten needs nothing of what is kept.
+                // A deletion needs none of the details.
                 (Place::Queued(_), Rework::Delete) => Some(Details::default()),
                 _ => None,
             };
@@ -275,7 +279,7 @@ impl Owner {
         Ok(queues)
     }
 
-    /// Requeues or deletes some URLs of a queue.
+    /// Requeues or deletes the given URLs of one queue.
     pub async fn rework_urls(
         &mut self,
         (crawl, host): (&CrawlName, &HostName),
@@ -284,7 +288,7 @@ impl Owner {
     ) -> Result<Reworked, Error> {
         let mut told = Reworked { unknown: urls.len() as u64, ..Reworked::default() };
         let Some(queue) = self.state.queue_id(host, crawl) else { return Ok(told) };
-        // Each once: a row that was read before the first is decided is out of date for a second.
+        // Each URL once: after its first occurrence is decided, the row that was read is stale.
         let mut once = hashbrown::HashSet::new();
         let named = urls.iter().map(|url| (UrlKey::new(host, url), url));
         let named: Vec<(UrlKey, &Box<str>)> = named.filter(|(key, _)| once.insert(key.clone())).collect();
@@ -293,7 +297,7 @@ impl Owner {
         let rows = read_facts::url_rows(&*self.engine, &targets).await?;
         let mut found = Vec::new();
         for ((key, url), row) in named.into_iter().zip(rows) {
-            // A key that was cut may be another URL's.
+            // A truncated key may belong to another URL.
             let is_it = |row: &UrlRow| row.whole.as_deref().is_none_or(|whole| *whole == **url);
             if let Some(row) = row.filter(is_it) {
                 found.push((queue, key, row));
@@ -311,7 +315,7 @@ impl Owner {
     }
 }
 
-/// A job has come to the end of its queues, or to that of a host that came later.
+/// A job has reached the end of its queues, or of a host that arrived later.
 fn end_of_round(job: &mut JobRow, now: Time) {
     if job.place.again && !job.again.is_empty() {
         job.again.remove(0);
@@ -322,7 +326,7 @@ fn end_of_round(job: &mut JobRow, now: Time) {
     }
 }
 
-/// Says that a crawl waits for one of these jobs, if it waits for nothing else.
+/// Reports one of these jobs as what the crawl waits for, if it waits for nothing else.
 pub(crate) fn tell_of_requeue<'a>(view: &mut CrawlView, mut jobs: impl Iterator<Item = &'a JobRow>) {
     if view.waits_for.is_none() {
         let job = jobs.find(|job| job.may_requeue(&view.crawl));
@@ -335,7 +339,7 @@ fn key_after(mut key: Key) -> Key {
     key
 }
 
-/// Tells all shards of a job until they have heard; ends with the process.
+/// Announces a job to all shards until they have heard; ends with the process.
 async fn spread(router: Weak<Router>, id: Token) {
     loop {
         let Some(router) = router.upgrade() else { return };

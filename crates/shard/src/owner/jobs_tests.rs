@@ -1,4 +1,4 @@
-//! Shards that hear of a job one after the other, while hosts move between them; and what is heard too late.
+//! Shards that hear of a job one after the other while hosts move between them, and announcements that arrive late.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ async fn a_host_that_comes_from_a_shard_that_has_not_heard_of_the_job_is_visited
         frontier.put(vec![put]).await;
     }
     clock.advance(wayleave_core::time::Millis(10));
-    // Its home is shard 0, which has not heard of it yet; shard 1 has, as if it had been told by a home that died.
+    // Its home is shard 0, which does not know it yet; shard 1 does, as if told by a home that crashed.
     let filter = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
     let job = JobRow::new(Token::new(ShardId(0), 7), Rework::Delete, filter, None, frontier.now());
     frontier.router.ask::<()>(ShardId(1), JobChange::StartJob(Box::new(job.clone()))).await.unwrap();

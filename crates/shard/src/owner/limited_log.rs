@@ -1,5 +1,5 @@
 //! Rate-limited logging: a failure that repeats for every call of every shard is logged once, then rarely, with the
-//! number of lines left out.
+//! number of suppressed lines.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::shared::readiness::lock;
 
-/// Between two lines about the same kind of failure.
+/// Minimum interval between two lines about the same kind of failure.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// One kind of log line, shared by all shards of a process.
@@ -22,7 +22,7 @@ struct Lines {
 }
 
 impl LimitedLog {
-    /// Counts a line. Returns how many were left out since the last one, if this one is due.
+    /// Counts a line. If a line is due, returns how many were suppressed since the last one.
     pub fn line(&self) -> Option<u64> {
         let mut lines = lock(&self.0);
         let now = Instant::now();
@@ -35,7 +35,7 @@ impl LimitedLog {
     }
 }
 
-/// The log lines about the store that could otherwise come once per call.
+/// Log lines about the store that would otherwise be written once per call.
 #[derive(Default)]
 pub(crate) struct StoreLog {
     pub commits: LimitedLog,

@@ -1,4 +1,4 @@
-//! Looking at URLs: one by name, pages of many, and purging old ones, a slice at a time.
+//! Reading URLs: single lookups, listings, and purges of old URLs, one slice at a time.
 
 use wayleave_core::frontier::listing::{Next, Room, Weigh};
 use wayleave_core::frontier::row::{Details, Place, UrlRow};
@@ -16,14 +16,14 @@ use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 
-/// What a scan costs beside its rows.
+/// Cost of a scan in addition to its rows, in units of the slice budget.
 const SCAN_LOOKS: usize = 2;
 
-/// Rows that follow each other.
+/// A contiguous key range.
 struct Range {
     from: Key,
     to: Key,
-    /// What comes next comes after this queue.
+    /// The next range starts after this queue.
     queue: QueueId,
 }
 
@@ -44,15 +44,15 @@ impl Owner {
         let target = [(queue, UrlKey::new(host, text))];
         let row = read_facts::url_rows(&*self.engine, &target).await?.pop().flatten();
         let [(queue, key)] = target;
-        // A key that was cut may be another URL's.
+        // A truncated key may belong to another URL.
         let Some(row) = row.filter(|row| row.whole.as_deref().is_none_or(|whole| whole == text)) else {
             return Ok(None);
         };
         Ok(self.views(vec![(queue, key, row)]).await?.pop())
     }
 
-    /// Looks at a slice of rows after a place, in the order of hosts, queues and URLs. It may bring fewer than there is room for,
-    /// even none, and still have a next place.
+    /// Reads one slice of rows after a resume key, ordered by host, queue and URL. It may return fewer items than there
+    /// is room for, even none, and still have a next key.
     pub async fn url_page(
         &mut self,
         filter: &UrlFilter,
@@ -95,8 +95,8 @@ impl Owner {
         }
     }
 
-    /// The rows that come after a place: those of one queue, or, where a filter names neither host nor crawl, of all hosts that were
-    /// born here. These are one range, so that no queue has to be looked for.
+    /// The key range that follows a resume key: that of one queue or, where the filter names neither host nor crawl, of
+    /// all hosts born in this shard. The latter is one contiguous range, so no queue has to be looked up.
     fn range_after(&self, filter: &UrlFilter, after: Option<&UrlPlace>, looks: &mut usize) -> Next<Range> {
         let (first, end) = key::range(self.shard, Kind::Url, Kind::Url);
         let all_born_here = QueueId { host: HostId::new(self.shard, u64::MAX), no: u32::MAX };
@@ -105,7 +105,7 @@ impl Owner {
         let in_queue = |queue, from: Option<&Key>| {
             let start = url::prefix(queue);
             let to = key::after_prefix(&start);
-            // A place that was made up must not lead to rows of another kind.
+            // A forged resume key must not lead to rows of another kind.
             Next::Found(Range {
                 from: from.map_or_else(|| start.clone(), |from| start.clone().max(from.clone())),
                 to,
@@ -130,7 +130,7 @@ impl Owner {
 
     pub fn matches(&self, filter: &UrlFilter, queue: QueueId, key: &UrlKey, row: &UrlRow) -> bool {
         if !self.state.has_queue(queue) {
-            // Of a queue that was deleted, or of a host that lives in another shard by now.
+            // A row of a deleted queue, or of a host that has moved to another shard.
             return false;
         }
         if filter.state.is_some_and(|state| state != row.place.state()) {
@@ -156,7 +156,7 @@ impl Owner {
         Ok(rows.into_iter().filter_map(view).collect())
     }
 
-    /// Removes URLs of a slice of a queue's rows that were stored before a time.
+    /// Removes the URLs in one slice of a queue that were stored before a time.
     pub async fn purge(
         &mut self,
         queue: QueueId,

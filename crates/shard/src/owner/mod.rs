@@ -1,4 +1,4 @@
-//! The owner of a shard: receives calls, reads the facts that they need, lets the core decide, commits, and answers once the
+//! The owner of a shard: receives calls, reads the facts they need, lets the core decide, commits, and answers once the
 //! commit is durable.
 
 pub(crate) mod cycle;

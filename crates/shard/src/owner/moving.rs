@@ -1,34 +1,35 @@
-//! Moving hosts between groups: the giver's side and the taker's side of one commit that is fenced by both.
+//! Moving hosts between groups: the giver's and the taker's side of one commit that is fenced by both shards.
 //!
-//! The giver G waits for the taker T only for a time, for T may wait for G in turn. When it gives up it owns its shard
-//! again and reads it, while T may still find the old request in its inbox. A store refuses T's batch then, as it carries
-//! G's old epoch, but one that shows what is in flight could show it to G's opening reads first. So T commits for G only
-//! while G's term lasts, checked under a lock that the opening of a shard passes through as well (`held`):
+//! The giver G waits for the taker T only for a limited time, because T may be waiting for G. When G times out it owns
+//! its shard again (new epoch) and reloads it, while T may still find the old request in its inbox. The store then
+//! refuses T's batch, which carries G's old epoch; but an engine that exposes in-flight batches to reads could show it
+//! to G's opening reads first. So T commits on G's behalf only while G's term lasts. This is checked under a lock that
+//! the opening of a shard passes through as well (`held`):
 //!
 //! 1. T commits, G hears of it: the host has moved.
-//! 2. G gives up, then T looks at the request: nobody waits, or G's shard is being opened or has a newer epoch. T drops
+//! 2. G times out, then T reads the request: nobody waits, or G's shard is being opened or has a newer epoch. T drops
 //!    the request before it has changed anything.
-//! 3. T has adopted the host in memory, G gives up and opens its shard, T is about to commit: the check under the lock
-//!    fails. T commits nothing and reloads, for its memory has a host that the store does not give it.
-//! 4. T hands the batch to the engine, then G gives up and owns its shard: the batch is in the engine before `own` is
-//!    called. It is durable before the new epoch counts, and G reads the host as gone; or it is refused, and the engine
-//!    hides it from those who read after `own`.
-//! 5. G is on another node and dies; this node takes G's shard over and opens it, then T looks at the request: as in 2 and
+//! 3. T has adopted the host in memory, G times out and opens its shard, T is about to commit: the check under the lock
+//!    fails. T commits nothing and reloads, because its memory has a host that the store does not assign to it.
+//! 4. T hands the batch to the engine, then G times out and owns its shard: the batch is in the engine before `own` is
+//!    called. Either it is durable before the new epoch counts, and G reads the host as gone; or it is refused, and the
+//!    engine hides it from reads after `own`.
+//! 5. G is on another node and dies; this node takes over G's shard and opens it, then T reads the request: as in 2 and
 //!    3, because the shard is held here under no epoch yet, or under a newer one.
-//! 6. G is on another node, alive, and gave up: its own node's reads never see what this node has in flight, and the store
-//!    refuses the old epoch.
-//! 7. The answer to G is lost: G gives up, owns its shard, and finds the host gone or not, as in 4.
-//! 8. T refuses and G hears that: nothing was committed, so G resumes under its present epoch. The number that it sealed
-//!    is used again, and no request is left that carries it.
+//! 6. G is on another node, alive, and timed out: its own node's reads never see what this node has in flight, and the
+//!    store refuses the old epoch.
+//! 7. The answer to G is lost: G times out, owns its shard, and finds the host gone or not, as in 4.
+//! 8. T refuses and G hears that: nothing was committed, so G resumes under its present epoch. The sequence number that
+//!    it sealed is reused, and no request is left that carries it.
 //!
-//! Whoever changes groups may be behind the times as well: a mover M stops in the middle of a change, another becomes the
-//! mover and goes on, M wakes up and sends what it still had to send. So both sides look at what they know themselves, in
-//! the turn in which they change it:
+//! The node that makes group changes may be stale as well: a mover M pauses in the middle of a change, another node
+//! becomes the mover and continues, M wakes up and sends the rest of its requests. So each side checks its own state in
+//! the same turn in which it changes it:
 //!
-//! 9. M wants host H to join alias `a`, and the other mover has put H into `b`: H's home knows that and refuses.
-//! 10. M wants H to leave `a`, and the other mover has moved it out of `a` and into `b`: `a` no longer has H. Were H to
-//!     come home from nowhere, its home would serve it beside `b`. `a`'s shard refuses to give what it has not, and H's home
-//!     refuses to take from `a` what lives with `b`.
+//! 9. M wants host H to join alias `a`, but the other mover has put H into `b`: H's home shard knows that and refuses.
+//! 10. M wants H to leave `a`, but the other mover has moved it out of `a` and into `b`: `a` no longer has H. If H came
+//!     home regardless, its home shard would serve it alongside `b`. `a`'s shard refuses to give what it does not have,
+//!     and H's home refuses to take from `a` what lives with `b`.
 
 use hashbrown::HashSet;
 use wayleave_core::frontier::move_host::{Moving, Way};
@@ -49,15 +50,15 @@ use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::routing::router::stopping;
 
-/// What a giver hears that has come too late to give.
+/// The refusal of a take request that its giver no longer waits for.
 fn not_awaited() -> Refusal {
-    Refusal::Unavailable("the shard that gives the host away no longer waits for this".to_owned())
+    Refusal::Unavailable("the giving shard no longer waits for this move".to_owned())
 }
 
 type Hold = (Time, QueueId, UrlKey);
 
 impl Owner {
-    /// Lets hosts go. The owner waits for the taker's commit: until then nobody may decide anything about them.
+    /// Gives hosts away. The owner waits for the taker's commit: until then nothing may be decided about them.
     pub async fn give(&mut self, hosts: Vec<HostName>, way: Way, to: ShardId, call: Call) -> Result<(), Error> {
         let Call { reply, mark } = call;
         let may = hosts.iter().try_for_each(|host| self.state.may_give(host, &way));
@@ -69,7 +70,7 @@ impl Owner {
         let holds = match self.begin_give(&hosts).await {
             Ok(holds) => holds,
             Err(error) => {
-                // Nothing of the move was done, also where it is not known whether the empty commit was.
+                // Nothing was moved, even if the outcome of the empty commit is unknown.
                 _ = reply.send(Err(Refusal::Unavailable(format!("the host was not moved: {error}"))));
                 return Err(error);
             }
@@ -94,7 +95,7 @@ impl Owner {
         }
         let part = self.seal(writes).unwrap_or_default();
         let answer = self.hand_over(to, HostMove::Take { moving, way, part }).await;
-        // What was exported is out of memory; if it was not taken the store still has it.
+        // The exported hosts are gone from memory; if they were not taken, the store still has them.
         let failed = match &answer {
             Ok(()) => None,
             Err(Refusal::Unavailable(why)) => Some(Error::Unavailable(why.clone())),
@@ -110,16 +111,17 @@ impl Owner {
         )
     }
 
-    /// What must be so before hosts can go: nothing in flight that could come after the taker's commit. Says their holds.
+    /// Prepares hosts to leave: no commit may be in flight that could follow the taker's. Returns their holds.
     async fn begin_give(&mut self, hosts: &[HostName]) -> Result<Vec<Hold>, Error> {
         if self.router.upgrade().is_some_and(|router| router.links.is_some()) {
-            // The taker may commit for us from another node: what we have under way must not come after that.
+            // The taker may commit for us from another node: our own commits must not arrive after that one.
             self.flush().await?;
         }
         self.holds_of(hosts).await
     }
 
-    /// Asks the taker, which may be on another node; only so long, for it may wait for this shard in turn.
+    /// Sends the hosts to the taker, possibly on another node. Bounded in time, because the taker may be waiting for
+    /// this shard.
     fn hand_over(&self, to: ShardId, take: HostMove) -> impl Future<Output = Result<(), Refusal>> + use<> {
         let router = self.router.upgrade();
         let within = std::time::Duration::from_millis(MOVE_TIME.0);
@@ -130,7 +132,7 @@ impl Owner {
         }
     }
 
-    /// Takes hosts in, with the giver's side in the same commit.
+    /// Adopts hosts; the giver's side is part of the same commit.
     pub async fn take(&mut self, moving: Vec<Moving>, way: Way, part: Batch, reply: Reply) -> Result<(), Error> {
         if let Err(refusal) = moving.iter().try_for_each(|host| self.state.may_take(&host.name, &way)) {
             _ = reply.send(Err(refusal));
@@ -169,16 +171,17 @@ impl Owner {
                 self.take_jobs(id, &jobs, writes);
             }
         }
-        // A host that has been here before was served elsewhere since: what is remembered of its queues is out of date.
+        // A host that was here before has been served elsewhere since: its cached lanes are stale.
         self.lane_cache = self.config.heads(self.state.host_count());
         self.held_cache = crate::cache::held_cache::HeldCache::new(self.config.recent_rows_max);
-        // And URLs may have been removed there.
+        // URLs may have been removed there.
         self.known_cache = crate::cache::known_cache::KnownCache::new(self.config.share(self.config.seen_bytes_max));
-        // URLs may have been added to these hosts elsewhere: the filter must read them before it may say "new".
+        // URLs may have been added to these hosts elsewhere: the Bloom filter must read them before it may answer
+        // "new".
         self.filter = crate::cache::filter::Filter::new(self.config.share(self.config.filter_bytes_max));
     }
 
-    /// The holds of some hosts. Holds lie by their end, so all of the shard's are looked at; moves are rare.
+    /// The holds of some hosts. Holds are keyed by deadline, so all holds of the shard are scanned; moves are rare.
     async fn holds_of(&mut self, hosts: &[HostName]) -> Result<Vec<Hold>, Error> {
         let ids: HashSet<HostId> = hosts.iter().filter_map(|host| self.state.has_holds(host)).collect();
         let mut found = Vec::new();

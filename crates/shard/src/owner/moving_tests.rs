@@ -1,4 +1,4 @@
-//! What a mover sends that is behind the times: another has moved the host meanwhile.
+//! Requests of a stale mover, after another mover has moved the host.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct World {
     frontier: Frontier,
     /// Its home is shard 0.
     host: HostName,
-    /// Live at the shards 1, 2 and 1.
+    /// Homed at shards 1, 2 and 1.
     aliases: [Alias; 3],
 }
 
@@ -62,7 +62,7 @@ impl World {
         self.frontier.reserve(want).await.unwrap()
     }
 
-    /// What a mover sends that has not heard of anything since it began.
+    /// The request of a mover that knows nothing newer than its own start.
     async fn give_late(&self, from: u16, way: Way, to: u16) -> Result<(), Refusal> {
         let give = HostMove::Give { hosts: vec![self.host.clone()], way, to: ShardId(to) };
         self.frontier.router.ask(ShardId(from), give).await
@@ -75,7 +75,7 @@ impl World {
 
 #[tokio::test]
 async fn a_host_does_not_come_home_from_an_alias_that_it_has_left() {
-    // The one that it lives with is at another shard than the one it has left, or at the same.
+    // The alias it lives with now is at another shard than the one it left, or at the same shard.
     for now_in in [1, 2] {
         let world = World::new().await;
         world.add("1").await;

@@ -1,4 +1,4 @@
-//! Opening a shard: its hot rows, its log, its reservations and its jobs. No queue is scanned.
+//! Opening a shard: hot rows, hot log, reservations and jobs. No queue is scanned.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,10 +15,10 @@ use crate::owner::hot_log::HotLog;
 use crate::owner::run::Post;
 use crate::owner::term::Resume;
 
-/// Rows that are read at once.
+/// Rows per read.
 const PAGE_ROWS: usize = 10_000;
 
-/// A shard as it was found.
+/// A shard as read from the store.
 pub(crate) struct Opened {
     pub state: State,
     pub epoch: Epoch,
@@ -28,7 +28,7 @@ pub(crate) struct Opened {
     pub jobs_of_urls: BTreeMap<Token, JobRow>,
 }
 
-/// Takes a shard over and reads what it holds; with `resume`, reads it again under the epoch that it is owned by already.
+/// Takes over a shard and reads it; with `resume`, rereads it under the epoch under which it is already owned.
 pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened, Error> {
     let Post { shard, engine, config, .. } = post;
     let (shard, engine) = (*shard, &**engine);
@@ -57,10 +57,10 @@ pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened,
     Ok(Opened { state, epoch, seq, log, jobs: jobs.map_err(damaged)?, jobs_of_urls })
 }
 
-/// Brings rows up to date with what the log says since they were written out.
+/// Replays the log on top of the checkpointed rows.
 fn replay(loader: &mut Loader, rows: &[Row], mut log: HotLog) -> Result<HotLog, Damaged> {
-    // Hosts that the log speaks of before it says what they are, or that they are gone: their rows were written out or
-    // removed when the log that says so was not yet to be cut.
+    // Hosts that the log changes before it has created or removed them: their row was checkpointed or removed while the
+    // log rows that say so were not truncated yet.
     let mut unknown = BTreeSet::new();
     for row in rows {
         log.found(log::parse_key(&row.key)?, row.value.len());
@@ -85,9 +85,9 @@ fn replay(loader: &mut Loader, rows: &[Row], mut log: HotLog) -> Result<HotLog, 
     if unknown.is_empty() { Ok(log) } else { Err(Damaged("the log speaks of a host that is not there")) }
 }
 
-/// The rows of some kinds, page by page.
+/// Rows of some kinds, page by page.
 struct Pages {
-    /// From where on; none after the last page.
+    /// Start of the next page; `None` after the last page.
     from: Option<Key>,
     to: Key,
 }
@@ -117,7 +117,7 @@ async fn scan_all(engine: &dyn Engine, shard: ShardId, first: Kind, last: Kind) 
     Ok(all)
 }
 
-/// A row that cannot be read.
+/// Wraps an undecodable row as an engine error.
 pub(crate) fn damaged(cause: Damaged) -> Error {
     Error::Corrupt(cause.to_string())
 }
@@ -169,7 +169,8 @@ mod tests {
         }
     }
 
-    /// What is found where some rows were written out and the log still says `logged`: the URLs queued for each crawl.
+    /// What opening yields if some rows were checkpointed and the log still contains `logged`: the URLs queued for each
+    /// crawl.
     fn open(written: &[Row], logged: &[Row]) -> Result<Vec<(u32, u64)>, Damaged> {
         let mut loader = Loader::default();
         for row in written {
@@ -192,7 +193,7 @@ mod tests {
         let sizes: Vec<usize> = commits.rows.iter().map(|row| row.value.len()).collect();
         assert!(sizes[2..].iter().all(|size| *size < sizes[1] / 2), "one queue alone is written: {sizes:?}");
         for (at, row) in written.iter().enumerate() {
-            // It was written out in the commit after `at`, and the log up to there is cut by and by.
+            // The row was checkpointed in the commit after `at`, and the log up to there is truncated step by step.
             for cut in 0..=at + 1 {
                 let found = open(std::slice::from_ref(row), &commits.rows[cut..]);
                 assert_eq!(found, Ok(vec![(0, 3), (1, 2)]), "row as of {at}, log from {cut}");

@@ -1,8 +1,8 @@
-//! The owner of a shard: receive → stamp now → read facts → decide → commit → reply.
+//! The owner loop of a shard: receive → stamp now → read facts → decide → commit → reply.
 //!
-//! It is the only one who changes the shard. It drains what waits, decides it in order and commits it; the answers wait
-//! for their commits while the next cycle is decided. After a commit that failed, or whose outcome is not known, its term
-//! ends and its memory is read again: it never guesses.
+//! The owner is the shard's single writer. Each turn drains the inbox, decides the calls in order and commits them; the
+//! answers wait for their commits while the next turn is decided. After a commit that failed or whose outcome is
+//! unknown the term ends and the state is reloaded: the owner never guesses.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -39,13 +39,14 @@ use crate::shared::crawl_passes::Pass;
 use crate::shared::crawl_totals::CrawlTotals;
 use crate::shared::readiness::Readiness;
 
-/// Between two slices of the filter's learning while nothing else happens.
+/// Interval between slices of the filter rebuild while the shard is idle.
 const LEARN_EVERY: Duration = Duration::from_millis(1);
 
-/// After a visit was asked for, so many turns are kept short: the next one would wait for a long one.
+/// For this many turns after a visit was requested, turns are kept short: the next visit would have to wait for a long
+/// one.
 const AWAITED_TURNS: u32 = 64;
 
-/// A shard in the hands of its owner.
+/// A shard and everything its owner keeps for it.
 pub(crate) struct Owner {
     pub shard: ShardId,
     pub engine: Arc<dyn Engine>,
@@ -57,22 +58,22 @@ pub(crate) struct Owner {
     pub held_cache: HeldCache,
     pub filter: Filter,
     pub known_cache: KnownCache,
-    /// Makes the marks in the two above.
+    /// Computes the fingerprints for the filter and the known cache.
     pub fingerprinter: Fingerprinter,
     pub jobs: VecDeque<QueueId>,
-    /// Jobs over many URLs, those that have ended included.
+    /// Bulk jobs, including those that have ended.
     pub jobs_of_urls: BTreeMap<Token, JobRow>,
     pub cycle: Cycle,
     pub term: Arc<Term>,
-    /// While the store refuses changes.
+    /// Set while the store refuses changes.
     pub refusing: Option<Refusing>,
-    /// Turns for which a visit is likely to be asked for, as it was shortly before.
+    /// Remaining turns in which another visit is expected soon.
     awaited: u32,
-    /// Hosts that the process counts for this shard.
+    /// Hosts that the process-wide quota counts for this shard.
     pub hosts_counted: u64,
-    /// What the process counts for this shard against limits of pages.
+    /// Pages that the process-wide budget counts for this shard.
     pub pages_taken: HashMap<CrawlNo, (CrawlName, u64)>,
-    /// Where all shards together have brought the crawls that have been ready here.
+    /// The process-wide passes of crawls that have been ready here.
     pub passes: HashMap<CrawlNo, Pass>,
     epoch: Epoch,
     seq: u64,
@@ -82,7 +83,7 @@ pub(crate) struct Owner {
 impl Owner {
     pub fn new(post: &Post, opened: Opened) -> Self {
         let Opened { state, epoch, seq, log, jobs, jobs_of_urls } = opened;
-        // What was said before was said of a memory that is gone.
+        // Whatever was published before describes state that has been dropped.
         post.readiness.crawls.forget(post.shard);
         post.readiness.requests.forget(post.shard);
         let mut owner = Self {
@@ -119,8 +120,8 @@ impl Owner {
         owner
     }
 
-    /// Tells the others whether the paced form serves, and whether a crawl is bounded as a whole: then counts are
-    /// exchanged.
+    /// Publishes whether the paced form is on, and whether any crawl has a limit over all shards, which enables the
+    /// exchange of counts.
     pub fn note_switches(&self) {
         self.readiness.active.store(self.state.shard_row().active, Ordering::Release);
         if self.state.bounded_crawls().next().is_some() {
@@ -128,7 +129,7 @@ impl Owner {
         }
     }
 
-    /// How long until the shard has something to do by itself; none if only a message can change anything.
+    /// How long until the shard has work of its own; `None` if only a message can bring some.
     pub fn nap(&self) -> Option<Duration> {
         if let Some(left) = self.probe_in() {
             return Some(left);
@@ -141,15 +142,15 @@ impl Owner {
         timer.into_iter().chain(learning).min()
     }
 
-    /// Says whether the shard is open.
+    /// Publishes whether the shard is open.
     pub fn set_open(&self, open: bool) {
         if let Some(beat) = self.readiness.beats.get(usize::from(self.shard.0)) {
             beat.open.store(open, Ordering::Release);
         }
     }
 
-    /// One turn: what is due by itself, then all that waits, up to a bound. If it fails, every message that was received
-    /// is answered all the same: refused, or by the commits that it made before.
+    /// One turn: expirations first, then the inbox up to a bound. Even if the turn fails, every message received is
+    /// answered: refused, or according to the commits made for it before.
     pub async fn turn(
         &mut self,
         mut first: Option<Message>,
@@ -158,7 +159,7 @@ impl Owner {
     ) -> Result<(), Error> {
         if let Err(error) = self.begin_turn().await {
             match first.take() {
-                // Who stops must still wait for what is in flight.
+                // A stop must still wait for the commits in flight.
                 Some(Message::Stop { done }) => *stop = Some(done),
                 Some(message) => message.refuse(&cycle::refusal(&error)),
                 None => {}
@@ -201,7 +202,7 @@ impl Owner {
             match message {
                 Message::Put { items, sink } => puts.add(items, sink),
                 Message::Stop { done } => {
-                    // What waits in the other line came before and is still done.
+                    // Messages in the other queues were sent before the stop and are still served.
                     *stop = Some(done);
                     left = usize::from(u16::MAX);
                 }
@@ -218,14 +219,14 @@ impl Owner {
             }
             next = if left > 0 { inbox.try_recv() } else { None };
             if next.is_none() && !sliced {
-                // One a turn, after everything else: its reader can wait, and does not starve.
+                // One slice per turn, after everything else: readers can wait, and still make progress.
                 next = inbox.try_slice();
             }
         }
         self.put_all(std::mem::take(puts)).await
     }
 
-    /// What needs doing but can wait: writing out the log, removing rows of deleted queues, learning the filter.
+    /// Background work: checkpointing the log, removing rows of deleted queues, running jobs, rebuilding the filter.
     async fn tidy(&mut self) -> Result<(), Error> {
         let slice = self.log.next_slice(&self.state);
         if !slice.is_empty() {
@@ -238,9 +239,9 @@ impl Owner {
 
     pub fn tell_pulse(&mut self) {
         self.count_hosts();
-        // Before any answer of this turn leaves: a repetition must find what was granted.
+        // Before any answer of this turn is sent: a retry must find what was granted.
         self.readiness.requests.tell(self.shard, self.state.take_request_changes());
-        // Of crawls first: whoever looks meanwhile finds what has become ready there, or that something is due.
+        // Per-crawl readiness first: a concurrent reader then sees either what became ready or the due time before it.
         self.state.take_crawls_ready(|crawl, ready| self.readiness.crawls.tell(crawl, self.shard, ready));
         self.tell_next();
         self.readiness.tell(self.shard.0.into(), self.state.readiness());
@@ -248,15 +249,15 @@ impl Owner {
         self.readiness.finishing.notify(&self.state.take_settled());
     }
 
-    /// Whoever asked for a crawl alone, and found nothing, is to know it the next time.
+    /// Publishes the readiness of a crawl that a caller asked for by name and found nothing of.
     pub fn tell_crawl(&self, crawl: Option<&CrawlName>) {
         if let Some(crawl) = crawl {
             self.readiness.crawls.tell(crawl, self.shard, self.state.crawl_ready(crawl));
         }
     }
 
-    /// Exchanges the counts of crawls that are bounded as a whole: before a turn to hear of the others, and after it, before
-    /// its answers, so that whoever is answered finds them counted everywhere.
+    /// Exchanges the counts of crawls with a limit over all shards: before a turn to learn the others' counts, and
+    /// after it, before its answers, so that a caller who is answered finds its changes counted everywhere.
     pub fn share_totals(&mut self) {
         if !self.readiness.bounded.load(Ordering::Relaxed) {
             return;
@@ -271,7 +272,7 @@ impl Owner {
         self.share_pages();
     }
 
-    /// The time of the decisions that follow.
+    /// Stamps the time of the decisions that follow.
     pub fn now(&mut self) -> Time {
         let now = self.engine.now();
         self.state.wake(now);
@@ -286,7 +287,7 @@ impl Owner {
         }
     }
 
-    /// What was decided, as a fenced batch; none if nothing changes.
+    /// Encodes what was decided as a fenced batch; `None` if nothing changed. All caches are updated here.
     pub fn seal(&mut self, writes: Vec<Write>) -> Option<Batch> {
         let changes = self.state.take_changes();
         if writes.is_empty() && changes.is_empty() {
@@ -302,14 +303,14 @@ impl Owner {
         Some(self.batch(rows))
     }
 
-    /// Commits rows that change nothing in memory.
+    /// Commits rows without any change of in-memory state.
     pub fn commit_rows(&mut self, rows: Vec<wayleave_engine::Write>) {
         self.seq += 1;
         let commit = self.engine.commit(self.batch(rows));
         self.cycle.commit(self.seq, commit);
     }
 
-    /// Waits until all that was committed so far is durable.
+    /// Waits until everything committed so far is durable.
     pub async fn flush(&mut self) -> Result<(), Error> {
         self.seq += 1;
         let outcome = self.engine.commit(self.batch(Vec::new())).await;
@@ -319,12 +320,12 @@ impl Owner {
         outcome
     }
 
-    /// The number of the last commit was not used.
+    /// Takes back the last sequence number, which was not used.
     pub fn take_back_seq(&mut self) {
         self.seq -= 1;
     }
 
-    /// Waits for a commit that this owner made together with another shard.
+    /// Waits for a commit made together with another shard.
     pub async fn commit_both(&mut self, commit: Commit) -> Result<(), Error> {
         let outcome = commit.await;
         if outcome.is_ok() {
@@ -333,13 +334,13 @@ impl Owner {
         outcome
     }
 
-    /// Another owner has made the commit that this one sealed for it.
+    /// Records that another owner has made the commit that this owner sealed for it.
     pub fn committed_for(&self) {
         self.term.on_commit(self.seq, &Ok(()));
     }
 
-    /// Lets answers that change nothing wait for an empty commit where this node may have lost the shard: what it knows
-    /// may be old, and an old owner must not even refuse.
+    /// If this node may have lost the shard, makes read-only answers wait for an empty, fenced commit: the state may be
+    /// stale, and a stale owner must not even refuse.
     pub fn confirm(&mut self) {
         if !self.cycle.has_answers() || !self.readiness.is_unsure() {
             return;

@@ -1,5 +1,5 @@
-//! Where owners run: on one runtime, or spread over several that have one thread each. An owner and whoever answers for it
-//! wake each other all the time; on one thread that costs nothing, between threads a switch each.
+//! The runtimes that owners run on: a single one, or several with one thread each. An owner and the task that sends its
+//! answers wake each other constantly; that is free on one thread and costs a context switch across threads.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use wayleave_core::ids::ShardId;
 pub struct OwnerThreads(Arc<[Handle]>);
 
 impl OwnerThreads {
-    /// Owners spread evenly over these, of which there is at least one: `first` and `others`.
+    /// Spreads owners evenly over these runtimes.
     #[must_use]
     pub fn new(first: Handle, others: impl IntoIterator<Item = Handle>) -> Self {
         Self(std::iter::once(first).chain(others).collect())
     }
 
-    /// One of them, for what is not a shard's.
+    /// One of the runtimes, for work that belongs to no shard.
     #[must_use]
     pub fn first(&self) -> Option<Handle> {
         self.0.first().cloned()

@@ -1,4 +1,4 @@
-//! Puts: many at once. All rows that they need are read in one go, then they are decided in order and committed together.
+//! Batched puts: all rows they need are read at once, then they are decided in order and committed together.
 
 use hashbrown::HashSet;
 use wayleave_core::frontier::put::Target;
@@ -15,18 +15,18 @@ use crate::owner::put_replies::{Owed, Puts};
 use crate::owner::read_facts;
 use crate::routing::router::belongs;
 
-/// A put on its way through one decision.
+/// A put while it is being decided.
 struct Item {
     caller: usize,
     tag: u64,
     put: Put,
     target: Target,
-    /// None for a URL of a queue that does not exist yet.
+    /// `None` if the URL's queue does not exist yet.
     fingerprint: Option<u64>,
 }
 
 impl Owner {
-    /// Decides and commits puts. Two puts of one URL are decided one after the other.
+    /// Decides and commits puts. Two puts of the same URL are decided one after the other.
     pub async fn put_all(&mut self, puts: Puts) -> Result<(), Error> {
         if puts.is_empty() {
             return Ok(());
@@ -46,17 +46,18 @@ impl Owner {
         }
         let mut items = Vec::with_capacity(all.len());
         let mut under_way: HashSet<u64> = HashSet::with_capacity(all.len());
-        // Callers hear why it failed, so their answers are made in any case; each with the part that its items were in.
+        // Callers must learn why it failed, so answers are queued in any case, each with the part of the batch that its
+        // items were in.
         let mut failed: Option<Error> = None;
         let mut parts = 0;
         for (mut item, seen) in self.items(all) {
             if !self.belongs(&item.put.host) {
-                // Whoever sent it here did so by a hint that is out of date.
+                // The sender used a stale routing hint.
                 self.doubt_hints();
                 outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Moved));
                 continue;
             }
-            // Only what changes nothing about a URL that is known may do without its row.
+            // Only a put that leaves a known URL unchanged can be decided without its row.
             if seen
                 && matches!(
                     item.put.kind,
@@ -67,7 +68,7 @@ impl Owner {
                 continue;
             }
             if parts > 0 && item.fingerprint.is_none() {
-                // What was decided since may have made its queue.
+                // A decision made meanwhile may have created its queue.
                 item = self.item(item);
             }
             if !under_way.insert(self.fingerprint_in_turn(&item)) {
@@ -84,7 +85,7 @@ impl Owner {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Decides and commits puts of different URLs, and leaves the answers that wait for this commit.
+    /// Decides and commits puts of distinct URLs, and queues the answers that wait for this commit.
     async fn put_part(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes], owed: &mut [Owed]) -> Result<(), Error> {
         let fingerprint = self.cycle.mark();
         let done = self.put_some(items, outcomes).await;
@@ -95,12 +96,12 @@ impl Owner {
         done
     }
 
-    /// Puts with what they speak of, and whether their URLs are known: each step for all of them, so that what lies far away
-    /// in memory is fetched side by side.
+    /// Looks up puts in stages, each stage for all puts, so that cache misses overlap. Returns each item and whether
+    /// its URL is known.
     fn items(&self, puts: Vec<(usize, u64, Put)>) -> impl Iterator<Item = (Item, bool)> + use<> {
         let targets = self.state.put_targets(puts.iter().map(|(.., put)| put));
         let fingerprints: Vec<Option<u64>> = targets.iter().map(|target| self.fingerprint(target)).collect();
-        // A key that was cut may be another URL's: only the row tells.
+        // A truncated key may belong to another URL: only the row can tell.
         let is_known = |(fingerprint, target): (&Option<u64>, &Target)| {
             fingerprint.is_some_and(|fingerprint| self.known_cache.has(fingerprint)) && !target.key.is_cut()
         };
@@ -111,19 +112,19 @@ impl Owner {
         items.zip(known)
     }
 
-    /// The same put, looked up again.
+    /// Looks the put up again.
     fn item(&self, Item { caller, tag, put, .. }: Item) -> Item {
         let target = self.state.put_target(&put);
         let fingerprint = self.fingerprint(&target);
         Item { caller, tag, put, target, fingerprint }
     }
 
-    /// None for a URL of a queue that does not exist yet.
+    /// `None` if the URL's queue does not exist yet.
     fn fingerprint(&self, target: &Target) -> Option<u64> {
         target.queue.map(|queue| self.fingerprinter.fingerprint(queue, &target.key))
     }
 
-    /// What tells the URLs of a turn apart: a queue that does not exist yet has only names.
+    /// Identifies URLs within a batch; a queue that does not exist yet has only names.
     fn fingerprint_in_turn(&self, Item { put, target, fingerprint, .. }: &Item) -> u64 {
         let part = |bytes: &[u8]| self.fingerprinter.of(bytes);
         let named = || part(&target.key.0) ^ part(put.host.as_bytes()).rotate_left(21) ^ part(put.crawl.as_bytes());
@@ -151,7 +152,7 @@ impl Owner {
         }
         for (item, row) in items.into_iter().zip(rows) {
             let Item { caller, tag, put, target, fingerprint } = item;
-            // A queue that this put makes has no number yet.
+            // A queue created by this put has no number yet.
             let new = fingerprint.is_none().then(|| (put.host.clone(), put.crawl.clone(), target.key.clone()));
             let found = row.is_some();
             let outcome = self.state.put(put, target, row, now, &mut writes);
@@ -180,8 +181,7 @@ impl Owner {
         Ok(())
     }
 
-    /// The rows of the URLs that are known, in the order of the items, which get what waits in the queue with those that they may
-    /// move.
+    /// The rows of the known URLs, in item order. Items that may move a queued URL also get its due row.
     async fn facts_of(&mut self, items: &mut [Item]) -> Result<Vec<Option<UrlRow>>, Error> {
         let rows = self.rows_of(items).await?;
         let turn = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.place, item.target.queue) {
@@ -201,7 +201,7 @@ impl Owner {
         Ok(rows)
     }
 
-    /// The rows of the URLs that are known, in the order of the items.
+    /// The rows of the known URLs, in item order.
     async fn rows_of(&mut self, items: &[Item]) -> Result<Vec<Option<UrlRow>>, Error> {
         let mut rows = vec![None; items.len()];
         let mut wanted: Vec<(QueueId, UrlKey)> = Vec::new();
@@ -225,12 +225,12 @@ impl Owner {
         Ok(rows)
     }
 
-    /// Whether a host lives in this shard: it is here, or it is at home here and has not moved.
+    /// Whether a host lives in this shard: it is present, or it is homed here and has not moved.
     pub fn belongs(&self, host: &str) -> bool {
         belongs(&self.state, host, self.config.shards)
     }
 
-    /// Lets this node ask again where hosts live. Where one process owns everything its hints follow every move.
+    /// Makes this node reload its routing hints. In a single process the hints follow every move and are never stale.
     fn doubt_hints(&self) {
         if let Some(router) = self.router.upgrade().filter(|router| router.links.is_some()) {
             router.doubt();

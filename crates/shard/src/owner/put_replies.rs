@@ -1,6 +1,6 @@
-//! Answers that are owed to those who put URLs. Every item is answered exactly once, also if the owner panics or drops it: a
-//! stream keeps its sink and would wait for ever. So an item is at any time in the keeping of something that answers when it
-//! is dropped: [`Puts`] before its turn, [`Owed`] while it is decided, and [`Answer`] until its commit is resolved.
+//! Pending answers to puts. Every item is answered exactly once, even if the owner panics or drops it: a stream keeps
+//! its sink open and would wait for ever. So at any time an item is owned by a guard that answers when dropped:
+//! [`Puts`] before its turn, [`Owed`] while it is decided, and [`Answer`] until its commit is resolved.
 
 use hashbrown::HashSet;
 use tokio::sync::mpsc;
@@ -27,12 +27,12 @@ impl Puts {
         self.callers.push((sink, items));
     }
 
-    /// Turns all of them away; nothing of them was decided.
+    /// Refuses all of them; none has been decided.
     pub fn refuse(self, why: &Refusal) {
         self.take().into_iter().for_each(|(sink, items)| Message::Put { items, sink }.refuse(why));
     }
 
-    /// All of them, by caller.
+    /// Takes all of them, by caller.
     pub fn take(mut self) -> Vec<(Sink, Vec<(u64, Put)>)> {
         std::mem::take(&mut self.callers)
     }
@@ -46,11 +46,11 @@ impl Drop for Puts {
     }
 }
 
-/// What a caller is owed whose items are being decided.
+/// Answers owed to a caller whose items are being decided.
 pub(crate) struct Owed {
     sink: Sink,
     tags: Vec<u64>,
-    /// Those whose answers wait for their commits.
+    /// Items that have passed to an [`Answer`].
     decided: Vec<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Owed {
         Self { sink, tags: items.iter().map(|(tag, _)| *tag).collect(), decided: Vec::with_capacity(items.len()) }
     }
 
-    /// These are decided, and are answered by somebody else from now on.
+    /// Passes decided items to an [`Answer`], which answers them from now on.
     pub fn decide(&mut self, outcomes: Outcomes) -> Answer {
         self.decided.extend(outcomes.iter().map(|(tag, _)| *tag));
         Answer { sink: self.sink.clone(), outcomes }
@@ -86,7 +86,7 @@ pub(crate) struct Answer {
 impl Answer {
     pub fn send(mut self, durable: Result<(), Refusal>) {
         let outcomes = std::mem::take(&mut self.outcomes);
-        // A caller that has gone away has nobody left to tell.
+        // The caller may have disconnected.
         _ = self.sink.send(match durable {
             Ok(()) => outcomes,
             Err(refusal) => fail(outcomes, &refusal),
@@ -102,7 +102,7 @@ impl Drop for Answer {
     }
 }
 
-/// What was refused stays refused; everything else did not become durable.
+/// Rejected items stay rejected; everything else did not become durable.
 fn fail(outcomes: Outcomes, refusal: &Refusal) -> Outcomes {
     let why = refusal.to_string();
     let failed = |outcome| match outcome {

@@ -1,4 +1,4 @@
-//! Facts: the rows that a decision needs, read from the store and turned into the core's values.
+//! Facts: the rows a decision needs, read from the store and decoded into core types.
 
 use wayleave_core::frontier::row::{DueRow, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -12,7 +12,7 @@ use wayleave_engine::{Engine, Error, Key, Scan};
 use crate::cache::lane_cache::LaneCache;
 use crate::owner::open::damaged;
 
-/// The rows of some URLs, in their order. Keys go to the store sorted: it reads neighbours cheaply.
+/// The rows of some URLs, in the order given. Keys are sorted for the read: the store reads neighbours cheaply.
 pub(crate) async fn url_rows(engine: &dyn Engine, urls: &[(QueueId, UrlKey)]) -> Result<Vec<Option<UrlRow>>, Error> {
     let mut keys: Vec<(Key, usize)> =
         urls.iter().enumerate().map(|(i, (queue, key))| (url::key(*queue, &key.0), i)).collect();
@@ -30,21 +30,21 @@ pub(crate) async fn url_rows(engine: &dyn Engine, urls: &[(QueueId, UrlKey)]) ->
     Ok(rows)
 }
 
-/// The details of queued URLs, in their order.
+/// The due rows of queued URLs, in the order given.
 pub(crate) async fn due_rows(engine: &dyn Engine, keys: &[Key]) -> Result<Vec<Option<DueRow>>, Error> {
     let values = engine.get_many(keys).await?;
     let decode = |value: Option<Vec<u8>>| value.map(|v| due::decode(&v)).transpose();
     values.into_iter().map(decode).collect::<Result<_, _>>().map_err(damaged)
 }
 
-/// What the scans of some visits find: for each visit, for each of its scans that was needed, its rows.
+/// The results of the scans of several visits: for each visit, the rows of each scan that was needed.
 pub(crate) async fn fronts(
     engine: &dyn Engine,
     lane_cache: &mut LaneCache,
     visits: &[Visit],
     (most, now): (usize, Time),
 ) -> Result<Vec<Vec<Vec<Found>>>, Error> {
-    // The first lane of a visit is seldom too short, so all visits' first lanes are read in one go.
+    // The first lane of a visit seldom runs short, so the first lanes of all visits are read in one batch.
     let first: Vec<&LaneScan> = visits.iter().filter_map(|visit| visit.scans.first()).collect();
     let mut first = scan_lanes(engine, lane_cache, &first).await?.into_iter();
     let mut fronts = Vec::with_capacity(visits.len());

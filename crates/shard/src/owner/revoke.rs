@@ -1,5 +1,5 @@
-//! Taking back what is handed out: an operator ends reservations and holds before their time. To the holder it is as if its
-//! time had run out: its token is not current any more. The URLs go back as they were, and the group's delay begins now.
+//! Revocation: an operator ends reservations and holds early. To the holder it looks like expiry: its token is no
+//! longer current. The URLs return unchanged, and the group's delay starts now.
 
 use hashbrown::HashSet;
 use wayleave_core::frontier::refusal::Refusal;
@@ -17,16 +17,16 @@ use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 
-/// URLs that are told of a host.
+/// Maximum number of URLs listed for a host.
 const TOLD_MAX: usize = 20;
 
-/// Slices of holds that are looked through for those of one host, before the others are left untold.
+/// Slices of holds searched for those of one host before the listing is cut short.
 const SLICES_MAX: usize = 8;
 
 type Hold = (Time, QueueId, UrlKey);
 
 impl Owner {
-    /// Ends a slice of some reservations; says how many that were.
+    /// Revokes one slice of the selected reservations; returns their number.
     pub async fn revoke(&mut self, which: &Revoke) -> Result<Result<u64, Refusal>, Error> {
         let now = self.now();
         let leases = match which {
@@ -47,7 +47,7 @@ impl Owner {
         Ok(Ok(ended))
     }
 
-    /// Ends the holds of a host in a slice of all holds; says how many, and where the next slice begins.
+    /// Revokes the holds of a host within one slice of all holds; returns their number and the start of the next slice.
     pub async fn revoke_holds(&mut self, host: &HostName, after: Option<Key>) -> Result<(u64, Option<Key>), Error> {
         let Some(id) = self.state.has_holds(host) else { return Ok((0, None)) };
         let (holds, next) = self.holds_from(id, after).await?;
@@ -63,7 +63,7 @@ impl Owner {
         Ok((ended, next))
     }
 
-    /// Some of the URLs of a host that are handed out.
+    /// A sample of the URLs of a host that are handed out.
     pub async fn in_hand(&mut self, host: &HostName) -> Result<Vec<UrlView>, Error> {
         let Some(id) = self.state.has_holds(host) else { return Ok(Vec::new()) };
         let mut urls: Vec<(QueueId, UrlKey)> =
@@ -89,10 +89,11 @@ impl Owner {
         Ok(views)
     }
 
-    /// The holds of a host among a slice of the shard's, and where the next slice begins. Holds lie by their end.
+    /// The holds of a host within one slice of the shard's holds, and the start of the next slice. Holds are keyed by
+    /// deadline.
     async fn holds_from(&mut self, host: HostId, after: Option<Key>) -> Result<(Vec<Hold>, Option<Key>), Error> {
         let (first, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
-        // A place is one of the shard that gave it; the host may have moved since.
+        // A resume key is only valid for the shard that returned it; the host may have moved since.
         let after = after.filter(|after| *after >= first && *after < to);
         let scan = Scan { from: after.unwrap_or(first), to, limit: SLICE_ROWS };
         let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Holds that are revoked slice by slice, while their host moves to another shard.
+//! Holds revoked slice by slice while their host moves to another shard.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn names(pattern: &'static str, shard: ShardId) -> impl Iterator<Item = String> 
     (0..).map(move |i| pattern.replace('?', &i.to_string())).filter(move |name| home(name, 2) == shard)
 }
 
-/// So many holds that the last host's lie in the second slice.
+/// Enough holds that those of the last host are in the second slice.
 async fn with_holds(shard: ShardId) -> (Frontier, HostName) {
     let engine = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
     let frontier = Frontier::open(engine, Config::new(2), &tokio::runtime::Handle::current()).await.unwrap();

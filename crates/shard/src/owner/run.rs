@@ -1,10 +1,10 @@
-//! Runs the owner of a shard: opens the shard, serves it turn by turn, and reloads it whenever its memory can no longer be
-//! trusted, until this process is told to give it up or has lost it.
+//! Runs the owner of a shard: opens the shard, serves it turn by turn, and reloads it whenever its in-memory state can
+//! no longer be trusted, until this process gives the shard up or loses it.
 //!
-//! A panic is a bug, and must not cost the shard. It is caught around the opening and around the turns. The memory is dropped with
-//! whatever was being decided, so callers in that turn hear "outcome unknown". Commits that were handed to the store before the panic
-//! may still be applied; the shard is therefore owned again, under a new epoch, and never resumed. What waits in the inbox stays
-//! there. A panic that comes back is met with ever longer pauses.
+//! A panic is a bug but must not cost the shard. It is caught around opening and around each turn. In-memory state is
+//! dropped with whatever was being decided, so callers of that turn are told "outcome unknown". Commits handed to the
+//! store before the panic may still be applied; therefore the shard is owned again under a new epoch, never resumed.
+//! Messages stay in the inbox. Repeated panics are met with exponential back-off.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -30,19 +30,19 @@ use crate::routing::router::Router;
 use crate::shared::held_epochs::Hold;
 use crate::shared::readiness::Readiness;
 
-/// Between two tries to open a shard, and two probes whether the store takes changes again.
+/// Retry interval for opening a shard, and for probing a store that refuses changes.
 pub(crate) const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// The longest pause between two panics of an owner. The first pause is [`TRY_AGAIN_AFTER`], and each is twice the one before.
+/// Maximum pause between two panics of an owner. The first pause is [`TRY_AGAIN_AFTER`]; each following one doubles.
 const PANIC_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// An owner that has served for this long has recovered: its next panic counts as a first one.
+/// An owner that has served this long has recovered: its next panic counts as the first.
 const PANIC_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// A store that refuses a second time within this takes changes only now and then: the next probe waits.
+/// A store that refuses again within this time only accepts changes now and then: delay the next probe.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
-/// What an owner is given.
+/// Everything an owner is started with.
 pub(crate) struct Post {
     pub shard: ShardId,
     /// What must hold in the store for this process to own the shard.
@@ -50,20 +50,20 @@ pub(crate) struct Post {
     pub engine: Arc<dyn Engine>,
     pub config: Config,
     pub readiness: Arc<Readiness>,
-    /// Weak: an owner ends when nobody can ask it any more.
+    /// Weak, so that the owner ends when no handle is left.
     pub router: Weak<Router>,
 }
 
-/// How a term of ownership ended.
+/// How a term ended.
 enum End {
     Stopped(Option<oneshot::Sender<()>>),
-    /// The shard is to be owned again, or read again from where it stands.
+    /// Own the shard again, or resume from its present state.
     Failed(Option<Resume>),
-    /// The owner panicked: the shard is to be owned again.
+    /// The owner panicked: own the shard again.
     Panicked(String),
 }
 
-/// The panics of an owner that come back.
+/// Tracks repeated panics of an owner.
 #[derive(Default)]
 struct Panics {
     last: Option<Instant>,
@@ -71,7 +71,7 @@ struct Panics {
 }
 
 impl Panics {
-    /// How long to wait after one more panic.
+    /// The pause after one more panic.
     fn pause(&mut self, now: Instant) -> Duration {
         let recovered = self.last.is_none_or(|last| now - last > self.pause + PANIC_FORGOTTEN_AFTER);
         self.pause = if recovered { TRY_AGAIN_AFTER } else { (self.pause * 2).min(PANIC_PAUSE_MAX) };
@@ -80,10 +80,10 @@ impl Panics {
     }
 }
 
-/// Runs a shard until it is told to stop or is no longer this process's.
+/// Runs a shard until it is stopped or this process loses it.
 pub(crate) async fn run(post: Post, mut inbox: Mail) {
     let done = own(&post, &mut inbox).await;
-    // What kept it from being opened here is no longer this process's trouble.
+    // The reason why it could not be opened here no longer concerns this process.
     post.readiness.set_trouble(post.shard, None);
     if let Some(router) = post.router.upgrade() {
         router.held.set(post.shard, Hold::Not);
@@ -105,14 +105,14 @@ pub(crate) async fn run(post: Post, mut inbox: Mail) {
     }
 }
 
-/// Tells the router's registry how this process holds the shard; movers of hosts look there.
+/// Registers how this process holds the shard; moves of hosts check it.
 fn hold(post: &Post, hold: Hold) {
     if let Some(router) = post.router.upgrade() {
         router.held.set(post.shard, hold);
     }
 }
 
-/// Owns a shard, term after term. Returns whom to tell that it is over.
+/// Owns a shard, term after term. Returns the channel to notify when it has stopped.
 async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
     let mut resume: Option<Resume> = None;
     let mut refused_at: Option<Instant> = None;
@@ -120,7 +120,7 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
     let mut panics = Panics::default();
     loop {
         if resume.is_none() {
-            // Before the store is asked: from here on nobody in this process commits under an older epoch.
+            // Before the store is asked: from here on no task of this process commits under an older epoch.
             hold(post, Hold::Opening);
         }
         let opened = tokio::select! {
@@ -151,12 +151,12 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
                 }
             }
             Ok(Err(Error::Conflict)) => {
-                tracing::info!(shard = post.shard.0, "the shard belongs to another node");
+                tracing::info!(shard = post.shard.0, "another node owns the shard");
                 return None;
             }
             Ok(Err(error)) => {
                 if let Some(left_out) = post.readiness.log.opens.line() {
-                    tracing::error!(shard = post.shard.0, %error, left_out, "a shard cannot be opened; trying again");
+                    tracing::error!(shard = post.shard.0, %error, left_out, "cannot open shard; retrying");
                 }
                 post.readiness
                     .set_trouble(post.shard, Some(format!("shard {} cannot be opened: {error}", post.shard.0)));
@@ -167,7 +167,7 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
                 continue;
             }
         };
-        // Nobody here commits for the shard under the old epoch, from now until it is owned again.
+        // No task of this process commits for the shard under the old epoch until it is owned again.
         hold(post, Hold::Opening);
         let pause = panics.pause(Instant::now());
         let (shard, pause_ms) = (post.shard.0, pause.as_millis());
@@ -191,16 +191,16 @@ async fn begin(post: &Post, resume: Option<&Resume>) -> Result<Owner, Error> {
     Ok(Owner::new(post, opened))
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a word".to_owned())
 }
 
-/// Refuses what arrives while the shard is not open; returns when told to stop.
+/// Refuses messages while the shard is not open; returns when told to stop.
 async fn refuse_while_closed(inbox: &mut Mail, post: &Post) -> Option<oneshot::Sender<()>> {
     loop {
-        // While a shard opens normally its callers wait; only one that cannot be opened turns them away.
+        // While a shard opens normally its callers wait; only one that cannot be opened refuses them.
         let Some(trouble) = post.readiness.trouble_of(post.shard) else { std::future::pending().await };
         match inbox.recv().await {
             None => return None,
@@ -218,12 +218,12 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
     owner.set_open(true);
     let mut stop = None;
     let turns = AssertUnwindSafe(take_turns(&mut owner, inbox, cycles, &mut stop)).catch_unwind().await;
-    // Whatever comes next must not begin before all that is in flight is resolved.
+    // The next term must not begin before everything in flight is resolved.
     let answered = answering.await;
     owner.set_open(false);
     let panic = turns.err().or_else(|| answered.err()?.try_into_panic().ok());
     match (stop, panic) {
-        // Told to stop: nobody waits for the memory any more.
+        // Stopped: the in-memory state is no longer needed.
         (Some(done), _) => End::Stopped(Some(done)),
         (None, Some(panic)) => End::Panicked(words(&*panic)),
         (None, None) if term.is_failed() => End::Failed(term.resume()),
@@ -231,7 +231,7 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
     }
 }
 
-/// Takes turns until the owner is told to stop, its memory can no longer be trusted, or nobody can ask it any more.
+/// Runs turns until the owner is stopped, its state can no longer be trusted, or no handle is left.
 async fn take_turns(
     owner: &mut Owner,
     inbox: &mut Mail,
@@ -255,13 +255,14 @@ async fn take_turns(
         if let Err(error) = owner.turn(first, inbox, stop).await {
             if let Some(left_out) = owner.readiness.log.reads.line() {
                 let shard = owner.shard.0;
-                tracing::warn!(shard, %error, left_out, "the store cannot be read; the shard reloads");
+                tracing::warn!(shard, %error, left_out, "cannot read the store; reloading the shard");
             }
             term.on_failure(&error);
         }
         owner.confirm();
         if !term.is_failed() {
-            // What was decided in a turn that failed is in nobody's store: its pages are not to be had again.
+            // Do not publish a failed turn: what it decided is not in the store, and pages it gave back must not be
+            // granted again.
             owner.share_totals();
         }
         owner.tell_pulse();

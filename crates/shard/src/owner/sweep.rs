@@ -1,4 +1,4 @@
-//! Sweeps: reservations and holds that ran out, rows of deleted queues, and the filter's learning. All in slices.
+//! Background work, in slices: expired reservations and holds, rows of deleted queues, and the filter rebuild.
 
 use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::url_key::UrlKey;
@@ -13,7 +13,7 @@ use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 
 impl Owner {
-    /// Returns what ran out. Only what has come is looked at: there is no polling.
+    /// Returns what has expired. Only entries that are due are read; there is no polling.
     pub async fn sweep(&mut self) -> Result<(), Error> {
         let now = self.now();
         let expired = self.state.expired_leases(now, SLICE_ROWS);
@@ -33,7 +33,7 @@ impl Owner {
 
     async fn sweep_holds(&mut self, now: Time) -> Result<(), Error> {
         let (_, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
-        // One row more than a slice: it tells when the next hold ends.
+        // One row more than a slice, to learn when the next hold expires.
         let scan = Scan { from: hold::from(self.shard, self.state.holds_swept()), to, limit: SLICE_ROWS + 1 };
         let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
         let holds: Result<Vec<_>, _> = rows.iter().map(|row| hold::parse_key(&row.key)).collect();
@@ -53,7 +53,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Takes note of deletions that were just decided.
+    /// Registers deletions that were just decided.
     pub fn follow_jobs(&mut self, writes: &[Write]) {
         self.jobs.extend(writes.iter().filter_map(|write| match write {
             Write::Job(queue, true) => Some(*queue),
@@ -61,7 +61,7 @@ impl Owner {
         }));
     }
 
-    /// Removes a slice of the rows of one deleted queue.
+    /// Removes one slice of the rows of a deleted queue.
     pub async fn run_job(&mut self) -> Result<(), Error> {
         let Some(queue) = self.jobs.front().copied() else { return Ok(()) };
         let scans = [url::prefix(queue), due::prefix(queue)].map(|from| Scan {
@@ -80,7 +80,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Reads a slice of the URL rows of this shard's own hosts into the filter.
+    /// Reads one slice of the URL rows of hosts born in this shard into the filter.
     pub async fn learn_filter(&mut self) -> Result<(), Error> {
         if !self.filter.is_learning() {
             return Ok(());

@@ -1,22 +1,25 @@
-//! A term of ownership: what became of its commits, and how the owner may go on after one has failed.
+//! A term of ownership: the outcomes of its commits, and how the owner may continue after one has failed.
 //!
-//! The owner and the task that answers its callers share it. It decides between two ways to reload:
+//! The owner and the task that sends its answers share it. It chooses between two ways to reload:
 //!
-//! - *Resume* under the present epoch, reading only. Allowed when nothing that failed can have left anything behind, so the
-//!   store is exactly where the last acknowledged commit left it. Reads go on while the store refuses changes.
+//! - *Resume* under the present epoch, by reading only. Allowed if nothing that failed can have left anything behind,
+//!   so that the store is exactly where the last acknowledged commit left it. Reads continue while the store refuses
+//!   changes.
 //! - *Own again*, which raises the epoch and so fences out whatever may still arrive. Required in every other case.
 //!
 //! With commits n and n+1 in flight, and n refused as unavailable:
 //!
 //! 1. n+1 is refused as unavailable too: both left nothing; resume after n-1.
-//! 2. n+1 is fenced by its number, under our own epoch: the store is at n-1, as the fence says; resume after n-1.
-//! 3. n+1 is fenced under another epoch: somebody else owns the shard; own again, which the seat decides.
-//! 4. n+1 is of unknown outcome: it can only apply on top of n, but we do not rely on that; own again.
-//! 5. n+1 succeeds: a store that breaks its contract; n cannot have been refused. The number of the last acknowledged
-//!    commit then says n+1, the next commit is fenced, and that is a failure without a refusal before it: own again.
+//! 2. n+1 is fenced by its sequence number, under our own epoch: the store is at n-1, as the fence says; resume after
+//!    n-1.
+//! 3. n+1 is fenced under another epoch: another owner has the shard; own again, which the seat decides.
+//! 4. n+1 has an unknown outcome: it can only apply on top of n, but we do not rely on that; own again.
+//! 5. n+1 succeeds: the store breaks its contract, as n cannot have been refused. The last acknowledged number is then
+//!    n+1, the next commit is fenced, and that is a failure without a preceding refusal: own again.
 //!
-//! All commits in flight are resolved before the owner reloads, so nothing that the new memory does not contain can still
-//! be applied. A move that was given up is of unknown outcome, as another shard may still commit it: own again.
+//! All commits in flight are resolved before the owner reloads, so nothing can still be applied that the reloaded state
+//! does not contain. A move that timed out has an unknown outcome, because another shard may still commit it: own
+//! again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,10 +30,10 @@ use wayleave_engine::Error;
 
 use crate::shared::readiness::lock;
 
-/// Where a term stands.
+/// The state of a term.
 pub(crate) struct Term {
     epoch: Epoch,
-    /// The number of the last commit that is known to be durable.
+    /// Sequence number of the last commit known to be durable.
     acknowledged: AtomicU64,
     failed: AtomicBool,
     failure: Mutex<Failure>,
@@ -39,13 +42,13 @@ pub(crate) struct Term {
 
 #[derive(Default)]
 struct Failure {
-    /// What the store gave as the reason when it refused something and left nothing behind.
+    /// The reason of a refusal that left nothing behind.
     refused: Option<String>,
-    /// Something failed in a way that may have left something behind, or may still do so.
+    /// A failure may have left something behind, or may still do so.
     in_doubt: bool,
 }
 
-/// An owner's place in its shard, to go on from without owning it again.
+/// The position from which an owner continues without owning its shard again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resume {
     pub epoch: Epoch,
@@ -65,7 +68,7 @@ impl Term {
         }
     }
 
-    /// Whether what the owner has in memory may no longer be what the store has.
+    /// Whether in-memory state may differ from the store.
     pub fn is_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -78,7 +81,7 @@ impl Term {
         }
     }
 
-    /// A read or a commit failed: the memory must be read again.
+    /// A read or a commit failed: the state must be reloaded.
     pub fn on_failure(&self, error: &Error) {
         let mut failure = lock(&self.failure);
         match error {
@@ -91,7 +94,7 @@ impl Term {
         self.told.notify_one();
     }
 
-    /// From where the owner may resume, once nothing of the term is in flight; none if it must own the shard again.
+    /// Where the owner may resume once nothing of the term is in flight; `None` if it must own the shard again.
     pub fn resume(&self) -> Option<Resume> {
         let failure = lock(&self.failure);
         let why = failure.refused.clone().filter(|_| !failure.in_doubt)?;
