@@ -1,9 +1,10 @@
-//! Right of way: while somebody waits for a visit, new URLs stand. Whoever fetches pages waits for every visit, and reports
-//! of pages go on as well; a stream of new URLs only takes a little longer. Where the cores are busy with URLs coming in, a
-//! visit that has to wait its turn at every step takes many times as long as its work.
+//! Admission control for puts: while a worker waits for a visit, new URLs are held back, here at the router and again
+//! at the inbox. A worker is blocked on every visit, and results must get through as well, whereas a stream of new URLs
+//! only takes a little longer. Where the cores are saturated by ingest, a visit that queues at every step takes many
+//! times its own cost (tail latency).
 //!
-//! New URLs never stand for longer than a bound, and afterwards they go on for as long as they stood: with any number of
-//! visitors they keep half of the time.
+//! Puts are held back for a bounded time, and then flow for at least as long: under any number of visits they keep half
+//! of the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,37 +16,37 @@ use wayleave_core::frontier::request::Put;
 
 use crate::message::Message;
 
-/// A visit is likely to be followed by another one for so long.
+/// After a visit another one is expected for this long.
 const LATELY: Duration = Duration::from_millis(200);
 
-/// Who goes first in one process.
+/// The admission control of one process.
 pub(crate) struct Admission {
     stand_max: Duration,
     began: Instant,
-    /// When the last visit was asked for, in milliseconds since then; 0 if never.
+    /// Time of the last visit request, in milliseconds since `began`; 0 if none.
     last_visit: AtomicU64,
-    /// What the state says, to be looked at without a lock.
+    /// Mirrors the state, for checks without the lock.
     standing: AtomicBool,
     state: Mutex<State>,
-    /// Told when puts may go on.
+    /// Notified when puts may proceed.
     over: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Visits that are being waited for.
+    /// Visits in progress.
     visits: usize,
-    /// Since when puts stand.
+    /// Since when puts are held back.
     since: Option<Instant>,
-    /// Until then they go on whatever is waited for.
+    /// Until then puts proceed, whatever visits are waiting.
     free_until: Option<Instant>,
 }
 
-/// A visit that is being waited for.
+/// A visit in progress; ends when dropped.
 pub(crate) struct Awaited<'a>(&'a Admission);
 
 impl Admission {
-    /// Puts stand for so long at a time, at most; never, if it is zero.
+    /// Holds puts back for at most `stand_max` at a time; zero turns admission control off.
     pub fn new(stand_max: Duration) -> Self {
         Self {
             stand_max,
@@ -57,7 +58,7 @@ impl Admission {
         }
     }
 
-    /// A visit is waited for until the answer is dropped.
+    /// Registers a visit in progress, until the guard is dropped.
     pub fn await_visit(&self) -> Awaited<'_> {
         let now = Instant::now();
         self.last_visit.store(self.millis(now), Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl Admission {
         Awaited(self)
     }
 
-    /// Whether a visit has been asked for lately.
+    /// Whether a visit was requested recently.
     pub fn is_used(&self) -> bool {
         let last = self.last_visit.load(Ordering::Relaxed);
         !self.stand_max.is_zero()
@@ -83,7 +84,7 @@ impl Admission {
         1 + now.duration_since(self.began).as_millis() as u64
     }
 
-    /// Until when a message has to stand, at most; none if it may go on.
+    /// The latest time until which a message is held back; `None` if it may proceed.
     pub fn stands(&self, message: &Message) -> Option<Instant> {
         match message {
             Message::Put { items, .. } => self.holds_up(items),
@@ -91,7 +92,7 @@ impl Admission {
         }
     }
 
-    /// Waits until puts may go on.
+    /// Waits until puts may proceed.
     pub async fn clear(&self, puts: &[(u64, Put)]) {
         while let Some(until) = self.holds_up(puts) {
             self.over(until).await;
@@ -103,7 +104,7 @@ impl Admission {
         puts.iter().any(|(_, put)| put.kind.is_new()).then_some(until)
     }
 
-    /// Waits until puts may go on, which is no later than `until`.
+    /// Waits until puts may proceed, at the latest `until`.
     pub async fn over(&self, until: Instant) {
         let over = self.over.notified();
         if self.standing.load(Ordering::Acquire) {

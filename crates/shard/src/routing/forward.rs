@@ -1,5 +1,4 @@
-//! Puts on their way to the owners of many shards, here and on other nodes, and the answering side of calls between
-//! nodes.
+//! Forwarding: puts on their way to owners on this and other nodes, and the serving side of calls between nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub(crate) type Part = (ShardId, Vec<(u64, Put)>);
 type Sink = mpsc::UnboundedSender<Outcomes>;
 
 impl Router {
-    /// Brings puts to the owners of their shards. Returns when all are queued here or on their way.
+    /// Sends puts to the owners of their shards. Returns when all are queued here or on their way.
     pub async fn put_parts(self: &Arc<Self>, parts: Vec<Part>, sink: &Sink) {
         let deadline = Instant::now() + Duration::from_millis(HAND_OVER_WAIT.0);
         self.put_until(parts, sink, deadline).await;
@@ -47,7 +46,7 @@ impl Router {
             }
         }
         for (node, parts) in away {
-            // The room is taken before the task starts, so that a slow node slows its callers down.
+            // The permit is acquired before the task starts: a slow node gives back-pressure.
             let Ok(room) = self.forwarded_puts.clone().acquire_owned().await else { continue };
             let (router, sink) = (self.clone(), sink.clone());
             tokio::spawn(async move {
@@ -58,7 +57,7 @@ impl Router {
         self.put_later(lost, sink, deadline);
     }
 
-    /// Puts that found no owner wait for the next one, or are refused in the end.
+    /// Puts that found no owner wait for the next one, and are refused at the deadline.
     pub fn put_later(self: &Arc<Self>, lost: Vec<Part>, sink: &Sink, deadline: Instant) {
         if lost.is_empty() {
             return;
@@ -71,7 +70,7 @@ impl Router {
         tokio::spawn(async move {
             let mut changes = router.changes();
             if changed_before(&mut changes, deadline).await {
-                // In a box: the way back here is a circle.
+                // Boxed, because the call is recursive.
                 Box::pin(router.put_until(lost, &sink, deadline)).await;
             } else {
                 fail(lost, &sink, &Refusal::Elsewhere);
@@ -79,7 +78,7 @@ impl Router {
         });
     }
 
-    /// Puts that a closing owner left undone go to the next one.
+    /// Passes puts that a closing owner left undone to the next owner.
     pub fn put_again(self: &Arc<Self>, shard: ShardId, items: Vec<(u64, Put)>, sink: &Sink) {
         self.put_later(vec![(shard, items)], sink, Instant::now() + Duration::from_millis(HAND_OVER_WAIT.0));
     }
@@ -89,7 +88,7 @@ impl Router {
         match links.say(node, &Call::Put { parts: parts.clone() }).await {
             Ok(Said::Put(outcomes, back)) => {
                 let told: HashSet<u64> = outcomes.iter().map(|(tag, _)| *tag).collect();
-                // The host has moved without this node's knowing: whoever tries again must find it.
+                // The host has moved without this node's knowledge: a retry must find it.
                 if outcomes.iter().any(|(_, outcome)| *outcome == PutOutcome::Moved) {
                     self.doubt();
                 }
@@ -97,7 +96,7 @@ impl Router {
                 let (lost, mut done): (Vec<Part>, Vec<Part>) =
                     parts.into_iter().partition(|(shard, _)| back.contains(shard));
                 self.put_later(lost, sink, deadline);
-                // Every item is answered exactly once, also one that its owner took and never spoke of.
+                // Every item is answered exactly once, even if its owner accepted it and never answered.
                 done.iter_mut().for_each(|(_, items)| items.retain(|(tag, _)| !told.contains(tag)));
                 fail(done, sink, &never_answered());
             }
@@ -117,7 +116,7 @@ fn fail(parts: Vec<Part>, sink: &Sink, why: &Refusal) {
 }
 
 impl Frontier {
-    /// Answers a call of another node, with this node's own shards only.
+    /// Serves a call of another node, with this node's own shards only.
     ///
     /// # Errors
     /// If the call cannot be read: the nodes speak different versions.

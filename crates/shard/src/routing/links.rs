@@ -1,5 +1,5 @@
-//! The way to other nodes: calls as bytes, and who carries them. This room knows no network: whoever brings
-//! [`Links`] does.
+//! Calls between nodes: their encoding, and the trait that transports them. This module knows no network; the
+//! implementation of [`Links`] does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use wayleave_core::settings::PaceChanges;
 use crate::ask::{Ask, Take, Told};
 use crate::message::Outcomes;
 
-/// The words that nodes speak with each other. It grows with every change of them: nodes of different numbers do not
-/// forward to each other.
+/// Inter-node protocol version, raised by every change of the messages. Nodes of different versions do not forward to
+/// each other.
 pub const PROTOCOL: u32 = 6;
 
-/// Why a call to another node brought no answer.
+/// Why a call to another node returned no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkError {
-    /// It never left: nothing was done.
+    /// It was never sent: nothing was done.
     NotSent(String),
-    /// It left and no answer came: it may or may not have been done.
+    /// It was sent and no answer came: it may or may not have been done.
     Lost(String),
 }
 
-/// Carries calls to other nodes and brings their answers back.
+/// Transports calls to other nodes.
 pub trait Links: Send + Sync + 'static {
-    /// Sends a call and waits for the answer, at most so long. The number of calls under way is bounded.
+    /// Sends a call and waits for its answer, up to `within`. The number of concurrent calls is bounded.
     fn call(&self, node: NodeId, call: Vec<u8>, within: Duration) -> BoxFuture<'static, Result<Vec<u8>, LinkError>>;
 }
 
-/// What one node asks another. The other answers with its own shards only: nothing is forwarded twice.
+/// A call from one node to another. The receiver answers for its own shards only: nothing is forwarded twice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
     Ask {
@@ -46,9 +46,9 @@ pub(crate) enum Call {
     Put {
         parts: Vec<(ShardId, Vec<(u64, Put)>)>,
     },
-    /// To whichever of its shards has been ready longest.
+    /// For whichever of its shards has been ready longest.
     Take(Take),
-    /// What some of its shards granted for a request before.
+    /// The reservations that some of its shards granted for this request id.
     Requested {
         holder: Arc<str>,
         request: RequestId,
@@ -58,17 +58,17 @@ pub(crate) enum Call {
     DeleteGroup(Alias),
 }
 
-/// What an alias is to be.
+/// The desired state of an alias.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GroupChange {
     pub alias: Alias,
-    /// The whole membership; none leaves it.
+    /// The whole membership; `None` leaves it unchanged.
     pub hosts: Option<Vec<HostName>>,
     pub changes: PaceChanges,
     pub replace: bool,
 }
 
-/// What it answers.
+/// The answer to a [`Call`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Said {
     Told(Box<Result<Told, Refusal>>),
@@ -77,7 +77,7 @@ pub(crate) enum Said {
 }
 
 impl LinkError {
-    /// What the caller is told; `looks` if nothing can have changed.
+    /// The refusal for the caller; `looks` if the call was read-only.
     fn refusal(self, looks: bool) -> Refusal {
         match self {
             Self::NotSent(_) => Refusal::Elsewhere,
@@ -88,7 +88,7 @@ impl LinkError {
 }
 
 impl dyn Links {
-    /// Makes a call that is answered by one value; `looks` if it changes nothing.
+    /// Makes a call that returns a single answer; `looks` if it is read-only.
     pub(crate) async fn ask(&self, node: NodeId, call: &Call, looks: bool) -> Result<Told, Refusal> {
         match self.say(node, call).await {
             Ok(Said::Told(answer)) => *answer,
@@ -97,7 +97,7 @@ impl dyn Links {
         }
     }
 
-    /// Makes a call in our own words.
+    /// Encodes, sends and decodes a call.
     pub(crate) fn say(&self, node: NodeId, call: &Call) -> BoxFuture<'static, Result<Said, LinkError>> {
         let sent = match encode(call) {
             Ok(bytes) => self.call(node, bytes, Duration::from_millis(FORWARD_TIME.0)),
@@ -107,9 +107,9 @@ impl dyn Links {
     }
 }
 
-/// The refusal of an answer that does not fit its call.
+/// The refusal for an answer that does not match its call.
 pub(crate) fn other_answer(node: NodeId) -> Refusal {
-    Refusal::Internal(format!("node {node} answered another call than the one made"))
+    Refusal::Internal(format!("node {node} returned an answer that does not match the call"))
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {

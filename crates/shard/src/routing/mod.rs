@@ -1,4 +1,4 @@
-//! From a call to the owner that answers it: which node owns a shard, forwarding to other nodes, and admission control.
+//! From a call to the owner that serves it: which node owns a shard, forwarding to other nodes, and admission control.
 
 pub(crate) mod admission;
 pub(crate) mod forward;

@@ -1,16 +1,16 @@
-//! Requests that may be repeated: a reservation whose answer was lost is asked for again under the same id, and the caller
-//! gets the reservations that were granted the first time, wherever they are.
+//! Idempotent reservations: a caller whose answer was lost repeats the request under the same id and gets the
+//! reservations granted the first time, wherever they are.
 //!
-//! What was granted is kept with the reservations themselves, durable, by the owners of their shards. Before a request with
-//! an id is granted anything, every shard that may have something of it is asked. Shards of this process that surely have
-//! nothing are passed over by a digest of the id; another node is asked once for all its shards. Requests without an id
-//! come nowhere near this.
+//! The grants are stored with the reservations themselves, durably, by the owners of their shards. Before a request
+//! with an id is granted anything, every shard that may have a grant for it is asked. Local shards that certainly have
+//! none are skipped by a digest of the id; another node is asked once for all its shards. Requests without an id skip
+//! all of this.
 //!
-//! Only what can be asked within a moment counts: a node that is cut off must not keep the others from working. What it has
-//! granted ends by its deadline, as it would without an id.
+//! Only shards that answer promptly count: a node that is cut off must not keep the others from working. What it
+//! granted expires at its deadline, as it would without an id.
 //!
-//! Within a process a repetition waits until the first call has been decided, also if its caller has gone. Two nodes that
-//! are asked at the same time may both grant: a client repeats a request when the first try has ended.
+//! Within a process a repetition waits until the first call has been decided, even if its caller has disconnected. Two
+//! nodes asked concurrently may both grant: clients must repeat a request only after the first attempt has ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -32,20 +32,20 @@ use crate::routing::links::Call;
 use crate::routing::router::{Answer, Place, worse};
 use crate::shared::readiness::{Source, lock};
 
-/// How long other nodes are asked what they have granted.
+/// Time limit for asking other nodes what they have granted.
 const ASK_OTHERS: Duration = Duration::from_millis(500);
 
 type Waiters = Arc<tokio::sync::Mutex<()>>;
 
-/// What this process knows of requests that may be repeated.
+/// The process's index of requests with an id.
 pub(crate) struct Requests {
-    /// How many reservations each request has, by shard and digest.
+    /// Number of reservations per request, by shard and digest.
     granted: Vec<Mutex<HashMap<u64, u32>>>,
-    /// Those that are being decided; one call each at a time.
+    /// Requests being decided; one call each at a time.
     under_way: Mutex<HashMap<u64, Waiters>>,
 }
 
-/// One call's turn to be decided. It ends when the last copy goes.
+/// Exclusive right to decide one request id; released when the last clone is dropped.
 pub(crate) struct Turn {
     frontier: Frontier,
     digest: u64,
@@ -56,7 +56,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut lines = lock(&self.frontier.readiness.requests.under_way);
         drop(self.guard.take());
-        // Whoever waits has a copy of the line, and gets it from here only under the lock.
+        // Every waiter holds a clone of the mutex, and clones are only made under this lock.
         if lines.get(&self.digest).is_some_and(|line| Arc::strong_count(line) == 1) {
             lines.remove(&self.digest);
         }
@@ -68,14 +68,14 @@ impl Requests {
         Self { granted: (0..shards).map(|_| Mutex::default()).collect(), under_way: Mutex::default() }
     }
 
-    /// A shard is read anew: what was said of it before is void.
+    /// A shard is being reloaded: drop everything it has published.
     pub fn forget(&self, shard: ShardId) {
         if let Some(granted) = self.granted.get(usize::from(shard.0)) {
             lock(granted).clear();
         }
     }
 
-    /// A shard says which requests have got a reservation or lost one.
+    /// A shard publishes which requests gained or lost a reservation.
     pub fn tell(&self, shard: ShardId, changes: Vec<(u64, bool)>) {
         let Some(granted) = self.granted.get(usize::from(shard.0)).filter(|_| !changes.is_empty()) else { return };
         let mut granted = lock(granted);
@@ -94,7 +94,7 @@ impl Requests {
 }
 
 impl Frontier {
-    /// Waits until no other call of the same request is being decided in this process.
+    /// Waits until no other call with the same request id is being decided in this process.
     pub(crate) async fn turn_of(&self, holder: &str, request: &RequestId) -> Arc<Turn> {
         let digest = digest(holder, &request.id);
         let line = lock(&self.readiness.requests.under_way).entry(digest).or_default().clone();
@@ -102,8 +102,8 @@ impl Frontier {
         Arc::new(Turn { frontier: self.clone(), digest, guard: Some(guard) })
     }
 
-    /// Reserves groups of these sources for a request that may be repeated. It is carried through also if its caller goes
-    /// away meanwhile, so that the repetition, which waits for `turn`, finds all that was granted.
+    /// Reserves groups from these sources for a request with an id. Runs to completion even if its caller disconnects,
+    /// so that a repetition, which waits for `turn`, finds everything that was granted.
     pub(crate) async fn reserve_through(
         &self,
         request: &Reserve,
@@ -119,12 +119,12 @@ impl Frontier {
         decided.await.unwrap_or_else(|_| Err(crate::routing::router::never_answered()))
     }
 
-    /// The reservations that were granted for a request before and are not over, the oldest first.
+    /// The live reservations already granted for a request, oldest first.
     pub(crate) async fn granted_before(&self, holder: &Arc<str>, id: &RequestId) -> Answer<Vec<Reservation>> {
         let digest = digest(holder, &id.id);
         let mut shards = Vec::new();
         let mut nodes: BTreeMap<NodeId, Vec<ShardId>> = BTreeMap::new();
-        // An index that may be another owner's by now passes nothing over.
+        // After this node may have lost a shard its index is not trusted, and no shard is skipped.
         let sure = !self.readiness.is_unsure();
         for shard in self.all() {
             match self.router.place(shard) {
@@ -132,7 +132,7 @@ impl Frontier {
                     if sure && self.readiness.is_open(shard) && !self.readiness.requests.may_have(shard, digest) => {}
                 Place::There(node) => nodes.entry(node).or_default().push(shard),
                 Place::Here(_) => shards.push(shard),
-                // It changes hands; what it has granted is told by its next owner.
+                // It is being handed over; its next owner will report what it has granted.
                 Place::Nobody => {}
             }
         }
@@ -145,7 +145,7 @@ impl Frontier {
                 match links.ask(node, &call, true).await {
                     Ok(told) => Vec::<Reservation>::try_from(told),
                     Err(refusal @ Refusal::RequestReused(_)) => Err(refusal),
-                    // It has not all of them: their owners are looked for one by one.
+                    // The node does not own all of them: ask their owners one by one.
                     Err(Refusal::Elsewhere) => self.granted_in(&shards, one).await,
                     Err(_) => Ok(Vec::new()),
                 }
@@ -178,7 +178,7 @@ impl Frontier {
         trouble.map_or(Ok(found), Err)
     }
 
-    /// Answers another node that asks for these shards; they must all be here.
+    /// Serves another node that asks about these shards; all of them must be here.
     pub(crate) async fn granted_here(
         &self,
         holder: Arc<str>,
@@ -198,7 +198,7 @@ impl Frontier {
 }
 
 impl Owner {
-    /// The reservations of this shard that were granted for a request and are not over.
+    /// The live reservations of this shard that were granted for a request.
     pub async fn requested(
         &mut self,
         holder: &Arc<str>,

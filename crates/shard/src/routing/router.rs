@@ -1,5 +1,5 @@
-//! The router: which shard a name or a token belongs to, where that shard's owner is, and how to ask one shard or all of
-//! them. An owner may sit in this process or on another node; callers see no difference.
+//! The router: which shard a name or token belongs to, where that shard's owner is, and how to ask one shard or all of
+//! them. An owner may be in this process or on another node; callers see no difference.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,10 +23,10 @@ use crate::routing::links::{Call, Links};
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::held_epochs::HeldEpochs;
 
-/// An answer or the reason why not.
+/// An answer, or the refusal.
 pub type Answer<T> = Result<T, Refusal>;
 
-/// The shard that a name hashes to. The hash is part of the format: it never changes.
+/// The shard that a name hashes to. The hash is part of the storage format and never changes.
 #[must_use]
 pub fn home(name: &str, shards: u16) -> ShardId {
     use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
@@ -43,32 +43,33 @@ pub(crate) enum Place {
     Nobody,
 }
 
-/// Where all owners are, and hints where hosts live that have moved to an alias.
+/// The locations of all owners, and hints where moved hosts live.
 pub(crate) struct Router {
     places: RwLock<Vec<Place>>,
-    /// Told whenever an owner comes or goes.
+    /// Notified whenever an owner comes or goes.
     changed: Broadcast,
-    /// The way to other nodes; none where one process owns everything.
+    /// Connection to other nodes; `None` where one process owns everything.
     pub links: Option<Arc<dyn Links>>,
-    /// Who goes first here, visits or puts.
+    /// Admission control: visits before puts.
     pub way: Arc<Admission>,
-    /// Under which epochs this process holds its shards.
+    /// The epochs under which this process holds its shards.
     pub held: HeldEpochs,
-    /// Told when an owner was looked for where it is not.
+    /// Notified when an owner was not where it was expected.
     missed: Arc<Notify>,
-    /// Room for batches that are on their way to other nodes.
+    /// Permits for put batches on their way to other nodes.
     pub forwarded_puts: Arc<Semaphore>,
-    /// Slices of listings that owners here work on at a time, whoever asked: most of a store's read connections stay free.
+    /// Permits for slices of listings that local owners run concurrently, for all callers: most of a store's read
+    /// connections stay free.
     slices: Semaphore,
-    /// Which alias a host lives with. Only a hint: an owner refuses a host that is not its own.
+    /// The alias each moved host lives with. Only a hint: an owner refuses a host that is not its own.
     moved: RwLock<HashMap<HostName, Alias>>,
     /// Whether this node has lost the store.
     cut_off: AtomicBool,
-    /// Whether a move failed half-way or a shard refused a host: the hints are to be asked for again.
+    /// Whether the hints must be reloaded: a move failed half-way, or a shard refused a host.
     stale: AtomicBool,
 }
 
-/// Whether a host lives in a shard: with an alias there, at home there, or among its hosts.
+/// Whether a host lives in a shard: with an alias there, homed there, or among its hosts.
 pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
     match state.moved_to(host) {
         Some(alias) => home(alias, shards) == state.shard(),
@@ -115,7 +116,7 @@ impl Router {
         self.cut_off.store(cut_off, Ordering::Release);
     }
 
-    /// Why a shard has no owner that can be asked.
+    /// Why a shard has no reachable owner.
     pub fn why_no_owner(&self) -> &'static str {
         if self.cut_off.load(Ordering::Acquire) {
             "this node cannot reach the store, and others may own its shards by now"
@@ -124,12 +125,12 @@ impl Router {
         }
     }
 
-    /// An owner was looked for where it is not.
+    /// Records that an owner was not where it was expected.
     pub fn miss(&self) {
         self.missed.notify_one();
     }
 
-    /// An owner of this process has ended: the shard has none, unless another one has come meanwhile.
+    /// An owner of this process has ended: the shard has none, unless a new one has started meanwhile.
     pub fn end_term(&self, shard: ShardId, term: u64) {
         let ended = matches!(self.place(shard), Place::Here(inbox) if inbox.term == term);
         if ended {
@@ -137,7 +138,7 @@ impl Router {
         }
     }
 
-    /// To be told when an owner comes or goes.
+    /// Subscribes to owners coming and going.
     pub fn changes(&self) -> Subscriber {
         self.changed.subscribe()
     }
@@ -156,7 +157,7 @@ impl Router {
         };
     }
 
-    /// Notes that the hints may be wrong.
+    /// Marks the hints as possibly stale.
     pub fn doubt(&self) {
         self.stale.store(true, Ordering::Release);
     }
@@ -165,12 +166,12 @@ impl Router {
         self.stale.load(Ordering::Acquire)
     }
 
-    /// Whether hosts live elsewhere than at home, or may.
+    /// Whether some hosts live away from home, or may.
     pub fn knows_moves(&self) -> bool {
         self.is_doubted() || !self.moved.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Replaces all hints by what the shards say.
+    /// Replaces all hints with the shards' answers.
     pub fn set_aliases(&self, told: HashMap<HostName, Alias>) {
         *self.moved.write().unwrap_or_else(PoisonError::into_inner) = told;
         self.stale.store(false, Ordering::Release);
@@ -183,12 +184,12 @@ impl Router {
         home(name, self.shards())
     }
 
-    /// Asks a shard and waits for its answer; while the shard changes hands, for its next owner.
+    /// Asks a shard and waits for its answer; during a hand-over, for its next owner.
     pub async fn ask<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: impl Into<Ask>) -> Answer<T> {
         self.ask_within(shard, ask, Duration::from_millis(HAND_OVER_WAIT.0)).await
     }
 
-    /// Asks a shard, and waits for an owner for so long.
+    /// Asks a shard; waits up to `patience` for an owner.
     pub async fn ask_within<T: TryFrom<Told, Error = Refusal>>(
         &self,
         shard: ShardId,
@@ -199,7 +200,7 @@ impl Router {
         let looks = ask.only_looks();
         let answer = self.ask_owner(shard, ask, patience).await;
         match answer {
-            // What changes nothing has no outcome that could be unknown.
+            // A read-only call has no unknown outcome.
             Err(Refusal::OutcomeUnknown(why)) if looks => Err(Refusal::Unavailable(why)),
             answer => answer.and_then(T::try_from),
         }
@@ -238,7 +239,7 @@ impl Router {
         }
     }
 
-    /// Asks a shard of this process; none if it has no owner here.
+    /// Asks a shard of this process; `None` if it has no owner here.
     pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
         let Place::Here(inbox) = self.place(shard) else { return None };
         let _awaited = ask.is_visit().then(|| self.way.await_visit());
@@ -249,8 +250,8 @@ impl Router {
         Some(answer.await.unwrap_or_else(|_| Err(if looks { stopping() } else { never_answered() })))
     }
 
-    /// Asks several shards the same; all at once, answers in the order of shards. All are waited for, so that the answer
-    /// is true of each: if some did it and others did not, the outcome is not "nothing was changed".
+    /// Asks several shards concurrently; answers in shard order. Waits for all of them, so that the result is true of
+    /// each: if some applied the call and others did not, the outcome is not "nothing was changed".
     pub async fn ask_all<T: TryFrom<Told, Error = Refusal>>(
         &self,
         shards: &[ShardId],
@@ -278,7 +279,7 @@ impl Router {
     }
 }
 
-/// The word for a call that has met one more refusal.
+/// Combines the refusals of several shards into the one the caller gets.
 pub(crate) fn worse(before: Option<Refusal>, refusal: Refusal) -> Refusal {
     match before {
         Some(before) => before.or_worse(refusal),
@@ -286,8 +287,8 @@ pub(crate) fn worse(before: Option<Refusal>, refusal: Refusal) -> Refusal {
     }
 }
 
-/// Waits for a change of places; false if none came in time. An owner may refuse before everybody has heard of its
-/// successor, so a short while is a change as well.
+/// Waits for an owner to come or go; false if the deadline passed. An owner may refuse before everyone has heard of its
+/// successor, so after a short pause it returns as well.
 pub(crate) async fn changed_before(changes: &mut Subscriber, deadline: Instant) -> bool {
     const LOOK_AGAIN: Duration = Duration::from_millis(50);
     let now = Instant::now();
@@ -298,14 +299,14 @@ pub(crate) async fn changed_before(changes: &mut Subscriber, deadline: Instant) 
     true
 }
 
-/// What callers hear when the process is on its way out.
+/// The refusal while the process is shutting down.
 pub(crate) fn stopping() -> Refusal {
-    Refusal::Unavailable("the server is stopping or a shard is reloading".to_owned())
+    Refusal::Unavailable("the server is shutting down or the shard is reloading".to_owned())
 }
 
-/// What callers hear when an owner ended without a word about what it was asked.
+/// The refusal when an owner ended without answering.
 pub(crate) fn never_answered() -> Refusal {
-    Refusal::OutcomeUnknown("the owner of the shard ended before it answered".to_owned())
+    Refusal::OutcomeUnknown("the shard's owner ended before it answered".to_owned())
 }
 
 #[cfg(test)]

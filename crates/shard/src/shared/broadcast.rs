@@ -1,5 +1,5 @@
-//! A change notification for any number of subscribers, woken in the order in which they began to wait. tokio's watch
-//! channel wakes them in random order; the simulator needs the same run for the same seed.
+//! A change notification for any number of subscribers, who are woken in the order in which they began to wait. tokio's
+//! watch channel wakes them in random order; the simulator needs the same run for the same seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub struct Subscriber {
 }
 
 impl Broadcast {
-    /// Tells all subscribers.
+    /// Notifies all subscribers.
     pub fn notify(&self) {
         self.0.version.fetch_add(1, Ordering::AcqRel);
         self.0.wakers.notify_waiters();

@@ -1,9 +1,9 @@
-//! Whose turn it is among all crawls of this process. Each shard orders the crawls that are ready in it by their passes, the
-//! virtual time that their visits took; here the passes of all shards are one. So weights also hold between crawls that live
-//! in different shards: a caller who names no crawl is sent to the shard whose first crawl has the lowest pass, and among
-//! these to the one that has been ready longest.
+//! Stride scheduling of crawls over all shards of a process. Each shard orders its ready crawls by their passes, i.e.
+//! the virtual time their visits have consumed; here the passes of all shards are kept as one. So weights also hold
+//! between crawls that live in different shards: a caller who names no crawl is sent to the shard whose first crawl has
+//! the lowest pass, and among these to the one that has been ready longest.
 //!
-//! Nodes keep their own passes: between nodes the one that has been ready longest is asked first.
+//! Each node keeps its own passes: between nodes the one that has been ready longest is asked first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,21 +14,21 @@ use wayleave_core::names::CrawlName;
 
 use crate::owner::owner_loop::Owner;
 
-/// So many crawls of a shard are put in order before a visit. Where more are ready at once, their order within the shard
-/// tells enough.
+/// Crawls of a shard that are reordered before a visit. If more are ready at once, the shard's own order is good
+/// enough.
 const CRAWLS_MAX: usize = 64;
-/// So many crawls of a shard are told to the router.
+/// Crawls of a shard that are published to the router.
 const NEXT_MAX: usize = 8;
-/// Above so many, crawls that no owner holds are forgotten.
+/// Above this number, crawls that no owner refers to are dropped.
 const KEPT_MAX: usize = 4_096;
 
-/// The pass of a crawl, of all shards together.
+/// The process-wide pass of a crawl.
 pub(crate) type Pass = Arc<AtomicU64>;
 
 #[derive(Default)]
 pub(crate) struct CrawlPasses {
     passes: RwLock<HashMap<CrawlName, Pass>>,
-    /// The pass of the crawl that was served last: none that comes back begins before it.
+    /// The pass of the crawl served last: a returning crawl never starts before it.
     now: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl CrawlPasses {
 }
 
 impl Owner {
-    /// Puts the crawls that are ready here where all shards have brought them: before visits of any crawl are planned.
+    /// Loads the process-wide passes of the crawls ready here, before a visit of any crawl is planned.
     pub fn hear_turns(&mut self) {
         let ready = self.state.crawls_in_turn(CRAWLS_MAX);
         if ready.len() < 2 || ready.len() == CRAWLS_MAX {
@@ -60,7 +60,7 @@ impl Owner {
         }
     }
 
-    /// Tells the other shards what the visits took that were planned here.
+    /// Publishes the strides of the visits planned here.
     pub fn tell_turns(&mut self) {
         for (crawl, stride) in self.state.take_charged() {
             let pass = self.pass_of(crawl);
@@ -69,8 +69,8 @@ impl Owner {
         }
     }
 
-    /// Tells the router which crawls are next here. Other shards may move their passes on, so it is not enough to name the
-    /// first.
+    /// Publishes which crawls are next here. Other shards may advance their passes, so naming only the first is not
+    /// enough.
     pub fn tell_next(&mut self) {
         self.hear_turns();
         let next = self.state.crawls_in_turn(NEXT_MAX);
@@ -82,9 +82,9 @@ impl Owner {
         if let Some(pass) = self.passes.get(&crawl) {
             return pass.clone();
         }
-        // Crawls that were deleted have no name any more.
+        // Deleted crawls no longer have a name.
         self.passes.retain(|no, _| self.state.crawl_name(*no).is_some());
-        // Hosts that are queued by themselves have turns like a crawl without a name.
+        // Hosts queued by themselves are scheduled like a crawl without a name.
         let name = self.state.crawl_name(crawl).cloned().unwrap_or_default();
         let pass = self.readiness.turns.of(&name);
         self.passes.insert(crawl, pass.clone());

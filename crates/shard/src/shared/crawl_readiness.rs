@@ -1,5 +1,5 @@
-//! Since when groups of one crawl are ready, shard by shard. Who asks for one crawl alone is sent where it has something:
-//! the shard whose group of any crawl has been ready longest may have had nothing of this one for long.
+//! Readiness per crawl and shard. A caller who asks for one crawl is sent to the shards that have work of it: the shard
+//! whose group of any crawl has been ready longest may have none of this one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,21 +9,21 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 
-/// Crawls that are kept in mind. When another one comes, all are forgotten; those that are asked for are soon known again.
+/// Crawls that are tracked. When one more arrives all are dropped; those in demand are soon tracked again.
 const CRAWLS_MAX: usize = 1_024;
 
 /// No group is ready.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// The shard has not said it since somebody asks.
+/// The shard has not published it since tracking began.
 const UNTOLD: u64 = u64::MAX - 1;
 
-/// What the shards have said of the crawls that are asked for.
+/// The published readiness of the tracked crawls.
 pub(crate) struct CrawlReadiness {
     shards: usize,
     crawls: RwLock<HashMap<CrawlName, ReadyByShard>>,
 }
 
-/// What each shard has said of one crawl.
+/// The readiness of one crawl, by shard.
 #[derive(Clone)]
 pub(crate) struct ReadyByShard(Arc<[AtomicU64]>);
 
@@ -32,12 +32,12 @@ impl CrawlReadiness {
         Self { shards: shards.into(), crawls: RwLock::default() }
     }
 
-    /// What is known of a crawl; nothing if nobody has been given anything of it.
+    /// The readiness of a crawl; `None` if it is not tracked.
     pub fn of(&self, crawl: &CrawlName) -> Option<ReadyByShard> {
         self.crawls.read().unwrap_or_else(PoisonError::into_inner).get(crawl).cloned()
     }
 
-    /// Somebody has been given something of a crawl: from now on shards say since when more of it is ready.
+    /// Starts tracking a crawl, because a worker was given URLs of it and will ask for more.
     pub fn listen(&self, crawl: &CrawlName) {
         if self.of(crawl).is_some() {
             return;
@@ -50,14 +50,14 @@ impl CrawlReadiness {
         crawls.entry(crawl.clone()).or_insert_with(untold);
     }
 
-    /// A shard says since when a group of a crawl is ready.
+    /// A shard publishes since when a group of the crawl is ready.
     pub fn tell(&self, crawl: &CrawlName, shard: ShardId, ready: Option<Time>) {
         if let Some(beat) = self.crawls.read().unwrap_or_else(PoisonError::into_inner).get(crawl) {
             beat.set(shard, ready.map_or(NEVER, |since| since.0));
         }
     }
 
-    /// What a shard has said is no longer known to be true.
+    /// Invalidates what a shard has published.
     pub fn forget(&self, shard: ShardId) {
         let crawls = self.crawls.read().unwrap_or_else(PoisonError::into_inner);
         crawls.values().for_each(|beat| beat.set(shard, UNTOLD));
@@ -71,7 +71,7 @@ impl ReadyByShard {
         }
     }
 
-    /// Since when a shard has something of the crawl; `any` is since when it has something of any.
+    /// Since when a shard has work of the crawl; `any` is since when it has work of any crawl.
     pub fn ready(&self, shard: usize, any: u64) -> u64 {
         match self.0.get(shard).map_or(UNTOLD, |beat| beat.load(Ordering::Acquire)) {
             UNTOLD => any,

@@ -1,7 +1,7 @@
-//! What the shards count for crawls that are bounded as a whole, and how that adds up over nodes.
+//! Counts for crawls with a limit over all shards, and their sum over nodes.
 //!
-//! While a shard changes hands two nodes may speak of it, or none. Each shard counts once: as its owner here says, else as the
-//! node that has it open says, else as the last one who had it said.
+//! While a shard is handed over, two nodes may report it, or none. Each shard is counted once: as its local owner says,
+//! else as the node that has it open says, else as its last owner said.
 
 use std::sync::Mutex;
 
@@ -13,25 +13,25 @@ use wayleave_core::names::CrawlName;
 
 use crate::shared::readiness::lock;
 
-/// What is counted for a crawl that is bounded as a whole.
+/// Counts of a crawl with a limit over all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CrawlTotals {
     pub urls: Counts,
     pub hosts: u64,
-    /// What counts against a limit of pages.
+    /// Pages that count against the page limit.
     pub pages: u64,
 }
 
-/// What a node says of a crawl in one of its shards.
+/// A node's counts for a crawl in one of its shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardTotals {
     pub shard: ShardId,
-    /// Whether the node has the shard now; else it had it before.
+    /// Whether the node has the shard open; otherwise these are its last counts.
     pub open: bool,
     pub totals: CrawlTotals,
 }
 
-/// What the shards of this process count.
+/// The counts of this process's shards.
 pub(crate) struct Totals {
     shards: usize,
     crawls: Mutex<HashMap<CrawlName, Vec<Option<ShardTotals>>>>,
@@ -50,7 +50,7 @@ impl Totals {
         Self { shards: shards.into(), crawls: Mutex::default() }
     }
 
-    /// A shard of this process says what it counts. True if that is news.
+    /// Sets the counts of a local shard; returns whether they changed.
     pub fn set(&self, crawl: &CrawlName, shard: ShardId, totals: CrawlTotals) -> bool {
         let mut crawls = lock(&self.crawls);
         let parts = match crawls.get_mut(crawl) {
@@ -62,7 +62,7 @@ impl Totals {
         std::mem::replace(part, told) != told
     }
 
-    /// A shard has no owner here any more. What it counted holds until another node says better.
+    /// A shard has no local owner any more. Its counts hold until another node reports newer ones.
     pub fn close(&self, shard: ShardId) {
         for parts in lock(&self.crawls).values_mut() {
             if let Some(Some(part)) = parts.get_mut(usize::from(shard.0)) {
@@ -71,13 +71,13 @@ impl Totals {
         }
     }
 
-    /// What this process says to others.
+    /// What this process publishes to other nodes.
     pub fn all(&self) -> Vec<(CrawlName, Vec<ShardTotals>)> {
         let crawls = lock(&self.crawls);
         crawls.iter().map(|(crawl, parts)| (crawl.clone(), parts.iter().flatten().copied().collect())).collect()
     }
 
-    /// What some shards count together, with what other nodes say of theirs.
+    /// The sum over the other shards, including what other nodes report.
     pub fn others<'a>(
         &self,
         crawl: &CrawlName,
@@ -113,7 +113,7 @@ mod tests {
         ShardTotals { shard: ShardId(shard), open, totals: pages(n) }
     }
 
-    /// Shard 1 goes from another node to this one, and on to a third.
+    /// Shard 1 moves from another node to this one, and on to a third.
     #[test]
     fn a_shard_that_changes_nodes_counts_once_at_every_step() {
         let (totals, crawl) = (Totals::new(3), &"c".into());

@@ -1,12 +1,13 @@
-//! The end of a lease by this machine's clocks. Tokio's clock, which tests and the simulator move, does not run while the machine
-//! is suspended, and leases do: so a deadline comes earlier by as long as the machine has slept since it was set.
+//! The deadline of a lease, measured by this machine's clocks. Tokio's clock, which tests and the simulator control,
+//! stops while the machine is suspended, but leases do not: a deadline is brought forward by the time suspended since
+//! it was set.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use wayleave_engine::clock::suspended;
 
-/// Shorter sleeps are the error of reading two clocks one after the other.
+/// Differences below this are the error of reading two clocks one after the other.
 const NOISE: Duration = Duration::from_millis(2);
 
 /// A moment from which a lease is counted.
@@ -32,20 +33,20 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// The end of a lease that is counted from a moment.
+    /// The end of a lease that is counted from `from`.
     #[must_use]
     pub fn after(from: Moment, span: Duration) -> Self {
         Self { at: from.at + span, suspended: from.suspended }
     }
 
-    /// When it comes if the machine does not sleep any more: for timers.
+    /// When it passes if the machine is not suspended again; for timers.
     #[must_use]
     pub fn timer(self) -> Instant {
         let slept = self.slept(suspended());
         self.at.checked_sub(slept).unwrap_or(self.at)
     }
 
-    /// Whether it has come.
+    /// Whether it has passed.
     #[must_use]
     pub fn has_passed(self) -> bool {
         self.has_passed_at(Moment::now())

@@ -1,5 +1,5 @@
-//! Under which epochs this process holds its shards: whoever commits for another shard's owner must do so within that
-//! owner's term, or not at all.
+//! The epochs under which this process holds its shards. A commit on behalf of another shard's owner must fall within
+//! that owner's term.
 
 use std::sync::Mutex;
 
@@ -13,9 +13,9 @@ use crate::shared::readiness::lock;
 pub(crate) enum Hold {
     /// Not at all; another node may.
     Not,
-    /// Its owner here is about to ask the store for the shard.
+    /// Its local owner is about to own the shard in the store.
     Opening,
-    /// Its owner here works under this epoch.
+    /// Its local owner works under this epoch.
     Under(Epoch),
 }
 
@@ -38,8 +38,8 @@ impl HeldEpochs {
         allow(&lock(&self.0), fences)
     }
 
-    /// Does something as long as these fences of other owners hold and `awaited` says so, and nobody may begin to open
-    /// their shards meanwhile. None if not.
+    /// Runs `what` while these fences of other owners hold and `awaited` is true, and keeps their shards from being opened
+    /// meanwhile. `None` if they do not hold.
     pub fn while_allowed<T>(
         &self,
         fences: &[Fence],

@@ -1,4 +1,4 @@
-//! How many hosts the shards of this process hold together: they are kept in memory, so there is a limit.
+//! The number of hosts that all shards of this process hold. Hosts are kept in memory, so they are limited.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,20 +8,20 @@ use wayleave_core::frontier::refusal::Refusal;
 
 use crate::owner::owner_loop::Owner;
 
-/// The count, with what owners have claimed for the puts that they are deciding.
+/// The count, including what owners have claimed for puts they are deciding.
 #[derive(Default)]
 pub(crate) struct HostQuota(AtomicU64);
 
 impl HostQuota {
-    /// Claims room for up to `wanted` more hosts; says how much there is. Owners that claim at once share what is left, so
-    /// the limit is exact.
+    /// Claims room for up to `wanted` more hosts; returns what was granted. Claims count at once, so concurrent owners
+    /// share what is left and the limit is exact.
     pub fn claim(&self, wanted: u64, limit: u64) -> u64 {
         let room = |count: u64| wanted.min(limit.saturating_sub(count));
         let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| Some(count + room(count)));
         room(before.unwrap_or_else(|count| count))
     }
 
-    /// One shard holds so many more or fewer hosts than it last said.
+    /// Adjusts the count of one shard.
     pub fn change(&self, before: u64, after: u64) {
         if after >= before {
             self.0.fetch_add(after - before, Ordering::AcqRel);
@@ -30,14 +30,14 @@ impl HostQuota {
         }
     }
 
-    /// Whether there is room for so many more.
+    /// Whether there is room for this many more.
     pub fn has_room(&self, wanted: u64, limit: u64) -> bool {
         limit.saturating_sub(self.0.load(Ordering::Acquire)) >= wanted
     }
 }
 
 impl Owner {
-    /// Tells the process how many hosts there are here now.
+    /// Publishes the number of hosts of this shard.
     pub fn count_hosts(&mut self) {
         let hosts = self.state.host_count() as u64;
         self.readiness.hosts.change(self.hosts_counted, hosts);
@@ -45,7 +45,7 @@ impl Owner {
         self.state.set_host_room(None);
     }
 
-    /// Makes room for up to so many new hosts, until [`Owner::count_hosts`] is called.
+    /// Claims room for up to `wanted` new hosts, until [`Owner::count_hosts`] is called.
     pub fn claim_hosts(&mut self, wanted: usize) {
         let limit = self.config.hosts_max;
         let left = self.readiness.hosts.claim(wanted as u64, limit);
@@ -53,7 +53,7 @@ impl Owner {
         self.state.set_host_room(Some(HostRoom { left, limit }));
     }
 
-    /// Refuses to make hosts for which there is no room.
+    /// Refuses to create hosts for which there is no room.
     pub fn refuse_hosts<'a>(&self, mut hosts: impl Iterator<Item = &'a str>) -> Option<Refusal> {
         let limit = self.config.hosts_max;
         let first = hosts.find(|host| self.state.host_id(host).is_none())?;
@@ -65,7 +65,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Whoever owns the shard next counts its hosts anew.
+        // The next owner of the shard counts its hosts again.
         self.readiness.hosts.change(self.hosts_counted, 0);
     }
 }

@@ -1,5 +1,5 @@
-//! What the owners of one process share: readiness of their shards and who waits for it, budgets and quotas that hold for the
-//! process, and the epochs under which the shards are held.
+//! State shared by the owners of one process: the readiness of their shards and the callers that wait for it,
+//! process-wide budgets and quotas, and the epochs under which the shards are held.
 
 pub(crate) mod broadcast;
 pub(crate) mod crawl_passes;

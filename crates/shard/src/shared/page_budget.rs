@@ -1,17 +1,18 @@
-//! What the shards of this process take of the limits of pages that crawls have as a whole. An owner claims pages before it
-//! plans a visit and settles the claim when the visit is decided, both under one lock: so all shards together never take
-//! more than a limit says, however many callers ask at once.
+//! Page limits over all shards of this process. An owner claims pages before it plans a visit and settles the claim
+//! when the visit is decided, both under one lock: so all shards together never exceed a limit, however many callers
+//! ask at once.
 //!
-//! What could break that, and why it does not:
+//! Interleavings that could break that:
 //!
-//! 1. *Two owners look at what is left at once*: a claim counts from the moment it is made.
-//! 2. *An owner takes less than before* (a page comes back, is purged, leaves with its host) and another takes what it had, but
-//!    the commit of the first one fails: then its page is still out. So what is given back counts only once it is durable.
-//! 3. *A shard hands out while another, which has used up the limit, is still being opened*: nothing is granted before every
-//!    shard of the process has been opened once.
-//! 4. *An owner ends in the middle of a claim*: its part stays as it was until the next owner has read what is true.
+//! 1. *Two owners read what is left at once*: a claim counts from the moment it is made.
+//! 2. *An owner needs fewer pages than before* (a page comes back, is purged, leaves with its host), another takes
+//!    them, and the first one's commit fails: its page is still out. So pages given back count only once that is
+//!    durable.
+//! 3. *A shard hands out while another one, which has used up the limit, is still being opened*: nothing is granted
+//!    before every shard of the process has been opened once.
+//! 4. *An owner ends in the middle of a claim*: its part stays until the next owner has read the true value.
 //!
-//! An owner that found nothing left is nudged as soon as something is, so that its callers are woken.
+//! An owner that found nothing left is notified as soon as something is, so that its callers are woken.
 
 use hashbrown::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,7 +25,7 @@ use wayleave_core::names::CrawlName;
 use crate::owner::owner_loop::Owner;
 use crate::shared::readiness::lock;
 
-/// What all shards take of all limits.
+/// The page limits of all crawls.
 pub(crate) struct PageBudget {
     state: Mutex<Shares>,
     nudges: Vec<Arc<Notify>>,
@@ -33,11 +34,11 @@ pub(crate) struct PageBudget {
 
 struct Shares {
     crawls: HashMap<CrawlName, Taken>,
-    /// Shards that have not been opened yet; of other nodes' shards their nodes speak.
+    /// Shards not opened yet. Shards of other nodes are reported by their nodes.
     unopened: Vec<bool>,
 }
 
-/// What each shard takes of one limit, and whether it waits for more.
+/// The use of one limit by each shard, and which shards wait for more.
 struct Taken {
     shards: Vec<u64>,
     waits: Vec<bool>,
@@ -63,13 +64,13 @@ impl Taken {
     }
 }
 
-/// Who takes pages of which crawl, and what its limit is.
+/// A shard, a crawl, and its limit.
 #[derive(Clone, Copy)]
 pub(crate) struct Taker<'a> {
     pub crawl: &'a CrawlName,
     pub shard: ShardId,
     pub limit: u64,
-    /// What other nodes say that they take.
+    /// Pages that other nodes report as taken.
     pub nodes: u64,
 }
 
@@ -81,12 +82,12 @@ impl PageBudget {
         Self { state: Mutex::new(state), nudges: (0..shards).map(|_| Arc::default()).collect(), alone }
     }
 
-    /// Rings when there may be more for a shard that found nothing left.
+    /// Notified when there may be pages again for a shard that found none left.
     pub fn nudge_of(&self, shard: ShardId) -> Arc<Notify> {
         self.nudges.get(usize::from(shard.0)).cloned().unwrap_or_default()
     }
 
-    /// A shard was opened, and takes so much of these crawls.
+    /// A shard was opened and uses these pages.
     pub fn open(&self, shard: ShardId, used: &[PageLimit]) {
         let mut shares = lock(&self.state);
         shares.crawls.values_mut().filter_map(|taken| taken.part(shard)).for_each(|part| *part = 0);
@@ -102,7 +103,7 @@ impl PageBudget {
         self.nudge_all();
     }
 
-    /// A shard has no owner here any more. Where this process owns all shards, what it takes stays as it was.
+    /// A shard has no local owner any more. Where this process owns all shards, its use stays counted.
     pub fn close(&self, shard: ShardId) {
         if self.alone {
             return;
@@ -113,7 +114,7 @@ impl PageBudget {
         self.nudge_all();
     }
 
-    /// Claims up to `wanted` pages; says how many were left.
+    /// Claims up to `wanted` pages; returns the number granted.
     pub fn claim(&self, taker: Taker<'_>, wanted: u64) -> u64 {
         let mut shares = lock(&self.state);
         let opening = shares.unopened.contains(&true);
@@ -125,8 +126,8 @@ impl PageBudget {
         granted
     }
 
-    /// A shard takes `more` than it did and gives `back` what it had claimed. Says what the
-    /// others take, and remembers whether the shard waits for more.
+    /// Converts a claim: the shard takes `more` pages and returns `back` of those claimed. Returns what the others
+    /// take, and records whether the shard waits for more.
     pub fn settle(&self, taker: Taker<'_>, more: u64, back: u64) -> u64 {
         let mut shares = lock(&self.state);
         let opening = shares.unopened.contains(&true);
@@ -146,7 +147,7 @@ impl PageBudget {
         if opening { u64::MAX } else { total - own }
     }
 
-    /// What a shard had is durably no longer its own.
+    /// Pages of this shard have been given back durably.
     pub fn give_back(&self, taker: Taker<'_>, pages: u64) {
         let mut shares = lock(&self.state);
         let Some(taken) = shares.crawls.get_mut(taker.crawl) else { return };
@@ -157,7 +158,7 @@ impl PageBudget {
         }
     }
 
-    /// A crawl has no limit here any more.
+    /// The crawl has no limit here any more.
     pub fn forget(&self, crawl: &CrawlName, shard: ShardId) {
         let mut shares = lock(&self.state);
         if let Some(taken) = shares.crawls.get_mut(crawl) {
@@ -172,7 +173,7 @@ impl PageBudget {
         self.nudges.iter().zip(waits).filter(|(_, waits)| *waits).for_each(|(nudge, _)| nudge.notify_one());
     }
 
-    /// Lets all who wait look again: what other shards or nodes take may have changed.
+    /// Notifies all waiting shards: what other shards or nodes take may have changed.
     pub fn nudge_all(&self) {
         let mut shares = lock(&self.state);
         for taken in shares.crawls.values_mut() {
@@ -182,21 +183,21 @@ impl PageBudget {
     }
 }
 
-/// Pages that were claimed for a visit that is being planned.
+/// Pages claimed for a visit that is being planned.
 pub(crate) struct Claim {
     limit: PageLimit,
     pages: u64,
 }
 
 impl Owner {
-    /// Tells the others what is taken here, as it was read from the store.
+    /// Publishes the use of this shard, as read from the store.
     pub fn open_pages(&mut self) {
         let limits: Vec<PageLimit> = self.state.page_limits().collect();
         self.pages_taken = limits.iter().map(|limit| (limit.crawl, (limit.name.clone(), limit.used))).collect();
         self.readiness.pages.open(self.shard, &limits);
     }
 
-    /// Claims pages of all crawls that a visit may be of.
+    /// Claims pages of every crawl that a visit may be of.
     pub fn claim_pages(&mut self, crawl: Option<CrawlNo>, keyed: bool, wanted: usize) -> Vec<Claim> {
         let may = |limit: &PageLimit| crawl.is_none_or(|no| no == limit.crawl) && (limit.ready || keyed);
         let limits: Vec<PageLimit> = self.state.page_limits().filter(may).collect();
@@ -210,7 +211,7 @@ impl Owner {
         claims
     }
 
-    /// The visits are decided: what was claimed and not taken is the others' again.
+    /// The visits are decided: returns what was claimed and not taken.
     pub fn settle_pages(&mut self, claims: Vec<Claim>) {
         for Claim { mut limit, pages } in claims {
             limit.used = self.state.pages_used(limit.crawl);
@@ -218,7 +219,7 @@ impl Owner {
         }
     }
 
-    /// Tells what this shard takes of all limits, and hears what the others do.
+    /// Publishes this shard's use of all limits, and learns that of the others.
     pub fn share_pages(&mut self) {
         let limits: Vec<PageLimit> = self.state.page_limits().collect();
         for limit in &limits {

@@ -1,5 +1,5 @@
-//! The readiness of the shards: who has been ready longest, who wakes next, and who waits for that. Kept outside the owners
-//! so that a router asks the right one first and a long poll waits in one place.
+//! The readiness of all shards: which has been ready longest, when each becomes ready next, and who waits for that.
+//! Kept outside the owners so that the router asks the right shard first and a long poll waits in one place.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,26 +23,26 @@ use crate::shared::host_quota::HostQuota;
 use crate::shared::page_budget::PageBudget;
 use crate::shared::waiters::Waiters;
 
-/// What each shard says of itself.
+/// What each shard publishes.
 #[derive(Default)]
 pub(crate) struct Beat {
     oldest_ready: AtomicU64,
     next_due: AtomicU64,
-    /// Callers who wait for visits of it.
+    /// Callers waiting for visits from it.
     callers: AtomicUsize,
-    /// The passes of the crawls that are next there.
+    /// The passes of its next crawls.
     next: Mutex<Vec<Pass>>,
     pub open: AtomicBool,
 }
 
-/// For the paced form, times at which shards became ready that lie in the same step of so many milliseconds count as the
-/// same: callers then follow each other to one shard, which serves them in one turn and one commit, instead of waking many.
-/// Each takes several queues of it anyway.
+/// Resolution of readiness times for the paced form. Times within one step count as equal, so that callers follow each
+/// other to one shard, which serves them in one turn and one commit, instead of waking many shards. Each caller takes
+/// several queues of it anyway.
 const STEP_MS: u64 = 250;
-/// So many go to one shard before the next one is as good.
+/// Callers sent to one shard before the next one is equally good.
 const CALLERS_TOGETHER: usize = 4;
 
-/// What somebody looks for.
+/// What a caller asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
     /// Groups of one crawl, or of any.
@@ -52,66 +52,66 @@ pub(crate) struct Look<'a> {
     pub now: Time,
 }
 
-/// What all shards say.
+/// The readiness of all shards, and the other state that owners share.
 pub(crate) struct Readiness {
     pub beats: Vec<Beat>,
-    /// What they say of the crawls that are asked for by name.
+    /// Readiness per crawl, for crawls that are asked for by name.
     pub crawls: CrawlReadiness,
-    /// Whose turn it is among all crawls.
+    /// Stride scheduling of crawls.
     pub turns: CrawlPasses,
-    /// Who waits for a group to become ready.
+    /// Callers waiting for a group to become ready.
     pub line: Waiters,
-    /// Who waits for a crawl to be finished.
+    /// Callers waiting for a crawl to be finished.
     pub finishing: Finishing,
-    /// Counts of crawls that are bounded as a whole, by shard.
+    /// Counts of crawls with a limit over all shards, by shard.
     totals: Totals,
-    /// What the shards of this process take of limits of pages.
+    /// Page limits.
     pub pages: PageBudget,
-    /// Hosts that the shards of this process hold.
+    /// Hosts held by the shards of this process.
     pub hosts: HostQuota,
-    /// Requests that may be repeated and have reservations here, by digest.
+    /// Requests with an id that have reservations here, by digest.
     pub requests: Requests,
     pub bounded: AtomicBool,
-    /// Whether the paced form serves, as far as the owners here have heard.
+    /// Whether the paced form is switched on, as far as the owners here know.
     pub active: AtomicBool,
-    /// Log lines that would otherwise come once per call.
+    /// Log lines that would otherwise be written once per call.
     pub log: StoreLog,
-    /// Why shards of this process cannot be opened, or take no changes.
+    /// Why shards of this process cannot be opened, or refuse changes.
     troubles: Mutex<BTreeMap<ShardId, String>>,
-    /// What other nodes say of their shards. A node that cannot be heard is not asked.
+    /// The readiness of other nodes. A node that cannot be reached has no entry and is not asked.
     peers: Mutex<BTreeMap<NodeId, NodeReadiness>>,
-    /// Groups that have become ready here, ever.
+    /// Total number of groups that have become ready here.
     woken: AtomicU64,
-    /// Told when somebody looked for the owner of a shard where it is not.
+    /// Notified when the owner of a shard was not where it was expected.
     pub missed: Arc<Notify>,
-    /// Told when there is something new to say to other nodes.
+    /// Notified when there is news for other nodes.
     news: Broadcast,
-    /// Until then no other node can own the shards of this one.
+    /// Until then no other node can own this node's shards.
     sure_until: Mutex<Option<Deadline>>,
 }
 
-/// What a node says of its shards, for other nodes to know whom to ask first and when to wake those who wait.
+/// A node's readiness, published so that other nodes know which node to ask first and when to wake their waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReadiness {
     /// Since when its longest ready group is ready.
     oldest_ready: Option<Time>,
-    /// When its next group becomes so.
+    /// When its next group becomes ready.
     next_due: Option<Time>,
-    /// Groups that have become ready, ever.
+    /// Total number of groups that have become ready.
     woken: u64,
-    /// What its shards count for crawls that are bounded as a whole.
+    /// Counts of its shards for crawls with a limit over all shards.
     totals: Vec<(CrawlName, Vec<ShardTotals>)>,
 }
 
 impl NodeReadiness {
-    /// As bytes.
+    /// Encodes it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Nothing in it is of a kind that cannot be written; an empty beat would be refused by its reader.
+        // Encoding cannot fail for these types; an empty message would be rejected by the reader.
         crate::routing::links::encode(self).unwrap_or_default()
     }
 
-    /// From its bytes.
+    /// Decodes it.
     ///
     /// # Errors
     /// If they are not those of a beat.
@@ -120,7 +120,7 @@ impl NodeReadiness {
     }
 }
 
-/// Who can be asked for something to visit.
+/// A source of visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     /// A shard of this process.
@@ -159,7 +159,7 @@ impl Readiness {
         }
     }
 
-    /// A shard of this process cannot be opened, or is no longer this process's trouble.
+    /// Records why a shard of this process cannot be opened; `None` clears it.
     pub fn set_trouble(&self, shard: ShardId, why: Option<String>) {
         let mut troubles = lock(&self.troubles);
         match why {
@@ -178,17 +178,17 @@ impl Readiness {
         lock(&self.troubles).values().next().cloned()
     }
 
-    /// No other node can own the shards of this one until then.
+    /// No other node can own this node's shards until then.
     pub fn set_sure_until(&self, until: Deadline) {
         *lock(&self.sure_until) = Some(until);
     }
 
-    /// Whether another node may own the shards of this one by now.
+    /// Whether another node may own this node's shards by now.
     pub fn is_unsure(&self) -> bool {
         lock(&self.sure_until).is_some_and(Deadline::has_passed)
     }
 
-    /// A shard says since when a group of it is ready and when the next one becomes so.
+    /// A shard publishes since when a group of it is ready and when the next one becomes ready.
     pub fn tell(&self, shard: usize, (ready, due): (Option<Time>, Option<Time>)) {
         if let Some(beat) = self.beats.get(shard) {
             let (ready, due) = (ready.map_or(NEVER, |t| t.0), due.map_or(NEVER, |t| t.0));
@@ -199,14 +199,14 @@ impl Readiness {
         }
     }
 
-    /// A shard says which crawls are next there.
+    /// A shard publishes which crawls are next.
     pub fn set_next(&self, shard: ShardId, next: Vec<Pass>) {
         if let Some(beat) = self.beats.get(usize::from(shard.0)) {
             *lock(&beat.next) = next;
         }
     }
 
-    /// A shard has no owner here any more.
+    /// A shard has no local owner any more.
     pub fn forget(&self, shard: ShardId) {
         self.tell(shard.0.into(), (None, None));
         self.crawls.forget(shard);
@@ -223,10 +223,10 @@ impl Readiness {
         self.beats.get(usize::from(shard.0)).is_some_and(|beat| beat.open.load(Ordering::Acquire))
     }
 
-    /// Who has something to visit, longest ready first.
+    /// The sources that have something to visit, best first.
     pub fn ready(&self, look: Look<'_>) -> Vec<Source> {
         let mut ready = self.ready_shards(look);
-        // Of another node only the time is known: it counts as one whose turn it is.
+        // Of another node only the time is known: rank it as if its crawl were next.
         let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
         for (node, beat) in lock(&self.peers).iter() {
             let first = beat.oldest_ready.or(beat.next_due.filter(|due| *due <= look.now));
@@ -250,14 +250,14 @@ impl Readiness {
         })
     }
 
-    /// Somebody asks a shard for visits.
+    /// Registers a caller that asks a shard for visits.
     pub fn call(&self, shard: ShardId) -> Caller<'_> {
         let beat = self.beats.get(usize::from(shard.0));
         beat.inspect(|beat| _ = beat.callers.fetch_add(1, Ordering::Relaxed));
         Caller(beat)
     }
 
-    /// The shards of this process that have something to visit, longest ready first.
+    /// The shards of this process that have something to visit, best first.
     pub fn ready_here(&self, look: Look<'_>) -> Vec<Source> {
         sorted(self.ready_shards(look))
     }
@@ -265,7 +265,7 @@ impl Readiness {
     fn ready_shards(&self, look: Look<'_>) -> Vec<(Turn, Source)> {
         let crawl = look.crawl.and_then(|crawl| self.crawls.of(crawl));
         let ready = self.beats.iter().enumerate().filter_map(|(shard, beat)| {
-            // The first before the others: a shard says of crawls what has become ready before it forgets when it will.
+            // Load the due time first: a shard publishes per-crawl readiness before it clears its due time.
             let due = beat.next_due.load(Ordering::Acquire);
             let any = beat.oldest_ready.load(Ordering::Acquire);
             let ready = crawl.as_ref().map_or(any, |crawl| crawl.ready(shard, any));
@@ -277,7 +277,7 @@ impl Readiness {
         ready.collect()
     }
 
-    /// What this node says of its shards.
+    /// This node's readiness.
     pub fn beat(&self) -> NodeReadiness {
         let least = |of: fn(&Beat) -> &AtomicU64| {
             let all = self.beats.iter().map(|beat| of(beat).load(Ordering::Acquire));
@@ -292,24 +292,24 @@ impl Readiness {
         }
     }
 
-    /// To be told when there is something new to say.
+    /// Subscribes to changes of this node's readiness.
     pub fn news(&self) -> Subscriber {
         self.news.subscribe()
     }
 
-    /// Whether another node can be heard.
+    /// Whether another node can be reached.
     pub fn hears(&self, node: NodeId) -> bool {
         lock(&self.peers).contains_key(&node)
     }
 
-    /// Another node has said something of its shards, or cannot be heard any more.
+    /// Records another node's readiness; `None` if it can no longer be reached.
     pub fn hear(&self, node: NodeId, beat: Option<NodeReadiness>) {
         let mut peers = lock(&self.peers);
         let Some(beat) = beat else {
             peers.remove(&node);
             return;
         };
-        // Groups that were ready before this node began to listen count as one: somebody should go and look.
+        // Groups that were ready before this node subscribed count as one: one waiter should check.
         let before = peers.get(&node).map_or(beat.woken.saturating_sub(1), |before| before.woken);
         let woken = beat.woken.saturating_sub(before);
         let told = peers.get(&node).is_none_or(|before| before.totals != beat.totals);
@@ -330,7 +330,7 @@ impl Readiness {
         }
     }
 
-    /// A shard says what it counts for a bounded crawl and learns what the others count.
+    /// A shard publishes its counts for a crawl with a limit and learns those of the others.
     pub fn share(&self, crawl: &CrawlName, shard: ShardId, counts: CrawlTotals) -> CrawlTotals {
         if self.totals.set(crawl, shard, counts) && self.news.has_subscribers() {
             self.news.notify();
@@ -340,7 +340,7 @@ impl Readiness {
         self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
     }
 
-    /// What shards of other nodes take of a crawl's limit of pages, as they last said.
+    /// Pages of a crawl's limit that shards of other nodes take, as last reported.
     pub fn pages_of_nodes(&self, crawl: &CrawlName) -> u64 {
         let peers = lock(&self.peers);
         if peers.is_empty() {
@@ -351,8 +351,7 @@ impl Readiness {
     }
 }
 
-/// Whose turn it is to be asked: the pass of its first crawl, since when it is ready and who is there already; the lowest
-/// goes first.
+/// Rank of a source, lowest first: the pass of its next crawl, since when it is ready, and how many callers it has.
 type Turn = (u64, u64, usize);
 
 impl Look<'_> {
@@ -362,13 +361,13 @@ impl Look<'_> {
 }
 
 impl Beat {
-    /// The pass of the crawl that is next; the lowest if nothing is ready yet.
+    /// The pass of the next crawl; the lowest if nothing is ready yet.
     fn pass(&self) -> u64 {
         lock(&self.next).iter().map(|pass| pass.load(Ordering::Acquire)).min().unwrap_or_default()
     }
 }
 
-/// One who waits for visits of a shard, as long as this lives.
+/// A caller waiting for visits from a shard; deregistered when dropped.
 pub(crate) struct Caller<'a>(Option<&'a Beat>);
 
 impl Drop for Caller<'_> {
@@ -384,7 +383,7 @@ fn sorted(mut ready: Vec<(Turn, Source)>) -> Vec<Source> {
     ready.into_iter().map(|(_, source)| source).collect()
 }
 
-/// A panic while one of these locks is held leaves nothing half done.
+/// Locks, ignoring poison: a panic under one of these locks leaves nothing half done.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Who is asked first.
+//! Which source is asked first.
 
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;

@@ -1,14 +1,17 @@
-//! The line of those who wait for a group to visit: every group that is ready wakes a waiter that can take it.
+//! Long polls for a group to visit: every group that becomes ready wakes a waiter that can take it.
 //!
-//! Who takes any group is woken in the order of coming, one for each group that becomes ready. Who wants one crawl alone is woken by
-//! every group, for it may be theirs. A wake-up says "look", not "this group is yours", so it may reach one who does not need it:
+//! Waiters that take any group are woken first come, first served, one per group. Waiters for one crawl are all woken
+//! by every group, because it may be theirs. A wake-up says "check", not "this group is yours", so it may reach a
+//! waiter that does not need it:
 //!
-//! - one who takes another group than the one it was woken for, while somebody else looked too early to see that;
-//! - one who is about to leave with a group that it took before, or because its time is up or its caller has gone.
+//! - one that takes another group than the one it was woken for, while a different waiter checked too early to see that
+//!   one;
+//! - one that is about to leave, with a group it took before, or because of a timeout or a disconnected caller.
 //!
-//! So a wake-up is owed until its waiter has looked, and what is owed or was never heard goes to the next in line when a waiter
-//! leaves. Who leaves with a group wakes the next one if there is more to take (see [`Frontier::reserve`]). Then, while a group is
-//! ready and a waiter that can take it sleeps, somebody is awake who will look after the group became ready, or wakes another.
+//! So a wake-up is owed until its waiter has checked, and a wake-up that is owed or was never received is passed to the
+//! next waiter when its waiter leaves. A waiter that leaves with a group wakes the next one if more is ready (see
+//! [`Frontier::reserve`]). Hence no wake-up is lost: while a group is ready and a waiter that can take it sleeps, some
+//! awake waiter will check after the group became ready, or wakes another.
 //!
 //! [`Frontier::reserve`]: crate::Frontier::reserve
 
@@ -19,32 +22,32 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::shared::readiness::lock;
 
-/// All who wait.
+/// All waiters.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Who takes any group, first come, first served.
+    /// Waiters for any group, first come, first served.
     any: Mutex<VecDeque<oneshot::Sender<()>>>,
-    /// Who wants one crawl alone.
+    /// Waiters for one crawl only.
     picky: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
-/// One who waits.
+/// One waiter.
 pub(crate) struct Waiter<'a> {
     line: &'a Waiters,
-    /// Whether not every group will do.
+    /// Waits for one crawl only.
     picky: bool,
     told: Option<oneshot::Receiver<()>>,
-    /// Woken, and has not looked since.
+    /// Was woken and has not checked since.
     owes: bool,
 }
 
 impl Waiters {
-    /// One more who waits; it is in line once it stands there.
+    /// Adds a waiter; it is queued by [`Waiter::stand`].
     pub fn join(&self, picky: bool) -> Waiter<'_> {
         Waiter { line: self, picky, told: None, owes: false }
     }
 
-    /// So many groups have become ready.
+    /// Wakes waiters for this many groups that became ready.
     pub fn wake(&self, groups: usize) {
         if groups == 0 {
             return;
@@ -55,7 +58,7 @@ impl Waiters {
         self.wake_any(groups);
     }
 
-    /// Wakes so many of those who take any group.
+    /// Wakes this many of the waiters for any group.
     pub fn wake_any(&self, groups: usize) {
         let mut waiters = lock(&self.any);
         let mut left = groups;
@@ -67,12 +70,13 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
-    /// Whether every group will do.
+    /// Whether any group will do.
     pub const fn takes_any(&self) -> bool {
         !self.picky
     }
 
-    /// Stands in line, before it looks: what becomes ready from now on wakes it. It keeps the place that it has.
+    /// Queues the waiter. Must be called before checking: whatever becomes ready from then on wakes it. A waiter that
+    /// is already queued keeps its position.
     pub fn stand(&mut self) {
         match self.told.as_mut().map(oneshot::Receiver::try_recv) {
             Some(Err(TryRecvError::Empty)) => return,
@@ -92,7 +96,7 @@ impl Waiter<'_> {
         self.told = Some(told);
     }
 
-    /// It has looked, and taken what there was for it.
+    /// The waiter has checked and taken what it could.
     pub const fn looked(&mut self) {
         self.owes = false;
     }
@@ -110,11 +114,11 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let unheard = self.told.as_mut().is_some_and(|told| {
-            // From here on nobody counts it as woken.
+            // From here on it does not count as woken.
             told.close();
             told.try_recv().is_ok()
         });
-        // All others who want one crawl alone were woken by the same group.
+        // All other waiters for one crawl were woken by the same group.
         if !self.picky && (unheard || self.owes) {
             self.line.wake_any(1);
         }
