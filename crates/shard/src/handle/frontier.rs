@@ -33,7 +33,7 @@ pub struct Frontier {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) config: Config,
-    pub(crate) lanes: OwnerThreads,
+    pub(crate) threads: OwnerThreads,
     /// Serialises moves of hosts: two owners that wait for each other would deadlock.
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
     /// Held while the settings of a crawl are changed on all shards.
@@ -52,9 +52,9 @@ impl Frontier {
     pub async fn open(
         engine: Arc<dyn Engine>,
         config: Config,
-        lanes: impl Into<OwnerThreads>,
+        threads: impl Into<OwnerThreads>,
     ) -> Result<Self, Refusal> {
-        let frontier = Self::new(engine, config, lanes.into(), None);
+        let frontier = Self::new(engine, config, threads.into(), None);
         for shard in (0..frontier.shards()).map(ShardId) {
             frontier.open_shard(shard, Vec::new());
         }
@@ -69,18 +69,18 @@ impl Frontier {
     pub fn join(
         engine: Arc<dyn Engine>,
         config: Config,
-        lanes: impl Into<OwnerThreads>,
+        threads: impl Into<OwnerThreads>,
         links: Arc<dyn Links>,
     ) -> Self {
-        Self::new(engine, config, lanes.into(), Some(links))
+        Self::new(engine, config, threads.into(), Some(links))
     }
 
-    fn new(engine: Arc<dyn Engine>, config: Config, lanes: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
+    fn new(engine: Arc<dyn Engine>, config: Config, threads: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
         let readiness = Arc::new(Readiness::new(config.shards, links.is_none()));
         let router = Router::new(&config, links, readiness.missed.clone());
         let (moves, crawl_changes, owners) = (Arc::default(), Arc::default(), Arc::default());
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
-        Self { router, readiness, engine, config, lanes, moves, crawl_changes, owners, listings, only_here: false }
+        Self { router, readiness, engine, config, threads, moves, crawl_changes, owners, listings, only_here: false }
     }
 
     /// The shards covered by listings and totals.

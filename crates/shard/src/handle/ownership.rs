@@ -30,8 +30,8 @@ impl Frontier {
             readiness: self.readiness.clone(),
             router: Arc::downgrade(&self.router),
         };
-        if let Some(lane) = self.lanes.of(shard) {
-            let owner = lane.spawn(run::run(post, messages));
+        if let Some(thread) = self.threads.of(shard) {
+            let owner = thread.spawn(run::run(post, messages));
             lock(&self.owners).insert(shard, owner.abort_handle());
         }
     }
