@@ -1,23 +1,23 @@
-//! Changes: which hot rows differ from what the store has. Of a host that is known, a change mostly touches its pace and one
-//! of its queues; then only these are told, for a host may have a queue of every crawl.
+//! Dirty tracking of hot rows. Most changes to a known host concern its pace and one queue; then only those are
+//! written, because a host may have a queue for every crawl.
 
 use super::row::{AliasRow, HostRef, HotRow};
 use super::slab::Ix;
 use super::state::{Members, State};
 use crate::ids::{HostId, QueueId};
 
-/// What changed of a host since it was last asked for. Later ones include earlier ones.
+/// What changed in a host since changes were last taken. Later variants include earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Touched {
     #[default]
     Nothing,
     Pace,
-    /// The pace, and the queue at this place. Whoever moves queues to other places touches the whole.
+    /// The pace, and the queue at this index. Reordering queues marks the whole host.
     Queue(u16),
     Whole,
 }
 
-/// Which hot rows have changed since they were last asked for.
+/// Hot rows that changed since changes were last taken.
 #[derive(Default)]
 pub(super) struct Changed {
     pub shard: bool,
@@ -27,14 +27,14 @@ pub(super) struct Changed {
     pub begun: Vec<(QueueId, u8)>,
 }
 
-/// What changed of the hot rows, to be kept by the store.
+/// Changed hot rows, to be written to the store.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// All but hosts, each whole.
+    /// Changed rows other than hosts.
     pub rows: Vec<HotRow>,
-    /// Hosts that changed.
+    /// Changed hosts.
     hosts: Vec<(Ix, Touched)>,
-    /// OwnerThreads of queues that were empty and got a first row.
+    /// Lanes that were empty and got their first row.
     pub begun: Vec<(QueueId, u8)>,
 }
 
@@ -49,9 +49,9 @@ impl Changes {
 /// A host that changed.
 #[derive(Clone, Copy, Debug)]
 pub enum ChangedHost<'a> {
-    /// Its row.
+    /// The whole row.
     Whole(HostRef<'a>),
-    /// A row of which only the pace and these queues differ from what was told before; it has no others here.
+    /// Only the pace and these queues changed; other queues are omitted.
     Part(HostRef<'a>),
 }
 
@@ -66,12 +66,12 @@ impl ChangedHost<'_> {
 }
 
 impl State {
-    /// Notes that anything may have changed of a host.
+    /// Marks the whole host as changed.
     pub(super) fn touch_host(&mut self, host: Ix) {
         self.touch(host, |_| Touched::Whole);
     }
 
-    /// Notes that a queue changed. One that is new changes its host too.
+    /// Marks a queue as changed. A new queue changes its host, too.
     pub(super) fn touch_queue(&mut self, host: Ix, at: usize) {
         let place = u16::try_from(at).map_or(Touched::Whole, Touched::Queue);
         self.touch(host, |before| match before {
@@ -81,7 +81,7 @@ impl State {
         });
     }
 
-    /// Notes that an alias's pace or settings changed, or the pace of a host that is a group of its own.
+    /// Marks the pace or settings of an alias as changed, or the pace of a host that is a group of its own.
     pub(super) fn touch_group(&mut self, group: Ix) {
         match &mut self.groups[group].members {
             Members::One(host) => {
@@ -105,7 +105,7 @@ impl State {
         *touched = more(*touched);
     }
 
-    /// What changed of the hot rows since this was last asked.
+    /// Takes the changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let changed = std::mem::take(&mut self.changed);
         let mut rows = Vec::with_capacity(changed.others.len() + changed.aliases.len() + 1);
@@ -120,7 +120,7 @@ impl State {
         }
         let mut hosts = Vec::with_capacity(changed.hosts.len());
         for ix in changed.hosts {
-            // The place of one that is gone may be another's by now, which is told once.
+            // The index of a removed host may have been reused; the new host is listed once.
             if self.hosts.find(ix).is_some() {
                 let touched = std::mem::take(&mut self.hosts[ix].touched);
                 hosts.extend((touched != Touched::Nothing).then_some((ix, touched)));
@@ -129,7 +129,7 @@ impl State {
         Changes { rows, hosts, begun: changed.begun }
     }
 
-    /// The hosts that changed. To be asked before anything else changes.
+    /// The changed hosts. Must be called before anything else changes.
     pub fn changed_hosts(&self, changes: &Changes) -> impl Iterator<Item = ChangedHost<'_>> {
         let here = changes.hosts.iter().filter(|(ix, _)| self.hosts.find(*ix).is_some());
         here.map(|(ix, touched)| {

@@ -1,11 +1,12 @@
-//! A crawl as one shard counts it, and how its limit of pages is used up. Whether it is finished is told in [`super::finished`].
+//! A crawl as counted by one shard, and how much of its page limit is used. Whether it is finished is decided in
+//! [`super::finished`].
 
 use super::state::{Crawl, State};
 use super::view::CrawlView;
 use crate::ids::CrawlNo;
 
 impl State {
-    /// A crawl by what is counted: nothing is looked through, so that many can be listed.
+    /// A crawl's counters. Nothing is scanned, so many crawls can be listed.
     pub(super) fn view_crawl(&self, no: CrawlNo) -> Option<CrawlView> {
         let crawl = self.crawl_of(no)?;
         let left = crawl.counts.scheduled();
@@ -24,7 +25,7 @@ impl State {
 }
 
 impl Crawl {
-    /// How its limit of pages is used up.
+    /// Which part of its page limit is used up.
     pub(super) fn limit_reached(&self) -> Option<String> {
         let (name, limit) = (&self.name, self.settings.limits.pages?);
         Some(match self.counts.reserved + self.elsewhere.reserved {

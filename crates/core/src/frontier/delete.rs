@@ -1,5 +1,5 @@
-//! Delete and purge. A queue's number is never used again, so dropping a queue from its host makes all its rows
-//! unreachable at once; the rows themselves are removed later, in slices, by a durable job.
+//! Deletes and purges. A queue's number is never reused, so dropping a queue from its host makes all its rows
+//! unreachable at once; a durable job removes the rows later, in slices.
 
 use super::row::{HotRow, Place, UrlRow, Write};
 use super::slab::Ix;
@@ -10,7 +10,7 @@ use crate::names::{CrawlName, HostName};
 use crate::time::Time;
 
 impl State {
-    /// Deletes the queue of a crawl at a host. Says how many URLs that were.
+    /// Deletes the queue of a crawl at a host; returns its number of URLs.
     pub fn delete_queue(&mut self, host: &HostName, crawl: &CrawlName, now: Time, writes: &mut Vec<Write>) -> u64 {
         let Some((ix, at)) = self.queue_id(host, crawl).and_then(|id| self.find_queue(id)) else { return 0 };
         let no = self.queue(ix, at).crawl;
@@ -27,15 +27,14 @@ impl State {
         with_queue.map(|(_, h)| h.name.clone()).collect()
     }
 
-    /// From this time on deletions of crawls are remembered.
+    /// Deletions of crawls are remembered from this time on.
     pub fn remember_deletions(&mut self, now: Time) {
         self.deleted.begin(now);
     }
 
-    /// Deletes a crawl with all its queues and settings, as a call asks that was made at `asked_at`. Says how many URLs that
-    /// were.
+    /// Deletes a crawl with all its queues and settings, for a call made at `asked_at`; returns its number of URLs.
     pub fn delete_crawl(&mut self, crawl: &CrawlName, asked_at: Time, now: Time, writes: &mut Vec<Write>) -> u64 {
-        // Also where it never had a URL: links may be on their way here.
+        // Even if the crawl never had a URL here: links may be on their way.
         self.deleted.note(crawl, asked_at);
         let Some(no) = self.crawl_by_name.get(crawl).copied() else { return 0 };
         let mut count = 0;
@@ -59,7 +58,7 @@ impl State {
         }
     }
 
-    /// A crawl that nobody set up lives while it has a queue.
+    /// Removes a crawl that nobody has configured and that has no queue left.
     fn drop_idle_crawl(&mut self, no: CrawlNo) {
         if self.crawls.get(&no).is_some_and(|c| c.queues == 0 && !c.kept) {
             self.forget_crawl(no);
@@ -89,7 +88,7 @@ impl State {
         counts.total()
     }
 
-    /// Removes slots of crawls that no host of the group has a queue of any more.
+    /// Removes slots of crawls of which no host of the group has a queue.
     pub(super) fn drop_idle_slots(&mut self, group: Ix) {
         let (keep, drop): (Vec<Ix>, Vec<Ix>) = self.groups[group].slots.iter().partition(|slot| {
             let crawl = self.schedule.slots[**slot].crawl;
@@ -102,7 +101,7 @@ impl State {
         self.groups[group].slots = keep;
     }
 
-    /// Forgets a host that is a group of its own, with all that is remembered of its visits.
+    /// Forgets a host that is a group of its own, including its last visit.
     fn drop_host(&mut self, ix: Ix) {
         let group = self.hosts[ix].group;
         if let Some(group) = self.groups.remove(group) {
@@ -115,7 +114,7 @@ impl State {
         }
     }
 
-    /// The queues of a crawl, of one host or of all that are here.
+    /// The queues of a crawl, of one host or of all hosts here.
     #[must_use]
     pub fn queues_of(&self, crawl: &CrawlName, host: Option<&HostName>) -> Vec<QueueId> {
         match host {
@@ -124,7 +123,7 @@ impl State {
         }
     }
 
-    /// Removes those of some URLs of a queue that were stored before a time. Says how many that were.
+    /// Removes those of the given URLs that were stored before a time; returns their number.
     pub fn purge(
         &mut self,
         queue: QueueId,
@@ -136,7 +135,7 @@ impl State {
         let Some((host, at)) = self.find_queue(queue) else { return 0 };
         let mut count = 0;
         for (key, row) in rows.into_iter().filter(|(_, row)| row.created < before) {
-            // A reserved URL leaves its lease: the row no longer names the token, so the release passes it over.
+            // A reserved URL leaves its lease: its row no longer names the token, so the release skips it.
             self.forget_url((host, at), key, &row, writes);
             count += 1;
         }
@@ -158,7 +157,7 @@ impl super::view::Counts {
 }
 
 impl Place {
-    /// Whether the URL is in no one's hands.
+    /// Whether the URL is not handed out.
     #[must_use]
     pub const fn is_at_rest(&self) -> bool {
         matches!(self, Self::Queued(_) | Self::Done { .. })

@@ -1,17 +1,17 @@
-//! Crawls that were deleted lately: links that were found on a page of one must not make it anew.
+//! Tombstones of recently deleted crawls: links found on a page of a deleted crawl must not recreate it.
 //!
-//! A release asks its page's shard which crawl the links inherit, and only then stores them, in other shards. Between the two the
-//! crawl may be deleted. Any of its shards may hear of that before or after the links come, and one that never had the crawl
-//! cannot tell a new crawl from a deleted one by what it has. So the page's shard says with the crawl when it was last deleted, as
-//! far as it knows, and a link is refused where a later deletion is known:
+//! A release asks its page's shard which crawl the links inherit, and then stores them, in other shards. The crawl may
+//! be deleted in between. Each of the shards may hear of the deletion before or after the links arrive, and a shard
+//! that never had the crawl cannot tell a new crawl from a deleted one by its own rows. So the page's shard returns,
+//! with the crawl, when it was last deleted as far as it knows, and a link is refused where a later deletion is known:
 //!
 //! - the link's shard has heard of the deletion, the page's shard had not: refused;
-//! - neither has: the link is stored, and goes with the rest when the deletion comes;
-//! - both have, and the crawl was made again before the page was reserved: stored.
+//! - neither has: the link is stored, and removed with the rest when the deletion arrives;
+//! - both have, and the crawl was recreated before the page was reserved: stored.
 //!
-//! Deletions are kept in memory. A shard that was opened after the crawl was told cannot know, so it fails the link, and the whole
-//! release is sent again. A deletion is told to all shards twice: one that was opened between hearing of it and the answer of
-//! the page's shard hears of it again.
+//! Tombstones are kept in memory. A shard that was opened after the page's shard answered cannot know, so it fails the
+//! link, and the whole release is retried. A deletion is sent to all shards twice: a shard that was reopened between
+//! hearing of it and the answer of the page's shard hears of it again.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ use crate::limits::DELETED_CRAWLS_KEPT;
 use crate::names::CrawlName;
 use crate::time::Time;
 
-/// What is remembered of deletions.
+/// Tombstones.
 #[derive(Default)]
 pub(super) struct Deleted {
     at: HashMap<CrawlName, Time>,
     oldest: BTreeSet<(Time, CrawlName)>,
-    /// Deletions up to this time may be forgotten.
+    /// Deletions up to this time may have been evicted.
     forgotten: Time,
-    /// Nothing before this is known.
+    /// Deletions before this time are unknown.
     since: Time,
 }
 
@@ -38,7 +38,7 @@ impl Deleted {
         self.since = now;
     }
 
-    /// A crawl is deleted, by a call that was made at this time.
+    /// Records the deletion of a crawl by a call made at this time.
     pub fn note(&mut self, crawl: &CrawlName, at: Time) {
         let before = self.at.get(crawl).copied();
         if before.is_some_and(|before| before >= at) {
@@ -56,14 +56,14 @@ impl Deleted {
         }
     }
 
-    /// What a page's shard tells of its crawl.
+    /// What a page's shard returns about its crawl.
     pub fn tell(&self, crawl: &CrawlName, now: Time) -> CrawlSince {
-        // What was deleted before this shard was opened is over: the page is of a crawl that is there now.
+        // Deletions from before this shard was opened do not matter: the page belongs to the crawl that exists now.
         let earlier = self.forgotten.max(Time(self.since.0.saturating_sub(1)));
         CrawlSince { deleted_at: self.at.get(crawl).copied().unwrap_or(earlier), told_at: now }
     }
 
-    /// Why a link may not be stored in a crawl of which another shard told this.
+    /// Judges a link to a crawl, given what the page's shard returned.
     pub fn judge(&self, crawl: &CrawlName, told: CrawlSince) -> Verdict {
         if self.at.get(crawl).is_some_and(|at| *at > told.deleted_at) {
             return Verdict::Deleted;
@@ -72,7 +72,7 @@ impl Deleted {
     }
 }
 
-/// Whether a crawl is still the one that was told of.
+/// Whether a crawl is still the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Lives,
@@ -99,7 +99,8 @@ mod tests {
         assert_eq!(there.judge(&name(1), here.tell(&name(1), Time(9_999))), Verdict::Lives);
     }
 
-    /// The crawl is deleted, made anew, and the page's shard is opened again: it has forgotten the deletion, the other has not.
+    /// The crawl is deleted and recreated, and the page's shard is reopened: it has lost the tombstone, the other shard
+    /// has not.
     #[test]
     fn a_page_of_a_crawl_that_was_made_anew_keeps_its_links_after_its_shard_was_opened_again() {
         let (mut here, mut there, crawl) = (Deleted::default(), Deleted::default(), CrawlName::from("news"));

@@ -1,6 +1,6 @@
-//! Expire: what was handed out and not brought back in time returns, and is offered again.
+//! Expiry: reservations and holds that were not completed in time return and are offered again.
 //!
-//! Expired means `deadline <= now`: a sweep never frees a deadline that lies ahead, and frees every one that does not.
+//! Expired means `deadline <= now`: a sweep never frees a later deadline, and frees every earlier one.
 
 use super::row::{Place, UrlRow, Write};
 use super::state::State;
@@ -9,14 +9,14 @@ use crate::ids::{QueueId, Token};
 use crate::time::Time;
 
 impl State {
-    /// The reservations that have run out, oldest first, at most `most`, each with the URL rows to read.
+    /// Expired reservations, oldest first, at most `most`, each with the URL rows to read.
     #[must_use]
     pub fn expired_leases(&self, now: Time, most: usize) -> Vec<(Token, Vec<(QueueId, UrlKey)>)> {
         let ended = self.lease_ends.iter().take_while(|(at, _)| *at <= now).take(most);
         ended.filter_map(|(_, token)| self.leases.get(token).map(|lease| (*token, lease.urls.clone()))).collect()
     }
 
-    /// Ends a reservation that has run out. The visit ended at its deadline.
+    /// Ends an expired reservation. The visit ended at its deadline.
     pub fn expire_lease(&mut self, token: Token, rows: Vec<Option<UrlRow>>, now: Time, writes: &mut Vec<Write>) {
         if self.leases.get(&token).is_none_or(|lease| lease.expires_at > now) {
             return;
@@ -32,7 +32,7 @@ impl State {
         let Some((host, group)) = place else { return };
         if let Some(at) = lease.queued_at {
             self.hosts[host].queued_at = self.hosts[host].queued_at.min(at);
-            // A shard that was opened, or took the host in, while it was being visited has made no slot for it.
+            // A shard that was opened, or took the host in, during the visit has no slot for it yet.
             self.ensure_slot(group, crate::ids::CrawlNo::NONE);
             self.touch_host(host);
         }
@@ -40,19 +40,19 @@ impl State {
         self.reschedule(group, now);
     }
 
-    /// No hold of the paced form ends before this.
+    /// Lower bound of the deadlines of all holds.
     #[must_use]
     pub const fn next_hold(&self) -> Time {
         self.next_hold
     }
 
-    /// Where the sweep over holds starts: all before it are gone.
+    /// Where the sweep over holds starts: all earlier ones are gone.
     #[must_use]
     pub const fn holds_swept(&self) -> Time {
         self.holds_swept
     }
 
-    /// Ends one hold, found in the engine, that has run out. `row` is its URL's row.
+    /// Ends one expired hold found in the engine. `row` is its URL's row.
     pub fn expire_hold(
         &mut self,
         (until, queue, key): (Time, QueueId, UrlKey),
@@ -71,13 +71,13 @@ impl State {
         self.reschedule_slot(group, slot, now);
     }
 
-    /// Notes the end of a sweep: all holds up to `swept` are gone and none ends before `next`.
+    /// Records a completed sweep: all holds up to `swept` are gone and none expires before `next`.
     pub fn set_holds_swept(&mut self, swept: Time, next: Time) {
         self.next_hold = next;
         self.holds_swept = swept;
     }
 
-    /// When this shard has something to do by itself.
+    /// When this shard has work of its own next.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         let lease = self.lease_ends.first().map(|(at, _)| *at);

@@ -1,4 +1,4 @@
-//! Explain: for any host or group its state, the reason, and when that will change.
+//! Explanations: for any host or group its state, the reason, and when that will change.
 
 use super::row::{LeaseRow, QueueRow};
 use super::slab::Ix;
@@ -8,11 +8,11 @@ use super::view::{Counts, GroupView, HostView, LiveVisit, QueueView, Standing, S
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
-/// So many reasons are told of a group whose crawls and hosts are held back for different ones.
+/// Maximum number of reasons given for a group whose crawls and hosts are held back for different reasons.
 const REASONS_MAX: usize = 3;
 
 impl State {
-    /// How a group stands, as seen by one of its hosts or by the group as a whole.
+    /// The standing of a group, seen from one of its hosts or as a whole.
     fn standing(&self, group: Ix, host: Option<&Host>, now: Time) -> Standing {
         self.paused(group, host)
             .or_else(|| self.blocked(group, host, now))
@@ -21,7 +21,7 @@ impl State {
             .unwrap_or_else(|| self.with_switch(self.waiting(group, host, now)))
     }
 
-    /// Whoever looks why a host gets no visits of the paced form is told that it is switched off.
+    /// Mentions that the paced form is switched off, which may be why a host gets no visits.
     fn with_switch(&self, mut standing: Standing) -> Standing {
         if !self.shard_row.active && matches!(standing.state, Is::Ready | Is::Waiting) {
             standing.reason.push_str("; GetURLs hands out nothing, because SetActive has switched it off");
@@ -29,7 +29,8 @@ impl State {
         standing
     }
 
-    /// A pause or a block hides no visit that was under way when it came: whoever stopped the visits wants to know of it.
+    /// Reports a visit in progress even if the group is paused or blocked: an operator who stopped visits wants to
+    /// know.
     fn with_visit(&self, group: Ix, mut standing: Standing) -> Standing {
         if let Some(visit) = self.visits(group).first() {
             let LiveVisit { host, holder, .. } = visit;
@@ -38,7 +39,7 @@ impl State {
         standing
     }
 
-    /// The visits to a group that go on, the one that ends first in front.
+    /// The visits to a group in progress, earliest deadline first.
     fn visits(&self, group: Ix) -> Vec<LiveVisit> {
         let leases = self.groups[group].leases.iter().filter_map(|token| self.leases.get(token));
         let mut leases: Vec<&LeaseRow> = leases.collect();
@@ -151,7 +152,7 @@ impl State {
         Standing { state: Is::Waiting, reason, ready_at: Some(at) }
     }
 
-    /// Which wait between two visits is not over, and who asked for it.
+    /// Which delay has not passed yet, and which setting or site asked for it.
     fn told_delay(&self, ix: Ix) -> String {
         let (delay, group) = (self.delay(ix), &self.groups[ix]);
         if group.pace.not_before == self.rested(ix) && group.pace.not_before > Time::ZERO {
@@ -192,7 +193,7 @@ impl State {
         Standing { state: Is::Idle, reason, ready_at: None }
     }
 
-    /// Why the URLs that wait in a queue will not be handed out, whatever time it is.
+    /// Why queued URLs will not be handed out, regardless of time.
     pub(super) fn held_back(&self, host: &Host, queue: &QueueRow) -> Option<String> {
         let crawl = self.crawl_of(queue.crawl)?;
         let (name, limits) = (&crawl.name, &crawl.settings.limits);
@@ -241,7 +242,7 @@ impl State {
         Some(self.groups[group].pace.last_end).filter(|end| *end != Time::ZERO)
     }
 
-    /// A host, if it is here.
+    /// One host.
     #[must_use]
     pub fn host_view(&self, name: &str, now: Time) -> Option<HostView> {
         let ix = self.host_ix(name)?;
@@ -275,12 +276,12 @@ impl State {
         }
     }
 
-    /// All hosts, for proofs.
+    /// All hosts, for the invariant checks.
     pub(super) fn host_views(&self, now: Time) -> impl Iterator<Item = HostView> {
         self.hosts.iter_from(0).map(move |(ix, _)| self.view_host(ix, now))
     }
 
-    /// A group by alias, or of one host by that host's name.
+    /// A group, by alias or by the name of its only host.
     #[must_use]
     pub fn group_view(&self, name: &str, now: Time) -> Option<GroupView> {
         let by_host = || self.host_ix(name).map(|host| self.hosts[host].group);
@@ -308,7 +309,7 @@ impl State {
         }
     }
 
-    /// The crawls that are bounded as a whole, with their URLs and hosts here.
+    /// Crawls with a limit over all shards, with their URLs and hosts here.
     pub fn bounded_crawls(&self) -> impl Iterator<Item = (&crate::names::CrawlName, Counts, u64)> {
         let bounded = |crawl: &&super::state::Crawl| {
             let limits = &crawl.settings.limits;
@@ -346,7 +347,7 @@ impl State {
     }
 }
 
-/// What a site's wish to be left alone is put down to.
+/// Describes the site's request to back off: status, page and repetitions.
 fn site_asked(group: &super::state::Group) -> String {
     let pace = &group.pace;
     let status = match pace.backoff_status {

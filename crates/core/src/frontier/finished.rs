@@ -1,7 +1,7 @@
 //! Whether a crawl is finished: nothing of it is handed out, and no queue of it can hand anything out.
 //!
-//! Mostly the counts tell, or the schedule at a glance. Where they do not (URLs are queued and none of them is about to become
-//! ready, as limits or pauses hold them back) all hosts are looked through, a slice at a time.
+//! Usually the counters or the schedule tell. Where they do not (URLs are queued and none is about to become ready,
+//! because limits or pauses hold them back), all hosts are scanned, a slice at a time.
 
 use super::listing::PARTS_A_LOOK;
 use super::slab::Ix;
@@ -12,7 +12,7 @@ use crate::names::CrawlName;
 use crate::time::Time;
 
 impl State {
-    /// A crawl as this shard knows it, by what is counted and scheduled.
+    /// A crawl as this shard knows it from counters and schedule.
     #[must_use]
     pub fn crawl_part(&self, name: &str) -> Option<CrawlPart> {
         let no = self.crawl_no(name)?;
@@ -34,7 +34,7 @@ impl State {
         Some(CrawlPart { view, unsure })
     }
 
-    /// Looks through hosts after a place for a queue of a crawl that can still hand something out, and for the end of the last
+    /// Scans hosts after a key for a queue of the crawl that can still hand something out, and for the end of the last
     /// visit to a group that has URLs of it.
     #[must_use]
     pub fn scan_crawl(&self, name: &CrawlName, after: Option<HostId>) -> (CrawlScan, Option<HostId>) {
@@ -42,7 +42,7 @@ impl State {
         let known = self.crawl_no(name).and_then(|no| Some((no, self.crawl_of(no)?)));
         let Some((no, crawl)) = known else { return (scan, None) };
         let spent = crawl.counts.queued == 0 || self.is_spent(no);
-        // What is left to a group takes a look at all its hosts, which mostly follow each other.
+        // The remaining allowance of a group requires a scan of its hosts, which mostly follow each other: cache it.
         let mut last: Option<(Ix, bool)> = None;
         let next = self.walk(after, |_, host, looks| {
             *looks = looks.saturating_sub(host.queues.len() / PARTS_A_LOOK);
@@ -65,7 +65,8 @@ impl State {
         (scan, next)
     }
 
-    /// Why a crawl is not finished at a host whose group is not full, if it is not. A pause does not finish a crawl, as it ends one day; a limit does.
+    /// Why a crawl is not finished at a host whose group is not at its limit. A pause does not finish a crawl, because
+    /// it will end; a limit does.
     fn open(&self, host: &Host, no: CrawlNo, crawl: &Crawl) -> Option<String> {
         self.host_chance(host, no)?;
         let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;

@@ -1,4 +1,4 @@
-//! Hand out: the paced form. Each URL is held for a time; the group's delay starts at once and the group stays free.
+//! Hand-out, the paced form: each URL is held for a time; the group's delay starts at once and the group stays free.
 
 use super::request::UrlToFetch;
 use super::row::{Place, UrlRow, Write};
@@ -9,7 +9,7 @@ use crate::names::HostName;
 use crate::time::{Millis, Time};
 
 impl State {
-    /// Serves a planned visit in the paced form. Nothing comes out if nothing was due after all.
+    /// Serves a planned visit in the paced form. Returns nothing if nothing was due after all.
     pub fn hand_out(
         &mut self,
         visit: &Visit,

@@ -1,5 +1,5 @@
-//! The hosts of a shard, found by number, by name and by id. The two indexes keep numbers alone and read names and ids
-//! where the hosts lie: of all that a shard keeps in memory there is most of hosts.
+//! The hosts of a shard by index, name and id. The two hash indexes store slab indices only and read names and ids from
+//! the hosts themselves, because hosts dominate a shard's memory.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -18,12 +18,12 @@ pub(super) struct Hosts {
     by_id: HashTable<Ix>,
     hasher: DefaultHashBuilder,
     shard: ShardId,
-    /// Those that were born in other shards, of which there are few, in order of id.
+    /// Hosts born in other shards, ordered by id; there are few.
     foreign: BTreeMap<HostId, Ix>,
 }
 
 impl Hosts {
-    /// Of a shard.
+    /// The hosts of a shard.
     pub fn of(shard: ShardId) -> Self {
         Self { shard, ..Self::default() }
     }
@@ -34,7 +34,7 @@ impl Hosts {
         self.foreign.range((from, Bound::Unbounded)).next().map(|(_, ix)| *ix)
     }
 
-    /// Makes room for so many more.
+    /// Reserves capacity.
     pub fn reserve(&mut self, more: usize) {
         self.hosts.reserve(more);
         let Self { hosts, by_name, by_id, hasher, .. } = self;
@@ -42,7 +42,7 @@ impl Hosts {
         by_id.reserve(more, |ix| hasher.hash_one(hosts[*ix].id));
     }
 
-    /// Keeps a host whose name and id no other has, and says its number.
+    /// Inserts a host with a unique name and id; returns its index.
     pub fn insert(&mut self, host: Host) -> Ix {
         let (name, id) = (self.hasher.hash_one(&*host.name), self.hasher.hash_one(host.id));
         let own_id = host.id;
@@ -56,11 +56,11 @@ impl Hosts {
         ix
     }
 
-    /// Takes a host out.
+    /// Removes a host.
     pub fn remove(&mut self, ix: Ix) -> Option<Host> {
         let host = self.hosts.remove(ix)?;
         self.foreign.remove(&host.id);
-        // The number is compared, not the name: the host is no longer where the index would look.
+        // Compare the index, not the name: the host is no longer where the hash index would read it.
         if let Ok(entry) = self.by_name.find_entry(self.hasher.hash_one(&*host.name), |of| *of == ix) {
             entry.remove();
         }
@@ -70,27 +70,27 @@ impl Hosts {
         Some(host)
     }
 
-    /// The number of the host of a name.
+    /// The index of a host by name.
     pub fn by_name(&self, name: &str) -> Option<Ix> {
         self.by_name.find(self.hasher.hash_one(name), |ix| *self.hosts[*ix].name == *name).copied()
     }
 
-    /// The number of the host of an id.
+    /// The index of a host by id.
     pub fn by_id(&self, id: HostId) -> Option<Ix> {
         self.by_id.find(self.hasher.hash_one(id), |ix| self.hosts[*ix].id == id).copied()
     }
 
-    /// The hosts with their numbers, in order of number, from `start` on.
+    /// Hosts in index order, from `start` on.
     pub fn iter_from(&self, start: Ix) -> impl Iterator<Item = (Ix, &Host)> {
         self.hosts.iter_from(start)
     }
 
-    /// The host, if it is there.
+    /// The host at an index.
     pub fn find(&self, ix: Ix) -> Option<&Host> {
         self.hosts.find(ix)
     }
 
-    /// All numbers in use.
+    /// All indices in use.
     pub fn numbers(&self) -> Vec<Ix> {
         self.hosts.numbers()
     }

@@ -1,11 +1,11 @@
-//! Listings, a slice at a time: each looks at a bounded number of things, says what it found, and where the next slice starts.
+//! Listings, a slice at a time: each slice examines a bounded number of items and returns matches and a resume key.
 //!
-//! A place is the key of the last thing that was looked at: the number of a host, an alias, the name of a crawl. Keys never change
-//! and are never used again, so what is there all along is shown once, whatever comes or goes between two slices, and after a
-//! restart as well.
+//! The resume key is the key of the last item examined: a host number, an alias, a crawl name. Keys never change and
+//! are never reused, so an item that exists throughout is shown exactly once, whatever is created or deleted between
+//! two slices, and after a restart as well.
 //!
-//! Hosts come in the order of their numbers, those that were born in this shard first. Numbers are counted up, so the next host is
-//! found by asking for the next number: no index is kept for it, and numbers of hosts that are gone cost a probe each.
+//! Hosts are listed by number, those born in this shard first. Numbers are consecutive, so the next host is found by
+//! probing the next number: this needs no index, and numbers of deleted hosts cost a probe each.
 
 use std::ops::Bound;
 
@@ -20,39 +20,39 @@ use crate::limits::LISTING_LOOKS;
 use crate::names::{Alias, CrawlName, HostName};
 use crate::time::Time;
 
-/// Numbers that name no host are cheap to pass over: so many of them are one look.
+/// Probes of unused host numbers are cheap: this many cost as much as one item.
 const PROBES_A_LOOK: usize = 16;
-/// Queues or members of a thing that cost as much as one look.
+/// Queues or members of an item that cost as much as one item.
 pub(super) const PARTS_A_LOOK: usize = 8;
-/// What the fixed part of a host, a group or a URL takes in an answer, about.
+/// Approximate size of the fixed part of a host, group or URL in an answer.
 const ITEM_BYTES: usize = 512;
-/// What a queue takes in an answer, beside its crawl's name.
+/// Approximate size of a queue in an answer, without its crawl's name.
 const QUEUE_BYTES: usize = 160;
 
-/// How much a slice may bring.
+/// Size limit of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
-    /// Things.
+    /// Number of items.
     pub items: usize,
-    /// Bytes, about. One thing is brought however large it is.
+    /// Approximate bytes. The first item is returned however large it is.
     pub bytes: usize,
 }
 
 impl Room {
-    /// Takes room for one thing.
+    /// Consumes room for one item.
     pub const fn take(&mut self, bytes: usize) {
         self.items = self.items.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Whether there is none left.
+    /// Whether it is used up.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.items == 0 || self.bytes == 0
     }
 }
 
-/// Where a listing of groups goes on: aliases come first, then hosts that are groups of their own.
+/// Resume key of a listing of groups: aliases first, then hosts that are groups of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupPlace {
     /// After this alias.
@@ -61,7 +61,8 @@ pub enum GroupPlace {
     Host(HostId),
 }
 
-/// Where a listing of reservations goes on: when the last one was granted, and a little of its token's hash. Tokens are secret.
+/// Resume key of a listing of reservations: the grant time of the last one and a few bits of its token's hash. Tokens
+/// are secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeasePlace(pub Time, pub u32);
 
@@ -73,22 +74,22 @@ impl LeasePlace {
     }
 }
 
-/// What comes after a place.
+/// The successor of a resume key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// This.
+    /// An item.
     Found(T),
-    /// The looks are used up; a later slice goes on after this host.
+    /// The slice's budget is used up; a later slice resumes after this host.
     Later(HostId),
-    /// Nothing.
+    /// The end.
     End,
 }
 
-/// Names of queues, and how many were passed over.
+/// Names of queues, and how many were skipped.
 pub type QueueNames = (Vec<HostName>, usize);
 
 impl State {
-    /// The next host after a place.
+    /// The next host after a key.
     fn host_after(&self, after: Option<HostId>, looks: &mut usize) -> Next<Ix> {
         if after.is_none_or(|after| after.birth() == self.shard) {
             let mut counter = after.map_or(0, |after| after.counter() + 1);
@@ -112,12 +113,12 @@ impl State {
         self.hosts.foreign_after(after).map_or(Next::End, Next::Found)
     }
 
-    /// Whether no host comes after a place.
+    /// Whether no host follows.
     fn is_last_host(&self, after: HostId) -> bool {
         matches!(self.host_after(Some(after), &mut 1), Next::End)
     }
 
-    /// Goes through hosts after a place until `each` says that it has enough, or enough was looked at.
+    /// Visits hosts after a key until `each` returns that it has enough, or the budget is used up.
     pub(super) fn walk(
         &self,
         after: Option<HostId>,
@@ -141,7 +142,7 @@ impl State {
         }
     }
 
-    /// The hosts after a place that a filter lets through.
+    /// The hosts after a key that match a filter.
     #[must_use]
     pub fn list_hosts(
         &self,
@@ -169,12 +170,12 @@ impl State {
         (views, next)
     }
 
-    /// The crawl that a filter names; an error if nothing here is of it.
+    /// The crawl that a filter names; an error if it is unknown here.
     fn wanted(&self, filter: &HostFilter) -> Result<Option<CrawlNo>, ()> {
         filter.crawl.as_ref().map_or(Ok(None), |crawl| self.crawl_no(crawl).map(Some).ok_or(()))
     }
 
-    /// The groups after a place that a filter lets through.
+    /// The groups after a key that match a filter.
     #[must_use]
     pub fn list_groups(
         &self,
@@ -226,7 +227,7 @@ impl State {
         (views, next.map(GroupPlace::Host))
     }
 
-    /// The live reservations after a place, those first that were granted first.
+    /// The live reservations after a key, oldest first.
     #[must_use]
     pub fn list_reservations(
         &self,
@@ -242,7 +243,7 @@ impl State {
                 room.take(view.weight());
                 views.push(view);
             }
-            // A page does not end between two of one place: the rest of them could not be named.
+            // A page does not end between two reservations with the same key: the second could not be resumed at.
             let ends = leases.peek().is_none_or(|(next, _)| next != place);
             if ends && (looks == 0 || room.is_full()) {
                 let more = leases.peek().is_some();
@@ -265,7 +266,7 @@ impl State {
         })
     }
 
-    /// The crawls after a name, by what is counted: at most so many, and whether there are more.
+    /// The counters of crawls after a name, at most `most`, and whether there are more.
     #[must_use]
     pub fn list_crawls(&self, after: Option<&CrawlName>, most: usize) -> (Vec<CrawlView>, bool) {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -275,8 +276,8 @@ impl State {
         (views, names.next().is_some())
     }
 
-    /// Names of the queues of a crawl at hosts after a place, at most `most` after the first `skip` that match, and how many
-    /// were passed over.
+    /// Names of the queues of a crawl at hosts after a key, at most `most` after skipping `skip` matches, and how many
+    /// were skipped.
     #[must_use]
     pub fn list_queues(
         &self,
@@ -303,7 +304,7 @@ impl State {
         ((names, passed), next)
     }
 
-    /// The first queue after another that a filter lets through, in the order of hosts and of numbers.
+    /// The first queue after another that matches a filter, ordered by host and queue number.
     pub fn next_queue(&self, after: Option<QueueId>, filter: &UrlFilter, looks: &mut usize) -> Next<QueueId> {
         let crawl = match &filter.crawl {
             Some(crawl) => match self.crawl_no(crawl) {
@@ -347,7 +348,7 @@ impl State {
     }
 }
 
-/// What a thing takes in an answer, about.
+/// Approximate size of an item in an answer.
 pub trait Weigh {
     /// In bytes.
     fn weight(&self) -> usize;

@@ -1,4 +1,4 @@
-//! Listings look at a bounded number of things at a time, and at each of them once.
+//! Listings examine a bounded number of items per slice, and each item once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ fn state(hosts: usize) -> State {
     state
 }
 
-/// All slices of a listing, each with what it brought.
+/// All slices of a listing.
 fn slices<T, P: Clone>(mut slice: impl FnMut(Option<P>) -> (Vec<T>, Option<P>)) -> Vec<Vec<T>> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -56,7 +56,7 @@ fn every_host_is_shown_once_whatever_comes_and_goes_between_slices() {
     loop {
         let (hosts, next) = state.list_hosts(&HostFilter::default(), after, room, NOW);
         seen.extend(hosts.into_iter().map(|view| view.host.to_string()));
-        // Two that were shown go, one comes.
+        // Two listed hosts are deleted, one is created.
         for gone in seen.iter().filter(|host| !host.starts_with("new")).skip(n * 2).take(2) {
             state.delete_queue(&gone.as_str().into(), &"c".into(), NOW, &mut Vec::new());
         }

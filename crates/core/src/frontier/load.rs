@@ -1,4 +1,4 @@
-//! Load: the hot state from its rows, when a shard is opened.
+//! Builds the hot state from its rows when a shard is opened.
 
 use super::row::{AliasRow, CrawlRow, HostPart, HostRow, HotRow, LeaseRow, ShardRow};
 use super::state::{State, boxed};
@@ -6,13 +6,13 @@ use crate::ids::{CrawlNo, GroupId, HostId, ShardId};
 use crate::names::{Alias, HostName};
 use crate::time::{Millis, Time};
 
-/// Collects hot rows; a later row replaces an earlier one of the same thing.
+/// Collects hot rows; a later row replaces an earlier one with the same key.
 #[derive(Default)]
 pub struct Loader {
     shard: ShardRow,
     crawls: hashbrown::HashMap<CrawlNo, CrawlRow>,
     aliases: hashbrown::HashMap<GroupId, AliasRow>,
-    /// In the order in which they came, which is mostly that of their ids; none in place of one that is gone.
+    /// In order of arrival, which is mostly the order of ids; `None` in place of a removed host.
     hosts: Vec<Option<HostRow>>,
     host_at: hashbrown::HashMap<HostId, usize>,
     members: hashbrown::HashMap<HostName, Alias>,
@@ -20,13 +20,13 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// For a state whose times come from a clock that cuts off what is less than this; nothing for one that is exact.
+    /// For a state whose clock has this resolution; zero for an exact clock.
     #[must_use]
     pub fn new(clock_step: Millis) -> Self {
         Self { clock_step, ..Self::default() }
     }
 
-    /// Takes one row.
+    /// Adds a row.
     pub fn take(&mut self, row: HotRow) {
         match row {
             HotRow::Shard(row) => self.shard = row,
@@ -55,7 +55,7 @@ impl Loader {
         }
     }
 
-    /// Takes what changed of a host's row since. False if there is no such host.
+    /// Applies a partial update of a host's row. False if there is no such host.
     pub fn take_part(&mut self, part: HostPart) -> bool {
         let at = self.host_at.get(&part.id);
         let Some(Some(row)) = at.and_then(|at| self.hosts.get_mut(*at)) else { return false };
@@ -63,7 +63,8 @@ impl Loader {
         true
     }
 
-    /// The state of the shard at `now`. Holds of the paced form are in the engine; the first sweep finds the next one.
+    /// The state of the shard at `now`. Holds of the paced form stay in the engine; the first sweep finds the earliest
+    /// one.
     #[must_use]
     pub fn finish(self, shard: ShardId, leases: Vec<LeaseRow>, now: Time) -> State {
         let (shard_row, clock_step) = (self.shard, self.clock_step);
@@ -89,7 +90,7 @@ impl Loader {
         }
         state.moved = self.members.into_iter().collect();
         leases.into_iter().for_each(|lease| state.insert_lease(lease));
-        // Of a queue that was deleted under its reservation nothing is counted.
+        // A queue that was deleted while reserved is not counted.
         let known = |lease: &&LeaseRow| lease.queue().is_some_and(|queue| state.find_queue(queue).is_some());
         let leased: u64 = state.leases.values().filter(known).map(LeaseRow::reserved).sum();
         state.holds = state.totals.reserved.saturating_sub(leased);

@@ -1,7 +1,7 @@
-//! The frontier: which host may be visited now, by whom, and which URLs of it.
+//! The frontier: which host may be visited now, by whom, and which of its URLs.
 //!
-//! This room decides. It must not know what time it is, where rows are kept, who asked, or how an answer is sent.
-//! In: a request, the rows it needs and *now*. Out: writes for the engine and a reply, both plain values.
+//! This module decides. It must not know the time, where rows are stored, who asked, or how an answer is sent. In: a
+//! request, the rows it needs, and *now*. Out: writes for the engine and a reply, both plain values.
 
 pub mod changes;
 mod crawl_view;

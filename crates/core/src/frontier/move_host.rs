@@ -1,5 +1,5 @@
-//! Moving a host between groups: it leaves with its queues, its reservations and what politeness remembers; the group
-//! that takes it in is bound by all of that. The rows of its URLs stay where they are.
+//! Moving a host between groups. The host takes along its queues, its reservations and its politeness state, which then
+//! also bind the group it joins. The rows of its URLs stay where they are.
 
 use super::refusal::Refusal;
 use super::row::{HostRow, HotRow, LeaseRow, Pace, Write};
@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 pub struct Moving {
     /// Its name.
     pub name: HostName,
-    /// What it carries; none if it is not known yet.
+    /// Its state; `None` if the host is not known yet.
     pub luggage: Option<Luggage>,
-    /// Jobs over many URLs that still had to visit it where it was.
+    /// Bulk jobs that its old shard still owed it.
     pub jobs: Vec<crate::ids::Token>,
 }
 
@@ -35,17 +35,17 @@ impl Moving {
     }
 }
 
-/// Which way hosts go. One side of every move is the shard that is their home.
+/// Direction of a move. One side of every move is the hosts' home shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// From their home into an alias.
+    /// From their home shard into an alias.
     Into(Alias),
-    /// From an alias back to their home.
+    /// From an alias back to their home shard.
     OutOf(Alias),
 }
 
 impl Way {
-    /// The alias that they join; none if they come home.
+    /// The alias they join; `None` if they return home.
     #[must_use]
     pub const fn into_alias(&self) -> Option<&Alias> {
         match self {
@@ -55,12 +55,12 @@ impl Way {
     }
 }
 
-/// What a host carries along.
+/// The state that a host takes along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Luggage {
-    /// The host, with the pace of the group that it leaves.
+    /// The host, with the pace of the group it leaves.
     pub row: HostRow,
-    /// The crawls of its queues, as the shard that it leaves numbers them.
+    /// The crawls of its queues, with the numbers used by the shard it leaves.
     pub crawls: Vec<(CrawlNo, CrawlName, CrawlSettings, bool)>,
     /// Its live reservations.
     pub leases: Vec<LeaseRow>,
@@ -69,18 +69,18 @@ pub struct Luggage {
 }
 
 fn has_left(host: &HostName, alias: &Alias) -> Refusal {
-    Refusal::Unavailable(format!("host '{host}' has left '{alias}' meanwhile; ask for the group and try again"))
+    Refusal::Unavailable(format!("host '{host}' has left '{alias}' in the meantime; read the group and try again"))
 }
 
 impl State {
-    /// Whether a host here has URLs on hold, so that a move must find them first.
+    /// Whether a host here has URLs on hold, which a move must find first.
     #[must_use]
     pub fn has_holds(&self, host: &str) -> Option<HostId> {
         let host = &self.hosts[self.host_ix(host)?];
         host.queues.iter().any(|q| q.reserved > 0).then_some(host.id)
     }
 
-    /// Whether a host may go that way from here.
+    /// Whether a host may leave this shard in that direction.
     ///
     /// # Errors
     /// If it lives with another alias than whoever moves it believes.
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Whether a host that comes that way may be taken in here.
+    /// Whether a host arriving from that direction may be adopted here.
     ///
     /// # Errors
     /// If it comes home from an alias that it does not live with.
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Lets a host go. `holds` are its holds as the engine has them.
+    /// Exports a host and removes it. `holds` are its holds as read from the engine.
     pub fn export(
         &mut self,
         name: &HostName,
@@ -125,8 +125,8 @@ impl State {
         let mut row = self.row_of_host(ix);
         row.group = None;
         row.pace = self.groups[group].pace.clone();
-        // What is left of the delay, whichever crawl or setting says so: where it goes others may hold. A back-off travels by
-        // itself, and a block stays, so that both can be lifted.
+        // Carry over the remaining delay, whichever crawl or setting it came from: other settings may apply at the
+        // destination. A back-off is carried separately and a block stays, so that both can be lifted.
         row.pace.not_before = Some(self.rested(group)).filter(|at| *at > now).unwrap_or_default();
         let crawl = |no: CrawlNo| self.crawl_of(no).map(|c| (no, c.name.clone(), c.settings, c.kept));
         let mut numbers: Vec<CrawlNo> = row.queues.iter().map(|q| q.crawl).chain([row.pace.last_crawl]).collect();
@@ -139,7 +139,7 @@ impl State {
         let leases: Vec<LeaseRow> = tokens.iter().filter_map(|t| self.remove_lease(*t)).map(|(l, _)| l).collect();
         writes.extend(leases.iter().map(|l| Write::Lease(l.token, None)));
         writes.extend(holds.iter().map(|(until, queue, key)| Write::Hold(*until, *queue, key.clone(), false)));
-        // Those of a queue that was deleted are not counted any more; nobody needs them elsewhere.
+        // Holds of deleted queues are no longer counted and are not needed elsewhere.
         let holds: Vec<_> = holds.into_iter().filter(|(_, queue, _)| self.find_queue(*queue).is_some()).collect();
         self.holds = self.holds.saturating_sub(holds.len() as u64);
         self.detach(ix, group, now);
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// Takes a host in, into an alias or as a group of its own.
+    /// Adopts a host, into an alias or as a group of its own.
     pub fn adopt(&mut self, moving: Moving, alias: Option<&Alias>, now: Time, writes: &mut Vec<Write>) {
         let group = alias.map(|alias| self.ensure_group(alias));
         let Some(luggage) = moving.luggage else {
@@ -185,7 +185,7 @@ impl State {
                 (no, here)
             })
             .collect();
-        // One that was deleted where the host comes from has no name, and its number may be another crawl's here.
+        // A crawl that was deleted at the source has no name, and its number may belong to another crawl here.
         let here =
             |no: CrawlNo| numbers.iter().find(|(there, _)| *there == no).map_or(CrawlNo::NONE, |(_, here)| *here);
         for queue in &mut row.queues {
@@ -211,14 +211,14 @@ impl State {
         self.holds += holds.len() as u64;
         for (until, queue, key) in holds {
             self.next_hold = self.next_hold.min(until);
-            // The sweep here may have come past the end of a hold that was not yet over where it comes from.
+            // The sweep here may already have passed the deadline of a hold that had not expired at the source.
             self.holds_swept = self.holds_swept.min(until);
             writes.push(Write::Hold(until, queue, key, true));
         }
         self.reschedule(self.hosts[ix].group, now);
     }
 
-    /// A host that nobody has met yet: an alias keeps it as a member; alone it need not be kept.
+    /// A host that is not known yet: an alias records it as a member; on its own it needs no row.
     fn adopt_stranger(&mut self, name: &HostName, group: Option<Ix>) {
         let (Some(group), None) = (group, self.host_ix(name)) else { return };
         let ix = self.ensure_host(name);
@@ -229,7 +229,7 @@ impl State {
         }
     }
 
-    /// Notes at a host's home that it lives with an alias, or has come home.
+    /// Records at a host's home shard that it lives with an alias, or has returned.
     pub fn set_moved(&mut self, host: &HostName, alias: Option<&Alias>) {
         match alias {
             Some(alias) => self.moved.insert(host.clone(), alias.clone()),
@@ -240,7 +240,7 @@ impl State {
 }
 
 impl Pace {
-    /// Binds a group by what one of its hosts brings along: the later end of a visit and the later block count.
+    /// Merges the pace of a joining host: the later visit end and the later block win.
     fn bind(&mut self, other: &Self) {
         if other.last_end > self.last_end {
             (self.last_end, self.last_crawl) = (other.last_end, other.last_crawl);

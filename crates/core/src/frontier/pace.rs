@@ -1,4 +1,5 @@
-//! Politeness: the delay in force for a group, the time from which it may be visited, and where its slots stand.
+//! Politeness: the delay in force for a group, the earliest time of its next visit, and the placement of its slots in
+//! the schedule.
 
 use super::row::Pace;
 use super::slab::Ix;
@@ -8,12 +9,12 @@ use crate::limits;
 use crate::settings::PaceSettings;
 use crate::time::{Millis, Time};
 
-/// The next chance of a crawl at a group.
+/// The next opportunity of a crawl at a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chance {
     /// From this time on a URL is due and its host may be visited.
     pub at: Time,
-    /// What the least laden of the hosts has on hold.
+    /// Number of URLs on hold at the least loaded host.
     pub held: u32,
 }
 
@@ -23,7 +24,7 @@ impl State {
         self.delay_after(group, self.groups[group].pace.last_crawl)
     }
 
-    /// The delay between two visits to a group of which the last was for a crawl.
+    /// The delay between two visits to a group whose last visit was for the given crawl.
     pub(super) fn delay_after(&self, group: Ix, last: CrawlNo) -> Millis {
         let group = &self.groups[group];
         let mut own: Option<Millis> = None;
@@ -55,14 +56,14 @@ impl State {
         self.rested(ix).max(group.pace.backoff_until).max(blocked)
     }
 
-    /// From this time on the delay since the last visit has passed, that of groups that hosts came from included.
+    /// When the delay since the last visit has passed, including delays carried over from groups that hosts came from.
     pub(super) fn rested(&self, ix: Ix) -> Time {
         let pace = &self.groups[ix].pace;
         let rested = if pace.last_end == Time::ZERO { Time::ZERO } else { self.surely(pace.last_end, self.delay(ix)) };
         rested.max(pace.not_before)
     }
 
-    /// When a span has passed since something, whatever the clock cut off of either time.
+    /// When a span has certainly passed since a time, allowing for the clock's resolution in both.
     fn surely(&self, since: Time, span: Millis) -> Time {
         if span == Millis(0) { since } else { since.after(span).after(self.clock_step) }
     }
@@ -72,18 +73,19 @@ impl State {
         group.leases.len() >= group.parallel()
     }
 
-    /// The next chance of a crawl at a group; none while it is busy, paused or has no URL that will be due.
+    /// The next opportunity of a crawl at a group; `None` while the group is busy or paused or has no URL that will be
+    /// due.
     pub(super) fn chance(&self, group: Ix, crawl: CrawlNo) -> Option<Chance> {
         self.chance_from(self.open_from(group)?, group, crawl)
     }
 
-    /// From this time on the group as a whole may be visited; none while it is busy or paused.
+    /// From this time on the group as a whole may be visited; `None` while it is busy or paused.
     fn open_from(&self, group: Ix) -> Option<Time> {
         let open = !self.is_busy(group) && !self.groups[group].is_paused();
         open.then(|| self.gate(group))
     }
 
-    /// The next chance of a crawl at a group that is open from `gate` on.
+    /// The next opportunity of a crawl at a group that is open from `gate` on.
     fn chance_from(&self, gate: Time, group: Ix, crawl: CrawlNo) -> Option<Chance> {
         if self.crawl_of(crawl).is_some_and(|c| c.settings.paused) {
             return None;
@@ -105,7 +107,7 @@ impl State {
         best.map(|chance| Chance { at: chance.at.max(gate), ..chance })
     }
 
-    /// When the host's next URL of a crawl is due (or the host itself), and how many it has on hold.
+    /// When the host's next URL of a crawl (or the host itself) is due, and how many URLs it has on hold.
     pub(super) fn host_chance(&self, host: &Host, crawl: CrawlNo) -> Option<(Time, u32)> {
         if crawl == CrawlNo::NONE {
             return (host.queued_at != Time::NEVER).then_some((host.queued_at, 0));
@@ -118,14 +120,14 @@ impl State {
         Some((head, queue.reserved))
     }
 
-    /// Pages after which a queue hands out no more: the least of what queue, host and crawl say.
+    /// The page limit of a queue: the smallest of the limits of queue, host and crawl.
     pub(super) fn page_limit(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
         let host = host.settings.as_ref().and_then(|s| s.limit);
         let crawl = self.crawl_of(queue.crawl).and_then(|c| c.settings.limits.pages_per_host);
         [queue.limit, host, crawl].into_iter().flatten().min()
     }
 
-    /// How many more pages a queue may hand out, with those that are out; none if that is not bounded.
+    /// How many more pages a queue may hand out, counting those handed out; `None` if unlimited.
     pub(super) fn room(&self, host: &Host, queue: &super::row::QueueRow) -> Option<u64> {
         let bounds = [
             self.own_room(host, queue),
@@ -139,7 +141,7 @@ impl State {
         self.page_limit(host, queue).map(|limit| limit.saturating_sub(queue.used()))
     }
 
-    /// What the limit of a group leaves to a crawl. It looks at every host of the group: ask once for all of them.
+    /// What a group's limit leaves for a crawl. It visits every host of the group, so call it once per group.
     pub(super) fn group_room(&self, group: Ix, crawl: CrawlNo) -> Option<u64> {
         let group = &self.groups[group];
         let limit = group.settings.as_ref().and_then(|settings| settings.limit)?;
@@ -147,17 +149,18 @@ impl State {
         Some(limit.saturating_sub(queues.filter(|q| q.crawl == crawl).map(super::row::QueueRow::used).sum()))
     }
 
-    /// Whether all pages that a crawl may have are fetched or out, as far as this shard can tell.
+    /// Whether all pages that a crawl may have are fetched or handed out, as far as this shard knows.
     pub(super) fn is_spent(&self, crawl: CrawlNo) -> bool {
         self.crawl_of(crawl).and_then(Crawl::page_room) == Some(0)
     }
 
-    /// Closes a crawl that is spent, and opens one that is not: to be called after whatever changes its pages.
+    /// Closes a crawl whose page limit is used up, and reopens it otherwise. Must be called after every change of its
+    /// page count.
     pub(super) fn follow_limit(&mut self, crawl: CrawlNo) {
         self.schedule.set_closed(crawl, self.is_spent(crawl));
     }
 
-    /// Puts every slot of a group where it belongs now.
+    /// Reschedules every slot of a group.
     pub(super) fn reschedule(&mut self, group: Ix, now: Time) {
         let gate = self.open_from(group);
         let mut at = 0;
@@ -167,8 +170,8 @@ impl State {
         }
     }
 
-    /// Puts every slot of a group where it belongs after a visit that is over at once. Of those that were not parked for it
-    /// only the group's gate has changed, to a later time: what their queues say need not be asked.
+    /// Reschedules every slot of a group after a visit that ends at once. For slots not parked by it only the group's
+    /// gate has moved, to a later time, so their queues need not be examined.
     pub(super) fn defer(&mut self, group: Ix, now: Time) {
         let gate = self.open_from(group);
         let mut at = 0;
@@ -192,14 +195,14 @@ impl State {
         }
     }
 
-    /// Puts every slot of the shard where it belongs now: a setting changed that all of them share.
+    /// Reschedules every slot of the shard, after a change of a setting that all of them share.
     pub fn reschedule_all(&mut self, now: Time) {
         for group in self.groups.numbers() {
             self.reschedule(group, now);
         }
     }
 
-    /// Notes the end of a visit.
+    /// Records the end of a visit.
     pub(super) fn end_visit(&mut self, group: Ix, crawl: CrawlNo, end: Time, duration: Millis) {
         let pace = &mut self.groups[group].pace;
         pace.last_end = pace.last_end.max(end);
@@ -210,7 +213,7 @@ impl State {
         self.touch_group(group);
     }
 
-    /// Bars a group because the site asked for it. `jitter` is random: up to a tenth is added.
+    /// Applies a back-off requested by the site. `jitter` is random: up to 10 % is added.
     pub(super) fn back_off(&mut self, group: Ix, cause: &Cause<'_>, now: Time, jitter: u64) {
         let most = self.backoff_max.unwrap_or(limits::BACKOFF_MAX_DEFAULT);
         let place = &mut self.groups[group];
@@ -218,7 +221,7 @@ impl State {
         self.touch_group(group);
     }
 
-    /// Forgives back-offs after so many good pages.
+    /// Halves the back-off count for every good page.
     pub(super) fn forgive(&mut self, group: Ix, pages: usize) {
         let pace = &mut self.groups[group].pace;
         if pace.backoff_count > 0 && pages > 0 {
@@ -227,7 +230,7 @@ impl State {
         }
     }
 
-    /// Lifts the back-off of a group: an operator knows better.
+    /// Clears the back-off of a group, on an operator's request.
     pub(super) fn lift(&mut self, group: Ix) {
         let pace = &mut self.groups[group].pace;
         (pace.backoff_until, pace.backoff_count, pace.backoff_status) = (Time::ZERO, 0, 0);
@@ -236,13 +239,13 @@ impl State {
     }
 }
 
-/// Why a group is left alone for a while.
+/// Why a group is backed off.
 pub(super) struct Cause<'a> {
-    /// The page that was asked for.
+    /// The page fetched.
     pub url: &'a str,
-    /// Its status, if that was told.
+    /// Its status, if reported.
     pub status: Option<u16>,
-    /// The span that the site named.
+    /// The Retry-After of the site.
     pub retry_after: Option<Millis>,
 }
 
@@ -253,9 +256,9 @@ impl Pace {
         }
         self.backoff_count = self.backoff_count.saturating_add(1);
         self.backoff_status = cause.status.unwrap_or(0);
-        // Long enough to find the page by.
+        // Long enough to identify the page.
         self.asked_by = Some(crate::redact::url(cause.url).chars().take(200).collect::<String>().into());
-        // A site that names no time at all is left alone as one that names none.
+        // A Retry-After of zero is treated like a missing one.
         let span = cause.retry_after.filter(|asked| asked.0 > 0).map_or_else(
             || {
                 let doubled = limits::BACKOFF_BASE.0 << (self.backoff_count - 1).min(20);
@@ -270,12 +273,12 @@ impl Pace {
 }
 
 impl Crawl {
-    /// What counts here against a limit of pages: those that are done with and those that may become so.
+    /// Pages that count against a limit here: completed ones, and those handed out, which may become so.
     pub(super) const fn used(&self) -> u64 {
         self.pages + self.counts.reserved
     }
 
-    /// How many more pages of it may be handed out here; none if that is not bounded.
+    /// How many more pages may be handed out here; `None` if unlimited.
     pub(super) fn page_room(&self) -> Option<u64> {
         self.settings.limits.pages.map(|limit| limit.saturating_sub(self.used().saturating_add(self.used_elsewhere)))
     }
@@ -305,7 +308,7 @@ fn is_paused(settings: Option<&PaceSettings>) -> bool {
     settings.is_some_and(|settings| settings.paused == Some(true))
 }
 
-/// `factor × duration` between its bounds; where several settings apply the more careful one counts.
+/// `factor × duration` within its bounds; where several settings apply, the more careful one wins.
 #[derive(Default)]
 struct Factor {
     milli: u32,

@@ -1,4 +1,4 @@
-//! Put URLs: new ones are stored, known ones are updated or left alone.
+//! Puts: new URLs are stored, known ones are updated or left alone.
 
 use super::deleted::Verdict;
 use super::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
@@ -12,31 +12,31 @@ use crate::ids::QueueId;
 use crate::limits;
 use crate::time::Time;
 
-/// The lane of URLs that come without a priority.
+/// The lane of URLs without an explicit priority.
 pub const LANE_DEFAULT: u8 = PRIORITY_MAX - PRIORITY_DEFAULT;
 
-/// The one URL that a put speaks of: the row to read, if its queue exists.
+/// The URL that a put addresses: the row to read, if its queue exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The queue; none if it does not exist yet, so that the URL is unknown.
+    /// The queue; `None` if it does not exist yet, so that the URL is unknown.
     pub queue: Option<QueueId>,
-    /// Where the queue is, so that it is looked up once.
+    /// Host index and queue index, so that the queue is looked up once.
     place: Option<(Ix, usize)>,
-    /// The URL within it.
+    /// The URL within the queue.
     pub key: UrlKey,
-    /// What waits in the queue with it, where the put needs that: see [`Put::may_move`].
+    /// The details in the URL's due row, where the put needs them: see [`Put::may_move`].
     pub waiting: Option<Details>,
 }
 
 impl State {
-    /// Which row a put needs.
+    /// The row that a put needs.
     #[must_use]
     pub fn put_target(&self, put: &Put) -> Target {
         self.target_of(put, self.queue_place(&put.host, &put.crawl))
     }
 
-    /// The same for many. What tells it lies in five places of memory, each named by the one before; step by step for all of
-    /// them, those of different puts are fetched side by side.
+    /// The same for many puts. A lookup follows five dependent pointers; doing each step for all puts overlaps their
+    /// cache misses.
     pub fn put_targets<'a>(&self, puts: impl Iterator<Item = &'a Put> + Clone) -> Vec<Target> {
         let hosts: Vec<Option<Ix>> = puts.clone().map(|put| self.host_ix(&put.host)).collect();
         let places: Vec<_> = puts.clone().zip(hosts).map(|(put, host)| self.queue_at(host?, &put.crawl)).collect();
@@ -57,8 +57,8 @@ impl State {
         self.hosts[host].queues.iter().position(|q| q.crawl == no).map(|at| (host, at))
     }
 
-    /// Decides a put. `target` is what [`State::put_target`] said, nothing but puts having been decided since, and `found`
-    /// is its row.
+    /// Decides a put. `target` is the result of [`State::put_target`], with only puts decided since; `found` is its
+    /// row.
     pub fn put(
         &mut self,
         put: Put,
@@ -98,7 +98,7 @@ impl State {
                 let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
                 let (host, at) = self.place_of(&put, place);
                 if self.queue(host, at).head() <= turn.due {
-                    // Behind one that is due no later: nothing changes for the group, whose slot is where it belongs.
+                    // Queued behind one that is due no later: the group's slot does not move.
                     let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
                     self.enqueue(host, at, key, turn, row, writes);
                 } else {
@@ -106,7 +106,7 @@ impl State {
                 }
                 PutOutcome::Added
             }
-            // Made another kind above.
+            // Converted to another kind above.
             PutKind::Found { .. } => PutOutcome::Known,
             PutKind::Known { due } => {
                 let depth = waiting.map_or(0, |details| details.depth);
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    /// Puts a URL back that nobody received, as it was before.
+    /// Puts back, unchanged, a URL that was handed out but not delivered.
     fn take_back(
         &mut self,
         put: &Put,
@@ -161,7 +161,7 @@ impl State {
             }
             self.take_out(host, at, &key, &row.place, writes);
             if !matches!(row.place, Place::Done { .. }) {
-                // Whoever had it tells that it was fetched, perhaps after its time was over.
+                // Its holder reports that it was fetched, perhaps after the hold expired.
                 self.count_page(host, at);
             }
         } else if due.is_none() {
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    /// Takes a page back out of what counts against the limits.
+    /// Uncounts a page.
     pub(super) fn uncount_page(&mut self, host: Ix, at: usize) {
         let queue = self.queue_mut(host, at);
         let (crawl, before) = (queue.crawl, queue.pages);
@@ -195,7 +195,7 @@ impl State {
         }
     }
 
-    /// Takes a URL out of the place where it is, in counts and rows; its URL row is the caller's to write.
+    /// Removes a URL from its present place, in counts and rows; the caller writes its URL row.
     pub(super) fn take_out(&mut self, host: Ix, at: usize, key: &UrlKey, place: &Place, writes: &mut Vec<Write>) {
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
@@ -219,7 +219,7 @@ impl State {
         self.recount_active(host, at, was_active);
     }
 
-    /// Puts a URL into its queue, or among the finished ones, in counts and rows.
+    /// Inserts a URL into its queue, or among the finished ones, in counts and rows.
     #[expect(clippy::too_many_arguments, reason = "one place writes the rows of a URL; all of them are needed")]
     fn store(
         &mut self,
@@ -241,7 +241,7 @@ impl State {
         self.reschedule_slot(group, slot, now);
     }
 
-    /// Writes a URL into its queue. The caller reschedules the group.
+    /// Inserts a URL into its queue. The caller reschedules the group.
     pub(super) fn enqueue(
         &mut self,
         host: Ix,
@@ -263,7 +263,7 @@ impl State {
         writes.push(Write::Due(id, turn, key, Some(row)));
     }
 
-    /// Writes a URL that is not to be visited again.
+    /// Stores a URL that will not be visited again.
     pub(super) fn finish(
         &mut self,
         host: Ix,
@@ -288,7 +288,7 @@ impl State {
         (host, self.ensure_queue(host, crawl))
     }
 
-    /// Why a put may not make the host or the queue that it needs. What exists is never refused.
+    /// Why a put may not create the host or queue it needs. Existing ones are never refused.
     fn refuse_host(&self, put: &Put, known: Option<(Ix, usize)>) -> Option<String> {
         if known.is_some() {
             return None;
@@ -303,7 +303,7 @@ impl State {
         let crawl = self.crawl_by_name.get(&put.crawl).and_then(|no| Some((*no, self.crawl_of(*no)?)));
         let Some((no, crawl)) = crawl else { return self.crawls_full(&put.crawl) };
         let limit = crawl.settings.limits.hosts.filter(|limit| crawl.queues + crawl.hosts_elsewhere >= *limit)?;
-        // A put of the same turn may have made the queue.
+        // An earlier put of the same batch may have created the queue.
         let has_queue = host.is_some_and(|host| self.hosts[host].queues.iter().any(|queue| queue.crawl == no));
         (!has_queue).then(|| {
             let (host, crawl) = (&put.host, &put.crawl);
@@ -337,7 +337,7 @@ impl State {
     }
 }
 
-/// What is said of a link whose shard cannot know whether its crawl lives.
+/// Rejection of a link whose shard cannot know whether its crawl still exists.
 const OPENED_SINCE: &str = "the shard was opened after the page was looked up; try again";
 
 fn crawl_deleted(put: &Put) -> String {
@@ -347,7 +347,7 @@ fn crawl_deleted(put: &Put) -> String {
     )
 }
 
-/// What is said where a server holds as many hosts as it may.
+/// Rejection when a server holds the maximum number of hosts.
 #[must_use]
 pub fn hosts_full(host: &str, limit: u64) -> String {
     format!(
@@ -355,7 +355,7 @@ pub fn hosts_full(host: &str, limit: u64) -> String {
     )
 }
 
-/// Why a put is refused whose key is that of another URL: keys of long URLs end in a hash.
+/// Why a put is rejected whose key belongs to another URL: keys of long URLs end in a hash.
 fn refuse_other(put: &Put, found: Option<&UrlRow>) -> Option<String> {
     let other = found?.whole.as_deref().filter(|whole| **whole != *put.url)?;
     let start: String = crate::redact::url(other).chars().take(80).collect();
@@ -363,7 +363,7 @@ fn refuse_other(put: &Put, found: Option<&UrlRow>) -> Option<String> {
 }
 
 impl End {
-    /// The state of a URL that ended so.
+    /// The URL state for an outcome.
     #[must_use]
     pub const fn state(self) -> UrlState {
         match self {

@@ -1,11 +1,11 @@
-//! A queue's lanes: where scans start, what is due next, and how many URLs wait. No row is read here.
+//! A queue's lanes: scan cursors, next due times and counts. No row is read here.
 
 use super::row::{Lane, QueueRow, Turn};
 use super::view::{Counts, UrlState};
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
-/// Every tenth visit belongs to the most overdue URL of the lower priorities.
+/// Every tenth visit serves the most overdue URL of the lower priorities.
 const LOWER_TURN: u8 = 10;
 
 impl Lane {
@@ -13,12 +13,12 @@ impl Lane {
         Self { lane, count: 0, head: Time::NEVER, from: (Time::ZERO, [].into()) }
     }
 
-    /// Notes that rows up to `taken` were taken and that `next` is the first one left.
+    /// Records that rows up to `taken` were taken and that `next` is the first one left.
     fn advance(&mut self, taken: Option<(Time, &[u8])>, next: Option<(Time, &[u8])>) {
         match (next, taken) {
             (Some((due, key)), taken) => {
                 self.head = due;
-                // Only rows of the same due time can lie between, so the key is kept only then.
+                // Only rows of the same due time can lie in between, so the key is kept only then.
                 let same_due = taken.is_none_or(|(last, _)| last == due);
                 self.from = (due, if same_due { key.into() } else { [].into() });
             }
@@ -38,13 +38,13 @@ impl QueueRow {
         Self { no, crawl, lanes: Vec::new(), reserved, fetched, gone, failed, limit: None, turns: 0, pages: 0 }
     }
 
-    /// URLs that wait.
+    /// Number of queued URLs.
     #[must_use]
     pub fn queued(&self) -> u64 {
         self.lanes.iter().map(|lane| u64::from(lane.count)).sum()
     }
 
-    /// What counts against a limit of pages: those that are done with and those that may become so.
+    /// Pages that count against a limit: completed ones, and those handed out, which may become so.
     pub(super) fn used(&self) -> u64 {
         u64::from(self.pages) + u64::from(self.reserved)
     }
@@ -61,13 +61,13 @@ impl QueueRow {
         }
     }
 
-    /// No URL is due before this; [`Time::NEVER`] if none waits.
+    /// Lower bound of the next due time; [`Time::NEVER`] if nothing is queued.
     #[must_use]
     pub fn head(&self) -> Time {
         self.lanes.iter().map(|lane| lane.head).min().unwrap_or(Time::NEVER)
     }
 
-    /// Notes a row that is put into the queue, and tells whether its lane was empty.
+    /// Records an inserted row; returns whether its lane was empty.
     pub(super) fn enqueue(&mut self, turn: Turn, key: &[u8]) -> bool {
         let lane = self.lane_mut(turn.lane);
         lane.count += 1;
@@ -78,7 +78,7 @@ impl QueueRow {
         lane.count == 1
     }
 
-    /// Notes a row that is taken out of the middle of the queue. The head stays a lower bound.
+    /// Records a row removed from the middle of the queue. `head` stays a lower bound.
     pub(super) fn dequeue(&mut self, turn: Turn) {
         let lane = self.lane_mut(turn.lane);
         lane.count = lane.count.saturating_sub(1);
@@ -87,7 +87,7 @@ impl QueueRow {
         }
     }
 
-    /// Notes what a scan of a lane's front found: `taken` rows are out of the queue, `next` is the first one left.
+    /// Records the result of a scan of a lane: `taken` rows were removed, `next` is the first one left.
     pub(super) fn take_front(
         &mut self,
         lane: u8,
@@ -100,7 +100,7 @@ impl QueueRow {
         lane.advance(last, next);
     }
 
-    /// The lanes with due URLs in the order in which this visit serves them.
+    /// The lanes with due URLs, in the order in which this visit serves them.
     pub(super) fn lanes_in_turn(&self, now: Time) -> Vec<u8> {
         let due = |lane: &&Lane| lane.head <= now;
         let mut order: Vec<(u8, Time)> = self.lanes.iter().filter(due).map(|l| (l.lane, l.head)).collect();
@@ -121,7 +121,7 @@ impl QueueRow {
         found.map_or((Time::ZERO, [].into()), |l| l.from.clone())
     }
 
-    /// The counter of a state that is not counted by lane.
+    /// The counter of a state that is not counted per lane.
     pub(super) fn counter(&mut self, state: UrlState) -> Option<&mut u32> {
         match state {
             UrlState::Queued => None,

@@ -1,4 +1,4 @@
-//! Readiness: what a router must know of a shard to send its callers to the right one, and to wake those who wait.
+//! Readiness: what a router must know of a shard to send callers to the right one and to wake waiters.
 
 use super::state::State;
 use crate::ids::CrawlNo;
@@ -6,8 +6,7 @@ use crate::names::CrawlName;
 use crate::time::Time;
 
 impl State {
-    /// Since when a group has been ready, and when the next one may become so (its wait, a lease or a hold is over): what
-    /// a router needs to ask the right shard.
+    /// Since when a group has been ready, and when the next one may become ready (a delay, lease or hold ends).
     #[must_use]
     pub fn readiness(&self) -> (Option<Time>, Option<Time>) {
         (self.schedule.oldest_ready(), self.next_wake())
@@ -19,7 +18,7 @@ impl State {
         self.schedule.oldest_ready_of(self.crawl_no(crawl)?)
     }
 
-    /// The crawls of which groups became ready or ceased to be so since this was last asked, and since when one is.
+    /// The crawls whose readiness changed since the last call, and since when a group of each is ready.
     pub fn take_crawls_ready(&mut self, mut tell: impl FnMut(&CrawlName, Option<Time>)) {
         let mut touched = std::mem::take(&mut self.schedule.touched);
         touched.sort_unstable();
@@ -29,33 +28,33 @@ impl State {
                 tell(&crawl.name, self.schedule.oldest_ready_of(no));
             }
         }
-        // Its room is used again.
+        // Reuse its allocation.
         self.schedule.touched = touched;
     }
 
-    /// The crawls that have a ready group, the one whose turn it is first; at most so many.
+    /// The crawls that have a ready group in scheduling order, at most `most`.
     #[must_use]
     pub fn crawls_in_turn(&self, most: usize) -> Vec<CrawlNo> {
         self.schedule.turns.in_order().take(most).collect()
     }
 
-    /// Puts a crawl where visits in all shards have brought its virtual time.
+    /// Sets a crawl's virtual time to that of all shards together.
     pub fn set_pass(&mut self, crawl: CrawlNo, pass: u64) {
         self.schedule.turns.set_pass(crawl, pass);
     }
 
-    /// The virtual time that visits took since this was last asked, of those that were of any crawl.
+    /// The virtual time consumed since the last call, by visits that named no crawl.
     pub fn take_charged(&mut self) -> Vec<(CrawlNo, u64)> {
         self.schedule.turns.take_charged()
     }
 
-    /// The name of a crawl that this shard has met.
+    /// The name of a crawl known to this shard.
     #[must_use]
     pub fn crawl_name(&self, crawl: CrawlNo) -> Option<&CrawlName> {
         self.crawl_of(crawl).map(|row| &row.name)
     }
 
-    /// How many slots have become ready since this was last asked.
+    /// Number of slots that became ready since the last call.
     pub const fn take_newly_ready(&mut self) -> usize {
         std::mem::replace(&mut self.schedule.newly_ready, 0)
     }

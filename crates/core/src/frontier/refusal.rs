@@ -1,11 +1,11 @@
-//! Refusals are values: each names the thing and the remedy, and the doors map them to their codes.
+//! Refusals are values: each names the thing and the remedy. The API layers map them to their codes.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a request was not carried out.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The reservation is over, was never granted, or belongs to another store.
+    /// The reservation has ended, was never granted, or belongs to another store.
     #[error("the reservation token is not current: it was released, has expired, or was never granted; reserve again")]
     NotCurrent,
     /// No such host.
@@ -33,15 +33,15 @@ pub enum Refusal {
         /// The alias that has it.
         alias: String,
     },
-    /// An alias would have the name of a host, or the other way round.
+    /// An alias would have the name of a host, or vice versa.
     #[error(
         "'{0}' is both the name of an alias and of a host or queue key, which nobody could tell apart; choose another name"
     )]
     NameInUse(String),
-    /// A limit was passed.
+    /// A limit was exceeded.
     #[error("{0}")]
     OverLimit(String),
-    /// The server holds as many hosts as it may.
+    /// The server holds the maximum number of hosts.
     #[error("{0}")]
     HostsFull(String),
     /// A result names a URL that is not in the reservation.
@@ -52,35 +52,36 @@ pub enum Refusal {
         "request_id '{0}' was used for a request that asks for something else, and its reservations are not over; use a fresh id for every request, and repeat it unchanged"
     )]
     RequestReused(String),
-    /// The cursor of a listing cannot be read.
+    /// The cursor of a listing is not valid.
     #[error("the 'after' cursor is not one that this server gave out; start again without it")]
     BadCursor,
-    /// Too much is waiting.
+    /// Too many requests are queued.
     #[error("too many requests are waiting; try again in a moment")]
     Overloaded,
-    /// The store cannot be reached or the server is stopping; nothing was changed.
+    /// The store cannot be reached or the server is shutting down; nothing was changed.
     #[error("unavailable, try again: {0}")]
     Unavailable(String),
-    /// The shard has no owner here. Routers look for the owner and ask again; callers hear it only if none is found in time.
-    #[error("unavailable, try again: the shard is changing hands")]
+    /// The shard has no owner here. Routers look for the owner and retry; callers see this only if none is found in
+    /// time.
+    #[error("unavailable, try again: the shard is being handed over to another owner")]
     Elsewhere,
-    /// The host does not live in the shard that was asked: it has joined or left an alias, or is about to. Routers read their
-    /// hints again and ask the right shard; callers hear it only if that fails.
+    /// The host does not live in the shard that was asked: it has joined or left an alias, or is about to. Routers
+    /// reload their hints and ask the right shard; callers see this only if that fails.
     #[error("unavailable, try again: the host is moving to another group")]
     Moved,
-    /// The store did not say whether the change was made.
+    /// The store did not report whether the change was made.
     #[error("the outcome is unknown, look and try again: {0}")]
     OutcomeUnknown(String),
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
-    /// A mistake of the program.
-    #[error("a mistake of the program, please report it: {0}")]
+    /// A bug.
+    #[error("internal error, please report it: {0}")]
     Internal(String),
-    /// A setting that another one stands against.
+    /// A setting contradicts another one.
     #[error("{0}")]
     Contradiction(String),
-    /// As many listings wait as may.
+    /// Too many listings are queued.
     #[error(
         "{0} listings are under way or wait for their turn, which is the most; visits go first. Try again in a moment, and read one page after the other"
     )]
@@ -88,13 +89,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether it promises that nothing was changed and asks to try again.
+    /// Whether it promises that nothing was changed and a retry is safe.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Elsewhere | Self::Moved | Self::Overloaded | Self::ManyListings(_))
     }
 
-    /// The word for a call that was refused twice, in two places: doubt is never overwritten by a promise.
+    /// Combines two refusals of one call, from two shards: doubt is never overwritten by a promise.
     #[must_use]
     pub fn or_worse(self, other: Self) -> Self {
         let weight = |refusal: &Self| match refusal {
@@ -106,7 +107,7 @@ impl Refusal {
         if weight(&other) > weight(&self) { other } else { self }
     }
 
-    /// The word for a call that was refused after a part of it had been done: nobody may say that nothing was changed.
+    /// The refusal after part of a call has been applied: it must not claim that nothing was changed.
     #[must_use]
     pub fn after_a_part(self, done: &str) -> Self {
         if self.is_unavailable() { Self::OutcomeUnknown(format!("{done}; the rest was refused: {self}")) } else { self }

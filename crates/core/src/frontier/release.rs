@@ -1,4 +1,4 @@
-//! Release: a visit ends with results; URLs that are not named go back untouched.
+//! Release: a visit ends with results; URLs without a result return unchanged.
 
 use super::pace::Cause;
 use super::refusal::Refusal;
@@ -12,14 +12,14 @@ use crate::limits;
 use crate::settings::Revisit;
 use crate::time::{Millis, Time};
 
-/// What becomes of a URL when its visit is over.
+/// What happens to a URL when its visit ends.
 enum Fate {
     Queue(Turn, Details),
     Done(End, u8, Details),
 }
 
 impl State {
-    /// The URL rows that a release (or an expiry) of this token must read.
+    /// The URL rows that a release (or expiry) of this token must read.
     ///
     /// # Errors
     /// If the token is not current.
@@ -80,8 +80,8 @@ impl State {
         Ok(Released { group: self.group_name(group), ready_at: self.gate(group).max(now) })
     }
 
-    /// What links on the pages of a reservation inherit, page by page; none of a page that is no longer part of it. `rows`
-    /// are the rows of [`State::release_targets`].
+    /// What links on the pages of a reservation inherit, page by page; `None` for a page that is no longer part of it.
+    /// `rows` are the rows of [`State::release_targets`].
     ///
     /// # Errors
     /// If the token is not current or names no such URL.
@@ -105,7 +105,7 @@ impl State {
         Ok(places.into_iter().map(parent).collect())
     }
 
-    /// Where each of some URLs is among those of a lease.
+    /// The position of each of some URLs among those of a lease.
     fn places_in<'a>(
         &self,
         lease: &LeaseRow,
@@ -116,7 +116,7 @@ impl State {
         let place = |url: &str| {
             let key = UrlKey::new(&name, url);
             let at = lease.urls.iter().position(|(_, k)| *k == key)?;
-            // A key that was cut may be another URL's.
+            // A truncated key may belong to another URL.
             let whole = rows.get(at).and_then(|row| row.as_ref()?.whole.as_deref());
             whole.is_none_or(|whole| whole == url).then_some(at)
         };
@@ -141,8 +141,9 @@ impl State {
         self.send(queue, key, (row.created, row.whole), (fate, is_page), writes);
     }
 
-    /// Returns a URL whose holder let its time run out. A reservation that nobody released is an attempt. A hold that ran out
-    /// is none: in the paced form crawlers may keep a URL for longer, and others hand out what they only want to look at.
+    /// Returns a URL whose holder let it expire. An expired reservation counts as an attempt. An expired hold does not:
+    /// in the paced form crawlers may keep a URL longer than its hold, and some clients hand out URLs only to inspect
+    /// queues.
     pub(super) fn give_back(&mut self, queue: QueueId, key: &UrlKey, row: UrlRow, now: Time, writes: &mut Vec<Write>) {
         let fate = match row.place {
             Place::Held { turn, details, .. } => Fate::Queue(turn, details),
@@ -166,7 +167,7 @@ impl State {
         }
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         self.shift(host, at, Some(super::view::UrlState::Reserved), None);
-        // Before the URL goes back: putting it into the queue counts for itself.
+        // Before the URL returns: enqueueing it updates the count itself.
         self.recount_active(host, at, was_active);
         match fate {
             Fate::Queue(turn, details) => {
@@ -199,7 +200,7 @@ impl State {
         }
     }
 
-    /// When the crawl's policy wants a page again.
+    /// When the crawl's revisit policy wants a page again.
     fn revisit(&self, queue: QueueId, details: &mut Details, result: &UrlResult, now: Time) -> Option<Time> {
         let (host, at) = self.find_queue(queue)?;
         match self.crawl_of(self.queue(host, at).crawl)?.settings.revisit {
@@ -216,7 +217,7 @@ impl State {
         }
     }
 
-    /// One more attempt without a result: back into the queue, or set aside when there were too many.
+    /// Counts an attempt without result: requeue the URL, or set it aside after too many attempts.
     fn count_attempt(
         &self,
         queue: QueueId,
@@ -250,13 +251,13 @@ impl UrlRow {
 }
 
 impl UrlResult {
-    /// Whether the content had changed, where the worker does not say so itself. `before` is the digest of the last visit.
+    /// Whether the content changed, where the worker does not say. `before` is the digest of the last visit.
     fn has_changed(&self, before: Option<&str>) -> bool {
         let same = before.is_some() && self.digest.as_deref() == before;
         self.status != Some(304) && !same
     }
 
-    /// Whether the site asked to be left alone for a while.
+    /// Whether the site asked to back off.
     fn asks_for_rest(&self) -> bool {
         self.retry_after.is_some_and(|asked| asked.0 > 0) || matches!(self.status, Some(429 | 503))
     }

@@ -1,4 +1,4 @@
-//! Renew: a holder that is still at work keeps its reservation.
+//! Renewal: a holder that is still working extends its reservation.
 
 use super::refusal::Refusal;
 use super::row::Write;
@@ -16,7 +16,7 @@ impl State {
         self.set_deadline(token, until, now, writes)
     }
 
-    /// Makes sure that a reservation holds until `until` at least, so that it cannot end in the middle of a release.
+    /// Extends a reservation until `until` at least, so that it cannot expire in the middle of a release.
     ///
     /// # Errors
     /// If the token is not current.

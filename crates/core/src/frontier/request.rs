@@ -1,4 +1,4 @@
-//! What the frontier can be asked: plain values, parsed at the door.
+//! Requests to the frontier: plain values, parsed at the API boundary.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::metadata::Metadata;
 use crate::names::{CrawlName, GroupName, HostName};
 use crate::time::{Millis, Time};
 
-/// Priority of URLs that name none; 9 goes first, 0 last.
+/// Default priority; 9 is served first, 0 last.
 pub const PRIORITY_DEFAULT: u8 = 5;
 /// The highest priority.
 pub const PRIORITY_MAX: u8 = 9;
 
-/// A URL to be stored.
+/// A URL to store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {
     /// The URL's text.
@@ -22,85 +22,85 @@ pub struct Put {
     pub host: HostName,
     /// Its crawl.
     pub crawl: CrawlName,
-    /// New, or an update of a known one.
+    /// New, or an update of a known URL.
     pub kind: PutKind,
-    /// What the client keeps with it.
+    /// Client metadata.
     pub metadata: Metadata,
 }
 
-/// Whether a URL is new or known.
+/// How a put treats new and known URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PutKind {
-    /// Stored if it is unknown, else nothing changes.
+    /// Stored if unknown, otherwise ignored.
     Discovered {
-        /// Due at this time; now, if none or past.
+        /// Due at this time; now, if absent or in the past.
         at: Option<Time>,
         /// 0 to 9, 9 first.
         priority: u8,
-        /// Links from the seed.
+        /// Link distance from the seed.
         depth: u32,
     },
-    /// Stored if it is unknown. One that is queued with a lower priority is raised to this one.
+    /// Stored if unknown. A queued URL with a lower priority is raised to this one.
     Wanted {
-        /// Due at this time; now, if none or past.
+        /// Due at this time; now, if absent or in the past.
         at: Option<Time>,
         /// 0 to 9, 9 first.
         priority: u8,
-        /// Whether the priority was asked for, and is not just the one of those that name none.
+        /// Whether the priority was given explicitly, i.e. is not just the default.
         explicit: bool,
-        /// Links from the seed.
+        /// Link distance from the seed.
         depth: u32,
-        /// Whether a known one is queued anew, unless it is handed out.
+        /// Whether a known URL is requeued, unless it is handed out.
         again: bool,
     },
     /// Stored or updated; ends any hold.
     Known {
-        /// Due at this time; never again, if none.
+        /// Due at this time; never again, if absent.
         due: Option<Time>,
     },
-    /// Handed out and not delivered: due again now, if the very hold that it was given under still lasts. Else somebody
-    /// else may have had it since, and nothing changes.
+    /// Handed out but not delivered: due again now, if the very hold it was handed out under is still in force.
+    /// Otherwise another client may have had it since, and nothing changes.
     Undelivered {
-        /// When that hold ends.
+        /// When that hold expires.
         held_until: Time,
     },
-    /// Found on a page, and stored like a wanted one, but only in the crawl of that page: one that was deleted meanwhile is not
-    /// made anew.
+    /// Found on a page. Stored like `Wanted`, but only in the crawl of that page: a crawl deleted in the meantime is
+    /// not recreated.
     Found {
-        /// Due at this time; now, if none or past.
+        /// Due at this time; now, if absent or in the past.
         at: Option<Time>,
         /// 0 to 9, 9 first.
         priority: u8,
-        /// Whether the priority was asked for.
+        /// Whether the priority was given explicitly.
         explicit: bool,
-        /// Links from the seed.
+        /// Link distance from the seed.
         depth: u32,
-        /// Whether a known one is queued anew, unless it is handed out.
+        /// Whether a known URL is requeued, unless it is handed out.
         again: bool,
-        /// What the page's shard told of the crawl.
+        /// What the page's shard knew about the crawl.
         since: CrawlSince,
     },
 }
 
 impl PutKind {
-    /// Whether the URL is mostly a new one.
+    /// Whether this kind usually carries a new URL.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         matches!(self, Self::Discovered { .. } | Self::Wanted { .. } | Self::Found { .. })
     }
 }
 
-/// Which of the crawls that had one name, one after the other, a page is of.
+/// Distinguishes successive crawls of the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlSince {
     /// When a crawl of this name was last deleted, as far as the page's shard knows.
     pub deleted_at: Time,
-    /// When it said so.
+    /// When it answered.
     pub told_at: Time,
 }
 
 impl Put {
-    /// The same put for a URL that was found on a page, in the crawl of that page.
+    /// Converts a put into one for a link found on a page, in the crawl of that page.
     #[must_use]
     pub fn found(mut self, on: &Parent) -> Self {
         let since = on.since;
@@ -117,18 +117,18 @@ impl Put {
     }
 }
 
-/// What became of a put.
+/// Outcome of a put.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PutOutcome {
-    /// It was unknown and is stored.
+    /// It was unknown and has been stored.
     Added,
-    /// It was known and is updated.
+    /// It was known and has been updated.
     Updated,
-    /// It was known and is queued anew.
+    /// It was known and has been requeued.
     Requeued,
-    /// It was known and stays as it was.
+    /// It was known and is unchanged.
     Known,
-    /// It is refused for good, and why.
+    /// Permanently rejected, and why.
     Rejected(Box<str>),
     /// It could not be stored now; try again.
     Failed(Box<str>),
@@ -136,10 +136,10 @@ pub enum PutOutcome {
     Moved,
 }
 
-/// Asks for groups to visit, exclusively, each with a token.
+/// Requests groups to visit, exclusively, each with a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserve {
-    /// Who asks.
+    /// The requester.
     pub holder: Arc<str>,
     /// At most this many groups.
     pub groups: usize,
@@ -147,26 +147,26 @@ pub struct Reserve {
     pub urls: usize,
     /// Only of this crawl.
     pub crawl: Option<CrawlName>,
-    /// How long the reservation holds.
+    /// Duration of the lease.
     pub lease: Millis,
-    /// How long to wait for a group to become ready.
+    /// Long-poll timeout.
     pub wait: Millis,
-    /// Which request this is, if it may be repeated: what was granted for it before and is not over is told again.
+    /// Idempotency id: if present, live reservations already granted for it are returned again.
     pub request: Option<RequestId>,
 }
 
-/// A holder's own name for a request, with what the request asks for.
+/// A holder's own id for a request, with a digest of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestId {
-    /// The name.
+    /// The id.
     pub id: Arc<str>,
-    /// A digest of what is asked for: the same name for something else is a mistake of the caller's. It does not need to
-    /// withstand forgery, for it is compared within the requests of one holder only.
+    /// Digest of the request: reusing an id for a different request is an error. It need not resist forgery, because it
+    /// is only compared among the requests of one holder.
     pub asks: u64,
 }
 
 impl Reserve {
-    /// Gives the request a name under which it may be repeated.
+    /// Gives the request an id under which it may be repeated.
     #[must_use]
     pub fn named(mut self, id: &str) -> Self {
         let crawl = self.crawl.as_deref();
@@ -176,7 +176,7 @@ impl Reserve {
     }
 }
 
-/// Part of the format of reservations: it never changes.
+/// Part of the storage format of reservations; it never changes.
 const REQUEST_SEED: u64 = 0x2c1b_3c6d_91e1_0da5;
 
 /// A lease on a group.
@@ -211,13 +211,13 @@ pub struct UrlToFetch {
     pub crawl: CrawlName,
     /// 0 to 9.
     pub priority: u8,
-    /// Links from the seed.
+    /// Link distance from the seed.
     pub depth: u32,
-    /// Earlier attempts that did not end in a result.
+    /// Earlier attempts without a result.
     pub attempts: u32,
-    /// What the client keeps with it.
+    /// Client metadata.
     pub metadata: Metadata,
-    /// When its hold ends, in the paced form; none in a reservation.
+    /// When its hold expires, in the paced form; `None` in a reservation.
     pub held_until: Option<Time>,
 }
 
@@ -226,9 +226,9 @@ pub struct UrlToFetch {
 pub enum Outcome {
     /// It was fetched.
     Fetched,
-    /// It is to be tried again.
+    /// Try again.
     Retry,
-    /// It does not exist any more.
+    /// It no longer exists.
     Gone,
     /// It cannot be fetched.
     Failed,
@@ -245,39 +245,39 @@ pub struct UrlResult {
     pub status: Option<u16>,
     /// How long the fetch took.
     pub duration: Option<Millis>,
-    /// How much was fetched.
+    /// Size of the response.
     pub bytes: Option<u64>,
-    /// What robots.txt asks for.
+    /// Crawl-delay of robots.txt.
     pub crawl_delay: Option<Millis>,
-    /// What the server asked for.
+    /// Retry-After of the server.
     pub retry_after: Option<Millis>,
     /// When to visit again.
     pub next_at: Option<Time>,
-    /// Whether the content had changed since the last visit, if the worker knows.
+    /// Whether the content changed since the last visit, if the worker knows.
     pub changed: Option<bool>,
-    /// A digest of the content: where `changed` is not told, another one than at the last visit means that it had.
+    /// Digest of the content. Where `changed` is absent, a digest that differs from the last one means a change.
     pub digest: Option<Box<str>>,
 }
 
 /// Ends a reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// Which.
+    /// Its token.
     pub token: Token,
-    /// What became of its URLs; those not named go back untouched.
+    /// Results of its URLs; those without one return unchanged.
     pub results: Vec<UrlResult>,
-    /// Puts the host itself back into the queue at this time.
+    /// Queues the host itself for this time.
     pub ready_at: Option<Time>,
 }
 
-/// What links found on a page inherit of it.
+/// What links found on a page inherit from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// The page's crawl.
     pub crawl: CrawlName,
-    /// Links from the seed to the page.
+    /// Link distance of the page from the seed.
     pub depth: u32,
-    /// Which of the crawls of this name it is.
+    /// Distinguishes successive crawls of the same name.
     pub since: CrawlSince,
 }
 
@@ -290,10 +290,10 @@ pub struct Released {
     pub ready_at: Time,
 }
 
-/// Asks for URLs in the paced form: each URL is held for a time, the group's delay starts at once.
+/// Requests URLs in the paced form: each URL is held for a time, and the group's delay starts at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOut {
-    /// Only this queue's.
+    /// Only from this queue.
     pub host: Option<HostName>,
     /// Only of this crawl.
     pub crawl: Option<CrawlName>,
@@ -301,8 +301,9 @@ pub struct HandOut {
     pub queues: usize,
     /// At most this many URLs of each.
     pub urls: usize,
-    /// Only queues with fewer than this on hold: what the caller asked for, also where it is given fewer URLs at once.
+    /// Only queues with fewer URLs on hold than this: the limit the caller asked for, even where it gets fewer URLs at
+    /// once.
     pub held_below: Option<u32>,
-    /// How long each URL is held.
+    /// Duration of each hold.
     pub hold: Millis,
 }

@@ -1,5 +1,5 @@
-//! Requests that may be repeated: which reservations were granted for each, so that one whose answer was lost is answered
-//! again with the same ones, as long as they are not over. Requests without an id leave nothing here.
+//! Index of idempotent requests: which reservations were granted for each request id. A retry of a request whose answer
+//! was lost gets the same reservations while they are live. Requests without an id leave no entry.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::ids::{QueueId, Token};
 use crate::names::HostName;
 use crate::time::Time;
 
-/// A holder and its name for a request.
+/// A holder and its request id.
 type Key = (Arc<str>, Arc<str>);
 
 /// A reservation and its URLs.
 pub type Granted = (Token, Vec<(QueueId, UrlKey)>);
 
-/// Reservations by request. It grows with the live ones that have an id, and with nothing else.
+/// Reservations by request. Grows only with live reservations that have a request id.
 #[derive(Default)]
 pub(super) struct Requests {
     granted: HashMap<Key, Vec<Token>>,
-    /// Requests that have got a reservation or lost one since somebody last asked, by digest.
+    /// Requests that gained or lost a reservation since the last call, by digest.
     changed: Vec<(u64, bool)>,
 }
 
-/// A digest of a request's name, to tell those apart that a shard surely has nothing of.
+/// Digest of a holder and request id, used to skip shards that certainly have no grant for it.
 #[must_use]
 pub fn digest(holder: &str, id: &str) -> u64 {
     const SEED: u64 = 0x51_7c_c1_b7_27_22_0a_95;
@@ -56,12 +56,12 @@ impl State {
         }
     }
 
-    /// The digests of requests that have got a reservation (true) or lost one since this was last asked.
+    /// The digests of requests that gained (true) or lost a reservation since the last call.
     pub fn take_request_changes(&mut self) -> Vec<(u64, bool)> {
         std::mem::take(&mut self.requests.changed)
     }
 
-    /// The reservations that were granted for a request and are not over, with the rows that it takes to tell of them.
+    /// The live reservations granted for a request, with the URL rows needed to return them.
     ///
     /// # Errors
     /// If they were granted for a request of the same name that asked for something else.

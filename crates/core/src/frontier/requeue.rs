@@ -1,4 +1,4 @@
-//! Again: known URLs that are put, requeued or deleted by whoever runs the crawl. What is handed out stays with its holder.
+//! Requeuing and deleting known URLs, by puts and by operators. URLs that are handed out stay with their holder.
 
 use super::request::{Put, PutKind, PutOutcome};
 use super::row::{Details, DueRow, Place, Turn, UrlRow, Write};
@@ -9,44 +9,44 @@ use crate::ids::QueueId;
 use crate::metadata::Metadata;
 use crate::time::Time;
 
-/// What a put wants of a URL that is known.
+/// What a put asks for a URL that is known.
 pub(super) struct Wish<'a> {
     /// This lane, if it is an earlier one.
     pub lane: Option<u8>,
-    /// To be due then, as if it were new; none leaves it where it is.
+    /// A new due time, as if the URL were new; `None` leaves it unchanged.
     pub due: Option<Time>,
-    /// To be kept with it, if it is not empty.
+    /// New metadata, if not empty.
     pub metadata: &'a Metadata,
 }
 
-/// A URL of a queue, as a job or a request finds it.
+/// A known URL, as found by a job or a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// Its key.
     pub key: UrlKey,
     /// Its row.
     pub row: UrlRow,
-    /// What waits in the queue with it; none if it is not queued.
+    /// The details in its due row; `None` if it is not queued.
     pub waiting: Option<Details>,
 }
 
-/// What is done to URLs that are known.
+/// Bulk operation on known URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Rework {
-    /// They are due now, with all their attempts before them.
+    /// Due now, with the attempts reset.
     Requeue,
-    /// They are forgotten.
+    /// Deleted.
     Delete,
 }
 
-/// What became of URLs that something was to be done to.
+/// Result of a bulk operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Reworked {
-    /// It was done.
+    /// URLs changed.
     pub done: u64,
-    /// They are handed out, and were left alone.
+    /// URLs left alone because they are handed out.
     pub reserved: u64,
-    /// They are not known.
+    /// Unknown URLs.
     pub unknown: u64,
 }
 
@@ -60,8 +60,8 @@ impl Reworked {
 }
 
 impl Put {
-    /// Whether it may change the turn of a URL that waits in its queue; then [`super::put::Target::waiting`] is needed, for what
-    /// is kept with the URL lies there.
+    /// Whether the put may move a queued URL; then [`super::put::Target::waiting`] is needed, because the URL's details
+    /// are in its due row.
     #[must_use]
     pub const fn may_move(&self) -> bool {
         match self.kind {
@@ -73,7 +73,7 @@ impl Put {
 }
 
 impl Known {
-    /// When it was last visited; when it was stored, if nobody has told of a visit.
+    /// When it was last visited; when it was stored, if no visit has been reported.
     #[must_use]
     pub fn last_seen(&self) -> Time {
         let details = match &self.row.place {
@@ -85,7 +85,7 @@ impl Known {
         details.and_then(|details| details.last).map_or(self.row.created, |last| last.at)
     }
 
-    /// Its turn and what is kept with it, if it is in no one's hands.
+    /// Its queue position and details, if it is not handed out.
     fn at_rest(self) -> Option<(Turn, Details)> {
         match (self.row.place, self.waiting) {
             (Place::Queued(turn), Some(details)) => Some((turn, details)),
@@ -96,7 +96,7 @@ impl Known {
 }
 
 impl State {
-    /// Decides the put of a URL that is known.
+    /// Decides the put of a known URL.
     pub(super) fn want_again(
         &mut self,
         (key, place): (UrlKey, Option<(Ix, usize)>),
@@ -124,7 +124,7 @@ impl State {
         if wish.due.is_some() { PutOutcome::Requeued } else { PutOutcome::Updated }
     }
 
-    /// Requeues or deletes some URLs of a queue. Those that are handed out stay as they are.
+    /// Requeues or deletes URLs of a queue. Those handed out stay as they are.
     pub fn rework(
         &mut self,
         queue: QueueId,
@@ -171,7 +171,7 @@ impl State {
         self.reschedule_slot(group, slot, now);
     }
 
-    /// Forgets a URL, as if it had never been there: its place under a limit is free again.
+    /// Deletes a URL as if it had never been stored: its place under a limit is free again.
     pub(super) fn forget_url(&mut self, (host, at): (Ix, usize), key: UrlKey, row: &UrlRow, writes: &mut Vec<Write>) {
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
         self.take_out(host, at, &key, &row.place, writes);

@@ -1,4 +1,4 @@
-//! Reserve: a lease on a group for one holder, with a token and a deadline.
+//! Reservation: a lease on a group for one holder, with a token and a deadline.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use crate::ids::{CrawlNo, QueueId, Token};
 use crate::names::GroupName;
 use crate::time::{Millis, Time};
 
-/// What a reservation is granted with.
+/// Parameters of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who asks.
+    /// The requester.
     pub holder: Arc<str>,
     /// At most this many URLs; 0 reserves the host alone.
     pub urls: usize,
-    /// How long it holds.
+    /// Duration of the lease.
     pub lease: Millis,
     /// Random bits for the token.
     pub entropy: u128,
-    /// The request that it is for, if that may be repeated.
+    /// The idempotent request it is granted for, if any.
     pub request: Option<RequestId>,
 }
 
 impl State {
-    /// Serves a planned visit as a reservation. None if nothing was due after all.
+    /// Serves a planned visit as a reservation. `None` if nothing was due after all.
     pub fn reserve(
         &mut self,
         visit: &Visit,
@@ -76,7 +76,7 @@ impl State {
             holder: grant.holder.clone(),
             granted_at: now,
             expires_at: lease.expires_at,
-            // The one that holds between its own pages, too.
+            // The delay that also applies between the pages of this visit.
             delay: self
                 .delay_after(visit.group, if bare { self.groups[visit.group].pace.last_crawl } else { visit.crawl }),
             urls,
@@ -87,7 +87,7 @@ impl State {
         Some(reservation)
     }
 
-    /// Takes a lease in; its group is busy from now on.
+    /// Adds a lease; its group is busy from now on.
     pub(super) fn insert_lease(&mut self, lease: LeaseRow) {
         if let Some(host) = self.hosts.by_id(lease.host) {
             let group = self.hosts[host].group;
@@ -99,7 +99,7 @@ impl State {
         self.leases.insert(lease.token, lease);
     }
 
-    /// Takes a lease out; its group may be free from now on. Says the lease, its host and its group.
+    /// Removes a lease; its group may be free from now on. Returns the lease, its host and its group.
     pub(super) fn remove_lease(&mut self, token: Token) -> Option<(LeaseRow, Option<(Ix, Ix)>)> {
         let lease = self.leases.remove(&token)?;
         self.lease_ends.remove(&(lease.expires_at, token));
@@ -112,14 +112,14 @@ impl State {
         Some((lease, place))
     }
 
-    /// How many URLs of a queue are reserved, of all that are handed out.
+    /// How many of a queue's handed-out URLs are in reservations, not holds.
     pub(super) fn reserved_of(&self, queue: QueueId) -> u64 {
         let group = self.hosts.by_id(queue.host).map(|host| &self.groups[self.hosts[host].group]);
         let leases = group.into_iter().flat_map(|group| &group.leases).filter_map(|token| self.leases.get(token));
         leases.filter(|lease| lease.queue() == Some(queue)).map(LeaseRow::reserved).sum()
     }
 
-    /// Notes that a URL is no longer part of the reservation that it was handed out in.
+    /// Records that a URL is no longer part of its reservation.
     pub(super) fn take_from_lease(&mut self, token: Token, writes: &mut Vec<Write>) {
         if let Some(lease) = self.leases.get_mut(&token) {
             lease.taken_away += 1;
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// The name of a group: its alias, or the name of its one host.
+    /// The name of a group: its alias, or the name of its only host.
     pub(super) fn group_name(&self, group: Ix) -> GroupName {
         let group = &self.groups[group];
         let first = || group.hosts().first().map(|h| self.hosts[*h].name.clone().into());
@@ -136,12 +136,12 @@ impl State {
 }
 
 impl LeaseRow {
-    /// The queue that its URLs are of.
+    /// The queue of its URLs.
     pub(super) fn queue(&self) -> Option<QueueId> {
         self.urls.first().map(|(queue, _)| *queue)
     }
 
-    /// How many of its URLs are reserved still.
+    /// How many of its URLs are still reserved.
     pub(super) fn reserved(&self) -> u64 {
         (self.urls.len() as u64).saturating_sub(self.taken_away.into())
     }

@@ -1,4 +1,4 @@
-//! Revoke: an operator ends a reservation before its time. Its URLs go back as they were.
+//! Revocation: an operator ends a reservation early. Its URLs return unchanged.
 
 use super::request::Release;
 use super::row::{LeaseRow, UrlRow, Write};
@@ -7,7 +7,7 @@ use super::url_key::UrlKey;
 use crate::ids::{QueueId, Token};
 use crate::time::Time;
 
-/// A reservation and the rows of its URLs that must be read to end it.
+/// A reservation and the URL rows needed to end it.
 type Lease = (Token, Vec<(QueueId, UrlKey)>);
 
 impl State {
@@ -31,9 +31,9 @@ impl State {
         leases
     }
 
-    /// Ends a reservation. `rows` are those of its URLs. Says whether there was one.
+    /// Ends a reservation. `rows` are those of its URLs. Returns whether it existed.
     pub fn revoke(&mut self, token: Token, rows: Vec<Option<UrlRow>>, now: Time, writes: &mut Vec<Write>) -> bool {
-        // A host that was reserved by time alone keeps its place in the queue.
+        // A host that was reserved without URLs keeps its place in the queue.
         let Some(ready_at) = self.leases.get(&token).map(|lease| lease.queued_at) else { return false };
         let release = Release { token, results: Vec::new(), ready_at };
         self.release(&release, rows, now, 0, writes).is_ok()

@@ -1,13 +1,13 @@
-//! Jobs over many URLs: requeue or delete all that a filter lets through, slice by slice, over restarts and moves of hosts.
+//! Bulk jobs: requeue or delete all URLs that match a filter, slice by slice, across restarts and moves of hosts.
 //!
-//! Every shard has its own row of a job, and goes through its own queues in the order of their ids. The row's place is
-//! written in the commit of the slice that it follows, so that no slice is done half or twice. A host that moves to another
-//! shard may leave one that has not come to it yet for one that has passed its place in the order: what the first still owed
-//! it travels along ([`JobRow::owes`]), and the second visits it once more. That is true only where both know of the job, so no
-//! shard begins before all have heard of it ([`Stage`]).
+//! Every shard has its own row of a job and processes its own queues in order of id. The row's progress is written in
+//! the commit of the slice it follows, so no slice is applied partially or twice. A host that moves may leave a shard
+//! that has not reached it yet for one that has already passed its position: what the first shard still owed the host
+//! is carried along ([`JobRow::owes`]), and the second processes it once more. This works only if both know the job, so
+//! no shard starts before all have registered it ([`Stage`]).
 //!
-//! A job speaks of what was there when it began. A URL that was stored, or visited, since then is left alone: a requeue that
-//! runs beside busy workers ends.
+//! A job covers what existed when it started. URLs stored or visited since are left alone, so a requeue terminates even
+//! while workers are busy.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,76 +17,76 @@ use crate::ids::{HostId, QueueId, ShardId, Token};
 use crate::names::CrawlName;
 use crate::time::Time;
 
-/// How far a job has come in a shard.
+/// State of a job in one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
-    /// It is to begin when all shards have heard of it.
+    /// Registered; starts when all shards have registered it.
     Waiting,
     /// There is more to do.
     Running,
-    /// All is done.
+    /// Complete.
     Done,
-    /// Somebody has stopped it.
+    /// Cancelled by an operator.
     Cancelled,
 }
 
-/// How far the home of a job has come in telling the other shards.
+/// How far the home shard has announced a job to the other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
-    /// Some may not have heard of it.
+    /// Some may not have registered it.
     Announced,
-    /// All have heard of it, and some may not have heard that they are to begin.
+    /// All have registered it; some may not have been told to start.
     Known,
-    /// All have begun.
+    /// All have started.
     Begun,
-    /// All have come to its end, and none goes on; see [`super::settle_jobs`].
+    /// All have ended; see [`super::settle_jobs`].
     Ended,
 }
 
-/// A job, as one shard keeps it.
+/// A job, as stored by one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
-    /// Its name; its home is the shard that the name begins with.
+    /// Its id, which starts with its home shard.
     pub id: Token,
-    /// What is done.
+    /// The operation.
     pub what: Rework,
-    /// To which URLs.
+    /// Which URLs.
     pub filter: UrlFilter,
-    /// Only to those that were stored (delete) or last visited (requeue) before this.
+    /// Only URLs stored (delete) or last visited (requeue) before this.
     pub before: Option<Time>,
-    /// When it began.
+    /// When it started.
     pub started_at: Time,
-    /// How far it has come here.
+    /// Its state here.
     pub state: JobState,
     /// When it ended here.
     pub ended_at: Option<Time>,
-    /// At its home: what the other shards have heard, and whether they have ended.
+    /// On the home shard: progress of the announcement.
     pub stage: Stage,
-    /// Where it goes on.
+    /// Progress.
     pub place: Place,
-    /// Hosts that came here and are to be visited after all others.
+    /// Hosts that arrived later and are processed after all others.
     pub again: Vec<HostId>,
-    /// What became of the URLs so far.
+    /// Result so far.
     pub told: Reworked,
-    /// URLs that were looked at so far.
+    /// URLs examined so far.
     pub looked_at: u64,
-    /// How often it went on here after it had ended, for a host that came.
+    /// How often it was reopened here after it had ended, because a host arrived.
     pub openings: u64,
 }
 
-/// Where a job goes on.
+/// Progress of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Behind this queue, or in it; none at the beginning.
+    /// After or within this queue; `None` at the beginning.
     pub queue: Option<QueueId>,
-    /// In that queue, from this key on; none if the queue is done.
+    /// Resume key within that queue; `None` if the queue is done.
     pub from: Option<Vec<u8>>,
-    /// Whether all hosts have been visited once, and those that came later are next.
+    /// Whether all hosts have been processed once, and those that arrived later are next.
     pub again: bool,
 }
 
 impl JobRow {
-    /// A job that begins.
+    /// A new job.
     #[must_use]
     pub fn new(id: Token, what: Rework, filter: UrlFilter, before: Option<Time>, now: Time) -> Self {
         Self {
@@ -106,13 +106,13 @@ impl JobRow {
         }
     }
 
-    /// Whether it has something to do here now.
+    /// Whether it has work to do here now.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.state == JobState::Running
     }
 
-    /// Whether it has not come to its end here.
+    /// Whether it has not ended here.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, JobState::Waiting | JobState::Running)
@@ -125,14 +125,14 @@ impl JobRow {
         self.what == Rework::Requeue && self.is_open() && of_crawl
     }
 
-    /// All shards know of it: it begins here, unless it was stopped.
+    /// Starts it, unless it was cancelled: all shards have registered it.
     pub fn begin(&mut self) {
         if self.state == JobState::Waiting {
             self.state = JobState::Running;
         }
     }
 
-    /// Whether the job speaks of a URL that its filter lets through.
+    /// Whether the job covers a URL that matches its filter.
     #[must_use]
     pub fn wants(&self, known: &Known) -> bool {
         let is_old = |at: Time| at <= self.started_at && self.before.is_none_or(|before| at < before);
@@ -142,8 +142,7 @@ impl JobRow {
         }
     }
 
-    /// Whether it still has to visit a host, in a shard that goes through the hosts that were born there first, then through the
-    /// others.
+    /// Whether it still has to process a host, in a shard that processes hosts born there first, then the others.
     #[must_use]
     pub fn owes(&self, host: HostId, shard: ShardId) -> bool {
         let order = |host: HostId| (host.birth() != shard, host);
@@ -152,7 +151,7 @@ impl JobRow {
         self.is_open() && (comes_to || is_there || self.again.contains(&host))
     }
 
-    /// A host came from a shard that still had to visit it.
+    /// Adds a host that came from a shard which had not processed it yet.
     pub fn visit_again(&mut self, host: HostId) {
         if self.state == JobState::Cancelled || self.again.contains(&host) {
             return;

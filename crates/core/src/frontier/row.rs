@@ -1,4 +1,4 @@
-//! The rows that the core reads and writes, as values. How they lie in a store is the engine's matter.
+//! The rows that the core reads and writes, as values. Their encoding is the engine's concern.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::names::{Alias, CrawlName, HostName};
 use crate::settings::{CrawlSettings, PaceSettings};
 use crate::time::{Millis, Time};
 
-/// A URL that the frontier knows.
+/// A known URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlRow {
     /// When it was first stored.
     pub created: Time,
-    /// The URL itself, where its key was cut.
+    /// The full URL, if its key was truncated.
     pub whole: Option<Box<str>>,
     /// Where it is.
     pub place: Place,
@@ -27,33 +27,33 @@ pub struct UrlRow {
 /// Where a URL is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the queue; its details lie in the due row.
+    /// In the queue; its details are in the due row.
     Queued(Turn),
     /// Handed out in the paced form.
     Held {
-        /// The end of the hold.
+        /// The hold's deadline.
         until: Time,
-        /// Its turn in the queue.
+        /// Its queue position.
         turn: Turn,
-        /// What goes back to the queue with it.
+        /// Details that return to the queue with it.
         details: Details,
     },
     /// Handed out in a reservation.
     Reserved {
-        /// Which.
+        /// The reservation.
         token: Token,
-        /// Its turn in the queue.
+        /// Its queue position.
         turn: Turn,
-        /// What goes back to the queue with it.
+        /// Details that return to the queue with it.
         details: Details,
     },
-    /// Not to be visited again, unless somebody asks for it.
+    /// Finished: not to be visited again, unless requeued.
     Done {
         /// How it ended.
         end: End,
         /// The lane that it was in.
         lane: u8,
-        /// What goes back to the queue with it then.
+        /// Details that return to the queue if it is requeued.
         details: Details,
     },
 }
@@ -65,11 +65,11 @@ pub enum End {
     Fetched,
     /// Gone.
     Gone,
-    /// Set aside.
+    /// Set aside after too many attempts.
     Failed,
 }
 
-/// A place in the order of a queue: first by lane, then by due time, then by URL.
+/// Position in a queue: ordered by lane, then due time, then URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Turn {
     /// 0 for priority 9, 9 for priority 0.
@@ -78,31 +78,31 @@ pub struct Turn {
     pub due: Time,
 }
 
-/// What is kept with a URL while it is in play.
+/// Details of a URL, stored in exactly one of its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// Attempts that did not end in a result.
+    /// Attempts without a result.
     pub attempts: u32,
-    /// Links from the seed.
+    /// Link distance from the seed.
     pub depth: u32,
     /// The last result.
     pub last: Option<LastVisit>,
-    /// The interval after which it is visited again, if that adapts.
+    /// The current revisit interval, if adaptive.
     pub interval: Option<Millis>,
-    /// The digest of the content at the last visit, if the worker told it.
+    /// Digest of the content at the last visit, if reported.
     pub digest: Option<Box<str>>,
-    /// What the client keeps with it.
+    /// Client metadata.
     pub metadata: Metadata,
 }
 
-/// A queued URL in the order of its queue.
+/// A queued URL, keyed by its queue position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueRow {
     /// When it was first stored.
     pub created: Time,
-    /// The URL itself, where its key was cut.
+    /// The full URL, if its key was truncated.
     pub whole: Option<Box<str>>,
-    /// What is kept with it.
+    /// Its details.
     pub details: Details,
 }
 
@@ -121,17 +121,17 @@ pub struct LeaseRow {
     pub expires_at: Time,
     /// The crawl that it was granted for.
     pub crawl: CrawlNo,
-    /// The host's own place in the queue, if it was reserved by time alone.
+    /// The host's own queue time, if it was reserved without URLs.
     pub queued_at: Option<Time>,
     /// Its URLs, all of one queue.
     pub urls: Vec<(QueueId, UrlKey)>,
-    /// How many of them an update or a purge has taken away since.
+    /// How many of them an update or purge has removed since.
     pub taken_away: u32,
-    /// The request that it was granted for, if that may be repeated.
+    /// The idempotent request it was granted for, if any.
     pub request: Option<Box<RequestId>>,
 }
 
-/// The pace of a group: all that politeness remembers of it.
+/// The pace of a group: its politeness state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {
     /// The end of the last visit; zero if there was none.
@@ -140,15 +140,15 @@ pub struct Pace {
     pub last_duration: Millis,
     /// The crawl of the last visit.
     pub last_crawl: CrawlNo,
-    /// Barred until this time because the site asked for it.
+    /// Blocked until this time at the site's request.
     pub backoff_until: Time,
-    /// How many back-offs are not forgiven yet: every good page halves them.
+    /// Back-offs not forgiven yet; every good page halves the count.
     pub backoff_count: u32,
-    /// The status that the last back-off was for; 0 if none was told.
+    /// The status that caused the last back-off; 0 if none was reported.
     pub backoff_status: u16,
-    /// The page whose answer asked for it.
+    /// The page whose response caused it.
     pub asked_by: Option<Arc<str>>,
-    /// Not to be visited before this: what is left of the waits of groups that hosts came from.
+    /// Earliest next visit carried over from groups that hosts came from.
     pub not_before: Time,
 }
 
@@ -157,11 +157,11 @@ pub struct Pace {
 pub struct Lane {
     /// 0 for priority 9, 9 for priority 0.
     pub lane: u8,
-    /// How many URLs wait in it.
+    /// Number of URLs queued in it.
     pub count: u32,
-    /// No URL in it is due before this.
+    /// Lower bound of the next due time.
     pub head: Time,
-    /// No row of it lies before this due time and key: where a scan starts, past the rows that were deleted.
+    /// Scan cursor: no row has a smaller due time and key. Starting here skips tombstones of deleted rows.
     pub from: (Time, Box<[u8]>),
 }
 
@@ -184,9 +184,9 @@ pub struct QueueRow {
     pub failed: u32,
     /// Pages after which no more are handed out.
     pub limit: Option<u64>,
-    /// Visits, for the turn of the lower priorities.
+    /// Visits modulo ten, which gives the lower priorities their turn.
     pub turns: u8,
-    /// Pages that were fetched, gone or given up on: one that was visited again counts again.
+    /// Pages fetched, gone or given up; a revisited page counts again.
     pub pages: u32,
 }
 
@@ -199,9 +199,9 @@ pub struct HostRow {
     pub name: HostName,
     /// The alias it belongs to.
     pub group: Option<GroupId>,
-    /// What is set on it.
+    /// Its settings.
     pub settings: PaceSettings,
-    /// What robots.txt asks for.
+    /// Crawl-delay of robots.txt.
     pub robots_delay: Millis,
     /// When the host itself is queued.
     pub queued_at: Option<Time>,
@@ -213,7 +213,7 @@ pub struct HostRow {
     pub queues: Vec<QueueRow>,
 }
 
-/// A host's row as it lies in the state, to be written without a copy of it.
+/// Borrowed view of a host's row, written without copying it.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRef<'a> {
     /// Its id.
@@ -222,9 +222,9 @@ pub struct HostRef<'a> {
     pub name: &'a HostName,
     /// The alias it belongs to.
     pub group: Option<GroupId>,
-    /// What is set on it.
+    /// Its settings.
     pub settings: PaceSettings,
-    /// What robots.txt asks for.
+    /// Crawl-delay of robots.txt.
     pub robots_delay: Millis,
     /// When the host itself is queued.
     pub queued_at: Option<Time>,
@@ -256,13 +256,13 @@ impl HostRow {
 }
 
 impl HostRef<'_> {
-    /// Its pace and its queues.
+    /// Only its pace and its queues.
     #[must_use]
     pub fn to_part(self) -> HostPart {
         HostPart { id: self.id, pace: self.pace.clone(), queues: self.queues.to_vec() }
     }
 
-    /// The row itself.
+    /// The owned row.
     #[must_use]
     pub fn to_row(self) -> HostRow {
         let Self { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues } = self;
@@ -271,19 +271,19 @@ impl HostRef<'_> {
     }
 }
 
-/// What changes most of a host's row: its pace, and some of its queues.
+/// Partial update of a host's row: the pace and some queues, which change most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPart {
     /// The host's id.
     pub id: HostId,
     /// Its pace.
     pub pace: Pace,
-    /// Queues as they are now; others are as they were.
+    /// Changed queues; the others are unchanged.
     pub queues: Vec<QueueRow>,
 }
 
 impl HostRow {
-    /// Brings the row up to date.
+    /// Applies a partial update.
     pub fn take_part(&mut self, part: HostPart) {
         self.pace = part.pace;
         for queue in part.queues {
@@ -302,7 +302,7 @@ pub struct AliasRow {
     pub id: GroupId,
     /// Its name.
     pub name: Alias,
-    /// What is set on it.
+    /// Its settings.
     pub settings: PaceSettings,
     /// Its pace.
     pub pace: Pace,
@@ -315,13 +315,13 @@ pub struct CrawlRow {
     pub no: CrawlNo,
     /// Its name.
     pub name: CrawlName,
-    /// What is set on it.
+    /// Its settings.
     pub settings: CrawlSettings,
-    /// Whether an operator set it up; if not it lives while it has a queue.
+    /// Whether an operator configured it; if not, it is removed with its last queue.
     pub kept: bool,
 }
 
-/// What holds for a whole shard.
+/// The row of a whole shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardRow {
     /// The number of the next host.
@@ -330,9 +330,9 @@ pub struct ShardRow {
     pub next_group: u64,
     /// The number of the next crawl.
     pub next_crawl: u32,
-    /// Delay where nobody sets one.
+    /// Default delay, where no other setting applies.
     pub default_delay: Option<Millis>,
-    /// Whether the paced form serves.
+    /// Whether the paced form is switched on.
     pub active: bool,
 }
 
@@ -342,45 +342,45 @@ impl Default for ShardRow {
     }
 }
 
-/// A small row that the shard keeps in memory; each is written whenever it changes, whole or, of a host, in part.
+/// A hot row: small, kept in memory, and written on every change, whole or, for a host, in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HotRow {
     /// The shard itself.
     Shard(ShardRow),
     /// A crawl.
     Crawl(CrawlRow),
-    /// A crawl is gone.
+    /// A crawl was removed.
     CrawlGone(CrawlNo),
     /// An alias.
     Alias(AliasRow),
-    /// An alias is gone.
+    /// An alias was removed.
     AliasGone(GroupId),
     /// A host.
     Host(HostRow),
-    /// A host is gone.
+    /// A host was removed.
     HostGone(HostId),
-    /// A host whose home is here lives with its alias elsewhere.
+    /// A host whose home is this shard lives with an alias elsewhere.
     Member {
         /// The host.
         host: HostName,
-        /// Its alias; none if it has come home.
+        /// Its alias; `None` if it has returned home.
         alias: Option<Alias>,
     },
 }
 
-/// A change to a row that is not kept in memory.
+/// A write to a row that is not kept in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// A URL.
     Url(QueueId, UrlKey, Option<UrlRow>),
-    /// A queued URL in its order.
+    /// A queued URL, keyed by queue position.
     Due(QueueId, Turn, UrlKey, Option<DueRow>),
-    /// A hold by its end; true sets it, false clears it.
+    /// A hold, keyed by deadline; true adds it, false removes it.
     Hold(Time, QueueId, UrlKey, bool),
     /// A reservation.
     Lease(Token, Option<LeaseRow>),
-    /// A queue whose rows are to be removed; true sets the job, false clears it.
+    /// A deleted queue whose rows must be removed; true adds the job, false removes it.
     Job(QueueId, bool),
-    /// A job over many URLs.
+    /// A bulk job.
     Rework(Token, Option<Box<JobRow>>),
 }

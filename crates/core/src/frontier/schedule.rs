@@ -1,5 +1,5 @@
-//! When which group may be visited: one slot for each (group, crawl), ready in the order in which it became so, or
-//! waiting for a time. Of which crawl the next one is, turns decide.
+//! The schedule: one slot per (group, crawl), either ready, in the order in which it became ready, or waiting for a
+//! time. [`Turns`] decides which crawl is served next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use super::turns::Turns;
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
-/// The turn of one crawl at one group.
+/// One crawl's slot at one group.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub group: Ix,
     pub crawl: CrawlNo,
-    /// Virtual time of the crawl within its group: the lowest goes first.
+    /// Virtual time of the crawl within its group: the lowest is served first.
     pub pass: u64,
     place: SlotPlace,
 }
@@ -22,7 +22,7 @@ pub(super) struct Slot {
 enum SlotPlace {
     Nowhere,
     Waiting(Time),
-    /// Ready since, in the bucket of what its queue has on hold.
+    /// Ready since, and the bucket of its number of URLs on hold.
     Ready(Time, u8),
 }
 
@@ -31,28 +31,28 @@ enum SlotPlace {
 pub(super) struct Schedule {
     pub slots: Slab<Slot>,
     waiting: BTreeSet<(Time, Ix)>,
-    /// By crawl and by how much is on hold, so that a caller who takes only queues with less on hold passes over the
-    /// others without looking at each.
+    /// By crawl and on-hold bucket, so that a caller who only takes queues with few URLs on hold skips the others in
+    /// bulk.
     ready: BTreeMap<(CrawlNo, u8), BTreeSet<(Time, Ix)>>,
-    /// Without those of crawls that a limit has closed.
+    /// Number of ready slots, excluding those of closed crawls.
     ready_len: usize,
-    /// Of which crawl the next visit is.
+    /// Which crawl is served next.
     pub turns: Turns,
-    /// Slots that became ready since somebody last asked.
+    /// Slots that became ready since the last call.
     pub newly_ready: usize,
-    /// Crawls of which slots became ready or ceased to be so since then; one may be there twice.
+    /// Crawls whose readiness changed since the last call; may contain duplicates.
     pub touched: Vec<CrawlNo>,
 }
 
-/// So many touched crawls are looked through for one that is there already.
+/// Above this length `touched` is no longer searched for duplicates, except for its last entry.
 const TOUCHED_MAX: usize = 16;
 
-/// The bucket of a number on hold: 0, 1, 2–3, 4–7 and so on.
+/// The bucket of a number of URLs on hold: 0, 1, 2–3, 4–7 and so on.
 pub(super) fn bucket(held: u32) -> u8 {
     (u32::BITS - held.leading_zeros()) as u8
 }
 
-/// Notes a crawl, where that is new: mostly a few follow each other.
+/// Records a crawl, deduplicated while the list is short: changes usually repeat the same few crawls.
 fn touch(touched: &mut Vec<CrawlNo>, crawl: CrawlNo) {
     if touched.last() != Some(&crawl) && (touched.len() >= TOUCHED_MAX || !touched.contains(&crawl)) {
         touched.push(crawl);
@@ -69,7 +69,7 @@ impl Schedule {
         self.slots.remove(slot);
     }
 
-    /// Takes a slot out of every order: it is busy, paused or empty.
+    /// Removes a slot from all orders: it is busy, paused or empty.
     pub fn park(&mut self, ix: Ix) {
         let slot = &mut self.slots[ix];
         match std::mem::replace(&mut slot.place, SlotPlace::Nowhere) {
@@ -92,7 +92,7 @@ impl Schedule {
         }
     }
 
-    /// Puts a slot where it belongs: ready since `at` if that has come, else waiting for it.
+    /// Places a slot: ready since `at` if that has passed, otherwise waiting for it.
     pub fn place(&mut self, ix: Ix, at: Time, held: u32, now: Time) {
         self.move_to(ix, at, bucket(held), now);
     }
@@ -120,7 +120,7 @@ impl Schedule {
         }
     }
 
-    /// Lets a slot that is ready or waits be so at `gate` at the earliest; false if that takes more to know.
+    /// Moves a ready or waiting slot to `gate` at the earliest; false if that needs a full recalculation.
     pub fn defer(&mut self, ix: Ix, gate: Time, now: Time) -> bool {
         match self.slots[ix].place {
             SlotPlace::Ready(since, bucket) => {
@@ -135,7 +135,7 @@ impl Schedule {
         }
     }
 
-    /// Since or until when a slot is ready or waits, and which; none if it is parked.
+    /// The time of a slot and whether it is ready; `None` if it is parked.
     pub fn place_of(&self, ix: Ix) -> Option<(Time, bool)> {
         match self.slots[ix].place {
             SlotPlace::Nowhere => None,
@@ -144,7 +144,7 @@ impl Schedule {
         }
     }
 
-    /// The most that the queues of a ready slot have on hold.
+    /// Upper bound of the URLs on hold for a ready slot.
     pub fn held_most(&self, ix: Ix) -> u32 {
         match self.slots[ix].place {
             SlotPlace::Ready(_, bucket) => 1u32.checked_shl(bucket.into()).map_or(u32::MAX, |above| above - 1),
@@ -156,28 +156,28 @@ impl Schedule {
         matches!(self.slots[ix].place, SlotPlace::Ready(..))
     }
 
-    /// Slots whose waiting is over.
+    /// Slots whose wait is over.
     pub fn due(&self, now: Time, most: usize) -> Vec<Ix> {
         self.waiting.range(..=(now, Ix::MAX)).take(most).map(|(_, slot)| *slot).collect()
     }
 
-    /// Whether a slot still waits, and for a time that has come.
+    /// Whether a slot is still waiting for a time that has passed.
     pub fn is_due(&self, ix: Ix, now: Time) -> bool {
         matches!(self.slots[ix].place, SlotPlace::Waiting(at) if at <= now)
     }
 
-    /// When the next waiting is over.
+    /// When the next wait ends.
     pub fn next_due(&self) -> Option<Time> {
         self.waiting.first().map(|(at, _)| *at)
     }
 
-    /// When the slot that has been ready longest became so.
+    /// When the longest ready slot became ready.
     pub fn oldest_ready(&self) -> Option<Time> {
         let open = self.ready.iter().filter(|((crawl, _), _)| !self.turns.is_closed(*crawl));
         open.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
-    /// Closes a crawl, or opens it again: its slots keep their places and are passed over as one.
+    /// Closes or reopens a crawl: its slots keep their positions and are skipped as a whole.
     pub fn set_closed(&mut self, crawl: CrawlNo, closed: bool) {
         let Some(ready) = self.turns.set_closed(crawl, closed) else { return };
         touch(&mut self.touched, crawl);
@@ -189,23 +189,23 @@ impl Schedule {
         }
     }
 
-    /// A visit of a crawl was planned.
+    /// Charges a crawl for a planned visit.
     pub fn charge(&mut self, crawl: CrawlNo, stride: u64) {
         let since = self.oldest_ready_of(crawl).unwrap_or_default();
         self.turns.charge(crawl, stride, since);
     }
 
-    /// Whether a slot of a crawl is ready, be the crawl closed or not.
+    /// Whether a slot of a crawl is ready, even if the crawl is closed.
     pub fn has_ready(&self, crawl: CrawlNo) -> bool {
         self.turns.has_ready(crawl)
     }
 
-    /// Forgets a crawl that has no slots any more.
+    /// Forgets a crawl that has no slots left.
     pub fn forget(&mut self, crawl: CrawlNo) {
         self.turns.forget(crawl);
     }
 
-    /// When the slot of a crawl that has been ready longest became so.
+    /// When the longest ready slot of a crawl became ready.
     pub fn oldest_ready_of(&self, crawl: CrawlNo) -> Option<Time> {
         if self.turns.is_closed(crawl) {
             return None;
@@ -214,7 +214,7 @@ impl Schedule {
         sets.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
-    /// A slot of a crawl that is ready or soon will be, if one is found at a glance.
+    /// Some slot of a crawl that is ready or soon will be, if one is found without a scan.
     pub fn some_of(&self, crawl: CrawlNo) -> Option<Ix> {
         const GLANCE: usize = 64;
         let mut ready = self.ready.range((crawl, 0)..=(crawl, u8::MAX));
@@ -224,9 +224,9 @@ impl Schedule {
         ready.or_else(soon)
     }
 
-    /// The slot to visit next: of one crawl, or of the crawl whose turn it is, the one that has been ready longest, with at
-    /// most `bucket_max` as its bucket, that is not passed over by `skip`. `looks` bounds how many are passed over. `bare` lets
-    /// hosts that are queued by time alone have turns like a crawl.
+    /// The slot to visit next: the longest ready one of the given crawl, or of the crawl to be served next, with a
+    /// bucket of at most `bucket_max`, for which `skip` is false. `looks` bounds the number skipped. `bare` schedules
+    /// hosts that are queued without URLs as if they were a crawl.
     pub fn first(
         &self,
         (crawl, bare): (Option<CrawlNo>, bool),

@@ -1,4 +1,4 @@
-//! Audit: counts everything again from scratch, for the laws to judge. It costs a walk over the whole shard.
+//! Self-check: recounts everything from scratch for the invariant checks. It walks the whole shard.
 
 use super::slab::Ix;
 use super::state::State;
@@ -8,7 +8,7 @@ use crate::invariants::{Audit, CrawlAudit, LeaseAudit};
 use crate::time::Time;
 
 impl State {
-    /// What a careful look at everything finds at `now`.
+    /// Recounts everything at `now`.
     #[must_use]
     pub fn audit(&self, now: Time) -> Audit {
         let mut recounted = Counts::default();

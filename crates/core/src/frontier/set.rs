@@ -1,4 +1,4 @@
-//! Settings: of hosts, groups, crawls, queues, and of the whole server.
+//! Changes of settings: hosts, groups, crawls, queues, and the shard.
 
 use super::refusal::Refusal;
 use super::row::{CrawlRow, HotRow};
@@ -11,7 +11,7 @@ use crate::settings::{Change, CrawlChanges, CrawlSettings, PaceChanges, PaceSett
 use crate::time::{Millis, Time};
 
 impl State {
-    /// Changes a host's settings; the host is made if it is unknown. `replace` clears what is not named.
+    /// Changes a host's settings, creating the host if necessary. `replace` clears settings that are not given.
     ///
     /// # Errors
     /// If an alias has that name.
@@ -45,7 +45,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes an alias's settings; the alias is made if it is unknown.
+    /// Changes an alias's settings, creating the alias if necessary.
     ///
     /// # Errors
     /// If a host or key has that name, or there are too many aliases.
@@ -95,7 +95,7 @@ impl State {
         ix
     }
 
-    /// Forgets an alias that has no hosts left.
+    /// Removes an alias that has no hosts left.
     ///
     /// # Errors
     /// If there is no such alias.
@@ -117,7 +117,8 @@ impl State {
         Ok(())
     }
 
-    /// Changes a crawl's settings; the crawl is made if it is unknown, however many there are (see [`State::crawls_full`]).
+    /// Changes a crawl's settings, creating the crawl if necessary, however many there are (see
+    /// [`State::crawls_full`]).
     pub fn set_crawl(&mut self, name: &CrawlName, changes: &CrawlChanges, replace: bool, now: Time) {
         let no = self.ensure_crawl(name);
         let Some(crawl) = self.crawls.get_mut(&no) else { return };
@@ -134,7 +135,8 @@ impl State {
         }
     }
 
-    /// Why a crawl may not be made here. What exists is never refused, nor what a host that moves brings along.
+    /// Why a crawl may not be created here. Existing crawls are never refused, nor those brought along by a moving
+    /// host.
     #[must_use]
     pub fn crawls_full(&self, name: &CrawlName) -> Option<String> {
         let most = limits::CRAWLS_MAX;
@@ -144,7 +146,7 @@ impl State {
         })
     }
 
-    /// Sets the pages after which a queue hands out no more.
+    /// Sets the page limit of a queue.
     ///
     /// # Errors
     /// If there is no such queue.
@@ -163,7 +165,7 @@ impl State {
         Ok(())
     }
 
-    /// Sets the delay where nobody sets one.
+    /// Sets the default delay.
     pub fn set_default_delay(&mut self, delay: Option<Millis>, now: Time) {
         if self.shard_row.default_delay != delay {
             self.shard_row.default_delay = delay;
@@ -172,23 +174,23 @@ impl State {
         }
     }
 
-    /// Sets the longest back-off that is computed; none for the default.
+    /// Sets the maximum computed back-off; `None` restores the default.
     pub const fn set_backoff_max(&mut self, most: Option<Millis>) {
         self.backoff_max = most;
     }
 
-    /// Sets whether the paced form serves.
+    /// Switches the paced form on or off.
     pub const fn set_active(&mut self, active: bool) {
         self.shard_row.active = active;
         self.changed.shard = true;
     }
 
-    /// Sets how many more hosts puts may make; none for any number. Hosts that are moved here are never refused.
+    /// Sets how many more hosts puts may create; `None` for any number. Hosts that move here are never refused.
     pub const fn set_host_room(&mut self, room: Option<super::state::HostRoom>) {
         self.host_room = room;
     }
 
-    /// Takes note of what other shards count for a crawl that is bounded as a whole, and of how many hosts they have of it.
+    /// Sets what other shards count for a crawl with a limit over all shards.
     pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts, hosts: u64) {
         let Some(no) = self.crawl_by_name.get(crawl).copied() else { return };
         if let Some(crawl) = self.crawls.get_mut(&no) {

@@ -1,20 +1,21 @@
-//! Settling jobs over many URLs: which have ended in all shards, and which of those are forgotten.
+//! Settling bulk jobs: which have ended on all shards, and which of those are forgotten.
 //!
-//! One shard, the home of all jobs, counts those that run: a job counts from the moment the home takes it on until it is settled
-//! there as ended ([`Stage::Ended`]). Whoever finds no room for another one looks at the rows of all shards and settles.
+//! One shard, the home of all jobs, counts the running ones: a job counts from its registration there until it is
+//! settled as ended ([`Stage::Ended`]). A caller that finds no room for another job reads the rows of all shards and
+//! settles.
 //!
-//! A shard cannot tell by itself that a job is over: one that has ended there goes on when a host comes from a shard that still
-//! owed it a visit ([`JobRow::visit_again`]). Shards cannot be looked at all at one moment either. So they are looked at twice, and a
-//! job has ended if no row of it is open and none differs between the looks: each row was ended all the time from its first look
-//! to its second, so at the moment between the looks all of them were. From then on no shard owes a host anything, and nothing
-//! opens the job again. What could deceive the looks:
+//! A shard cannot tell on its own that a job is over: one that has ended there is reopened when a host arrives from a
+//! shard that still owed it ([`JobRow::visit_again`]). Nor can all shards be read at one instant. So they are read
+//! twice, and a job has ended if no row of it is open and none differs between the two reads: each row was in state
+//! ended from its first read to its second, so between the two passes all of them were. From then on no shard owes a
+//! host anything, and nothing reopens the job. Interleavings that could deceive the reads:
 //!
-//! 1. Shard 1 is looked at, then a host moves there from shard 0, which ends its part and is looked at: both say "ended", and shard 1
-//!    has the host to do. Its second look finds the row open, or ended once more ([`JobRow::openings`]).
-//! 2. A shard has not heard of the job, and so has no row: the home's row says that not all have begun.
-//! 3. Several settle at once, or an answer is late: to settle a job twice changes nothing, and what has ended stays so.
-//! 4. Settling ends half-way. The home comes first, so a job is gone for all readers or for none; rows that the others keep of a
-//!    job that the home has forgotten are removed with the next ones.
+//! 1. Shard 1 is read; a host moves there from shard 0, which then ends its part and is read: both report "ended", but
+//!    shard 1 has the host to do. Its second read finds the row open, or ended once more ([`JobRow::openings`]).
+//! 2. A shard has not registered the job, so it has no row: the home's row says that not all have started.
+//! 3. Several callers settle at once, or an answer is late: settling is idempotent, and an ended job stays ended.
+//! 4. Settling stops half-way. The home is settled first, so a job is gone for all readers or for none; rows that
+//!    others keep of a job that the home has forgotten are removed the next time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,22 +23,22 @@ use super::rework::{JobRow, Stage};
 use crate::ids::{ShardId, Token};
 use crate::limits::JOBS_KEPT;
 
-/// The shard that takes jobs on and counts them. Jobs from before it was this one name their own.
+/// The shard that registers and counts jobs. Older jobs may have another home, which their id names.
 pub const JOBS_HOME: ShardId = ShardId(0);
 
-/// What becomes of jobs that have ended in all shards.
+/// Jobs that have ended on all shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// They no longer count.
+    /// No longer counted as running.
     pub ended: Vec<Token>,
-    /// Their rows go, in all shards.
+    /// To be removed from all shards.
     pub forgotten: Vec<Token>,
 }
 
 /// The rows of each job, with their shards.
 type Rows<'a> = BTreeMap<Token, Vec<(usize, &'a JobRow)>>;
 
-/// Settles what two looks at all shards, one after the other, have found; each has the rows of the shards in their order.
+/// Settles the result of two consecutive reads of all shards; each holds the rows by shard.
 #[must_use]
 pub fn settle(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> Settled {
     let before = by_job(first);
@@ -82,8 +83,8 @@ fn row_of<'a>(shard: ShardId, rows: &[(usize, &'a JobRow)]) -> Option<&'a JobRow
     rows.iter().find(|(at, _)| *at == usize::from(shard.0)).map(|(_, row)| *row)
 }
 
-/// Whether no shard has a job to do, if nothing has changed while they were asked. One without a row has not heard of it, which the
-/// home knows, or has forgotten it.
+/// Whether no shard has work left, provided nothing changed between the reads. A shard without a row has not registered
+/// the job, which the home knows, or has forgotten it.
 fn have_ended(id: Token, rows: &[(usize, &JobRow)]) -> bool {
     let all_heard = row_of(id.shard(), rows).is_none_or(|home| home.stage >= Stage::Begun);
     all_heard && rows.iter().all(|(_, row)| !row.is_open())
@@ -141,8 +142,8 @@ mod tests {
         assert!(over(&done, &[vec![ended(1, 5)], vec![went_on]]).is_empty(), "a host came");
     }
 
-    /// The other shard is looked at first, then a host moves there from the home, which ends and is looked at. By the second
-    /// look the other has visited the host, in the same millisecond.
+    /// The other shard is read first; then a host moves there from the home, which ends and is read. By the second read
+    /// the other shard has processed the host, in the same millisecond.
     #[test]
     fn a_job_that_went_on_between_two_looks_is_not_over() {
         let first = vec![vec![ended(1, 5)], vec![ended(1, 5)]];
@@ -172,7 +173,8 @@ mod tests {
         assert_eq!(forgotten, gone);
     }
 
-    /// Every shard named jobs once, and forgot those that had ended there however far the others were.
+    /// Jobs from before there was one home: every shard assigned ids and forgot jobs that had ended there, regardless
+    /// of the others.
     #[test]
     fn jobs_of_an_older_store_are_settled_as_well() {
         let row = |row: JobRow, stage| JobRow { id: Token::new(ShardId(1), 1), stage, ..row };

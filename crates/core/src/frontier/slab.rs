@@ -1,11 +1,11 @@
-//! Things by small number, with the numbers of things that are gone used again.
+//! A slab: items by small index, with free indices reused.
 
 use std::ops::{Index, IndexMut};
 
-/// A number in a [`Slab`].
+/// An index into a [`Slab`].
 pub type Ix = u32;
 
-/// Things by number.
+/// Items by index.
 pub struct Slab<T> {
     items: Vec<Option<T>>,
     free: Vec<Ix>,
@@ -18,12 +18,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Makes room for so many more things, and no more than that.
+    /// Reserves capacity for exactly this many more items.
     pub fn reserve(&mut self, more: usize) {
         self.items.reserve_exact(more);
     }
 
-    /// Keeps a thing and says its number.
+    /// Inserts an item; returns its index.
     pub fn insert(&mut self, item: T) -> Ix {
         if let Some(ix) = self.free.pop() {
             if let Some(place) = self.items.get_mut(ix as usize) {
@@ -35,36 +35,36 @@ impl<T> Slab<T> {
         (self.items.len() - 1) as Ix
     }
 
-    /// Takes a thing out.
+    /// Removes an item.
     pub fn remove(&mut self, ix: Ix) -> Option<T> {
         let item = self.items.get_mut(ix as usize)?.take()?;
         self.free.push(ix);
         Some(item)
     }
 
-    /// The thing, if it is there.
+    /// The item at an index.
     pub fn find(&self, ix: Ix) -> Option<&T> {
         self.items.get(ix as usize)?.as_ref()
     }
 
-    /// The things with their numbers, in order of number, from `start` on.
+    /// Items in index order, from `start` on.
     pub fn iter_from(&self, start: Ix) -> impl Iterator<Item = (Ix, &T)> {
         let items = self.items.get(start as usize..).unwrap_or_default();
         items.iter().enumerate().filter_map(move |(i, item)| item.as_ref().map(|item| (start + i as Ix, item)))
     }
 
-    /// All numbers in use.
+    /// All indices in use.
     pub fn numbers(&self) -> Vec<Ix> {
         self.iter_from(0).map(|(ix, _)| ix).collect()
     }
 
-    /// How many things there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.items.len() - self.free.len()
     }
 }
 
-/// A number that names nothing is a broken promise inside the core, not a condition to be handled.
+/// Panics if the index is not in use: that is a bug inside the core, not a condition to handle.
 impl<T> Index<Ix> for Slab<T> {
     type Output = T;
     fn index(&self, ix: Ix) -> &T {

@@ -1,5 +1,5 @@
-//! The hot state of one shard: hosts, groups, crawls, reservations and their order in time. Everything here is rebuilt
-//! from rows at open; URLs are not here.
+//! The hot state of one shard: hosts, groups, crawls, reservations and their schedule. All of it is rebuilt from rows
+//! when the shard is opened; URLs are not part of it.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub(super) struct Host {
 
 pub(super) enum Members {
     One(Ix),
-    /// Apart, as most groups are one host.
+    /// Boxed, because most groups have a single host.
     Many(Box<Together>),
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Together {
 
 pub(super) struct Group {
     pub members: Members,
-    /// What is set on the alias; a host alone carries its own.
+    /// Settings of the alias; a single host carries its own.
     pub settings: Option<Box<PaceSettings>>,
     pub pace: Pace,
     pub leases: Vec<Token>,
@@ -61,19 +61,19 @@ pub(super) struct Crawl {
     pub name: CrawlName,
     pub settings: CrawlSettings,
     pub kept: bool,
-    /// What other shards count for it, as they last said, and how many hosts they have of it.
+    /// The counts of other shards, as last reported, and how many hosts of it they have.
     pub elsewhere: Counts,
     pub hosts_elsewhere: u64,
-    /// What other shards take of its limit of pages, or may take just now.
+    /// Pages of its limit that other shards have used or may currently use.
     pub used_elsewhere: u64,
     pub counts: Counts,
-    /// Pages of all its queues: one that was visited again counts again.
+    /// Pages of all its queues; a revisited page counts again.
     pub pages: u64,
     pub queues: u64,
     pub active_queues: u64,
 }
 
-/// What the row of a host says of its pace while an alias keeps it.
+/// The pace in the row of a host that belongs to an alias.
 static NO_PACE: Pace = Pace {
     last_end: Time::ZERO,
     last_duration: Millis(0),
@@ -85,12 +85,12 @@ static NO_PACE: Pace = Pace {
     not_before: Time::ZERO,
 };
 
-/// The room that is left for new hosts.
+/// Room left for new hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRoom {
-    /// How many may still be made.
+    /// How many more may be created.
     pub left: u64,
-    /// The limit that the room is a part of.
+    /// The limit it is part of.
     pub limit: u64,
 }
 
@@ -104,32 +104,32 @@ pub struct State {
     pub(super) group_by_alias: std::collections::BTreeMap<Alias, Ix>,
     pub(super) crawls: std::collections::BTreeMap<CrawlNo, Crawl>,
     pub(super) crawl_by_name: HashMap<CrawlName, CrawlNo>,
-    /// Crawls with a limit of pages.
+    /// Crawls with a page limit.
     pub(super) page_bounded: BTreeSet<CrawlNo>,
-    /// The same names in order, for listings: puts look names up too often for a tree.
+    /// The same names in order, for listings; puts look up names too often for a tree.
     pub(super) crawl_order: BTreeSet<CrawlName>,
     pub(super) leases: HashMap<Token, LeaseRow>,
     pub(super) lease_ends: BTreeSet<(Time, Token)>,
-    /// In the order of listings, which no renewal changes.
+    /// In listing order, which renewals do not change.
     pub(super) lease_order: BTreeSet<(LeasePlace, Token)>,
-    /// Reservations by the request that they were granted for, where it may be repeated.
+    /// Reservations by idempotent request.
     pub(super) requests: Requests,
-    /// Hosts whose home is this shard but that live with their alias elsewhere.
+    /// Hosts homed here that live with an alias elsewhere.
     pub(super) moved: std::collections::BTreeMap<HostName, Alias>,
     pub(super) schedule: Schedule,
     pub(super) deleted: Deleted,
-    /// Crawls of which nothing is handed out any more, or that have changed otherwise so that they may be finished.
+    /// Crawls that may have been finished: nothing of them is handed out any more, or they changed otherwise.
     pub(super) settled: Vec<CrawlName>,
-    /// What the clock cuts off, at most: two times are up to that much closer to each other than they seem.
+    /// Clock resolution: two times are up to this much closer than they appear.
     pub(super) clock_step: Millis,
-    /// Longest back-off that is computed, if one is set.
+    /// Maximum computed back-off, if set.
     pub(super) backoff_max: Option<Millis>,
-    /// No hold ends before this.
+    /// Lower bound of the deadlines of all holds.
     pub(super) next_hold: Time,
-    /// All holds that end before this are gone.
+    /// All holds with an earlier deadline are gone.
     pub(super) holds_swept: Time,
     pub(super) holds: u64,
-    /// How many more hosts puts may make here, if that is bounded.
+    /// How many more hosts puts may create here, if limited.
     pub(super) host_room: Option<HostRoom>,
     pub(super) totals: Counts,
     pub(super) changed: Changed,
@@ -172,19 +172,19 @@ impl State {
         self.shard
     }
 
-    /// What holds for the whole shard.
+    /// The shard's own row.
     #[must_use]
     pub const fn shard_row(&self) -> &ShardRow {
         &self.shard_row
     }
 
-    /// The alias that a host of this shard's home lives with, if it was moved there.
+    /// The alias that a host homed here lives with.
     #[must_use]
     pub fn moved_to(&self, host: &str) -> Option<&Alias> {
         self.moved.get(host)
     }
 
-    /// All hosts that were moved from here to an alias.
+    /// All hosts homed here that live with an alias.
     pub fn moved(&self) -> impl Iterator<Item = (&HostName, &Alias)> {
         self.moved.iter()
     }
@@ -193,13 +193,13 @@ impl State {
         self.hosts.by_name(name)
     }
 
-    /// The id of a host that is here.
+    /// The id of a host.
     #[must_use]
     pub fn host_id(&self, name: &str) -> Option<HostId> {
         self.host_ix(name).map(|ix| self.hosts[ix].id)
     }
 
-    /// The queue of a crawl at a host, if there is one.
+    /// The queue of a crawl at a host.
     #[must_use]
     pub fn queue_id(&self, host: &str, crawl: &str) -> Option<QueueId> {
         let no = *self.crawl_by_name.get(crawl)?;
@@ -207,7 +207,7 @@ impl State {
         host.queues.iter().find(|q| q.crawl == no).map(|q| QueueId { host: host.id, no: q.no })
     }
 
-    /// Where a queue is: its host's number and its place among the host's queues.
+    /// Host index and queue index of a queue.
     pub(super) fn find_queue(&self, id: QueueId) -> Option<(Ix, usize)> {
         let host = self.hosts.by_id(id.host)?;
         let at = self.hosts[host].queues.iter().position(|q| q.no == id.no)?;
@@ -228,7 +228,7 @@ impl State {
         self.crawls.get(&no)
     }
 
-    /// Makes room for so many hosts, each in a group of its own.
+    /// Reserves capacity for this many hosts, each a group of its own.
     pub(super) fn reserve_hosts(&mut self, more: usize) {
         self.hosts.reserve(more);
         self.groups.reserve(more);
@@ -260,7 +260,7 @@ impl State {
         ix
     }
 
-    /// Takes a host in, as a group of its own or into `group`.
+    /// Adds a host, as a group of its own or to `group`.
     pub(super) fn insert_host(&mut self, row: HostRow, group: Option<Ix>) -> Ix {
         let host = Host {
             id: row.id,
@@ -288,7 +288,7 @@ impl State {
         ix
     }
 
-    /// Takes a queue in and counts what it holds.
+    /// Adds a queue and its counts.
     pub(super) fn insert_queue(&mut self, host: Ix, queue: QueueRow) {
         let counts = queue.counts();
         let crawl = queue.crawl;
@@ -306,7 +306,7 @@ impl State {
         self.ensure_slot(group, crawl);
     }
 
-    /// Takes what a queue holds out of every count: it is deleted, or leaves with its host.
+    /// Subtracts a queue from every count: it is deleted, or leaves with its host.
     pub(super) fn discount(&mut self, queue: &QueueRow) {
         let counts = queue.counts();
         self.totals.subtract(&counts);
@@ -331,7 +331,7 @@ impl State {
         })
     }
 
-    /// The number of a crawl, which is met for the first time if it has none.
+    /// The number of a crawl, assigned if the crawl is new.
     pub(super) fn ensure_crawl(&mut self, name: &CrawlName) -> CrawlNo {
         if let Some(no) = self.crawl_by_name.get(name) {
             return *no;
@@ -364,7 +364,7 @@ impl State {
         self.note_page_limit(row.no);
     }
 
-    /// The place of the queue of a crawl at a host, made if there is none.
+    /// The index of the queue of a crawl at a host, created if necessary.
     pub(super) fn ensure_queue(&mut self, host: Ix, crawl: CrawlNo) -> usize {
         if let Some(at) = self.hosts[host].queues.iter().position(|q| q.crawl == crawl) {
             return at;
@@ -376,7 +376,7 @@ impl State {
         self.hosts[host].queues.len() - 1
     }
 
-    /// Moves one URL of a queue from one state to another in every count but the lanes', which count themselves.
+    /// Moves one URL of a queue from one state to another in every count except those of the lanes.
     pub(super) fn shift(&mut self, host: Ix, at: usize, from: Option<UrlState>, to: Option<UrlState>) {
         let queue = self.queue_mut(host, at);
         let crawl = queue.crawl;
@@ -386,7 +386,7 @@ impl State {
         if let Some(counter) = to.and_then(|s| queue.counter(s)) {
             *counter += 1;
         }
-        // The lanes are changed before or after this call; active means that a URL will be served again.
+        // Lanes are updated before or after this call. A queue is active if it has URLs that will be served again.
         shift_counts(&mut self.totals, from, to);
         if let Some(row) = self.crawls.get_mut(&crawl) {
             shift_counts(&mut row.counts, from, to);
@@ -401,12 +401,12 @@ impl State {
         self.touch_queue(host, at);
     }
 
-    /// The crawls that may have been finished since this was last asked. That others are told of too does no harm.
+    /// The crawls that may have been finished since the last call. False positives are harmless.
     pub fn take_settled(&mut self) -> Vec<CrawlName> {
         std::mem::take(&mut self.settled)
     }
 
-    /// Keeps the count of active queues right around a change to one queue.
+    /// Maintains the count of active queues around a change to one queue.
     pub(super) fn recount_active(&mut self, host: Ix, at: usize, was_active: bool) {
         let queue = self.queue(host, at);
         let (crawl, active) = (queue.crawl, queue.counts().scheduled() > 0);
@@ -419,13 +419,13 @@ impl State {
         }
     }
 
-    /// The row of a host, if it is here.
+    /// The row of a host.
     #[must_use]
     pub fn host_by_id(&self, id: HostId) -> Option<HostRef<'_>> {
         self.hosts.by_id(id).map(|ix| self.host_ref(ix))
     }
 
-    /// A host as its row.
+    /// A host as an owned row.
     pub(super) fn row_of_host(&self, ix: Ix) -> HostRow {
         self.host_ref(ix).to_row()
     }

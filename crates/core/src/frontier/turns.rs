@@ -1,8 +1,8 @@
-//! Whose turn it is among the crawls of a shard: stride scheduling over all crawls that have a ready group, whether or not
-//! they share hosts. Every crawl has a virtual time, its pass, which a visit moves on by 1 / weight; the lowest goes first.
-//! A crawl that comes back does not catch up for the time that it was away. A crawl that a limit has closed has no turn.
+//! Stride scheduling of the crawls of a shard, over all crawls that have a ready group, whether or not they share
+//! hosts. Every crawl has a virtual time, its pass, which each visit advances by 1 / weight; the lowest pass is served
+//! first. A returning crawl does not catch up for the time it was absent. A crawl closed by a limit is not scheduled.
 //!
-//! It knows no groups and no hosts: the schedule tells it how many slots of a crawl are ready.
+//! This module knows neither groups nor hosts: the schedule reports how many slots of a crawl are ready.
 
 use std::collections::BTreeSet;
 
@@ -11,33 +11,33 @@ use hashbrown::HashMap;
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
-/// What one visit of a crawl with weight 1 takes, in virtual time.
+/// Virtual time of one visit of a crawl with weight 1.
 pub(super) const STRIDE: u64 = 1 << 20;
 
-/// A crawl in the order of turns.
+/// A crawl's scheduling state.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     pass: u64,
-    /// Since when its oldest slot was ready when it was last put in order: it breaks ties.
+    /// Since when its oldest slot was ready when it was last ordered; breaks ties.
     since: Time,
     ready: usize,
     closed: bool,
 }
 
-/// The order of turns.
+/// The order of crawls.
 #[derive(Default)]
 pub(super) struct Turns {
     lines: HashMap<CrawlNo, Line>,
-    /// Crawls that are open and have a ready slot.
+    /// Open crawls with a ready slot.
     order: BTreeSet<(u64, Time, CrawlNo)>,
-    /// The pass of the crawl that was served last, when it was: others that come back begin here.
+    /// The pass of the crawl served last: returning crawls start here.
     now: u64,
-    /// Virtual time that visits took since somebody last asked, by crawl.
+    /// Virtual time consumed since the last call, by crawl.
     charged: Vec<(CrawlNo, u64)>,
 }
 
 impl Turns {
-    /// One slot more of a crawl is ready, since a time.
+    /// A slot of a crawl became ready.
     pub fn add(&mut self, crawl: CrawlNo, since: Time) {
         let line = self.lines.entry(crawl).or_default();
         line.ready += 1;
@@ -50,7 +50,7 @@ impl Turns {
         }
     }
 
-    /// One slot of a crawl is no longer ready.
+    /// A slot of a crawl is no longer ready.
     pub fn remove(&mut self, crawl: CrawlNo) {
         if let Some(line) = self.lines.get_mut(&crawl) {
             line.ready = line.ready.saturating_sub(1);
@@ -60,7 +60,7 @@ impl Turns {
         }
     }
 
-    /// A visit of a crawl was planned. `since` is when the slot became ready that is its oldest now.
+    /// Charges a crawl for a planned visit. `since` is when its now oldest slot became ready.
     pub fn charge(&mut self, crawl: CrawlNo, stride: u64, since: Time) {
         let line = self.lines.entry(crawl).or_default();
         let ordered = self.order.remove(&(line.pass, line.since, crawl));
@@ -76,7 +76,7 @@ impl Turns {
         }
     }
 
-    /// Puts a crawl where all shards together have brought it.
+    /// Sets a crawl's pass to that of all shards together.
     pub fn set_pass(&mut self, crawl: CrawlNo, pass: u64) {
         let line = self.lines.entry(crawl).or_default();
         let ordered = self.order.remove(&(line.pass, line.since, crawl));
@@ -86,12 +86,12 @@ impl Turns {
         }
     }
 
-    /// The virtual time that visits took since this was last asked.
+    /// Takes the virtual time consumed since the last call.
     pub fn take_charged(&mut self) -> Vec<(CrawlNo, u64)> {
         std::mem::take(&mut self.charged)
     }
 
-    /// Lets a crawl have turns, or not. Says how many slots of it are ready if that is a change.
+    /// Closes or reopens a crawl. Returns the number of its ready slots if that is a change.
     pub fn set_closed(&mut self, crawl: CrawlNo, closed: bool) -> Option<usize> {
         if !closed && !self.is_closed(crawl) {
             return None;
@@ -119,12 +119,12 @@ impl Turns {
         self.lines.get(&crawl).is_some_and(|line| line.closed)
     }
 
-    /// The crawls whose turn it is, the first one first.
+    /// The crawls in scheduling order.
     pub fn in_order(&self) -> impl Iterator<Item = CrawlNo> {
         self.order.iter().map(|(_, _, crawl)| *crawl)
     }
 
-    /// Forgets a crawl that is no more.
+    /// Forgets a deleted crawl.
     pub fn forget(&mut self, crawl: CrawlNo) {
         if let Some(line) = self.lines.remove(&crawl) {
             self.order.remove(&(line.pass, line.since, crawl));

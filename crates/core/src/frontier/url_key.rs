@@ -1,14 +1,14 @@
-//! The short form of a URL within its queue: most URLs of a queue begin with the queue's own host, which the key of
-//! the row implies already. Keys of one queue sort as the URLs themselves do.
+//! The compact form of a URL within its queue: most URLs of a queue start with the queue's own host, which the row key
+//! already implies. Keys of one queue sort like the URLs themselves.
 //!
-//! Layout: a class byte, then the text that remains. Class 1 stands for `http://HOST`, class 3 for `https://HOST`; any
-//! other text is kept whole in class 0, 2 or 4, whichever keeps the byte order. A text over [`PLAIN_BYTES_MAX`] is cut
-//! and closed by a 128-bit hash; its row then carries the whole URL.
+//! Layout: a class byte, then the remaining text. Class 1 stands for `http://HOST`, class 3 for `https://HOST`; any
+//! other text is kept in full in class 0, 2 or 4, whichever preserves the byte order. A text over [`PLAIN_BYTES_MAX`]
+//! is truncated and ends in a 128-bit hash; its row then carries the full URL.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use serde::{Deserialize, Serialize};
 
-/// Longest text that a key carries whole. Stores with B-trees bound their keys (PostgreSQL: about 2,700 bytes).
+/// Longest text that a key carries in full. B-tree stores limit their keys (PostgreSQL: about 2,700 bytes).
 pub const PLAIN_BYTES_MAX: usize = 1_024;
 const CUT: u8 = 0x80;
 const HTTP: &str = "http://";
@@ -38,13 +38,13 @@ impl UrlKey {
         Self(bytes.into())
     }
 
-    /// Whether the key was cut, so that the row must carry the URL.
+    /// Whether the key was truncated, so that the row must carry the full URL.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.0.first().is_some_and(|class| class & CUT != 0)
     }
 
-    /// The URL of this key in the queue of `host`; `whole` is what the row carries where the key was cut.
+    /// The URL of this key in the queue of `host`; `whole` is the full URL from the row, if the key was truncated.
     #[must_use]
     pub fn url(&self, host: &str, whole: Option<&str>) -> Box<str> {
         if let Some(whole) = whole {

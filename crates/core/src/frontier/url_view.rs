@@ -1,4 +1,4 @@
-//! Looking at URLs: what a row says, with the names that its numbers stand for.
+//! Views of URLs: a row with its numbers resolved to names.
 
 use super::request::PRIORITY_MAX;
 use super::row::{Details, Place, UrlRow};
@@ -10,13 +10,13 @@ use crate::names::{CrawlName, HostName};
 use crate::time::Time;
 
 impl State {
-    /// The number of a crawl, if this shard has met it.
+    /// The number of a crawl, if it is known to this shard.
     #[must_use]
     pub fn crawl_no(&self, crawl: &str) -> Option<CrawlNo> {
         self.crawl_by_name.get(crawl).copied()
     }
 
-    /// Whether a queue is here.
+    /// Whether this shard has the queue.
     #[must_use]
     pub fn has_queue(&self, queue: QueueId) -> bool {
         self.find_queue(queue).is_some()
@@ -30,7 +30,7 @@ impl State {
         Some((self.hosts[host].name.clone(), crawl.name.clone()))
     }
 
-    /// A URL with all that is known of it. `queued` are the details of one that waits in its queue.
+    /// The full view of a URL. `queued` are the details of a queued one, from its due row.
     #[must_use]
     pub fn url_view(&self, queue: QueueId, key: &UrlKey, row: UrlRow, queued: Details) -> Option<UrlView> {
         let (host, crawl) = self.queue_names(queue)?;

@@ -1,4 +1,4 @@
-//! What the frontier tells about itself: states with reasons, counts, pages of listings.
+//! Read-only views of the frontier: states with reasons, counts, pages of listings.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub enum State {
     Waiting,
     /// Reserved.
     Busy,
-    /// Barred until a time.
+    /// Blocked until a time.
     Blocked,
-    /// Held by an operator.
+    /// Paused by an operator.
     Paused,
-    /// Holds no URL that will ever be due.
+    /// Has no URL that will ever be due.
     Idle,
 }
 
@@ -32,7 +32,7 @@ impl State {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Ready, Self::Waiting, Self::Busy, Self::Blocked, Self::Paused, Self::Idle];
 
-    /// The word for it.
+    /// Its name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// The state that a word names.
+    /// Parses the name on the wire.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.as_str() == word)
@@ -55,26 +55,26 @@ impl State {
 /// URLs by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Waiting for their turn.
+    /// Queued.
     pub queued: u64,
-    /// Handed out, in either form.
+    /// Handed out, as reservation or hold.
     pub reserved: u64,
     /// Fetched for good.
     pub fetched: u64,
     /// Gone.
     pub gone: u64,
-    /// Set aside.
+    /// Set aside after too many attempts.
     pub failed: u64,
 }
 
 impl Counts {
-    /// Will be served again: queued or handed out.
+    /// Queued or handed out: will be served again.
     #[must_use]
     pub const fn scheduled(&self) -> u64 {
         self.queued + self.reserved
     }
 
-    /// Never served again.
+    /// Will never be served again.
     #[must_use]
     pub const fn completed(&self) -> u64 {
         self.fetched + self.gone + self.failed
@@ -107,14 +107,14 @@ pub struct Standing {
     pub ready_at: Option<Time>,
 }
 
-/// A visit that goes on now.
+/// A visit in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveVisit {
     /// The host that is visited.
     pub host: HostName,
     /// Who visits it.
     pub holder: Arc<str>,
-    /// When its lease ends, unless it is released or renewed before.
+    /// When its lease expires, unless it is released or renewed before.
     pub expires_at: Time,
 }
 
@@ -140,17 +140,17 @@ pub struct HostView {
     pub group: GroupName,
     /// Whether the group is an alias.
     pub aliased: bool,
-    /// How it stands.
+    /// Its standing.
     pub standing: Standing,
-    /// The visits to its group that go on now, whatever its state.
+    /// Visits to its group in progress, whatever its state.
     pub visits: Vec<LiveVisit>,
     /// Its URLs.
     pub counts: Counts,
     /// Its queues.
     pub queues: Vec<QueueView>,
-    /// What is set on it.
+    /// Its settings.
     pub settings: PaceSettings,
-    /// What robots.txt asks for, as a worker reported it.
+    /// Crawl-delay of robots.txt, as reported by a worker.
     pub crawl_delay: Option<Millis>,
     /// The delay in force for its group.
     pub delay: Millis,
@@ -160,7 +160,7 @@ pub struct HostView {
     pub queued_at: Option<Time>,
 }
 
-/// A live reservation, without its secret.
+/// A live reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationView {
     /// Its token.
@@ -179,7 +179,7 @@ pub struct ReservationView {
     pub urls: usize,
 }
 
-/// A group: an alias with its hosts, or one host alone.
+/// A group: an alias with its hosts, or a single host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupView {
     /// Its name.
@@ -188,13 +188,13 @@ pub struct GroupView {
     pub aliased: bool,
     /// Its hosts.
     pub hosts: Vec<HostName>,
-    /// How it stands.
+    /// Its standing.
     pub standing: Standing,
-    /// The visits that go on now, whatever its state.
+    /// Visits in progress, whatever its state.
     pub visits: Vec<LiveVisit>,
     /// Its URLs.
     pub counts: Counts,
-    /// What is set on it.
+    /// Its settings.
     pub settings: PaceSettings,
     /// The delay in force.
     pub delay: Millis,
@@ -207,61 +207,61 @@ pub struct GroupView {
 pub struct CrawlView {
     /// Its name.
     pub crawl: CrawlName,
-    /// What is set on it.
+    /// Its settings.
     pub settings: CrawlSettings,
     /// Its URLs.
     pub counts: Counts,
-    /// Its queues, empty ones too.
+    /// Its queues, including empty ones.
     pub queues: u64,
     /// Its queues that hold scheduled URLs.
     pub active_queues: u64,
-    /// Why it is not finished; none if nothing of it is handed out or can become due.
+    /// Why it is not finished; `None` if nothing of it is handed out or can become due.
     pub waits_for: Option<String>,
-    /// The end of the last visit to a group that has URLs of it, where it is finished.
+    /// The end of the last visit to a group that has URLs of it, if it is finished.
     pub last_visit_at: Option<Time>,
-    /// Queued URLs that limits keep from being handed out, where it is finished.
+    /// Queued URLs that limits hold back, if it is finished.
     pub over_limit: u64,
-    /// Which limit keeps URLs from being handed out, in a sentence.
+    /// Which limit holds URLs back, in a sentence.
     pub limit_reached: Option<String>,
 }
 
-/// A crawl as one shard knows it, by what is counted and scheduled.
+/// A crawl as one shard knows it from counters and schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlPart {
-    /// What is known.
+    /// The view.
     pub view: CrawlView,
-    /// Whether only a look through all hosts can tell what it waits for, if anything.
+    /// Whether only a scan of all hosts can tell if it is finished.
     pub unsure: bool,
 }
 
-/// What a look through hosts has found of a crawl.
+/// The result of scanning hosts for work of a crawl.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlScan {
     /// Why it is not finished.
     pub waits_for: Option<String>,
     /// The end of the last visit to a group that has URLs of it.
     pub last_visit_at: Option<Time>,
-    /// What holds URLs of it back that are queued.
+    /// What holds queued URLs of it back.
     pub held_back: Option<String>,
 }
 
 /// The state of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UrlState {
-    /// Waiting for its turn.
+    /// Queued.
     Queued,
-    /// Handed out, in either form.
+    /// Handed out, as reservation or hold.
     Reserved,
     /// Fetched for good.
     Fetched,
     /// Gone.
     Gone,
-    /// Set aside.
+    /// Set aside after too many attempts.
     Failed,
 }
 
 impl UrlState {
-    /// The word for it.
+    /// Its name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -273,7 +273,7 @@ impl UrlState {
         }
     }
 
-    /// The state that a word names.
+    /// Parses the name on the wire.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Queued, Self::Reserved, Self::Fetched, Self::Gone, Self::Failed].into_iter().find(|s| s.as_str() == word)
@@ -287,11 +287,11 @@ pub struct LastVisit {
     pub at: Time,
     /// The HTTP status, if it was reported.
     pub status: Option<u16>,
-    /// Why it was set aside, if it was for its attempts.
+    /// Whether it was set aside for too many attempts.
     pub exhausted: bool,
 }
 
-/// A URL with all that is known of it.
+/// The full view of a URL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlView {
     /// The URL's text.
@@ -304,46 +304,46 @@ pub struct UrlView {
     pub state: UrlState,
     /// When it is due, while it is queued or handed out.
     pub due_at: Option<Time>,
-    /// When its reservation or hold ends.
+    /// When its reservation or hold expires.
     pub held_until: Option<Time>,
     /// When it was first stored.
     pub created_at: Time,
-    /// 0 to 9; a finished URL does not keep it.
+    /// 0 to 9; not kept for a finished URL.
     pub priority: u8,
-    /// Links from the seed; a finished URL does not keep it.
+    /// Link distance from the seed; not kept for a finished URL.
     pub depth: u32,
-    /// Attempts that did not end in a result.
+    /// Attempts without a result.
     pub attempts: u32,
     /// Its last result.
     pub last: Option<LastVisit>,
-    /// What the client keeps with it; a finished URL does not keep it.
+    /// Client metadata; not kept for a finished URL.
     pub metadata: Metadata,
 }
 
-/// A job over many URLs, over all shards.
+/// A bulk job, summed over all shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobView {
-    /// Its name.
+    /// Its id.
     pub id: Token,
-    /// What is done.
+    /// The operation.
     pub what: Rework,
-    /// To which URLs.
+    /// Which URLs.
     pub filter: UrlFilter,
     /// Only to those stored (delete) or last visited (requeue) before this.
     pub before: Option<Time>,
-    /// When it began.
+    /// When it started.
     pub started_at: Time,
     /// When it ended.
     pub ended_at: Option<Time>,
-    /// How far it has come.
+    /// Its state.
     pub state: JobState,
-    /// What became of the URLs so far.
+    /// Result so far.
     pub told: Reworked,
-    /// URLs that were looked at so far.
+    /// URLs examined so far.
     pub looked_at: u64,
-    /// Parts of the store.
+    /// Number of shards.
     pub shards: u16,
-    /// Those of them that are done.
+    /// Shards that are done.
     pub shards_done: u16,
 }
 
@@ -376,7 +376,7 @@ pub struct UrlFilter {
     pub state: Option<UrlState>,
     /// Only with this text in the URL.
     pub contains: Option<Box<str>>,
-    /// Whether upper and lower case are one in `contains`.
+    /// Whether `contains` ignores case.
     pub ignore_case: bool,
 }
 
@@ -389,16 +389,16 @@ pub struct HostFilter {
     pub crawl: Option<CrawlName>,
 }
 
-/// One page of a listing, and where the next one starts.
+/// One page of a listing and the cursor of the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
     /// The rows.
     pub items: Vec<T>,
-    /// Opaque: give it back for the next page; none at the end.
+    /// Opaque cursor of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
-/// Totals, kept up to date so that asking costs the same at any size.
+/// Totals, maintained incrementally so that reading them takes constant time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Hosts.
@@ -413,9 +413,9 @@ pub struct Stats {
     pub reservations: u64,
     /// URLs on hold in the paced form.
     pub holds: u64,
-    /// (group, crawl) pairs that may be visited now.
+    /// (group, crawl) slots that may be visited now.
     pub ready: u64,
-    /// (group, crawl) pairs that wait for a time.
+    /// (group, crawl) slots that wait for a time.
     pub waiting: u64,
     /// URLs by state.
     pub urls: Counts,

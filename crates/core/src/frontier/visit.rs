@@ -1,5 +1,5 @@
-//! A visit: which group is next, which crawl and host of it, and which rows must be read to serve it. Reservations and
-//! the paced form share this; they differ in what they do with the URLs.
+//! Planning a visit: which group is next, which crawl and host of it, and which rows must be read. Reservations and the
+//! paced form share this; they differ in what they do with the URLs.
 
 use super::row::{Details, DueRow, Turn};
 use super::schedule::bucket;
@@ -11,35 +11,35 @@ use super::view::UrlState;
 use crate::ids::{CrawlNo, QueueId};
 use crate::time::Time;
 
-/// Groups that one call passes over, at most, because their queues have too much on hold.
+/// Maximum number of groups that one call skips because their queues have too many URLs on hold.
 const LOOKS_MAX: usize = 256;
 
-/// Which groups a caller wants.
+/// What a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// Only of this crawl.
     pub crawl: Option<CrawlNo>,
-    /// URLs of each group.
+    /// URLs per group.
     pub urls: usize,
     /// Only queues with fewer than this on hold.
     pub held_below: Option<u32>,
-    /// Whether hosts that are queued by time alone count.
+    /// Whether hosts queued without URLs count.
     pub bare_hosts: bool,
 }
 
-/// A group that is about to be visited. Its slots are parked until the visit is served.
+/// A group about to be visited. Its slots are parked until the visit is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub(super) group: Ix,
     pub(super) host: Ix,
     pub(super) crawl: CrawlNo,
-    /// The queue to read, unless the host is visited by time alone.
+    /// The queue to read; `None` if the host is visited without URLs.
     pub queue: Option<QueueId>,
-    /// The scans that are needed, best first.
+    /// The scans needed, best first.
     pub scans: Vec<LaneScan>,
 }
 
-/// The front of a lane: read `limit` rows from here on, to the end of the lane.
+/// A scan of a lane's front: `limit` rows from here to the end of the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneScan {
     /// The queue.
@@ -48,18 +48,18 @@ pub struct LaneScan {
     pub lane: u8,
     /// The first due time and key.
     pub from: (Time, Box<[u8]>),
-    /// One row more than wanted: it tells what comes next.
+    /// One row more than wanted, to learn what comes next.
     pub limit: usize,
 }
 
-/// A queued URL as a scan found it.
+/// A queued URL found by a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its turn.
+    /// Its queue position.
     pub turn: Turn,
     /// The URL within the queue.
     pub key: UrlKey,
-    /// What is kept with it.
+    /// Its due row.
     pub row: DueRow,
 }
 
@@ -73,12 +73,12 @@ pub(super) struct Taken {
 }
 
 impl State {
-    /// Moves what has become ready to where it can be found. Call it before planning.
+    /// Moves slots whose time has come to the ready order. Call it before planning.
     pub fn wake(&mut self, now: Time) {
         while let Some(at) = self.schedule.next_due().filter(|at| *at <= now) {
             debug_assert!(at <= now);
             for slot in self.schedule.due(now, crate::limits::SLICE_ROWS) {
-                // The slots of a group are put in their places together, so most are no longer there.
+                // All slots of a group are rescheduled together, so most are no longer waiting.
                 if self.schedule.is_due(slot, now) {
                     self.reschedule(self.schedule.slots[slot].group, now);
                 }
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Picks up to `most` groups to visit and parks them: of the crawl whose turn it is the one that is ready longest.
+    /// Picks up to `most` groups to visit and parks them: the longest ready group of the crawl to be served next.
     pub fn plan_visits(&mut self, want: &Want, most: usize, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         let mut unfit = Vec::new();
@@ -99,7 +99,7 @@ impl State {
             match visit {
                 Some(visit) => visits.push(visit),
                 None => {
-                    // None of its hosts suits this caller. It stays parked until the end, or it would be found again.
+                    // No host of it fits this caller. It stays parked until the end, or it would be found again.
                     unfit.push(group);
                     looks = looks.saturating_sub(1);
                 }
@@ -111,7 +111,7 @@ impl State {
         visits
     }
 
-    /// Plans a visit to the group of one host, for that host's queue of one crawl alone.
+    /// Plans a visit to one host, for its queue of one crawl.
     pub fn plan_host(&mut self, host: &str, want: &Want, now: Time) -> Option<Visit> {
         let host = self.host_ix(host)?;
         let crawl = want.crawl?;
@@ -127,7 +127,7 @@ impl State {
         Some(visit)
     }
 
-    /// Parks what a caller could find once more.
+    /// Parks every slot that this call could find again.
     fn park_for(&mut self, group: Ix, want: &Want) {
         for slot in &self.groups[group].slots {
             if want.crawl.is_none_or(|crawl| self.schedule.slots[*slot].crawl == crawl) {
@@ -145,7 +145,7 @@ impl State {
         })
     }
 
-    /// Chooses within a group: the crawl by weight, then the host by its most overdue URL.
+    /// Chooses within a group: the crawl by stride, then the host by its most overdue URL.
     fn plan_visit(&mut self, group: Ix, want: &Want, now: Time) -> Option<Visit> {
         let fits = |slot: &Ix| {
             let crawl = self.schedule.slots[*slot].crawl;
@@ -163,8 +163,8 @@ impl State {
         Some(self.visit(group, host, crawl, want, now))
     }
 
-    /// Moves the virtual time of the crawl that is served, at this group and in the whole shard. A crawl that was away does
-    /// not catch up for more than one round.
+    /// Advances the virtual time of the crawl served, at this group and in the whole shard. A crawl that was absent
+    /// catches up by at most one round.
     fn charge(&mut self, group: Ix, slot: Ix, want: &Want) {
         let crawl = self.schedule.slots[slot].crawl;
         let stride = self.stride(crawl);
@@ -174,18 +174,18 @@ impl State {
         self.groups[group].pass = place.pass;
         place.pass += stride;
         if want.crawl.is_none() {
-            // Whoever asks for one crawl alone takes no turn of the others.
+            // A caller who names a crawl does not consume the turn of the others.
             self.schedule.charge(crawl, stride);
         }
     }
 
-    /// The virtual time that a visit of a crawl takes.
+    /// The stride of a crawl.
     fn stride(&self, crawl: CrawlNo) -> u64 {
         STRIDE / u64::from(self.crawl_of(crawl).map_or(1, |c| c.settings.weight).max(1))
     }
 
-    /// Lets the crawls that come after the one served last go first: after a restart only that one is known, and without it
-    /// the same crawl would begin every time.
+    /// Gives precedence to the crawls after the one served last. After a restart only that one is known, and without
+    /// this the same crawl would be first every time.
     pub(super) fn resume_turns(&mut self, group: Ix) {
         let pace = &self.groups[group].pace;
         if pace.last_end == Time::ZERO {
@@ -223,7 +223,7 @@ impl State {
         Visit { group, host, crawl, queue: Some(id), scans }
     }
 
-    /// Takes due URLs out of their lanes, as the scans of a visit found them. `found` has one list per scan that was made.
+    /// Takes due URLs out of their lanes, as found by the scans of a visit. `found` has one list per scan made.
     pub(super) fn take(&mut self, visit: &Visit, found: Vec<Vec<Found>>, most: usize, now: Time) -> Vec<Taken> {
         let mut taken = Vec::new();
         let Some((host, at)) = visit.queue.and_then(|id| self.find_queue(id)) else { return taken };
@@ -243,7 +243,7 @@ impl State {
                 last.as_ref().map(|(t, k)| (*t, k.as_slice())),
                 next.as_ref().map(|(t, k)| (*t, k.as_slice())),
             );
-            // Also where nothing is taken: the front has been found further on.
+            // Even if nothing is taken: the scan cursor has advanced.
             self.touch_queue(host, at);
             for row in rows.into_iter().take(due) {
                 self.shift(host, at, Some(UrlState::Queued), Some(UrlState::Reserved));
