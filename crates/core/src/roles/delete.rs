@@ -1,15 +1,15 @@
-//! A role is taken away, with its settings. Its epochs are not: a role of the same name goes on above them, because those
-//! whom they fence out remember the highest one.
+//! Deletes a role with its settings. Its epochs are kept: a new role of the same name continues above them, because the
+//! systems they fence remember the highest one.
 
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
 use crate::settings::Change;
 
-/// Decides a deletion. A term that ran out does not prevent it, though its primary may go on by agreement: where a whole fleet has
-/// died at once, the word of an operator is all that helps.
+/// Decides a deletion. An expired term does not prevent it, even if its primary may continue by agreement: when a whole
+/// fleet has died at once, only an operator can help.
 ///
 /// # Errors
-/// If the role is not known, or somebody has it, stands by, or may have it without this store's knowledge.
+/// If the role is not known, has a primary or a standby, or may have a primary that this store does not know of.
 pub fn delete(facts: &Facts) -> Result<Decided<()>, Refusal> {
     if facts.row.is_none() {
         return Err(Refusal::UnknownRole(facts.role.to_string()));
@@ -23,7 +23,7 @@ pub fn delete(facts: &Facts) -> Result<Decided<()>, Refusal> {
     if let Some(standby) = facts.fresh().next() {
         return in_use(format!("'{}' stands by", standby.candidate.uuid));
     }
-    // What an operator may pass over is the time for which a primary may go on, not that for which one may surely act.
+    // An operator may override the continue time, but not the time for which a primary may certainly act.
     if row.quiet_until > facts.now.after(row.longest_to_go_on()) {
         return in_use("another store has stepped in and may have lost who its primary is".into());
     }

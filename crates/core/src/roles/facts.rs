@@ -1,4 +1,4 @@
-//! What a decision is made from, and what it leads to.
+//! The input and output of role decisions.
 
 use super::refusal::Refusal;
 use super::row::{Origin, RoleRow, RoleSettings, StandbyRow};
@@ -9,37 +9,38 @@ use crate::names::{RoleName, Uuid};
 use crate::settings::Change;
 use crate::time::Time;
 
-/// What the store says of one role at one moment.
+/// What the store says about one role at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The role's name.
     pub role: RoleName,
     /// Its row.
     pub row: Option<RoleRow>,
-    /// Its standbys, also those past their deadline.
+    /// Its standbys, including expired ones.
     pub standbys: Vec<StandbyRow>,
-    /// What new roles begin with.
+    /// What new roles start from.
     pub origin: Option<Origin>,
-    /// The store's time at that moment.
+    /// The store's time at that instant.
     pub now: Time,
     /// Which store it is.
     pub incarnation: u64,
-    /// When the store's clock was last seen to step forward, by its time after the step; zero if it never was.
+    /// When the store's clock was last seen to step forward, in its time after the step; zero if never.
     pub stepped_at: Time,
 }
 
-/// Rows to write. They count only if every row of the facts that they replace, and the role's own, is still the same.
+/// Rows to write. A compare-and-swap: valid only if every row of the facts that they replace, and the role's own row,
+/// is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
     /// The role's row.
     pub row: Change<RoleRow>,
-    /// What new roles begin with.
+    /// What new roles start from.
     pub origin: Option<Origin>,
-    /// Standbys; none removes the row.
+    /// Standbys; `None` removes the row.
     pub standbys: Vec<(Uuid, Option<StandbyRow>)>,
 }
 
-/// A decision: what to write, and what to answer once it is written.
+/// A decision: the writes, and the answer once they are committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided<A> {
     /// What to write.
@@ -49,12 +50,12 @@ pub struct Decided<A> {
 }
 
 impl Facts {
-    /// The standbys that are counted on.
+    /// The standbys that have not expired.
     pub fn fresh(&self) -> impl Iterator<Item = &StandbyRow> {
         self.standbys.iter().filter(|standby| standby.is_fresh(self.now))
     }
 
-    /// The refusal of a token that is not that of the present term; says which term there is.
+    /// The refusal of a token that does not belong to the current term; names the current term.
     pub(super) fn not_the_term(&self, row: &RoleRow) -> Refusal {
         let live = row.live(self.now);
         Refusal::NotTheTerm {
@@ -65,7 +66,7 @@ impl Facts {
         }
     }
 
-    /// The role to decide on: as it is, or a new one.
+    /// The role to decide on: the existing one, or a new one.
     pub(super) fn open(&self) -> Result<(RoleRow, Option<Origin>), Refusal> {
         if let Some(row) = &self.row {
             let mut row = row.clone();
@@ -75,8 +76,8 @@ impl Facts {
         }
         let origin = self.enlarged()?;
         let settings = RoleSettings::default();
-        // A role that was made shortly before another store stepped in may be lost with its primary: a new one of that
-        // name is as quiet as the others.
+        // A role created shortly before a change of store may have been lost together with its primary, so a new role
+        // of that name observes the same quiet period as the others.
         let quiet = if origin.noticed_at == Time::ZERO { Time::ZERO } else { origin.noticed_at.after(settings.ttl) };
         let row = RoleRow {
             version: 0,
@@ -93,7 +94,7 @@ impl Facts {
         Ok((row, Some(origin)))
     }
 
-    /// The origin with one role more.
+    /// The origin, with one more role.
     fn enlarged(&self) -> Result<Origin, Refusal> {
         let begun = Origin { incarnation: self.incarnation, ..Origin::default() };
         let mut origin = self.origin.unwrap_or(begun);
@@ -111,7 +112,7 @@ impl Facts {
         Ok(origin)
     }
 
-    /// The row as it is written: under the next version or a later one that it asks for, unless nothing has changed.
+    /// The row to write: under the next version or a later one that it asks for, unless nothing changed.
     pub(super) fn changed(&self, row: &RoleRow) -> Change<RoleRow> {
         if self.row.as_ref() == Some(row) {
             return Change::Keep;

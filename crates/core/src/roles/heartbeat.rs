@@ -1,5 +1,5 @@
-//! A heartbeat: acquire the role, renew its term, or stand by. One call does all three, so nobody acts on what it read
-//! before.
+//! Heartbeat: acquire the role, renew the term, or stand by. One call does all three, so no candidate acts on a stale
+//! read.
 
 use super::continue_mode::{self, Agreement, Bid, GoingOn, LastTerm};
 use super::facts::{Decided, Facts, Writes};
@@ -12,27 +12,27 @@ use crate::limits;
 use crate::names::{Slot, Uuid};
 use crate::time::{Millis, Time};
 
-/// What a candidate says with each heartbeat.
+/// A candidate's heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Itself.
     pub candidate: Candidate,
     /// The token of its term, if it has been given one.
     pub token: Option<Token>,
-    /// From one that acts as primary: the version that it was told last, if it was told any.
+    /// From an acting primary: the last version it received, if any.
     pub heard: Option<u64>,
-    /// From a standby: take over this term, if it is still the last and has not been renewed.
+    /// From a standby: take over this term, if it is still the last one and has not been renewed.
     pub take_over: Option<Bid>,
-    /// The slot that it would run. It is not given the role for one that was run.
+    /// The slot that it wants to run. The role is not granted for a slot that has been run.
     pub slot: Option<Slot>,
 }
 
-/// What a heartbeat led to.
+/// Result of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// A new term began.
+    /// A new term started.
     Acquired,
-    /// The term goes on.
+    /// The term was renewed.
     Renewed,
     /// It stands by.
     Standby,
@@ -41,39 +41,39 @@ pub enum Outcome {
 /// The answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What it led to; the asker is primary unless it stands by.
+    /// The result; the candidate is primary unless it stands by.
     pub outcome: Outcome,
     /// The primary's uuid.
     pub holder: Option<Uuid>,
     /// The primary's address.
     pub address: Option<std::sync::Arc<str>>,
-    /// The epoch of the living term; without one, the last.
+    /// The epoch of the live term; without one, the last epoch.
     pub epoch: Epoch,
-    /// The term's secret, for its primary alone.
+    /// The term's secret, sent to its primary only.
     pub token: Option<Token>,
     /// The role's time to live.
     pub ttl: Millis,
-    /// How long the living term still holds by the store's time.
+    /// Remaining validity of the live term, by the store's time.
     pub remaining: Millis,
-    /// How often the asker should send heartbeats.
+    /// The heartbeat interval to use.
     pub interval: Millis,
     /// What to do when the store cannot be reached.
     pub mode: Mode,
-    /// An operator wants the asker, which is primary, to let go.
+    /// An operator asks this primary to step down.
     pub step_down: bool,
-    /// How the role stands, in a sentence.
+    /// The role's state, in a sentence.
     pub reason: String,
     /// When that changes by time alone.
     pub changes_in: Option<Millis>,
-    /// For the primary: by whose agreement it may go on after its term.
+    /// For the primary: whose agreement lets it continue after its term.
     pub going_on: Option<GoingOn>,
-    /// For a standby: the term that it could take over, where that takes an ask of its own.
+    /// For a standby: the term it could take over with an explicit request.
     pub last: Option<LastTerm>,
-    /// How the slot that it asked for was run, if it was.
+    /// How the requested slot was run, if it was.
     pub ran: Option<Run>,
 }
 
-/// Decides a heartbeat. `entropy` becomes the token if a term begins.
+/// Decides a heartbeat. `entropy` becomes the token if a term starts.
 ///
 /// # Errors
 /// If the candidate's heartbeats are too rare, its uuid is the primary's without the token, or there are too many roles or
@@ -86,7 +86,7 @@ pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Answ
     match outcome {
         Outcome::Acquired => acquire(&mut row, &ask.candidate, entropy, facts.now),
         Outcome::Renewed => renew(&mut row, ask, facts.now),
-        // Who has nothing left to do is counted on for nothing.
+        // A candidate whose slot has been run has nothing left to do and is not counted as a standby.
         Outcome::Standby if ran(&row, ask).is_some() => {}
         Outcome::Standby => standbys.push(stand_by(facts, &mut row, &ask.candidate)?),
     }
@@ -103,7 +103,7 @@ pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Answ
     Ok(Decided { writes: Writes { row: facts.changed(&row), origin, standbys }, answer })
 }
 
-/// How the slot that is asked for was run, if it was.
+/// How the requested slot was run, if it was.
 fn ran<'a>(row: &'a RoleRow, ask: &Ask) -> Option<&'a Run> {
     row.runs.of(ask.slot.as_deref()?)
 }
@@ -119,24 +119,25 @@ fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result
     }
 }
 
-/// Which of the three it is.
+/// Decides between the three outcomes.
 ///
-/// Why there is never a second primary: a term begins only where none lives ([`RoleRow::live`] by the store's time), and
-/// what is decided here counts only if the row has not changed meanwhile. A term that ran out goes on under its epoch only
-/// while its row is still the last one: nobody was primary since, not even by a store that has been replaced. A term whose
-/// primary may go on ([`going_on`]) is taken over only by one that it must have asked, and only as that one saw it: an ask that
-/// was overtaken by a renewal is void. Who still acts by such an agreement shows that nobody has taken over, in any store.
+/// Why there is never a second primary: a term starts only where none is live ([`RoleRow::live`] by the store's time),
+/// and the decision takes effect only if the row has not changed (compare-and-swap). An expired term is renewed under
+/// its epoch only while its row is still the last one: nobody was primary since, not even through a store that has been
+/// replaced. A term whose primary may continue ([`going_on`]) is taken over only by a member that the primary must have
+/// asked, and only in the state in which that member saw it: a request that was overtaken by a renewal is void. A
+/// primary that still acts by such an agreement proves that nobody has taken over, in any store.
 fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
     let (now, candidate) = (facts.now, &ask.candidate);
     if ask.token.is_some() && ask.token == row.released {
-        // A heartbeat that was overtaken by its own release: who let go must not be made primary by it.
+        // A heartbeat overtaken by its own release: it must not make the released candidate primary again.
         return Err(facts.not_the_term(row));
     }
     let quiet = row.quiet_until > now;
     let live = row.live(now);
     if let Some(term) = row.term.as_ref().filter(|term| term.holder.uuid == candidate.uuid) {
         let proven = ask.token == Some(term.token);
-        // Past a change of store the last epoch is another than the term's: somebody may have had the role since.
+        // After a change of store the last epoch differs from the term's: another process may have been primary since.
         let acts = ask.heard.is_some() && term.agreement.goes_on > Millis(0);
         let may_resume = candidate.ready && !term.step_down && (term.epoch == row.epoch || acts);
         if proven && (live.is_some() || may_resume) {
@@ -175,19 +176,19 @@ fn acquire(row: &mut RoleRow, candidate: &Candidate, entropy: u128, now: Time) {
 
 fn renew(row: &mut RoleRow, ask: &Ask, now: Time) {
     let (ttl, goes_on) = (row.settings.ttl, row.settings.goes_on());
-    // Two renewals within one millisecond are two all the same.
+    // Two renewals within one millisecond must still differ.
     row.version += 1;
     let Some(term) = &mut row.term else { return };
     term.holder = ask.candidate.clone();
     term.renewed_at = now;
-    // A shorter time to live does not take back what the holder was told. Where others may ask for the term as they saw it,
-    // every renewal must show.
+    // A shorter time to live does not revoke what the holder was told. Where others may request the term as they saw
+    // it, every renewal must be visible.
     let shows = if term.agreement.goes_on > Millis(0) { term.expires_at.after(Millis(1)) } else { term.expires_at };
     term.expires_at = shows.max(now.after(ttl));
     let counts_from = term.agreement.counts_from;
     term.agreement.tell(goes_on, ask.heard, row.version);
     if counts_from > 0 && ask.heard.is_some_and(|heard| heard >= counts_from) {
-        // It acts, and by what this very store told it: whatever another one may have lost, nobody else is primary.
+        // It is acting, on the word of this very store: whatever another store may have lost, nobody else is primary.
         row.quiet_until = row.quiet_until.min(now);
     }
 }
@@ -196,13 +197,13 @@ fn stand_by(facts: &Facts, row: &mut RoleRow, candidate: &Candidate) -> Result<(
     let mine = |standby: &&StandbyRow| standby.candidate.uuid == candidate.uuid;
     let others = facts.fresh().filter(|standby| !mine(standby)).count();
     let known = facts.standbys.iter().find(mine);
-    // One that could not be read with the others would be missing in what the primary is told.
+    // A standby that could not be read with the others would be missing from the list sent to the primary.
     let unread = known.is_none() && row.has_members() && facts.standbys.len() >= limits::STANDBYS_READ;
     if others >= limits::STANDBYS_MAX || unread {
         let what = format!("role '{}' has {others} standbys already, which is the limit; stop one of them", facts.role);
         return Err(Refusal::OverLimit(what));
     }
-    // One with another door may not remember what it has promised at the last one.
+    // A restarted candidate with another peer address may not remember its earlier promises.
     let same = known.filter(|standby| standby.candidate.peer == candidate.peer);
     let joined = match same.map_or(0, |standby| standby.joined) {
         _ if !row.has_members() => 0,
@@ -217,8 +218,8 @@ fn stand_by(facts: &Facts, row: &mut RoleRow, candidate: &Candidate) -> Result<(
     Ok((candidate.uuid.clone(), Some(standby)))
 }
 
-/// Standbys that are not counted on any more, a few at a time. Those who could take over a term whose primary may go on are
-/// removed with its own heartbeats alone: however long no store answers, they stay.
+/// Expired standbys, a few at a time. Those that could take over a term whose primary may continue are removed only by
+/// that primary's own heartbeats: however long no store answers, they stay.
 fn swept<'a>(
     facts: &'a Facts,
     row: &'a RoleRow,

@@ -1,8 +1,9 @@
-//! Roles: who is the primary of a duty, under which epoch, and who stands by.
+//! Roles: who is the primary for a duty, under which epoch, and who stands by.
 //!
-//! This room decides. It must not know what time it is, where rows are kept, who asked, or how an answer is sent. In: what
-//! the store says of one role at one moment ([`Facts`]), and an ask. Out: rows to write and an answer, or a refusal; all
-//! plain values. The caller writes only if the rows that were read are still the same, and else reads and decides again.
+//! This module decides. It must not know the time, where rows are stored, who asked, or how an answer is sent. In: what
+//! the store says about one role at one instant ([`Facts`]), and a request. Out: rows to write and an answer, or a
+//! refusal; all plain values. The caller writes by compare-and-swap: only if the rows read are unchanged, else it reads
+//! and decides again.
 
 pub mod continue_mode;
 pub mod delete;

@@ -1,11 +1,11 @@
-//! A role goes on above epochs that another store has granted, because those whom they fence out remember the highest one.
+//! Raises a role's epoch above those granted by another store, because the systems they fence remember the highest one.
 
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
 use crate::ids::Epoch;
 
-/// Decides that no epoch up to this one is granted any more; a role that is not known is made. A living term keeps its own,
-/// which it renews under, and whoever comes after it has a higher one.
+/// Decides that no epoch up to this one is granted any more; creates the role if necessary. A live term keeps its
+/// epoch, under which it renews; its successor gets a higher one.
 ///
 /// # Errors
 /// If there are too many roles.

@@ -1,12 +1,12 @@
-//! Refusals of the roles are values: each names the thing and the remedy, and the doors map them to their codes.
+//! Refusals of role requests are values: each names the thing and the remedy. The API layers map them to their codes.
 
 use crate::limits;
 use crate::time::Millis;
 
-/// Why an ask was not carried out.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The primary's uuid without its term's token: a copy of it, or one that forgot.
+    /// The primary's uuid without its term's token: a duplicate of the primary, or a primary that lost its token.
     #[error(
         "'{uuid}' is the primary of role '{role}', but the token of its term was not given: another process has the same \
          uuid, or the answer with the token was lost; take a fresh random uuid, or wait {} for the term to end",
@@ -17,10 +17,10 @@ pub enum Refusal {
         role: String,
         /// The uuid.
         uuid: String,
-        /// How long the term still holds.
+        /// Remaining validity of the term.
         remaining_ms: u64,
     },
-    /// A token that is not that of the present term.
+    /// A token that does not belong to the current term.
     #[error(
         "the token is not that of the present term of role '{role}': {}; nothing was changed. Whoever has this token must stop \
          working in the role, drop the token, and send a heartbeat without one to stand for the role again",
@@ -29,14 +29,14 @@ pub enum Refusal {
     NotTheTerm {
         /// The role.
         role: String,
-        /// The epoch of the living term; without one, the last.
+        /// The epoch of the live term; without one, the last epoch.
         epoch: u64,
-        /// Who has the role now, if somebody has.
+        /// The current primary, if any.
         holder: Option<String>,
-        /// How long that term still holds.
+        /// Remaining validity of its term.
         remaining_ms: u64,
     },
-    /// A primary that somebody wants to let go without the token of its term.
+    /// A request to release a primary without the token of its term.
     #[error(
         "'{uuid}' is the primary of role '{role}', and only the token of its term gives that back: add the one that its last \
          heartbeat was answered with (?token= or --token), ask it to let go (POST /v1/roles/{role}/step_down), or stop it and wait: without \
@@ -48,10 +48,10 @@ pub enum Refusal {
         role: String,
         /// The primary.
         uuid: String,
-        /// How long the term still holds.
+        /// Remaining validity of the term.
         remaining_ms: u64,
     },
-    /// Heartbeats that are too rare for the role's time to live.
+    /// A heartbeat interval too long for the role's time to live.
     #[error(
         "interval_ms {interval_ms} is too long for role '{role}' with ttl_ms {ttl_ms}: a term must outlast three missed \
          heartbeats and two operations of half an interval, so ttl_ms must be at least {} x interval_ms = {}; send heartbeats \
@@ -67,7 +67,7 @@ pub enum Refusal {
         /// The role's time to live.
         ttl_ms: u64,
     },
-    /// A time to live that the present candidates could not keep up with.
+    /// A time to live too short for the heartbeat interval of a present candidate.
     #[error(
         "ttl_ms {ttl_ms} is too short for role '{role}': '{uuid}' sends heartbeats every {interval_ms} ms, and a term must \
          outlast {} of them, {} ms; start it with a shorter interval first, or set a longer ttl_ms",
@@ -78,15 +78,15 @@ pub enum Refusal {
         role: String,
         /// The time to live that was asked for.
         ttl_ms: u64,
-        /// Who could not keep up.
+        /// The candidate that could not keep up.
         uuid: String,
-        /// How often it sends heartbeats.
+        /// Its heartbeat interval.
         interval_ms: u64,
     },
     /// No such role.
     #[error("role '{0}' is not known; send a heartbeat for it, or set it up first")]
     UnknownRole(String),
-    /// Nobody has the role.
+    /// The role has no primary.
     #[error("role '{0}' has no primary that could step down")]
     NoPrimary(String),
     /// The role cannot be deleted now.
@@ -97,22 +97,22 @@ pub enum Refusal {
     InUse {
         /// The role.
         role: String,
-        /// By whom.
+        /// What prevents it.
         why: String,
     },
-    /// A limit was passed.
+    /// A limit was exceeded.
     #[error("{0}")]
     OverLimit(String),
-    /// The cursor of a listing cannot be read.
+    /// The cursor of a listing is not valid.
     #[error("the 'after' cursor is not one that this server gave out; start again without it")]
     BadCursor,
-    /// Too many are waiting.
+    /// Too many callers are waiting.
     #[error("too many requests are waiting for changes of roles; try again in a moment")]
     Overloaded,
-    /// The store cannot be reached, or others were always first; nothing was changed.
+    /// The store cannot be reached, or too many concurrent updates won; nothing was changed.
     #[error("unavailable, try again: {0}")]
     Unavailable(String),
-    /// The store did not say whether the change was made.
+    /// The store did not report whether the change was made.
     #[error("the outcome is unknown, look and try again: {0}")]
     OutcomeUnknown(String),
     /// The store is damaged.

@@ -1,4 +1,4 @@
-//! A clean stop: the primary gives its term back, a standby leaves the line. Whoever waits can go on at once.
+//! Release: on a clean stop the primary ends its term and a standby leaves. Waiting candidates can proceed at once.
 
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
@@ -7,14 +7,14 @@ use crate::ids::{Epoch, Token};
 use crate::names::{Slot, Uuid};
 use crate::time::Millis;
 
-/// What somebody was who has let go.
+/// What a releasing candidate was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Was {
     /// The holder of the last term.
     Primary,
     /// A standby.
     Standby,
-    /// Neither: there was nothing to give back.
+    /// Neither: there was nothing to release.
     Nobody,
 }
 
@@ -27,8 +27,8 @@ pub struct Released {
     pub epoch: Epoch,
 }
 
-/// Decides a release. It is bound to the term: the token of another one changes nothing. The same release may be repeated. A slot
-/// that the holder has run is recorded with it: see [`super::slots`].
+/// Decides a release. It is bound to the term: the token of another term changes nothing. Idempotent. A slot that the
+/// holder has run is recorded with it: see [`super::slots`].
 ///
 /// # Errors
 /// If the role is not known, or the token is not that of the present term.
@@ -54,7 +54,7 @@ pub fn release(
         Some(term) => {
             let over = term.expires_at <= facts.now;
             if token != Some(term.token) {
-                // A standby that took the uuid of a term that is over may leave; it gives nothing back.
+                // A standby with the uuid of an expired term may leave; it releases nothing.
                 if over && was == Was::Standby && token.is_none() {
                     return Ok(Decided { writes, answer: Released { was, epoch } });
                 }
@@ -65,7 +65,7 @@ pub fn release(
                 }
                 return Err(not_the_term);
             }
-            // Who could go on after its term may have done so until now.
+            // A primary that could continue after its term may have done so until now.
             let gone_on = term.agreement.goes_on > Millis(0);
             row.vacant_since = if gone_on { facts.now } else { term.expires_at.min(facts.now) };
             if let Some(slot) = slot {
@@ -76,7 +76,7 @@ pub fn release(
             writes.row = facts.changed(&row);
             was = Was::Primary;
         }
-        // Whoever recorded it: the slot was run, which is all that the asker wants to be sure of.
+        // Whoever recorded it, the slot was run, which is all the caller needs to know.
         None if slot.is_some_and(|slot| row.runs.of(slot).is_some()) => {}
         None if slot.is_some() => return Err(not_the_term),
         None if token.is_some() && token == row.released => was = Was::Primary,

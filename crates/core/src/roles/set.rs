@@ -1,4 +1,4 @@
-//! What operators set on a role.
+//! Operator settings of a role.
 
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
@@ -7,7 +7,7 @@ use crate::limits;
 use crate::settings::Change;
 use crate::time::Millis;
 
-/// Changes to [`RoleSettings`]; what is cleared has its default again.
+/// Changes to [`RoleSettings`]; a cleared setting returns to its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleChanges {
     /// See [`RoleSettings::ttl`].
@@ -33,8 +33,8 @@ impl RoleChanges {
     }
 }
 
-/// Decides a change of settings; a role that is not known is made. A living term keeps what its holder was told: another
-/// time to live counts from its next renewal, and so does another time to go on.
+/// Decides a change of settings; creates the role if necessary. A live term keeps what its holder was told: a new time
+/// to live takes effect with its next renewal, and so does a new continue time.
 ///
 /// # Errors
 /// If somebody in the role sends heartbeats too rarely for the new time to live, or there are too many roles.

@@ -1,22 +1,24 @@
-//! Slots: work that a schedule asks for once, on whichever machine gets to it. A slot is a name, such as a date. A role remembers
-//! the slots that were run, and a candidate that asks for one of those is told so and never given the role.
+//! Slots: scheduled work to be run once, on whichever machine gets to it. A slot is a name, such as a date. A role
+//! remembers the slots that were run, and a candidate that asks for one of those is told so and never granted the role.
 //!
-//! What a role remembers changes in one way only: the holder of a term gives the term back and names the slot, in the same
-//! conditional write of the same row. The interleavings that could run a slot twice, and why they do not:
+//! The record changes in one way only: the holder of a term releases it and names the slot, in the same
+//! compare-and-swap of the same row. Interleavings that could run a slot twice, and why they do not:
 //!
-//! - *Two machines start at once.* Both want the same term; one gets it. The other is granted a term only after the first one
-//!   has ended, and the write that ended it by a release holds the slot.
-//! - *The release and the grant to a standby race.* Both replace the row that they read, so one of them is decided again: the
-//!   grant then sees the slot, or the release finds that the term is another's and is refused.
-//! - *The answer to the release is lost.* It is sent again: the token of the term that was released last, or the slot in the
-//!   row, tells that it has counted.
-//! - *A heartbeat is overtaken by its own release.* It is refused by its token and begins no term.
-//! - *A machine comes late, after other slots.* The last [`limits::ROLE_SLOTS_KEPT`] slots are remembered, not one.
-//! - *A runner is paused past its term.* Its command is dead before the term ends; its token names no term any more.
+//! - *Two machines start at once.* Both want the same term; one gets it. The other is granted a term only after the
+//!   first one has ended, and the write that ended it by a release records the slot.
+//! - *The release and the grant to a standby race.* Both replace the row that they read, so one of them is decided
+//!   again: the grant then sees the slot, or the release finds that the term is another's and is refused.
+//! - *The answer to the release is lost.* It is retried: the token of the last released term, or the slot in the row,
+//!   shows that it was applied.
+//! - *A heartbeat is overtaken by its own release.* Its token is refused and it starts no term.
+//! - *A machine comes late, after other slots.* The last [`limits::ROLE_SLOTS_KEPT`] slots are remembered, not just
+//!   one.
+//! - *A runner is paused past its term.* Its command is killed before the term ends; its token no longer names a term.
 //!
-//! A slot *is* run again if its run left no record: the command failed or was stopped, its machine died, or no server could be
-//! told of its end before another was given the role. Nobody can tell such a run from one that died just before its end. A
-//! store that lost acknowledged writes may have lost a record too, and deleting the role forgets all of them.
+//! A slot *is* run again if its run left no record: the command failed or was stopped, its machine died, or no server
+//! could be told of its end before another candidate was granted the role. Such a run cannot be told from one that died
+//! just before its end. A store that lost acknowledged writes may have lost a record too, and deleting the role forgets
+//! all of them.
 
 use std::collections::VecDeque;
 
@@ -54,7 +56,7 @@ impl Runs {
         self.0.back()
     }
 
-    /// Remembers a run, and forgets the oldest past the limit. A slot that is remembered already stays as it is.
+    /// Records a run, and drops the oldest beyond the limit. A slot that is already recorded stays as it is.
     pub(super) fn record(&mut self, run: Run) {
         if self.of(&run.slot).is_some() {
             return;
@@ -65,7 +67,8 @@ impl Runs {
         }
     }
 
-    /// Whether `after` may follow in a row: nothing changed, or the holder of `before`'s term gave it back with one run more.
+    /// Whether `after` may follow in a row: nothing changed, or the holder of `before`'s term released it with one more
+    /// run.
     #[must_use]
     pub(crate) fn may_become(before: &RoleRow, after: &RoleRow) -> bool {
         let (old, new) = (&before.runs.0, &after.runs.0);

@@ -1,9 +1,10 @@
-//! An operator asks the primary to let go. The term stays its own until it releases it: work is never cut off.
+//! Step down: an operator asks the primary to let go. The term stays its own until it releases it: work is never cut
+//! off.
 
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
 
-/// Marks the living term; its holder is told with its next heartbeat.
+/// Marks the live term; its holder is told with its next heartbeat.
 ///
 /// # Errors
 /// If the role is not known or nobody has it.

@@ -1,4 +1,4 @@
-//! A role as others see it: the primary or none, why, and when that changes. Never a primary whose time has come.
+//! Read-only view of a role: the primary or none, why, and when that changes. Never a primary whose term has expired.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use crate::metadata::Metadata;
 use crate::names::{RoleName, Uuid};
 use crate::time::{Millis, Time};
 
-/// A role as others see it.
+/// A role as callers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleView {
     /// Its name.
     pub role: RoleName,
     /// The primary, if there is one now.
     pub primary: Option<PrimaryView>,
-    /// How it stands, in a sentence; never empty.
+    /// Its state, in a sentence; never empty.
     pub reason: String,
     /// When that changes by time alone.
     pub changes_in: Option<Millis>,
-    /// The epoch of the living term; without one, the last.
+    /// The epoch of the live term; without one, the last epoch.
     pub epoch: Epoch,
     /// The time to live of a term.
     pub ttl: Millis,
     /// What a primary does that cannot reach the store.
     pub mode: Mode,
-    /// How long at most it goes on after its term, where the mode lets it.
+    /// How long it continues after its term at most, where the mode allows it.
     pub continue_for: Millis,
-    /// The version of its row; 0 while there is none.
+    /// The version of its row; 0 if there is none.
     pub version: u64,
-    /// The slot that was run last, if any was.
+    /// The last slot that was run, if any.
     pub last_run: Option<Run>,
-    /// Who stands by, without those who have fallen silent.
+    /// Its standbys, without expired ones.
     pub standbys: Vec<StandbyView>,
 }
 
@@ -45,7 +45,7 @@ pub struct PrimaryView {
     pub uuid: Uuid,
     /// Where it is reached.
     pub address: Option<Arc<str>>,
-    /// Whatever else callers should know.
+    /// Metadata for callers.
     pub metadata: Metadata,
     /// Its epoch.
     pub epoch: Epoch,
@@ -53,26 +53,26 @@ pub struct PrimaryView {
     pub granted_at: Time,
     /// When its last heartbeat came.
     pub renewed_at: Time,
-    /// How long its term still holds.
+    /// Remaining validity of its term.
     pub remaining: Millis,
-    /// What it says of itself.
+    /// Whether it reports itself ready.
     pub ready: bool,
     /// 0 to 9, 9 first.
     pub priority: u8,
-    /// How often it sends heartbeats.
+    /// Its heartbeat interval.
     pub interval: Millis,
-    /// Whether it was asked to let go.
+    /// Whether it was asked to step down.
     pub step_down: bool,
 }
 
-/// One who stands by.
+/// A standby.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandbyView {
     /// Its uuid.
     pub uuid: Uuid,
     /// Where it would be reached.
     pub address: Option<Arc<str>>,
-    /// Whatever else callers should know.
+    /// Metadata for callers.
     pub metadata: Metadata,
     /// Whether it could take over now.
     pub ready: bool,
@@ -80,7 +80,7 @@ pub struct StandbyView {
     pub priority: u8,
     /// When its last heartbeat came.
     pub seen_at: Time,
-    /// How long it is still counted on.
+    /// How long it still counts.
     pub remaining: Millis,
 }
 
@@ -133,12 +133,13 @@ fn standby_view(standby: &StandbyRow, now: Time) -> StandbyView {
     }
 }
 
-/// Who comes before `candidate` while the vacancy is young, and until when.
+/// The standby that precedes `candidate` while the vacancy is young, and until when.
 ///
-/// The rule: whoever is ready may take a vacant role, but one with a lower priority than a ready standby only when that one
-/// has had an interval's time to come, at most a quarter of the time to live. One that was asked to step down comes after
-/// all others. The bound hangs on the start of the vacancy alone, which nobody moves while it lasts: so, whatever the
-/// preferred one does, a quarter of the time to live after that start every ready candidate is granted the role.
+/// The rule: any ready candidate may take a vacant role, but one with a lower priority than a ready standby must first
+/// give that standby one interval, at most a quarter of the time to live. A candidate that was asked to step down comes
+/// after all others. The bound depends only on the start of the vacancy, which nothing moves while it lasts: so
+/// whatever the preferred standby does, a quarter of the time to live after that start any ready candidate is granted
+/// the role.
 pub(super) fn head_start(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Option<(Uuid, Time)> {
     let rank = |c: &Candidate| (row.avoided.as_ref() != Some(&c.uuid), c.priority);
     let first = facts
@@ -151,13 +152,13 @@ pub(super) fn head_start(facts: &Facts, row: &RoleRow, candidate: &Candidate) ->
     (until > facts.now).then(|| (first.uuid.clone(), until))
 }
 
-/// Whether the candidate would be given the term that ran out, should it ask for it.
+/// Whether the candidate would be granted the expired term if it asked.
 pub(super) fn may_take_over(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> bool {
     let open = row.going_on(facts.now).is_some() && row.quiet_until <= facts.now && candidate.ready;
     open && continue_mode::barred(facts, row, candidate).is_none() && head_start(facts, row, candidate).is_none()
 }
 
-/// How the role stands and when that changes, for `asker` or for everybody.
+/// The role's state and when that changes, for `asker` or for everyone.
 pub(super) fn explain(facts: &Facts, row: Option<&RoleRow>, asker: Option<&Candidate>) -> (String, Option<Millis>) {
     let now = facts.now;
     let Some(row) = row else {
