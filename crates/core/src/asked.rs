@@ -1,8 +1,8 @@
-//! A host as somebody asks for it: a host name in any spelling, or a queue key, which has only one.
+//! Host names in requests: a host name in any spelling, or a queue key, which is taken literally.
 //!
-//! The text alone does not tell the two apart: `Example.COM` is the host `example.com`, unless a client of URLFrontier has made a
-//! queue of just that key. So what is stored decides: the text as it is written where that is known, else its one form.
-//! This module says which names come into question, and which one a host gets that is not known yet.
+//! The text alone does not tell the two apart: `Example.COM` is the host `example.com`, unless a URLFrontier client has
+//! created a queue with exactly that key. So the store decides: the literal text if it is known, otherwise the
+//! normalised form. This module lists the candidate names, and chooses the name of a host that is not known yet.
 
 use crate::names::{BadName, HostName, check_key, host};
 
@@ -14,7 +14,7 @@ pub struct AskedHost {
 }
 
 impl AskedHost {
-    /// Reads the text.
+    /// Parses the text.
     ///
     /// # Errors
     /// If nothing can have that name.
@@ -24,23 +24,23 @@ impl AskedHost {
         Ok(Self { written: text.into(), normal })
     }
 
-    /// The text itself, as the name of a queue.
+    /// The literal text, as a queue key.
     #[must_use]
     pub const fn written(&self) -> &HostName {
         &self.written
     }
 
-    /// Its one form as a host name, where that is another text.
+    /// The normalised host name, if it differs from the text.
     #[must_use]
     pub const fn normal(&self) -> Option<&HostName> {
         self.normal.as_ref()
     }
 
-    /// The name of a host that is known under none of the names. What has a dot or a colon is taken for a name or an address of
-    /// the web; words such as `_DEFAULT_` and `42` are keys.
+    /// The name for a host that is known under none of the candidates. A text with a dot or a colon is taken for a host
+    /// name or address; words such as `_DEFAULT_` and `42` are keys.
     ///
     /// # Errors
-    /// If it is a slip, which would be kept as a queue key and then do nothing: a URL, a name with a port, a name with an
+    /// If it looks like a mistake that would create a useless queue key: a URL, a name with a port, a name with an
     /// empty label.
     pub fn fresh(&self) -> Result<HostName, BadName> {
         let text = &*self.written;

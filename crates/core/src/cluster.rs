@@ -1,55 +1,56 @@
-//! Which node owns which shard: decided by every node for itself, from the same rows, by one plan.
+//! Shard placement: which node owns which shard. Every node computes the same plan from the same rows; there is no
+//! leader.
 //!
-//! A node lives as long as it renews its row before `expires_at`, by the store's time. A seat names the node that a shard
-//! belongs to; the seats of a node that no longer lives are free. Nodes over their share give seats away, after their
-//! owners have stopped; free seats are dealt to nodes under their share. Nothing here makes a write count: commits are
-//! fenced by the shard's epoch, so a plan from stale rows costs time, never safety.
+//! A node is alive while it renews its row before `expires_at`, by the store's time. A seat names the node that a shard
+//! belongs to; seats of dead nodes are free. Nodes above their share give seats away, after stopping the owners; free
+//! seats go to nodes below their share. Safety does not depend on this module: commits are fenced by the shard's epoch,
+//! so a plan from stale rows costs time, never correctness.
 
 use std::collections::BTreeMap;
 
 use crate::ids::{NodeId, ShardId};
 use crate::time::{Millis, Time};
 
-/// A node, as it tells the others of itself.
+/// A node's row, as it announces itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRow {
-    /// Random for every start.
+    /// Random per start.
     pub id: NodeId,
     /// Where other nodes reach it.
     pub address: Box<str>,
-    /// What people call it.
+    /// Display name.
     pub name: Box<str>,
-    /// The version of its program.
+    /// Program version.
     pub version: Box<str>,
-    /// The words that it speaks with other nodes.
+    /// Inter-node protocol version.
     pub protocol: u32,
     /// When it joined.
     pub started_at: Time,
-    /// Since when it has lived without a gap.
+    /// Since when it has been alive without interruption.
     pub alive_since: Time,
-    /// When it is dead unless it is heard of before.
+    /// When it counts as dead unless it renews.
     pub expires_at: Time,
-    /// Whether it is on its way out.
+    /// Whether it is shutting down.
     pub leaving: bool,
 }
 
 impl NodeRow {
-    /// Whether the node lives at `now`.
+    /// Whether the node is alive at `now`.
     #[must_use]
     pub fn is_alive(&self, now: Time) -> bool {
         self.expires_at > now
     }
 }
 
-/// What a node sees.
+/// What a node sees of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Who looks.
+    /// The node that plans.
     pub me: NodeId,
     /// The store's time.
     pub now: Time,
-    /// A node must have lived this long before it takes seats of the dead: after an outage of the store everybody's time
-    /// has run out, and the first to come back would take everything.
+    /// How long a node must have been alive before it takes seats of the dead: after an outage of the store every lease
+    /// has expired, and the first node to return would take everything.
     pub calm: Millis,
     /// All nodes that have a row.
     pub nodes: &'a [NodeRow],
@@ -57,17 +58,17 @@ pub struct View<'a> {
     pub seats: &'a [Option<NodeId>],
 }
 
-/// What a node is to do.
+/// A step of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make the shard mine: it belongs to nobody who lives.
+    /// Take the shard: no live node owns it.
     Take(ShardId),
-    /// Stop owning the shard and let it belong to another, or to nobody.
+    /// Stop owning the shard and pass it to another node, or to none.
     Give(ShardId, Option<NodeId>),
 }
 
-/// The steps of one node. Nodes that see the same rows plan steps that fit together: each seat is taken by one of them,
-/// and nobody gives what is not its own.
+/// The steps of one node. Nodes that see the same rows plan compatible steps: each free seat is taken by exactly one of
+/// them, and no node gives away a seat that is not its own.
 #[must_use]
 pub fn plan(view: &View<'_>) -> Vec<Step> {
     let live: BTreeMap<NodeId, &NodeRow> =
@@ -95,7 +96,7 @@ pub fn plan(view: &View<'_>) -> Vec<Step> {
 /// How many seats each node has and should have.
 struct Table {
     held: BTreeMap<NodeId, usize>,
-    /// Of those who stay; leaving nodes should have none.
+    /// Shares of the nodes that stay; leaving nodes should have none.
     share: BTreeMap<NodeId, usize>,
 }
 
@@ -108,7 +109,7 @@ impl Table {
             }
         }
         let mut staying: Vec<NodeId> = live.values().filter(|node| !node.leaving).map(|node| node.id).collect();
-        // Who has most keeps the odd ones, so that as few as possible move.
+        // Nodes with most seats get the remainder, so that as few seats as possible move.
         staying.sort_by_key(|id| (std::cmp::Reverse(held.get(id).copied()), *id));
         let (each, odd) = match staying.len() {
             0 => (0, 0),
@@ -122,14 +123,14 @@ impl Table {
         self.held.get(&node).copied().unwrap_or(0)
     }
 
-    /// The node that is furthest below its share, of those that `may`.
+    /// The node furthest below its share among those that `may`.
     fn neediest(&self, may: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         let wants = |(id, share): (&NodeId, &usize)| (*share > self.held(*id) && may(*id)).then_some((*id, *share));
         let by_need = |(id, share): &(NodeId, usize)| (share - self.held(*id), std::cmp::Reverse(*id));
         self.share.iter().filter_map(wants).max_by_key(by_need).map(|(id, _)| id)
     }
 
-    /// Deals the free seats.
+    /// Assigns the free seats.
     fn deal(&mut self, view: &View<'_>, live: &BTreeMap<NodeId, &NodeRow>) -> Vec<(ShardId, NodeId)> {
         let calm = |id: NodeId| live.get(&id).is_some_and(|node| node.alive_since.after(view.calm) <= view.now);
         let lapsed = |id: NodeId| view.nodes.iter().any(|node| node.id == id);
@@ -151,7 +152,7 @@ impl Table {
     /// Moves seats from nodes above their share to nodes below.
     fn even_out(&mut self, view: &View<'_>) -> Vec<(ShardId, NodeId, NodeId)> {
         let mut moved = Vec::new();
-        // From the last shard on: the first ones, which everybody asks for first, stay where they are.
+        // From the last shard down: the first shards, which are asked first, stay where they are.
         for (shard, seat) in (0u16..).zip(view.seats).collect::<Vec<_>>().into_iter().rev() {
             let Some(giver) = *seat else { continue };
             let Some(held) = self.held.get(&giver).copied() else { continue };

@@ -23,7 +23,7 @@ fn steps(me: u64, nodes: &[NodeRow], seats: &[Option<NodeId>]) -> Vec<Step> {
     plan(&View { me: NodeId(me), now: NOW, calm: CALM, nodes, seats })
 }
 
-/// Lets every living node do its steps once, all from the same rows.
+/// Every live node executes its steps once, all from the same rows.
 fn round(nodes: &[NodeRow], seats: &mut [Option<NodeId>]) -> usize {
     let before = seats.to_vec();
     let mut moves = 0;

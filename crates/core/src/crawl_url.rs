@@ -1,22 +1,22 @@
-//! A URL at the door: what is taken, what is refused and why, and the host it belongs to.
+//! Parsing of URLs at the API boundary: what is accepted, what is rejected and why, and the host a URL belongs to.
 
 use crate::limits;
 use crate::names::{self, BadName, HostName};
 use crate::redact;
 
-/// A URL that cannot be taken, and why.
+/// Why a URL is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
-    /// There is no text.
+    /// It is empty.
     #[error("the URL is empty")]
     Empty,
-    /// It is longer than the limit.
+    /// It exceeds the limit.
     #[error("the URL has {found} bytes; the limit is {} bytes", limits::URL_BYTES_MAX)]
     TooLong {
-        /// How long it is.
+        /// Its length.
         found: usize,
     },
-    /// It has control characters.
+    /// It contains control characters.
     #[error("the URL contains a control character (code {0}); percent-encode it")]
     Control(u32),
     /// It cannot be parsed.
@@ -24,21 +24,21 @@ pub enum BadUrl {
     NotAUrl {
         /// Its beginning.
         text: String,
-        /// What the parser says.
+        /// The parser's message.
         cause: String,
     },
-    /// Its scheme is not one that is crawled.
+    /// Its scheme is not supported.
     #[error("scheme '{0}' is not crawled; use http, https or ftp")]
     Scheme(String),
-    /// It names no host.
+    /// It has no host.
     #[error("the URL has no host")]
     NoHost,
-    /// Its host or key cannot be taken.
+    /// Its host or key is not valid.
     #[error(transparent)]
     Key(#[from] BadName),
 }
 
-/// A URL with the host that it belongs to.
+/// A URL and the host that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The URL's text.
@@ -47,7 +47,7 @@ pub struct Page {
     pub host: HostName,
 }
 
-/// Reads a URL strictly: parsed, normalised, without fragment. `key` replaces the host as queue key, as it is written.
+/// Parses a URL strictly: normalised, without fragment. `key` replaces the host as queue key and is taken literally.
 ///
 /// # Errors
 /// If it is not a URL that can be crawled.
@@ -82,11 +82,11 @@ pub fn parse(text: &str, key: Option<&str>) -> Result<Page, BadUrl> {
     Ok(Page { url, host })
 }
 
-/// Reads a URL as URLFrontier does: the text stays as sent, and the key, if none is given, is the parsed host in
-/// lower case, else whatever stands where a host would.
+/// Parses a URL as URLFrontier does: the text is kept as sent; without an explicit key, the key is the parsed host in
+/// lower case, else the text in the position of a host.
 ///
 /// # Errors
-/// If there is no key to be had, or the text or the key is over its limit.
+/// If no key can be derived, or the text or the key exceeds its limit.
 pub fn parse_loosely(url: &str, key: &str) -> Result<HostName, BadUrl> {
     check_text(url)?;
     if !key.is_empty() {
@@ -118,8 +118,8 @@ fn is_crawled(scheme: &str) -> bool {
     matches!(scheme, "http" | "https" | "ftp")
 }
 
-/// Whether no host follows the scheme, as in `http:///path`. The parser does as browsers do and takes the first part of the
-/// path for it, which nobody meant who wrote down a list of URLs.
+/// Whether no host follows the scheme, as in `http:///path`. The parser behaves like browsers and takes the first path
+/// segment for the host, which is hardly what the author of a URL list meant.
 fn lacks_host(url: &str) -> bool {
     let Some((scheme, rest)) = url.trim_start().split_once(':') else { return false };
     let slashes = rest.bytes().take_while(|b| matches!(b, b'/' | b'\\')).count();
@@ -136,13 +136,13 @@ fn check_text(text: &str) -> Result<(), BadUrl> {
     }
 }
 
-/// The host of a URL that is already in its normal form; spares most URLs the whole parser.
+/// Fast path: the host of a URL that is already normalised. Most URLs skip the full parser this way.
 fn plain_host(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
     let end = rest.find(['/', '?', '#', ':']).unwrap_or(rest.len());
     let host = rest.get(..end)?;
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.' || b == b'_';
-    // A port or a path must follow: "user:password@" has a letter or an @ somewhere before the next slash.
+    // A port or a path must follow: "user:password@" has a letter or an @ before the next slash.
     let tail = rest.get(end..)?;
     let authority_ends = tail.find(['/', '?', '#']).unwrap_or(tail.len());
     let port = tail.get(..authority_ends)?;

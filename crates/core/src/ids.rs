@@ -1,16 +1,16 @@
-//! Numbers that name things inside the house. Strings become ids at the door and stay ids.
+//! Numeric ids. Strings are turned into ids at the API boundary and stay ids inside.
 
 use serde::{Deserialize, Serialize};
 
-/// One slice of the groups, with a single writer.
+/// A partition of the groups, with a single writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
 
-/// The number of a shard's owner or of a role's term; grows with every change of holder.
+/// Fencing token: the number of a shard's owner or a role's term. It grows with every change of holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
-/// A Wayleave process: random for every start, so that one that comes back is not taken for the one that died.
+/// A Wayleave process. Random per start, so that a restarted node is not taken for the one that died.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u64);
 
@@ -20,11 +20,11 @@ impl std::fmt::Display for NodeId {
     }
 }
 
-/// A host for ever: the shard it was born in (16 bits) and that shard's durable counter (48 bits).
+/// Permanent host id: the shard it was born in (16 bits) and that shard's durable counter (48 bits).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostId(pub u64);
 
-/// A queue for ever: its host and a number within the host that is never used again.
+/// Permanent queue id: its host, and a number within the host that is never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct QueueId {
     /// The host that the queue belongs to.
@@ -33,16 +33,16 @@ pub struct QueueId {
     pub no: u32,
 }
 
-/// An alias for ever: the shard and that shard's durable counter.
+/// Permanent alias id: the shard and that shard's durable counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
 
-/// A crawl within one shard. Each shard numbers the crawls it has met.
+/// A crawl within one shard. Each shard numbers its crawls independently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CrawlNo(pub u32);
 
 impl CrawlNo {
-    /// Stands for a host that is queued by time alone, without URLs.
+    /// Stands for a host that is queued without URLs.
     pub const NONE: Self = Self(u32::MAX);
 }
 
@@ -61,18 +61,18 @@ impl HostId {
         ShardId((self.0 >> Self::COUNTER_BITS) as u16)
     }
 
-    /// The number that its birth shard gave it.
+    /// The counter value of its birth shard.
     #[must_use]
     pub const fn counter(self) -> u64 {
         self.0 & ((1 << Self::COUNTER_BITS) - 1)
     }
 }
 
-/// The secret of one lease: random bits, for a reservation after the shard that granted it.
+/// The secret of a lease: random bits, prefixed with the granting shard for a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(pub [u8; 16]);
 
-/// The token's text is not one.
+/// The text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no token: send it as it was given out, 22 characters of A-Z, a-z, 0-9, _ and -")]
 pub struct BadToken;
@@ -80,7 +80,7 @@ pub struct BadToken;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 impl Token {
-    /// A token of `shard` from random bits that the caller brings.
+    /// A token of `shard` from random bits supplied by the caller.
     #[must_use]
     pub const fn new(shard: ShardId, entropy: u128) -> Self {
         let mut bytes = entropy.to_be_bytes();
@@ -96,7 +96,7 @@ impl Token {
         ShardId(u16::from_be_bytes([self.0[0], self.0[1]]))
     }
 
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
     /// If the text is not 22 characters of the URL-safe alphabet.
@@ -110,13 +110,13 @@ impl Token {
         for byte in text {
             let digit = ALPHABET.iter().position(|a| a == byte).ok_or(BadToken)?;
             last = digit;
-            // The first 21 digits fill 126 bits; the last carries the two that remain.
+            // The first 21 digits fill 126 bits; the last one carries the remaining two.
             value = (value << 6) | digit as u128;
         }
         if last & 0b1111 != 0 {
             return Err(BadToken);
         }
-        // 132 bits were shifted through 128: the four high ones fell out of the first digit's place.
+        // 132 bits were shifted through 128: the four highest ones dropped out of the first digit.
         Self::from_shifted(text, value)
     }
 

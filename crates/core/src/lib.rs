@@ -1,7 +1,7 @@
 //! Decides: command + facts + now → decision, all plain comparable values.
 //!
-//! This crate must not know of clocks, randomness, threads, async or I/O: `now` and random bits are arguments.
-//! It depends on nothing else of this house.
+//! This crate must not know clocks, randomness, threads, async or I/O: `now` and random bits are arguments. It depends
+//! on no other crate of this workspace.
 
 pub mod asked;
 pub mod cluster;

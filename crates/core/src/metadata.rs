@@ -1,4 +1,4 @@
-//! What a client keeps with a URL: names, each with values, in an opaque compact form that the core carries along.
+//! Client metadata of a URL: names with values, in a compact opaque encoding that the core passes through.
 
 use crate::limits;
 use crate::wire::{Reader, Writer};
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Metadata(Box<[u8]>);
 
-/// The metadata is over its limit.
+/// The metadata exceeds its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("metadata has {found} bytes; the limit is {} bytes", limits::METADATA_BYTES_MAX)]
 pub struct TooLarge {
-    /// How large it is.
+    /// Its size.
     pub found: usize,
 }
 
 impl Metadata {
-    /// Builds metadata from names with their values.
+    /// Builds metadata from names and values.
     ///
     /// # Errors
     /// If it is over its limit.
@@ -36,7 +36,7 @@ impl Metadata {
         Self::from_bytes(out.into())
     }
 
-    /// Takes the encoded form; what cannot be read of it is not there.
+    /// Accepts the encoded form; undecodable parts are ignored.
     ///
     /// # Errors
     /// If it is over its limit.
@@ -53,13 +53,13 @@ impl Metadata {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The names with their values, in the order given.
+    /// The names and values, in the order given.
     #[must_use]
     pub fn entries(&self) -> Vec<(&str, Vec<&str>)> {
         let mut input = Reader::new(&self.0);

@@ -1,4 +1,4 @@
-//! Names as people write them, parsed once at the door: hosts, aliases, crawls.
+//! Names, parsed once at the API boundary: hosts, aliases, crawls, roles.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 
-/// Makes a type for one kind of name, so that no other kind can be passed in its place. It is a text that is cheap to clone.
+/// Defines a newtype for one kind of name, so that kinds cannot be mixed up. Cheap to clone.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -70,7 +70,7 @@ macro_rules! name {
 }
 
 name! {
-    /// A normalised host name, or a queue key that a client gave.
+    /// A normalised host name, or a queue key given by a client.
     HostName
 }
 name! {
@@ -86,7 +86,7 @@ name! {
     GroupName
 }
 name! {
-    /// The name of a role: a duty that one at a time has.
+    /// The name of a role: a duty held by one process at a time.
     RoleName
 }
 name! {
@@ -94,7 +94,7 @@ name! {
     Uuid
 }
 name! {
-    /// The name of a slot: what a schedule wants to be done once.
+    /// The name of a slot: one scheduled run.
     Slot
 }
 
@@ -110,10 +110,10 @@ impl From<Alias> for GroupName {
     }
 }
 
-/// The crawl of those who name none.
+/// The default crawl.
 pub const DEFAULT_CRAWL: &str = "DEFAULT";
 
-/// A name that cannot be taken, and why.
+/// Why a name is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// It is empty.
@@ -134,30 +134,30 @@ pub enum BadName {
     /// It has control characters.
     #[error("a {0} must not contain control characters")]
     Control(&'static str),
-    /// It is no host name.
+    /// It is not a host name.
     #[error("'{0}' is not a host name or IP address")]
     NotAHost(String),
     /// It is more than a host name.
     #[error("'{0}' is more than a host name: leave out the scheme, the port and the path")]
     MoreThanAHost(String),
-    /// It is no alias.
+    /// It is not an alias.
     #[error("'{0}' is not an alias: use one word of letters, digits, '_' and '-' that is not a host name")]
     NotAnAlias(String),
-    /// It is no role.
+    /// It is not a role name.
     #[error("'{0}' is not the name of a role: use letters, digits, '.', '_' and '-'")]
     NotARole(String),
-    /// It is no uuid.
+    /// It is not a uuid.
     #[error("'{0}' is not a uuid: use visible ASCII characters, best a fresh random UUID for every start of a process")]
     NotAUuid(String),
-    /// It is a word of the API where a uuid stands in paths.
+    /// It is a reserved word in API paths.
     #[error("'{0}' is a word of the API and cannot be a uuid: take a fresh random UUID for every start of a process")]
     PathWord(String),
-    /// It is no slot.
+    /// It is not a slot name.
     #[error("'{0}' is not the name of a slot: use visible ASCII characters without spaces, for example a date")]
     NotASlot(String),
 }
 
-/// A host name in its one form: lower case, no trailing dot, IDNA, no port; or an IP address.
+/// Normalises a host name: lower case, no trailing dot, IDNA, no port; or an IP address.
 ///
 /// # Errors
 /// If the text is neither.
@@ -186,7 +186,7 @@ pub fn host(text: &str) -> Result<HostName, BadName> {
     })
 }
 
-/// Whether a text can be the key of a queue.
+/// Checks that a text can be a queue key.
 ///
 /// # Errors
 /// If it is empty, too long or has control characters.
@@ -207,7 +207,7 @@ pub fn check_key(text: &str) -> Result<(), BadName> {
     Ok(())
 }
 
-/// An alias: one word of letters, digits, `_` and `-`, without a dot, so that it is never a host name of the web.
+/// An alias: one word of letters, digits, `_` and `-`, without a dot, so that it is never a host name.
 ///
 /// # Errors
 /// If the text is not such a word.
@@ -226,7 +226,7 @@ pub fn alias(text: &str) -> Result<Alias, BadName> {
     }
 }
 
-/// A crawl's name, as sent; blank means [`DEFAULT_CRAWL`].
+/// A crawl name, as sent; blank means [`DEFAULT_CRAWL`].
 ///
 /// # Errors
 /// If it is too long or has control characters.
@@ -235,14 +235,14 @@ pub fn crawl(text: &str) -> Result<CrawlName, BadName> {
         let (max, found) = (limits::CRAWL_BYTES_MAX, text.len());
         return Err(BadName::TooLong { what: "crawl name", max, unit: "bytes", found });
     }
-    // Before blanks: a line feed is one of them, and a mistake.
+    // Before the check for blanks: a line feed is blank too, but is an error.
     if text.chars().any(char::is_control) {
         return Err(BadName::Control("crawl name"));
     }
     Ok(if text.trim().is_empty() { DEFAULT_CRAWL } else { text }.into())
 }
 
-/// The name of a role: letters, digits, `.`, `_` and `-`.
+/// A role name: letters, digits, `.`, `_` and `-`.
 ///
 /// # Errors
 /// If the text is empty, too long or has other characters.
@@ -255,7 +255,7 @@ pub fn role(text: &str) -> Result<RoleName, BadName> {
     }
 }
 
-/// Words that stand where a uuid would in paths of the API.
+/// Reserved words: API paths have them in the position of a uuid.
 pub const PATH_WORDS: [&str; 3] = ["heartbeat", "raise_epoch", "step_down"];
 
 /// The name that a candidate gives itself: visible ASCII characters.

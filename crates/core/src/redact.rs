@@ -1,6 +1,7 @@
-//! Takes credentials out of URLs that are shown: in answers, listings, reasons and logs. A worker is handed the whole URL.
+//! Removes credentials from URLs that are displayed, in answers, listings, reasons and logs. Workers still get the full
+//! URL.
 
-/// What stands where credentials were.
+/// Replaces the credentials.
 const HIDDEN: &str = "***@";
 
 /// A URL with `***@` in place of its `user:password@`.
@@ -9,7 +10,7 @@ pub fn url(text: &str) -> String {
     hidden(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// The same of an owned URL, which mostly has nothing to hide.
+/// The same for an owned URL; avoids a copy when there is nothing to redact, which is the usual case.
 #[must_use]
 pub fn owned_url(text: String) -> String {
     hidden(&text).unwrap_or(text)
@@ -19,11 +20,11 @@ fn hidden(text: &str) -> Option<String> {
     let at = text.find('@')?;
     let (start, rest) = match text.split_once(':') {
         Some((scheme, rest)) if is_scheme(scheme) && (rest.starts_with(['/', '\\']) || is_crawled(scheme)) => {
-            // However many slashes there are: also a URL that is refused for them may have a password behind them.
+            // Any number of slashes: a URL that is rejected for them may still contain a password.
             let authority = rest.trim_start_matches(['/', '\\']);
             (text.len() - authority.len(), authority)
         }
-        // An address has no password.
+        // A mail address has no password.
         Some(("mailto", _)) => return None,
         _ => (0, text),
     };
@@ -41,8 +42,8 @@ fn is_crawled(scheme: &str) -> bool {
     ["http", "https", "ftp"].iter().any(|crawled| scheme.eq_ignore_ascii_case(crawled))
 }
 
-/// A sentence with every `user:password@` of a URL in it replaced by `***@`. For texts that somebody else has put together: a
-/// space in a password ends the URL here.
+/// Replaces every `user:password@` of URLs in a text by `***@`. For text composed elsewhere: a space in a password ends
+/// the URL.
 #[must_use]
 pub fn sentence(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

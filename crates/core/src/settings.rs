@@ -1,4 +1,5 @@
-//! What operators set on hosts, groups and crawls. Everything is optional; docs/politeness.md and docs/crawls.md give the defaults.
+//! Operator settings of hosts, groups and crawls. All are optional; docs/politeness.md and docs/crawls.md give the
+//! defaults.
 
 use crate::limits;
 use crate::time::{Millis, Time};
@@ -7,17 +8,17 @@ use serde::{Deserialize, Serialize};
 /// A change to one setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change<T> {
-    /// Leave it as it is.
+    /// Leave it unchanged.
     #[default]
     Keep,
-    /// Forget it.
+    /// Clear it.
     Clear,
     /// Set it.
     Set(T),
 }
 
 impl<T: Copy> Change<T> {
-    /// Applies the change to a place.
+    /// Applies the change.
     pub fn apply(self, place: &mut Option<T>) {
         match self {
             Self::Keep => {}
@@ -27,24 +28,24 @@ impl<T: Copy> Change<T> {
     }
 }
 
-/// How a host or a group is to be visited.
+/// How a host or group is visited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaceSettings {
     /// Time between two visits.
     pub delay: Option<Millis>,
     /// Delay as a multiple of the last visit's duration, in thousandths.
     pub factor_milli: Option<u32>,
-    /// Least delay that the factor gives.
+    /// Lower bound of the delay computed from the factor.
     pub delay_min: Option<Millis>,
-    /// Largest delay that the factor gives.
+    /// Upper bound of the delay computed from the factor.
     pub delay_max: Option<Millis>,
-    /// Barred until this time.
+    /// Blocked until this time.
     pub blocked_until: Option<Time>,
-    /// Held by an operator.
+    /// Paused by an operator.
     pub paused: Option<bool>,
-    /// Pages after which no more are handed out (of each crawl).
+    /// Page limit, per crawl.
     pub limit: Option<u64>,
-    /// Visits at once (groups only; 1 where unset).
+    /// Concurrent visits (groups only; 1 where unset).
     pub parallel: Option<u32>,
 }
 
@@ -75,7 +76,7 @@ pub struct PaceChanges {
     pub limit: Change<u64>,
     /// See [`PaceSettings::parallel`].
     pub parallel: Change<u32>,
-    /// What robots.txt asked for (hosts only); cleared it is forgotten until a worker reports it again.
+    /// Crawl-delay of robots.txt (hosts only); once cleared it is unknown until a worker reports it again.
     pub crawl_delay: Change<Millis>,
 }
 
@@ -93,7 +94,7 @@ impl PaceChanges {
     }
 }
 
-/// When a fetched URL is to be visited again, where the worker does not say.
+/// When a fetched URL is visited again, where the worker does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Revisit {
     /// Never.
@@ -101,7 +102,7 @@ pub enum Revisit {
     Never,
     /// After a fixed time.
     Fixed(Millis),
-    /// Sooner if it had changed, later if not, between two bounds.
+    /// Sooner if it changed, later if not, within bounds.
     Adaptive {
         /// Shortest time.
         min: Millis,
@@ -110,7 +111,7 @@ pub enum Revisit {
     },
 }
 
-/// Bounds of a crawl.
+/// Limits of a crawl.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlLimits {
     /// URLs of one host.
@@ -119,9 +120,9 @@ pub struct CrawlLimits {
     pub pages_per_host: Option<u64>,
     /// URLs of the whole crawl.
     pub urls: Option<u64>,
-    /// Pages fetched in the whole crawl, one that is visited again each time.
+    /// Pages fetched in the whole crawl; a revisited page counts each time.
     pub pages: Option<u64>,
-    /// Greatest depth that is taken.
+    /// Maximum depth accepted.
     pub depth: Option<u32>,
     /// Attempts after which a URL is set aside.
     pub attempts: Option<u32>,
@@ -129,12 +130,12 @@ pub struct CrawlLimits {
     pub hosts: Option<u64>,
 }
 
-/// How long a URL waits after an attempt that is to be repeated: twice as long each time.
+/// Exponential back-off of a URL between attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryWaits {
     /// The first wait.
     pub first: Option<Millis>,
-    /// The longest.
+    /// The longest wait.
     pub most: Option<Millis>,
 }
 
@@ -151,7 +152,7 @@ impl RetryWaits {
         self.most.unwrap_or_else(|| limits::RETRY_MAX.max(self.first()))
     }
 
-    /// The wait after so many attempts, at least one.
+    /// The wait after this many attempts, at least one.
     #[must_use]
     pub fn after(&self, attempts: u32) -> Millis {
         let doubled = self.first().0.saturating_mul(1 << attempts.saturating_sub(1).min(20));
@@ -159,20 +160,20 @@ impl RetryWaits {
     }
 }
 
-/// How a crawl is to be run.
+/// How a crawl is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlSettings {
-    /// Its share of the visits, against other crawls.
+    /// Its share of visits relative to other crawls.
     pub weight: u32,
-    /// Held by an operator.
+    /// Paused by an operator.
     pub paused: bool,
     /// Delay where neither group nor host sets one.
     pub delay: Option<Millis>,
-    /// Its bounds.
+    /// Its limits.
     pub limits: CrawlLimits,
     /// When pages are visited again.
     pub revisit: Revisit,
-    /// How long URLs wait for another attempt.
+    /// Waits between attempts.
     pub retry: RetryWaits,
 }
 
@@ -223,7 +224,7 @@ pub struct CrawlChanges {
 }
 
 impl CrawlChanges {
-    /// What stands against the changes among the settings that a crawl has, in a sentence that names both.
+    /// A contradiction between the changes and the crawl's present settings, in a sentence that names both.
     #[must_use]
     pub fn contradiction(&self, before: &CrawlSettings) -> Option<String> {
         let mut after = *before;

@@ -1,4 +1,4 @@
-//! Points in time and spans, in milliseconds. The core never asks what time it is; it is told.
+//! Points in time and durations, in milliseconds. The core reads no clock; time is an argument.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Time(pub u64);
 
-/// A span of milliseconds.
+/// A duration in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Millis(pub u64);
 
 impl Time {
     /// Before everything.
     pub const ZERO: Self = Self(0);
-    /// The last time that a key can carry (six bytes); stands for "never".
+    /// The last time that a key can hold (six bytes); stands for "never".
     pub const NEVER: Self = Self((1 << 48) - 1);
 
     /// This time plus a span, never past [`Time::NEVER`].
@@ -55,7 +55,7 @@ impl Millis {
         Self(secs.saturating_mul(1000))
     }
 
-    /// In its two largest units, as people say it: `14.5 s`, `3 min 20 s`.
+    /// Formatted in its two largest units: `14.5 s`, `3 min 20 s`.
     #[must_use]
     pub fn told(self) -> String {
         let (secs, rest) = (self.0 / 1_000, self.0 % 1_000);

@@ -1,16 +1,16 @@
-//! The smallest pieces of a row: numbers of variable length, texts and bytes with their length in front.
+//! Primitives of the row encoding: varints, and length-prefixed strings and bytes.
 
-/// The bytes are not what they should be.
+/// The bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("damaged row: {0}")]
 pub struct Damaged(pub &'static str);
 
-/// Writes pieces one after the other.
+/// Writes values one after the other.
 #[derive(Default)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// A writer with room for `bytes`.
+    /// A writer with capacity for `bytes`.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
@@ -21,7 +21,7 @@ impl Writer {
         self.0.push(byte);
     }
 
-    /// A number: seven bits a byte, lowest first.
+    /// A varint: seven bits per byte, least significant first.
     pub fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push((number as u8) | 0x80);
@@ -30,39 +30,39 @@ impl Writer {
         self.0.push(number as u8);
     }
 
-    /// A number that may be absent: 0 for none, else the number plus one.
+    /// An optional varint: 0 for none, else the number plus one.
     pub fn maybe(&mut self, number: Option<u64>) {
         self.number(number.map_or(0, |n| n.saturating_add(1)));
     }
 
-    /// Bytes with their length in front.
+    /// Length-prefixed bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
-    /// A text with its length in front.
+    /// A length-prefixed string.
     pub fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
-    /// Bytes as they are, without a length.
+    /// Bytes without a length prefix.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    /// What was written.
+    /// The bytes written.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Forgets what was written and keeps the room.
+    /// Clears it, keeping its capacity.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// How many bytes were written.
+    /// Number of bytes written.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -81,7 +81,7 @@ impl From<Writer> for Vec<u8> {
     }
 }
 
-/// Reads pieces one after the other.
+/// Reads values one after the other.
 #[derive(Clone, Copy)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -92,13 +92,13 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// Whether all has been read.
+    /// Whether everything has been read.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub const fn rest(&mut self) -> &'a [u8] {
         let rest = self.0;
         self.0 = &[];
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
-    /// A number.
+    /// A varint.
     ///
     /// # Errors
     /// If it is cut off or longer than 64 bits.
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         Err(Damaged("a number is too long"))
     }
 
-    /// A number that may be absent.
+    /// An optional varint.
     ///
     /// # Errors
     /// As [`Reader::number`].
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         Ok(self.number()?.checked_sub(1))
     }
 
-    /// A number that fits a smaller type.
+    /// A varint that fits a smaller type.
     ///
     /// # Errors
     /// As [`Reader::number`], or if it does not fit.
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         T::try_from(self.number()?).map_err(|_| Damaged("a number is too large"))
     }
 
-    /// `len` bytes without a length in front.
+    /// `len` bytes without a length prefix.
     ///
     /// # Errors
     /// If fewer are left.
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Bytes with their length in front.
+    /// Length-prefixed bytes.
     ///
     /// # Errors
     /// If they are cut off.
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
         self.raw(len)
     }
 
-    /// A text with its length in front.
+    /// A length-prefixed string.
     ///
     /// # Errors
     /// If it is cut off or not UTF-8.

@@ -1,4 +1,4 @@
-//! Laws that are checked on what happened.
+//! Laws checked on a history of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -9,12 +9,12 @@ use crate::frontier::request::Reservation;
 use crate::limits;
 use crate::time::{Millis, Time};
 
-/// From a time (included) to a time (left out).
+/// A half-open interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The start.
     pub start: Time,
-    /// The end. Where it is not known for sure, the earliest time that it can have been.
+    /// The end; if uncertain, the earliest possible time.
     pub end: Time,
 }
 
@@ -25,15 +25,15 @@ pub struct Visit {
     pub place: Arc<str>,
     /// From the grant to the release, else to the deadline; a hand-out in the paced form takes no time.
     pub span: Span,
-    /// Visits of this place at once.
+    /// Concurrent visits allowed for this place.
     pub parallel: usize,
-    /// The delay that was in force when it was granted.
+    /// The delay in force when it was granted.
     pub delay: Millis,
-    /// What it brought, each by crawl and URL.
+    /// The URLs handed out, by crawl.
     pub urls: Vec<(Arc<str>, Box<str>)>,
 }
 
-/// Law 1: no visit begins while as many as the place allows are under way.
+/// Law 1: no visit starts while as many as the place allows are in progress.
 ///
 /// # Errors
 /// The visit that was one too many.
@@ -47,7 +47,7 @@ pub fn one_visitor(visits: &[Visit]) -> Verdict {
     Ok(())
 }
 
-/// Law 2: between the end of one visit and the start of the next lies at least the delay.
+/// Law 2: between the end of one visit and the start of the next at least the delay has passed.
 ///
 /// # Errors
 /// The visit that began too soon.
@@ -63,7 +63,7 @@ pub fn politeness(visits: &[Visit]) -> Verdict {
     Ok(())
 }
 
-/// Each visit with those of its place that began before it.
+/// Each visit with the earlier visits to its place.
 fn with_earlier(visits: &[Visit]) -> Vec<(&Visit, Vec<&Visit>)> {
     let mut places: BTreeMap<&str, Vec<&Visit>> = BTreeMap::new();
     for visit in visits {
@@ -79,7 +79,7 @@ fn with_earlier(visits: &[Visit]) -> Vec<(&Visit, Vec<&Visit>)> {
     pairs
 }
 
-/// Law 3: all that was acknowledged is still known.
+/// Law 3: everything acknowledged is still known.
 ///
 /// # Errors
 /// The first thing that is lost.
@@ -107,7 +107,7 @@ pub fn nothing_twice(visits: &[Visit]) -> Verdict {
     Ok(())
 }
 
-/// Law 7: all that was answered is among what is durable, as a crash shows.
+/// Law 7: everything answered is durable, as a crash shows.
 ///
 /// # Errors
 /// The first answer that was not durable.
@@ -116,7 +116,7 @@ pub fn durable_before_answered<T: Ord + Debug>(answered: &BTreeSet<T>, durable: 
     judge(7, "durable before answered", early.is_none(), || format!("{early:?} was answered before it was durable"))
 }
 
-/// Law 8: the times that a store tells never go back.
+/// Law 8: a store's time never goes back.
 ///
 /// # Errors
 /// The step back.
@@ -125,7 +125,7 @@ pub fn clock_never_goes_back(times: &[Time]) -> Verdict {
     judge(8, "the engine's clock rules", step.is_none(), || format!("the store's time went back: {step:?}"))
 }
 
-/// Law 9: an answer keeps to the limits, and to what was asked for.
+/// Law 9: an answer respects the limits and the request.
 ///
 /// # Errors
 /// The limit that was passed.

@@ -1,7 +1,7 @@
-//! The laws as code: each is one named function that looks at a history or a state and says what breaks it. Tests, the
+//! The laws as code: each is a named function that checks a history or a state and reports the violation. Tests, the
 //! simulator and production counters call the same functions.
 //!
-//! This room judges; it must not know how a state came about, and it changes nothing.
+//! This module only judges; it does not know how a state came about and changes nothing.
 
 mod history;
 mod roles;
@@ -14,7 +14,7 @@ pub use history::{
 pub use roles::{Tenure, lawful_step, one_primary};
 pub use state::{Audit, CrawlAudit, LeaseAudit, counts_agree, everything_ends, explained, scheduled};
 
-/// A law that does not hold, and where.
+/// A violated law, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("law {law} ({name}) is broken: {what}")]
 pub struct Broken {
@@ -22,7 +22,7 @@ pub struct Broken {
     pub law: u8,
     /// Its name.
     pub name: &'static str,
-    /// What breaks it.
+    /// The violation.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! Law 6, of the roles: on what happened, and on one step of a row.
+//! Law 6, for roles: checked on a history, and on a single transition of a row.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::time::Time;
 const LAW: u8 = 6;
 const NAME: &str = "one primary";
 
-/// A term as its holder was told it.
+/// A term as its holder saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenure {
     /// The role.
@@ -20,11 +20,11 @@ pub struct Tenure {
     pub epoch: Epoch,
     /// The primary.
     pub holder: Uuid,
-    /// From the grant to the release, else to the last deadline that was told, by the store's time.
+    /// From the grant to the release, else to the last deadline granted, by the store's time.
     pub span: Span,
 }
 
-/// At most one holder per role and epoch, epochs only grow, and no term begins while another one lives.
+/// At most one holder per role and epoch, epochs only grow, and no term starts while another is live.
 ///
 /// # Errors
 /// The term that should not have been.
@@ -44,7 +44,7 @@ pub fn one_primary(tenures: &[Tenure]) -> Verdict {
     Ok(())
 }
 
-/// Whether a role's row may follow another at a time of the store.
+/// Whether one role row may follow another at a store time.
 ///
 /// # Errors
 /// What the step breaks.

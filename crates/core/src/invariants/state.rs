@@ -1,4 +1,4 @@
-//! Laws that are checked on the hot state of a shard, as an [`Audit`] recounts it from scratch.
+//! Laws checked on the hot state of a shard, as an [`Audit`] recounts it from scratch.
 
 use super::{Verdict, judge};
 use crate::frontier::view::{Counts, Standing, State as Is};
@@ -7,18 +7,18 @@ use crate::limits;
 use crate::names::{CrawlName, HostName};
 use crate::time::{Millis, Time};
 
-/// A crawl: what is kept of it, and what a recount says.
+/// A crawl: its maintained counts and the recount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrawlAudit {
     /// Its name.
     pub crawl: CrawlName,
-    /// Its URLs, queues, active queues and pages, as they are kept up to date.
+    /// Its URLs, queues, active queues and pages, as maintained.
     pub kept: (Counts, u64, u64, u64),
-    /// The same, counted again.
+    /// The same, recounted.
     pub recounted: (Counts, u64, u64, u64),
 }
 
-/// A reservation, and whether all places that must know of it do.
+/// A reservation, and whether every index contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseAudit {
     /// Its token.
@@ -33,24 +33,24 @@ pub struct LeaseAudit {
     pub in_line: bool,
 }
 
-/// What a careful look at a shard's hot state finds.
+/// The result of auditing a shard's hot state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// URLs of the shard, as they are kept up to date, and counted again.
+    /// URLs of the shard, as maintained and as recounted.
     pub totals: (Counts, Counts),
     /// Its crawls.
     pub crawls: Vec<CrawlAudit>,
     /// Its reservations.
     pub leases: Vec<LeaseAudit>,
-    /// Tokens in groups and in the sweep's line for which there is no reservation.
+    /// Tokens in groups or the sweep's index without a reservation.
     pub stray_tokens: usize,
-    /// Slots that are not where they belong, and why.
+    /// Slots scheduled incorrectly, and why.
     pub misplaced: Vec<String>,
-    /// How each host stands.
+    /// The standing of each host.
     pub standings: Vec<(HostName, Standing)>,
 }
 
-/// Law 3, for counts: what is kept up to date is what a recount says.
+/// Law 3, for counts: maintained counts equal the recount.
 ///
 /// # Errors
 /// The count that drifted.
@@ -75,7 +75,7 @@ pub fn everything_ends(audit: &Audit, now: Time, grace: Millis) -> Verdict {
     judge(5, "everything ends", audit.stray_tokens == 0, || format!("{} stray tokens", audit.stray_tokens))
 }
 
-/// Law 5, for groups: one with work is ready, or waits for a time; nothing is in no queue for ever.
+/// Law 5, for groups: a group with work is ready, or waits for a time; nothing is left out of the schedule for ever.
 ///
 /// # Errors
 /// The slots that nobody would ever look at.
