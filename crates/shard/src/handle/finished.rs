@@ -85,7 +85,7 @@ impl Frontier {
     /// A crawl, over all shards.
     ///
     /// # Errors
-    /// If it is not known, too many list, or the store cannot be reached.
+    /// If it is not known, too many listings are queued, or the store cannot be reached.
     pub async fn crawl(&self, crawl: CrawlName) -> Answer<CrawlView> {
         self.see_crawl(&crawl, true).await
     }
@@ -93,7 +93,7 @@ impl Frontier {
     /// Whether a crawl is finished: nothing of it is handed out or can become due.
     ///
     /// # Errors
-    /// If it is not known, too many list, or the store cannot be reached.
+    /// If it is not known, too many listings are queued, or the store cannot be reached.
     pub async fn is_finished(&self, crawl: &CrawlName) -> Answer<bool> {
         Ok(self.see_crawl(crawl, false).await?.waits_for.is_none())
     }
@@ -101,7 +101,7 @@ impl Frontier {
     /// Returns a crawl as soon as it is finished, or when the time is up.
     ///
     /// # Errors
-    /// If it is not known, too many wait or list, or the store cannot be reached.
+    /// If it is not known, too many callers wait or list, or the store cannot be reached.
     pub async fn crawl_when_finished(&self, crawl: &CrawlName, wait: Millis) -> Answer<CrawlView> {
         let asked = Instant::now();
         let deadline = asked + Duration::from_millis(wait.0);

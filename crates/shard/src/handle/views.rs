@@ -31,7 +31,7 @@ impl Frontier {
     /// A page of URLs. A page may hold fewer than `limit` URLs and still have a successor, when a filter skips many.
     ///
     /// # Errors
-    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> Answer<Page<UrlView>> {
         let from = cursor::read(after)?;
         let slice = |after, room| Query::Urls { filter: filter.clone(), after, room };
@@ -64,7 +64,7 @@ impl Frontier {
     /// A page of hosts.
     ///
     /// # Errors
-    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<HostView>> {
         let slice = |after, room| Look::Hosts { filter: filter.clone(), after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
@@ -73,7 +73,7 @@ impl Frontier {
     /// A page of groups: aliases, and hosts that are groups of their own.
     ///
     /// # Errors
-    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<GroupView>> {
         let slice = |after, room| Look::Groups { filter: filter.clone(), after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
@@ -98,7 +98,7 @@ impl Frontier {
     /// Live reservations, shard by shard, in the order they were granted.
     ///
     /// # Errors
-    /// If the cursor cannot be read, too many list, or the store cannot be reached.
+    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn reservations(&self, after: Option<&str>, limit: usize) -> Answer<Page<ReservationView>> {
         let slice = |after, room| Look::Reservations { after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
@@ -145,7 +145,7 @@ impl Frontier {
     /// A page of crawls, by name. The cursor is the last name, so that creating or deleting a crawl shifts nothing.
     ///
     /// # Errors
-    /// If too many list, or the store cannot be reached.
+    /// If too many listings are queued, or the store cannot be reached.
     pub async fn crawls_page(&self, after: Option<&str>, limit: usize) -> Answer<Page<CrawlView>> {
         let _leave = self.listings.enter().await?;
         let limit = limit.clamp(1, limits::PAGE_MAX);
@@ -183,7 +183,7 @@ impl Frontier {
     /// All crawls, by name.
     ///
     /// # Errors
-    /// If too many list, or the store cannot be reached.
+    /// If too many listings are queued, or the store cannot be reached.
     pub async fn crawls(&self) -> Answer<Vec<CrawlView>> {
         let (mut all, mut after) = (Vec::new(), None::<String>);
         loop {
@@ -200,7 +200,7 @@ impl Frontier {
     /// with no scheduled URL and queues of blocked hosts are left out.
     ///
     /// # Errors
-    /// If too many list, or the store cannot be reached.
+    /// If too many listings are queued, or the store cannot be reached.
     pub async fn queues(&self, crawl: CrawlName, start: usize, size: usize, inactive: bool) -> Answer<Vec<HostName>> {
         let _leave = self.listings.enter().await?;
         let (mut skip, mut names) = (start, Vec::new());

@@ -121,7 +121,7 @@ impl Router {
         if self.cut_off.load(Ordering::Acquire) {
             "this node cannot reach the store, and others may own its shards by now"
         } else {
-            "it has no owner that can be reached at the moment; it is changing hands, or its node is lost"
+            "it has no reachable owner at the moment: it is being handed over, or its node is lost"
         }
     }
 

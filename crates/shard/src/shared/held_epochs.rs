@@ -38,8 +38,8 @@ impl HeldEpochs {
         allow(&lock(&self.0), fences)
     }
 
-    /// Runs `what` while these fences of other owners hold and `awaited` is true, and keeps their shards from being opened
-    /// meanwhile. `None` if they do not hold.
+    /// Runs `what` while these fences of other owners hold and `awaited` is true, and keeps their shards from being
+    /// opened meanwhile. `None` if they do not hold.
     pub fn while_allowed<T>(
         &self,
         fences: &[Fence],
