@@ -48,8 +48,8 @@ fn filled() -> State {
 fn front(state: &State, host: &str, puts: &[Write]) -> Vec<Found> {
     let queue = state.queue_id(host, "DEFAULT");
     let found = puts.iter().filter_map(|write| match write {
-        Write::Due(id, turn, key, Some(row)) if Some(*id) == queue => {
-            Some(Found { turn: *turn, key: key.clone(), row: row.clone() })
+        Write::Due(id, position, key, Some(row)) if Some(*id) == queue => {
+            Some(Found { position: *position, key: key.clone(), row: row.clone() })
         }
         _ => None,
     });

@@ -39,10 +39,10 @@ impl State {
     }
 
     fn hold(&mut self, queue: QueueId, taken: Taken, until: Time, writes: &mut Vec<Write>) {
-        let Taken { turn, key, created, whole, details } = taken;
-        writes.push(Write::Due(queue, turn, key.clone(), None));
+        let Taken { position, key, created, whole, details } = taken;
+        writes.push(Write::Due(queue, position, key.clone(), None));
         writes.push(Write::Hold(until, queue, key.clone(), true));
-        let place = Place::Held { until, turn, details };
+        let place = Place::Held { until, position, details };
         writes.push(Write::Url(queue, key, Some(UrlRow { created, whole, place })));
         self.holds += 1;
         self.next_hold = self.next_hold.min(until);
@@ -55,7 +55,7 @@ impl State {
             url: taken.key.url(&host, taken.whole.as_deref()),
             host,
             crawl,
-            priority: super::request::PRIORITY_MAX - taken.turn.lane.min(super::request::PRIORITY_MAX),
+            priority: super::request::PRIORITY_MAX - taken.position.lane.min(super::request::PRIORITY_MAX),
             depth: taken.details.depth,
             attempts: taken.details.attempts,
             metadata: taken.details.metadata.clone(),

@@ -3,7 +3,7 @@
 use super::deleted::Verdict;
 use super::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
 use super::requeue::Wish;
-use super::row::{Details, DueRow, End, Place, Turn, UrlRow, Write};
+use super::row::{Details, DueRow, End, Place, QueuePosition, UrlRow, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
@@ -94,15 +94,15 @@ impl State {
                     return PutOutcome::Rejected(refusal.into());
                 }
                 let lane = PRIORITY_MAX - priority.min(PRIORITY_MAX);
-                let turn = Turn { lane, due: at.unwrap_or(now).max(now) };
+                let position = QueuePosition { lane, due: at.unwrap_or(now).max(now) };
                 let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
                 let (host, at) = self.place_of(&put, place);
-                if self.queue(host, at).head() <= turn.due {
+                if self.queue(host, at).head() <= position.due {
                     // Queued behind one that is due no later: the group's slot does not move.
                     let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
-                    self.enqueue(host, at, key, turn, row, writes);
+                    self.enqueue(host, at, key, position, row, writes);
                 } else {
-                    self.store(host, at, (&put, key), now, (turn.lane, Some(turn), details), now, writes);
+                    self.store(host, at, (&put, key), now, (position.lane, Some(position), details), now, writes);
                 }
                 PutOutcome::Added
             }
@@ -127,14 +127,14 @@ impl State {
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
         let Some(row) = found else { return PutOutcome::Known };
-        let (turn, details) = match &row.place {
-            Place::Held { until, turn, details } if *until == held_until => (*turn, details.clone()),
+        let (position, details) = match &row.place {
+            Place::Held { until, position, details } if *until == held_until => (*position, details.clone()),
             _ => return PutOutcome::Known,
         };
         let (host, at) = self.place_of(put, place);
         self.take_out(host, at, &key, &row.place, writes);
-        let turn = Turn { due: now, ..turn };
-        self.store(host, at, (put, key), row.created, (turn.lane, Some(turn), details), now, writes);
+        let position = QueuePosition { due: now, ..position };
+        self.store(host, at, (put, key), row.created, (position.lane, Some(position), details), now, writes);
         PutOutcome::Updated
     }
 
@@ -153,9 +153,9 @@ impl State {
         let outcome = if found.is_some() { PutOutcome::Updated } else { PutOutcome::Added };
         if let Some(row) = found {
             match &row.place {
-                Place::Queued(turn) => (lane, depth) = (turn.lane, depth_queued),
-                Place::Held { turn, details, .. } | Place::Reserved { turn, details, .. } => {
-                    (lane, depth) = (turn.lane, details.depth);
+                Place::Queued(position) => (lane, depth) = (position.lane, depth_queued),
+                Place::Held { position, details, .. } | Place::Reserved { position, details, .. } => {
+                    (lane, depth) = (position.lane, details.depth);
                 }
                 Place::Done { lane: was, details, .. } => (lane, depth) = (*was, details.depth),
             }
@@ -168,8 +168,8 @@ impl State {
             self.count_page(host, at);
         }
         let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
-        let turn = due.map(|due| Turn { lane, due: due.min(Time(Time::NEVER.0 - 1)) });
-        self.store(host, at, (&put, key), created, (lane, turn, details), now, writes);
+        let position = due.map(|due| QueuePosition { lane, due: due.min(Time(Time::NEVER.0 - 1)) });
+        self.store(host, at, (&put, key), created, (lane, position, details), now, writes);
         outcome
     }
 
@@ -200,9 +200,9 @@ impl State {
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
         match place {
-            Place::Queued(turn) => {
-                writes.push(Write::Due(id, *turn, key.clone(), None));
-                self.queue_mut(host, at).dequeue(*turn);
+            Place::Queued(position) => {
+                writes.push(Write::Due(id, *position, key.clone(), None));
+                self.queue_mut(host, at).dequeue(*position);
                 self.shift(host, at, Some(UrlState::Queued), None);
             }
             Place::Held { until, .. } => {
@@ -227,13 +227,13 @@ impl State {
         at: usize,
         (put, key): (&Put, UrlKey),
         created: Time,
-        (lane, turn, details): (u8, Option<Turn>, Details),
+        (lane, position, details): (u8, Option<QueuePosition>, Details),
         now: Time,
         writes: &mut Vec<Write>,
     ) {
         let whole = key.is_cut().then(|| put.url.clone());
-        match turn {
-            Some(turn) => self.enqueue(host, at, key, turn, DueRow { created, whole, details }, writes),
+        match position {
+            Some(position) => self.enqueue(host, at, key, position, DueRow { created, whole, details }, writes),
             None => self.finish(host, at, key, (created, whole), (End::Fetched, lane, details), writes),
         }
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
@@ -247,20 +247,20 @@ impl State {
         host: Ix,
         at: usize,
         key: UrlKey,
-        turn: Turn,
+        position: QueuePosition,
         row: DueRow,
         writes: &mut Vec<Write>,
     ) {
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
-        if self.queue_mut(host, at).enqueue(turn, &key.0) {
-            self.changed.begun.push((id, turn.lane));
+        if self.queue_mut(host, at).enqueue(position, &key.0) {
+            self.changed.begun.push((id, position.lane));
         }
         self.shift(host, at, None, Some(UrlState::Queued));
         self.recount_active(host, at, was_active);
-        let url = UrlRow { created: row.created, whole: row.whole.clone(), place: Place::Queued(turn) };
+        let url = UrlRow { created: row.created, whole: row.whole.clone(), place: Place::Queued(position) };
         writes.push(Write::Url(id, key.clone(), Some(url)));
-        writes.push(Write::Due(id, turn, key, Some(row)));
+        writes.push(Write::Due(id, position, key, Some(row)));
     }
 
     /// Stores a URL that will not be visited again.

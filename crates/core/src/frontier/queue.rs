@@ -1,6 +1,6 @@
 //! A queue's lanes: scan cursors, next due times and counts. No row is read here.
 
-use super::row::{Lane, QueueRow, Turn};
+use super::row::{Lane, QueuePosition, QueueRow};
 use super::view::{Counts, UrlState};
 use crate::ids::CrawlNo;
 use crate::time::Time;
@@ -68,19 +68,19 @@ impl QueueRow {
     }
 
     /// Records an inserted row; returns whether its lane was empty.
-    pub(super) fn enqueue(&mut self, turn: Turn, key: &[u8]) -> bool {
-        let lane = self.lane_mut(turn.lane);
+    pub(super) fn enqueue(&mut self, position: QueuePosition, key: &[u8]) -> bool {
+        let lane = self.lane_mut(position.lane);
         lane.count += 1;
-        lane.head = lane.head.min(turn.due);
-        if (turn.due, key) < (lane.from.0, &*lane.from.1) {
-            lane.from = (turn.due, key.into());
+        lane.head = lane.head.min(position.due);
+        if (position.due, key) < (lane.from.0, &*lane.from.1) {
+            lane.from = (position.due, key.into());
         }
         lane.count == 1
     }
 
     /// Records a row removed from the middle of the queue. `head` stays a lower bound.
-    pub(super) fn dequeue(&mut self, turn: Turn) {
-        let lane = self.lane_mut(turn.lane);
+    pub(super) fn dequeue(&mut self, position: QueuePosition) {
+        let lane = self.lane_mut(position.lane);
         lane.count = lane.count.saturating_sub(1);
         if lane.count == 0 {
             lane.head = Time::NEVER;
@@ -150,17 +150,17 @@ impl QueueRow {
 mod tests {
     use super::*;
 
-    fn turn(lane: u8, due: u64) -> Turn {
-        Turn { lane, due: Time(due) }
+    fn position(lane: u8, due: u64) -> QueuePosition {
+        QueuePosition { lane, due: Time(due) }
     }
 
     #[test]
     fn an_earlier_row_lowers_where_the_scan_starts() {
         let mut queue = QueueRow::new(0, CrawlNo(1));
-        queue.enqueue(turn(4, 10), b"a");
+        queue.enqueue(position(4, 10), b"a");
         queue.take_front(4, 1, Some((Time(10), b"a")), None);
         assert_eq!((queue.head(), queue.scan_from(4)), (Time::NEVER, (Time(11), [].into())));
-        queue.enqueue(turn(4, 5), b"b");
+        queue.enqueue(position(4, 5), b"b");
         assert_eq!((queue.head(), queue.scan_from(4)), (Time(5), (Time(5), (*b"b").into())));
     }
 
@@ -168,7 +168,7 @@ mod tests {
     fn every_tenth_turn_goes_to_the_most_overdue_of_the_lower_lanes() {
         let mut queue = QueueRow::new(0, CrawlNo(1));
         for (lane, due) in [(0, 9), (3, 7), (5, 4), (6, 99)] {
-            queue.enqueue(turn(lane, due), b"x");
+            queue.enqueue(position(lane, due), b"x");
         }
         assert_eq!(queue.lanes_in_turn(Time(10)), [0, 3, 5]);
         queue.turns = 9;

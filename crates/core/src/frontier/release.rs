@@ -3,7 +3,7 @@
 use super::pace::Cause;
 use super::refusal::Refusal;
 use super::request::{Outcome, Parent, Release, Released, UrlResult};
-use super::row::{Details, DueRow, End, LeaseRow, Place, Turn, UrlRow, Write};
+use super::row::{Details, DueRow, End, LeaseRow, Place, QueuePosition, UrlRow, Write};
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::LastVisit;
@@ -14,7 +14,7 @@ use crate::time::{Millis, Time};
 
 /// What happens to a URL when its visit ends.
 enum Fate {
-    Queue(Turn, Details),
+    Queue(QueuePosition, Details),
     Done(End, u8, Details),
 }
 
@@ -132,10 +132,10 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) {
-        let Place::Reserved { turn, details, .. } = row.place else { return };
+        let Place::Reserved { position, details, .. } = row.place else { return };
         let fate = match result {
-            None => Fate::Queue(turn, details),
-            Some(result) => self.judge(queue, turn, details, result, now),
+            None => Fate::Queue(position, details),
+            Some(result) => self.judge(queue, position, details, result, now),
         };
         let is_page = result.is_some_and(|result| result.outcome == Outcome::Fetched);
         self.send(queue, key, (row.created, row.whole), (fate, is_page), writes);
@@ -146,8 +146,8 @@ impl State {
     /// queues.
     pub(super) fn give_back(&mut self, queue: QueueId, key: &UrlKey, row: UrlRow, now: Time, writes: &mut Vec<Write>) {
         let fate = match row.place {
-            Place::Held { turn, details, .. } => Fate::Queue(turn, details),
-            Place::Reserved { turn, details, .. } => self.count_attempt(queue, turn, details, None, now),
+            Place::Held { position, details, .. } => Fate::Queue(position, details),
+            Place::Reserved { position, details, .. } => self.count_attempt(queue, position, details, None, now),
             Place::Queued(_) | Place::Done { .. } => return,
         };
         self.send(queue, key, (row.created, row.whole), (fate, false), writes);
@@ -170,8 +170,8 @@ impl State {
         // Before the URL returns: enqueueing it updates the count itself.
         self.recount_active(host, at, was_active);
         match fate {
-            Fate::Queue(turn, details) => {
-                self.enqueue(host, at, key.clone(), turn, DueRow { created, whole, details }, writes);
+            Fate::Queue(position, details) => {
+                self.enqueue(host, at, key.clone(), position, DueRow { created, whole, details }, writes);
             }
             Fate::Done(end, lane, details) => {
                 self.finish(host, at, key.clone(), (created, whole), (end, lane, details), writes);
@@ -179,12 +179,19 @@ impl State {
         }
     }
 
-    fn judge(&self, queue: QueueId, turn: Turn, mut details: Details, result: &UrlResult, now: Time) -> Fate {
+    fn judge(
+        &self,
+        queue: QueueId,
+        position: QueuePosition,
+        mut details: Details,
+        result: &UrlResult,
+        now: Time,
+    ) -> Fate {
         let last = Some(LastVisit { at: now, status: result.status, exhausted: false });
         match result.outcome {
-            Outcome::Gone => Fate::Done(End::Gone, turn.lane, Details { last, ..details }),
-            Outcome::Failed => Fate::Done(End::Failed, turn.lane, Details { last, ..details }),
-            Outcome::Retry => self.count_attempt(queue, turn, details, Some(result), now),
+            Outcome::Gone => Fate::Done(End::Gone, position.lane, Details { last, ..details }),
+            Outcome::Failed => Fate::Done(End::Failed, position.lane, Details { last, ..details }),
+            Outcome::Retry => self.count_attempt(queue, position, details, Some(result), now),
             Outcome::Fetched => {
                 let again = result.next_at.or_else(|| self.revisit(queue, &mut details, result, now));
                 if result.digest.is_some() {
@@ -193,8 +200,8 @@ impl State {
                 details.attempts = 0;
                 details.last = last;
                 match again {
-                    Some(due) => Fate::Queue(Turn { due: due.max(now), ..turn }, details),
-                    None => Fate::Done(End::Fetched, turn.lane, details),
+                    Some(due) => Fate::Queue(QueuePosition { due: due.max(now), ..position }, details),
+                    None => Fate::Done(End::Fetched, position.lane, details),
                 }
             }
         }
@@ -221,7 +228,7 @@ impl State {
     fn count_attempt(
         &self,
         queue: QueueId,
-        turn: Turn,
+        position: QueuePosition,
         mut details: Details,
         retry: Option<&UrlResult>,
         now: Time,
@@ -232,15 +239,15 @@ impl State {
         let settings = crawl.and_then(|no| self.crawl_of(no)).map(|crawl| crawl.settings).unwrap_or_default();
         if details.attempts >= settings.attempts_max() {
             details.last = Some(LastVisit { at: now, status, exhausted: true });
-            return Fate::Done(End::Failed, turn.lane, details);
+            return Fate::Done(End::Failed, position.lane, details);
         }
-        let Some(retry) = retry else { return Fate::Queue(turn, details) };
+        let Some(retry) = retry else { return Fate::Queue(position, details) };
         details.last = Some(LastVisit { at: now, status, exhausted: false });
         let wait = retry
             .retry_after
             .map_or_else(|| settings.retry.after(details.attempts), |asked| asked.min(limits::RETRY_AFTER_MAX));
         let due = retry.next_at.unwrap_or_else(|| now.after(wait)).max(now);
-        Fate::Queue(Turn { due, ..turn }, details)
+        Fate::Queue(QueuePosition { due, ..position }, details)
     }
 }
 

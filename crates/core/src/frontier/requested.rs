@@ -108,13 +108,13 @@ impl State {
         (queue, key): (QueueId, &UrlKey),
         row: UrlRow,
     ) -> Option<UrlToFetch> {
-        let Place::Reserved { token: holder, turn, details } = row.place else { return None };
+        let Place::Reserved { token: holder, position, details } = row.place else { return None };
         let (_, crawl) = self.queue_names(queue).filter(|_| holder == token)?;
         Some(UrlToFetch {
             url: key.url(host, row.whole.as_deref()),
             host: host.clone(),
             crawl,
-            priority: super::request::PRIORITY_MAX - turn.lane.min(super::request::PRIORITY_MAX),
+            priority: super::request::PRIORITY_MAX - position.lane.min(super::request::PRIORITY_MAX),
             depth: details.depth,
             attempts: details.attempts,
             metadata: details.metadata,

@@ -1,7 +1,7 @@
 //! Requeuing and deleting known URLs, by puts and by operators. URLs that are handed out stay with their holder.
 
 use super::request::{Put, PutKind, PutOutcome};
-use super::row::{Details, DueRow, Place, Turn, UrlRow, Write};
+use super::row::{Details, DueRow, Place, QueuePosition, UrlRow, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
@@ -86,10 +86,10 @@ impl Known {
     }
 
     /// Its queue position and details, if it is not handed out.
-    fn at_rest(self) -> Option<(Turn, Details)> {
+    fn at_rest(self) -> Option<(QueuePosition, Details)> {
         match (self.row.place, self.waiting) {
-            (Place::Queued(turn), Some(details)) => Some((turn, details)),
-            (Place::Done { lane, details, .. }, _) => Some((Turn { lane, due: Time::NEVER }, details)),
+            (Place::Queued(position), Some(details)) => Some((position, details)),
+            (Place::Done { lane, details, .. }, _) => Some((QueuePosition { lane, due: Time::NEVER }, details)),
             _ => None,
         }
     }
@@ -120,7 +120,7 @@ impl State {
                 details.metadata = wish.metadata.clone();
             }
         }
-        self.queue_anew((host, at), known, (Turn { lane, due }, details), now, writes);
+        self.queue_anew((host, at), known, (QueuePosition { lane, due }, details), now, writes);
         if wish.due.is_some() { PutOutcome::Requeued } else { PutOutcome::Updated }
     }
 
@@ -136,14 +136,14 @@ impl State {
         let mut told = Reworked::default();
         let Some((host, at)) = self.find_queue(queue) else { return told };
         for known in urls {
-            let Some((turn, details)) = known.clone().at_rest() else {
+            let Some((position, details)) = known.clone().at_rest() else {
                 told.reserved += 1;
                 continue;
             };
             match what {
                 Rework::Requeue => {
                     let details = Details { attempts: 0, ..details };
-                    self.queue_anew((host, at), known, (Turn { due: now, ..turn }, details), now, writes);
+                    self.queue_anew((host, at), known, (QueuePosition { due: now, ..position }, details), now, writes);
                 }
                 Rework::Delete => self.forget_url((host, at), known.key, &known.row, writes),
             }
@@ -159,13 +159,13 @@ impl State {
         &mut self,
         (host, at): (Ix, usize),
         known: Known,
-        (turn, details): (Turn, Details),
+        (position, details): (QueuePosition, Details),
         now: Time,
         writes: &mut Vec<Write>,
     ) {
         let Known { key, row: UrlRow { created, whole, place }, .. } = known;
         self.take_out(host, at, &key, &place, writes);
-        self.enqueue(host, at, key, turn, DueRow { created, whole, details }, writes);
+        self.enqueue(host, at, key, position, DueRow { created, whole, details }, writes);
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
         let slot = self.ensure_slot(group, crawl);
         self.reschedule_slot(group, slot, now);

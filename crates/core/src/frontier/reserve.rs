@@ -63,9 +63,9 @@ impl State {
         let urls = taken.iter().map(|taken| self.to_fetch(visit, taken)).collect();
         for taken in taken {
             let Some(queue) = visit.queue else { continue };
-            let Taken { turn, key, created, whole, details } = taken;
-            writes.push(Write::Due(queue, turn, key.clone(), None));
-            let place = Place::Reserved { token, turn, details };
+            let Taken { position, key, created, whole, details } = taken;
+            writes.push(Write::Due(queue, position, key.clone(), None));
+            let place = Place::Reserved { token, position, details };
             writes.push(Write::Url(queue, key.clone(), Some(UrlRow { created, whole, place })));
             lease.urls.push((queue, key));
         }

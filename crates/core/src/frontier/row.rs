@@ -28,13 +28,13 @@ pub struct UrlRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the queue; its details are in the due row.
-    Queued(Turn),
+    Queued(QueuePosition),
     /// Handed out in the paced form.
     Held {
         /// The hold's deadline.
         until: Time,
         /// Its queue position.
-        turn: Turn,
+        position: QueuePosition,
         /// Details that return to the queue with it.
         details: Details,
     },
@@ -43,7 +43,7 @@ pub enum Place {
         /// The reservation.
         token: Token,
         /// Its queue position.
-        turn: Turn,
+        position: QueuePosition,
         /// Details that return to the queue with it.
         details: Details,
     },
@@ -71,7 +71,7 @@ pub enum End {
 
 /// Position in a queue: ordered by lane, then due time, then URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Turn {
+pub struct QueuePosition {
     /// 0 for priority 9, 9 for priority 0.
     pub lane: u8,
     /// When it is due.
@@ -374,7 +374,7 @@ pub enum Write {
     /// A URL.
     Url(QueueId, UrlKey, Option<UrlRow>),
     /// A queued URL, keyed by queue position.
-    Due(QueueId, Turn, UrlKey, Option<DueRow>),
+    Due(QueueId, QueuePosition, UrlKey, Option<DueRow>),
     /// A hold, keyed by deadline; true adds it, false removes it.
     Hold(Time, QueueId, UrlKey, bool),
     /// A reservation.

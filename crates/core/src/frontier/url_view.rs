@@ -36,10 +36,10 @@ impl State {
         let (host, crawl) = self.queue_names(queue)?;
         let state = row.place.state();
         let (lane, due, held_until, details) = match row.place {
-            Place::Queued(turn) => (turn.lane, Some(turn.due), None, queued),
-            Place::Held { until, turn, details } => (turn.lane, Some(turn.due), Some(until), details),
-            Place::Reserved { token, turn, details } => {
-                (turn.lane, Some(turn.due), self.leases.get(&token).map(|lease| lease.expires_at), details)
+            Place::Queued(position) => (position.lane, Some(position.due), None, queued),
+            Place::Held { until, position, details } => (position.lane, Some(position.due), Some(until), details),
+            Place::Reserved { token, position, details } => {
+                (position.lane, Some(position.due), self.leases.get(&token).map(|lease| lease.expires_at), details)
             }
             Place::Done { lane, details, .. } => (lane, None, None, details),
         };

@@ -1,7 +1,7 @@
 //! Planning a visit: which group is next, which crawl and host of it, and which rows must be read. Reservations and the
 //! paced form share this; they differ in what they do with the URLs.
 
-use super::row::{Details, DueRow, Turn};
+use super::row::{Details, DueRow, QueuePosition};
 use super::schedule::bucket;
 use super::slab::Ix;
 use super::state::State;
@@ -56,7 +56,7 @@ pub struct LaneScan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its queue position.
-    pub turn: Turn,
+    pub position: QueuePosition,
     /// The URL within the queue.
     pub key: UrlKey,
     /// Its due row.
@@ -65,7 +65,7 @@ pub struct Found {
 
 /// A URL taken from its queue.
 pub(super) struct Taken {
-    pub turn: Turn,
+    pub position: QueuePosition,
     pub key: UrlKey,
     pub created: Time,
     pub whole: Option<Box<str>>,
@@ -231,9 +231,9 @@ impl State {
         let most = room.map_or(most, |room| most.min(room as usize));
         for (scan, rows) in visit.scans.iter().zip(found) {
             let room = most - taken.len();
-            let due = rows.iter().take(room).take_while(|row| row.turn.due <= now).count();
-            let next = rows.get(due).map(|row| (row.turn.due, row.key.0.clone()));
-            let last = due.checked_sub(1).and_then(|i| rows.get(i)).map(|row| (row.turn.due, row.key.0.clone()));
+            let due = rows.iter().take(room).take_while(|row| row.position.due <= now).count();
+            let next = rows.get(due).map(|row| (row.position.due, row.key.0.clone()));
+            let last = due.checked_sub(1).and_then(|i| rows.get(i)).map(|row| (row.position.due, row.key.0.clone()));
             let was_active = self.queue(host, at).counts().scheduled() > 0;
             let borrow = |place: &Option<(Time, Box<[u8]>)>| place.as_ref().map(|(t, k)| (*t, k.to_vec()));
             let (last, next) = (borrow(&last), borrow(&next));
@@ -247,8 +247,8 @@ impl State {
             self.touch_queue(host, at);
             for row in rows.into_iter().take(due) {
                 self.shift(host, at, Some(UrlState::Queued), Some(UrlState::Reserved));
-                let Found { turn, key, row: DueRow { created, whole, details } } = row;
-                taken.push(Taken { turn, key, created, whole, details });
+                let Found { position, key, row: DueRow { created, whole, details } } = row;
+                taken.push(Taken { position, key, created, whole, details });
             }
             self.recount_active(host, at, was_active);
         }

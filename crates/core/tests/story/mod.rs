@@ -250,9 +250,9 @@ impl Story {
         match write {
             Write::Url(id, k, None) => format!("- url {} {}", queue(id), key(&k.0)),
             Write::Url(id, k, Some(row)) => format!("+ url {} {} {}", queue(id), key(&k.0), self.place(&row.place)),
-            Write::Due(id, turn, k, row) => {
+            Write::Due(id, position, k, row) => {
                 let sign = if row.is_some() { '+' } else { '-' };
-                format!("{sign} due {} lane {} at {} {}", queue(id), turn.lane, turn.due.0, key(&k.0))
+                format!("{sign} due {} lane {} at {} {}", queue(id), position.lane, position.due.0, key(&k.0))
             }
             Write::Hold(until, id, k, set) => {
                 format!("{} hold until {} {} {}", if *set { '+' } else { '-' }, until.0, queue(id), key(&k.0))
@@ -274,7 +274,7 @@ impl Story {
 
     fn place(&self, place: &Place) -> String {
         match place {
-            Place::Queued(turn) => format!("queued at {}", turn.due.0),
+            Place::Queued(position) => format!("queued at {}", position.due.0),
             Place::Held { until, .. } => format!("held until {}", until.0),
             Place::Reserved { token, .. } => format!("reserved by {}", self.name(*token)),
             Place::Done { end, details, .. } => {

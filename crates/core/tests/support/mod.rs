@@ -12,7 +12,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released, Reservation, UrlToFetch};
 use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
 use wayleave_core::frontier::reserve::Grant;
-use wayleave_core::frontier::row::{Details, DueRow, HotRow, LeaseRow, Place, Turn, UrlRow, Write};
+use wayleave_core::frontier::row::{Details, DueRow, HotRow, LeaseRow, Place, QueuePosition, UrlRow, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlView;
 use wayleave_core::frontier::visit::{Found, Visit, Want};
@@ -24,7 +24,7 @@ use wayleave_core::time::{Millis, Time};
 #[derive(Default)]
 pub struct Store {
     pub urls: BTreeMap<(QueueId, UrlKey), UrlRow>,
-    pub dues: BTreeMap<(QueueId, Turn, UrlKey), DueRow>,
+    pub dues: BTreeMap<(QueueId, QueuePosition, UrlKey), DueRow>,
     pub holds: BTreeSet<(Time, QueueId, UrlKey)>,
     pub leases: BTreeMap<Token, LeaseRow>,
     pub jobs: BTreeSet<QueueId>,
@@ -36,8 +36,8 @@ impl Store {
         match write.clone() {
             Write::Url(queue, key, Some(row)) => _ = self.urls.insert((queue, key), row),
             Write::Url(queue, key, None) => _ = self.urls.remove(&(queue, key)),
-            Write::Due(queue, turn, key, Some(row)) => _ = self.dues.insert((queue, turn, key), row),
-            Write::Due(queue, turn, key, None) => _ = self.dues.remove(&(queue, turn, key)),
+            Write::Due(queue, position, key, Some(row)) => _ = self.dues.insert((queue, position, key), row),
+            Write::Due(queue, position, key, None) => _ = self.dues.remove(&(queue, position, key)),
             Write::Hold(until, queue, key, true) => _ = self.holds.insert((until, queue, key)),
             Write::Hold(until, queue, key, false) => _ = self.holds.remove(&(until, queue, key)),
             Write::Lease(token, Some(row)) => _ = self.leases.insert(token, row),
@@ -136,8 +136,8 @@ impl Shard {
     }
 
     fn waiting(&self, queue: QueueId, key: &UrlKey, row: &UrlRow) -> Option<Details> {
-        let Place::Queued(turn) = &row.place else { return None };
-        self.store.dues.get(&(queue, *turn, key.clone())).map(|row| row.details.clone())
+        let Place::Queued(position) = &row.place else { return None };
+        self.store.dues.get(&(queue, *position, key.clone())).map(|row| row.details.clone())
     }
 
     /// Requeues or deletes all URLs of a queue.
@@ -195,11 +195,11 @@ impl Shard {
             if i > 0 && fronts.iter().map(Vec::len).sum::<usize>() >= most {
                 break;
             }
-            let from = (scan.queue, Turn { lane: scan.lane, due: scan.from.0 }, UrlKey(scan.from.1.clone()));
+            let from = (scan.queue, QueuePosition { lane: scan.lane, due: scan.from.0 }, UrlKey(scan.from.1.clone()));
             let rows = self.store.dues.range(from..);
-            let rows = rows.take_while(|((queue, turn, _), _)| *queue == scan.queue && turn.lane == scan.lane);
-            let found = |((_, turn, key), row): (&(QueueId, Turn, UrlKey), &DueRow)| Found {
-                turn: *turn,
+            let rows = rows.take_while(|((queue, position, _), _)| *queue == scan.queue && position.lane == scan.lane);
+            let found = |((_, position, key), row): (&(QueueId, QueuePosition, UrlKey), &DueRow)| Found {
+                position: *position,
                 key: key.clone(),
                 row: row.clone(),
             };
@@ -353,8 +353,8 @@ impl Shard {
         let key = UrlKey::new(host, url);
         let row = self.row(queue, &key)?;
         let details = match &row.place {
-            wayleave_core::frontier::row::Place::Queued(turn) => {
-                self.store.dues.get(&(queue, *turn, key.clone())).map(|row| row.details.clone())
+            wayleave_core::frontier::row::Place::Queued(position) => {
+                self.store.dues.get(&(queue, *position, key.clone())).map(|row| row.details.clone())
             }
             _ => None,
         };

@@ -3,7 +3,7 @@
 //! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if cut, details. Version 2 has a
 //! digest among these.
 
-use wayleave_core::frontier::row::{DueRow, Turn};
+use wayleave_core::frontier::row::{DueRow, QueuePosition};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 use wayleave_core::time::Time;
@@ -19,10 +19,10 @@ const VERSION: u8 = 2;
 
 /// The key of a queued URL.
 #[must_use]
-pub fn key(queue: QueueId, turn: Turn, url: &[u8]) -> Key {
+pub fn key(queue: QueueId, position: QueuePosition, url: &[u8]) -> Key {
     let mut key = prefix_with_room(queue, 7 + url.len());
-    key.push(turn.lane);
-    keys::push_time(&mut key, turn.due);
+    key.push(position.lane);
+    keys::push_time(&mut key, position.due);
     key.extend_from_slice(url);
     key
 }
@@ -54,26 +54,26 @@ pub fn within_lane(key: &[u8]) -> &[u8] {
     key.get(keys::PREFIX_BYTES + 9 + 1..).unwrap_or_default()
 }
 
-/// The URL that such a part of a key names, with its turn.
+/// The URL that such a part of a key names, with its position.
 ///
 /// # Errors
 /// If it is not such a part.
-pub fn parse_within_lane(lane: u8, within: &[u8]) -> Result<(Turn, UrlKey), Damaged> {
+pub fn parse_within_lane(lane: u8, within: &[u8]) -> Result<(QueuePosition, UrlKey), Damaged> {
     let mut parts = keys::Parts(within);
-    let turn = Turn { lane, due: Time(parts.number::<6>()?) };
-    Ok((turn, UrlKey(parts.rest().into())))
+    let position = QueuePosition { lane, due: Time(parts.number::<6>()?) };
+    Ok((position, UrlKey(parts.rest().into())))
 }
 
-/// The URL that a key names, with its turn.
+/// The URL that a key names, with its position.
 ///
 /// # Errors
 /// If it is not such a key.
-pub fn parse_key(key: &[u8]) -> Result<(QueueId, Turn, UrlKey), Damaged> {
+pub fn parse_key(key: &[u8]) -> Result<(QueueId, QueuePosition, UrlKey), Damaged> {
     let mut parts = keys::Parts(key);
     let (shard, _) = parts.prefix()?;
     let queue = parts.queue(shard)?;
-    let turn = Turn { lane: parts.number::<1>()? as u8, due: Time(parts.number::<6>()?) };
-    Ok((queue, turn, UrlKey(parts.rest().into())))
+    let position = QueuePosition { lane: parts.number::<1>()? as u8, due: Time(parts.number::<6>()?) };
+    Ok((queue, position, UrlKey(parts.rest().into())))
 }
 
 /// A row as bytes.

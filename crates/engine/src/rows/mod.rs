@@ -95,8 +95,8 @@ pub fn encode(shard: ShardId, write: &CoreWrite) -> Write {
         CoreWrite::Url(queue, key, row) => {
             Write { key: url::key(*queue, &key.0), value: row.as_ref().map(url::encode) }
         }
-        CoreWrite::Due(queue, turn, key, row) => {
-            Write { key: due::key(*queue, *turn, &key.0), value: row.as_ref().map(due::encode) }
+        CoreWrite::Due(queue, position, key, row) => {
+            Write { key: due::key(*queue, *position, &key.0), value: row.as_ref().map(due::encode) }
         }
         CoreWrite::Hold(until, queue, key, set) => {
             Write { key: hold::key(shard, *until, *queue, &key.0), value: set.then(Vec::new) }

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::{
-    AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Pace, Place, QueueRow, ShardRow, Turn,
-    UrlRow,
+    AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Pace, Place, QueuePosition, QueueRow,
+    ShardRow, UrlRow,
 };
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
@@ -24,8 +24,8 @@ fn millis() -> impl Strategy<Value = Millis> {
     any::<u32>().prop_map(|n| Millis(n.into()))
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
-    (0u8..10, time()).prop_map(|(lane, due)| Turn { lane, due })
+fn position() -> impl Strategy<Value = QueuePosition> {
+    (0u8..10, time()).prop_map(|(lane, due)| QueuePosition { lane, due })
 }
 
 fn last() -> impl Strategy<Value = Option<LastVisit>> {
@@ -51,11 +51,11 @@ fn details() -> impl Strategy<Value = Details> {
 fn place() -> impl Strategy<Value = Place> {
     let end = prop_oneof![Just(End::Fetched), Just(End::Gone), Just(End::Failed)];
     prop_oneof![
-        turn().prop_map(Place::Queued),
-        (time(), turn(), details()).prop_map(|(until, turn, details)| Place::Held { until, turn, details }),
-        (any::<[u8; 16]>(), turn(), details()).prop_map(|(token, turn, details)| Place::Reserved {
+        position().prop_map(Place::Queued),
+        (time(), position(), details()).prop_map(|(until, position, details)| Place::Held { until, position, details }),
+        (any::<[u8; 16]>(), position(), details()).prop_map(|(token, position, details)| Place::Reserved {
             token: Token(token),
-            turn,
+            position,
             details
         }),
         (end, any::<u8>(), details()).prop_map(|(end, lane, details)| Place::Done { end, lane, details }),
@@ -212,7 +212,7 @@ proptest! {
 
     #[test]
     fn due_rows_read_back_and_sort_by_turn(
-        queue in queue_id(), url: Vec<u8>, a in turn(), b in turn(), created in time(), whole in whole(), details in details(),
+        queue in queue_id(), url: Vec<u8>, a in position(), b in position(), created in time(), whole in whole(), details in details(),
     ) {
         let row = DueRow { created, whole, details };
         prop_assert_eq!(due::decode(&due::encode(&row)), Ok(row));
@@ -304,14 +304,14 @@ proptest! {
 /// Rows of the version before are written where the newest says no more, so programs from before can read them.
 #[test]
 fn only_rows_that_say_more_are_of_the_newest_version() {
-    let (created, turn) = (Time(7), Turn { lane: 4, due: Time(9) });
+    let (created, position) = (Time(7), QueuePosition { lane: 4, due: Time(9) });
     let with = |digest: Option<&str>| Details { depth: 2, digest: digest.map(Into::into), ..Details::default() };
     for (digest, versions) in [(None, (1, 2)), (Some("abc"), (2, 3))] {
         let due = due::encode(&DueRow { created, whole: None, details: with(digest) });
-        let place = Place::Held { until: Time(8), turn, details: with(digest) };
+        let place = Place::Held { until: Time(8), position, details: with(digest) };
         let held = url::encode(&UrlRow { created, whole: None, place });
         assert_eq!((due[0], held[0]), versions);
         assert_eq!(due::decode(&due).map(|row| row.details), Ok(with(digest)));
     }
-    assert_eq!(url::encode(&UrlRow { created, whole: None, place: Place::Queued(turn) })[0], 2);
+    assert_eq!(url::encode(&UrlRow { created, whole: None, place: Place::Queued(position) })[0], 2);
 }

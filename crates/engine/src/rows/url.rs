@@ -3,7 +3,7 @@
 //! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then what its place needs. Version 3 has a digest.
 
 use wayleave_core::frontier::put::LANE_DEFAULT;
-use wayleave_core::frontier::row::{Details, End, Place, Turn, UrlRow};
+use wayleave_core::frontier::row::{Details, End, Place, QueuePosition, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
 use wayleave_core::ids::{QueueId, Token};
@@ -71,20 +71,20 @@ pub fn encode(row: &UrlRow) -> Vec<u8> {
     out.number(row.created.0);
     out.text(row.whole.as_deref().unwrap_or_default());
     match &row.place {
-        Place::Queued(turn) => {
+        Place::Queued(position) => {
             out.byte(QUEUED);
-            encode_turn(&mut out, *turn);
+            encode_position(&mut out, *position);
         }
-        Place::Held { until, turn, details } => {
+        Place::Held { until, position, details } => {
             out.byte(HELD);
             out.number(until.0);
-            encode_turn(&mut out, *turn);
+            encode_position(&mut out, *position);
             encode_details(&mut out, details);
         }
-        Place::Reserved { token, turn, details } => {
+        Place::Reserved { token, position, details } => {
             out.byte(RESERVED);
             out.raw(&token.0);
-            encode_turn(&mut out, *turn);
+            encode_position(&mut out, *position);
             encode_details(&mut out, details);
         }
         Place::Done { end, lane, details } => {
@@ -113,15 +113,15 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
     let created = Time(input.number()?);
     let whole = Some(input.text()?).filter(|text| !text.is_empty()).map(Into::into);
     let place = match input.byte()? {
-        QUEUED => Place::Queued(decode_turn(&mut input)?),
+        QUEUED => Place::Queued(decode_position(&mut input)?),
         HELD => Place::Held {
             until: Time(input.number()?),
-            turn: decode_turn(&mut input)?,
+            position: decode_position(&mut input)?,
             details: decode_details(&mut input)?,
         },
         RESERVED => Place::Reserved {
             token: Token(input.raw(16)?.try_into().map_err(|_| Damaged("a token is too short"))?),
-            turn: decode_turn(&mut input)?,
+            position: decode_position(&mut input)?,
             details: decode_details(&mut input)?,
         },
         kind @ FETCHED..=FAILED => {
@@ -140,13 +140,13 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
     Ok(UrlRow { created, whole, place })
 }
 
-fn encode_turn(out: &mut Writer, turn: Turn) {
-    out.byte(turn.lane);
-    out.number(turn.due.0);
+fn encode_position(out: &mut Writer, position: QueuePosition) {
+    out.byte(position.lane);
+    out.number(position.due.0);
 }
 
-fn decode_turn(input: &mut Reader<'_>) -> Result<Turn, Damaged> {
-    Ok(Turn { lane: input.byte()?, due: Time(input.number()?) })
+fn decode_position(input: &mut Reader<'_>) -> Result<QueuePosition, Damaged> {
+    Ok(QueuePosition { lane: input.byte()?, due: Time(input.number()?) })
 }
 
 fn encode_last(out: &mut Writer, last: Option<&LastVisit>) {

@@ -49,7 +49,7 @@ impl HeldCache {
 
 #[cfg(test)]
 mod tests {
-    use wayleave_core::frontier::row::{Details, Turn};
+    use wayleave_core::frontier::row::{Details, QueuePosition};
     use wayleave_core::ids::HostId;
     use wayleave_core::time::Time;
 
@@ -58,13 +58,13 @@ mod tests {
     #[test]
     fn a_row_is_here_while_its_url_is_on_hold() {
         let (queue, key) = (QueueId { host: HostId(1), no: 0 }, UrlKey((*b"k").into()));
-        let turn = Turn { lane: 4, due: Time(1) };
-        let held = Place::Held { until: Time(9), turn, details: Details::default() };
+        let position = QueuePosition { lane: 4, due: Time(1) };
+        let held = Place::Held { until: Time(9), position, details: Details::default() };
         let row = UrlRow { created: Time(1), whole: None, place: held };
         let mut recent = HeldCache::new(10);
         recent.follow(&[Write::Url(queue, key.clone(), Some(row.clone()))]);
         assert_eq!(recent.get(queue, &key), Some(&row));
-        let queued = UrlRow { place: Place::Queued(turn), ..row };
+        let queued = UrlRow { place: Place::Queued(position), ..row };
         recent.follow(&[Write::Url(queue, key.clone(), Some(queued))]);
         assert_eq!(recent.get(queue, &key), None);
     }

@@ -85,8 +85,8 @@ impl LaneCache {
         let (mut within, mut value) = (Vec::new(), Vec::new());
         let read = |kept: Kept<'_>| {
             kept.write(&mut within, &mut value);
-            let (turn, key) = due::parse_within_lane(scan.lane, &within).ok()?;
-            Some(Found { turn, key, row: due::decode(&value).ok()? })
+            let (position, key) = due::parse_within_lane(scan.lane, &within).ok()?;
+            Some(Found { position, key, row: due::decode(&value).ok()? })
         };
         head.iter().take(scan.limit).map(read).collect()
     }
@@ -172,8 +172,8 @@ impl LaneCache {
     /// Applies writes to due rows, given both decoded and encoded.
     pub fn follow(&mut self, writes: &[Write], encoded: &[Encoded]) {
         for (write, encoded) in writes.iter().zip(encoded) {
-            if let Write::Due(queue, turn, ..) = write {
-                self.change(Lane::new(*queue, turn.lane), due::within_lane(&encoded.key), encoded.value.as_deref());
+            if let Write::Due(queue, position, ..) = write {
+                self.change(Lane::new(*queue, position.lane), due::within_lane(&encoded.key), encoded.value.as_deref());
             }
         }
         while self.bytes > self.bytes_max && !self.lane_cache.is_empty() {

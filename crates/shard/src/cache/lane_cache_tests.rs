@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use wayleave_core::frontier::row::{Details, DueRow, Turn};
+use wayleave_core::frontier::row::{Details, DueRow, QueuePosition};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::time::Time;
@@ -17,7 +17,7 @@ const ROOM: usize = 64 * 1024;
 const HEAD_BYTES: usize = OVERHEAD + 192;
 
 fn write(due: u64, row: Option<DueRow>) -> Write {
-    Write::Due(QUEUE, Turn { lane: 4, due: Time(due) }, UrlKey((*b"k").into()), row)
+    Write::Due(QUEUE, QueuePosition { lane: 4, due: Time(due) }, UrlKey((*b"k").into()), row)
 }
 
 fn row(whole: usize) -> DueRow {
@@ -52,7 +52,7 @@ fn stored(dues: &[u64]) -> Vec<Row> {
 }
 
 fn dues(lane_cache: &mut LaneCache, limit: usize) -> Option<Vec<u64>> {
-    lane_cache.get(&scan(limit)).map(|rows| rows.iter().map(|found| found.turn.due.0).collect())
+    lane_cache.get(&scan(limit)).map(|rows| rows.iter().map(|found| found.position.due.0).collect())
 }
 
 #[test]
@@ -115,7 +115,8 @@ fn a_full_memory_lets_some_go_for_those_who_come() {
     let lane = |no: u32| (QueueId { no, ..QUEUE }, 4);
     for no in 0..20 {
         lane_cache.begin(&[lane(no)]);
-        let write = [Write::Due(lane(no).0, Turn { lane: 4, due: Time(1) }, UrlKey((*b"k").into()), Some(row(0)))];
+        let write =
+            [Write::Due(lane(no).0, QueuePosition { lane: 4, due: Time(1) }, UrlKey((*b"k").into()), Some(row(0)))];
         follow(&mut lane_cache, &write);
     }
     for no in 20..40 {
@@ -174,7 +175,7 @@ proptest! {
     ) {
         let (mut lane_cache, mut lane) = (LaneCache::new(ROOM, hosts), BTreeMap::<(u64, UrlKey), DueRow>::new());
         let name = |no: u64| (no / 3, UrlKey(format!("{}/{}", "shop/item".repeat(no as usize % 5), no % 3).into_bytes().into()));
-        let write = |(due, url): &(u64, UrlKey), row| Write::Due(QUEUE, Turn { lane: 4, due: Time(*due) }, url.clone(), row);
+        let write = |(due, url): &(u64, UrlKey), row| Write::Due(QUEUE, QueuePosition { lane: 4, due: Time(*due) }, url.clone(), row);
         for (step, no, long, limit) in steps {
             let name = name(no);
             match step {
@@ -196,7 +197,7 @@ proptest! {
             }
             for limit in [1, 5, 30] {
                 if let Some(found) = lane_cache.get(&scan(limit)) {
-                    let found: Vec<_> = found.into_iter().map(|f| ((f.turn.due.0, f.key), f.row)).collect();
+                    let found: Vec<_> = found.into_iter().map(|f| ((f.position.due.0, f.key), f.row)).collect();
                     let wanted: Vec<_> = lane.iter().take(limit).map(|(name, row)| (name.clone(), row.clone())).collect();
                     prop_assert_eq!(found, wanted);
                 }

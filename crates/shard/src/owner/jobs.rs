@@ -256,11 +256,11 @@ impl Owner {
         found: Vec<(QueueId, UrlKey, UrlRow)>,
         what: Rework,
     ) -> Result<Vec<(QueueId, Vec<Known>)>, Error> {
-        let turn = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.place {
-            Place::Queued(turn) if what == Rework::Requeue => Some(due::key(*queue, *turn, &key.0)),
+        let due_key = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.place {
+            Place::Queued(position) if what == Rework::Requeue => Some(due::key(*queue, *position, &key.0)),
             _ => None,
         };
-        let keys: Vec<Key> = found.iter().filter_map(turn).collect();
+        let keys: Vec<Key> = found.iter().filter_map(due_key).collect();
         let mut waiting = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
         let mut queues: Vec<(QueueId, Vec<Known>)> = Vec::new();
         for (queue, key, row) in found {

@@ -144,7 +144,7 @@ impl Owner {
 
     pub async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Result<Vec<UrlView>, Error> {
         let queued = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.place {
-            Place::Queued(turn) => Some(due::key(*queue, *turn, &key.0)),
+            Place::Queued(position) => Some(due::key(*queue, *position, &key.0)),
             _ => None,
         };
         let keys: Vec<Key> = rows.iter().filter_map(queued).collect();

@@ -184,17 +184,17 @@ impl Owner {
     /// The rows of the known URLs, in item order. Items that may move a queued URL also get its due row.
     async fn facts_of(&mut self, items: &mut [Item]) -> Result<Vec<Option<UrlRow>>, Error> {
         let rows = self.rows_of(items).await?;
-        let turn = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.place, item.target.queue) {
-            (Place::Queued(turn), Some(queue)) if item.put.may_move() => {
-                Some(due::key(queue, *turn, &item.target.key.0))
+        let due_key = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.place, item.target.queue) {
+            (Place::Queued(position), Some(queue)) if item.put.may_move() => {
+                Some(due::key(queue, *position, &item.target.key.0))
             }
             _ => None,
         };
-        let turns: Vec<Option<Key>> = items.iter().zip(&rows).map(turn).collect();
-        let keys: Vec<Key> = turns.iter().flatten().cloned().collect();
+        let due_keys: Vec<Option<Key>> = items.iter().zip(&rows).map(due_key).collect();
+        let keys: Vec<Key> = due_keys.iter().flatten().cloned().collect();
         if !keys.is_empty() {
             let mut waiting = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
-            for item in items.iter_mut().zip(&turns).filter(|(_, turn)| turn.is_some()).map(|(item, _)| item) {
+            for item in items.iter_mut().zip(&due_keys).filter(|(_, key)| key.is_some()).map(|(item, _)| item) {
                 item.target.waiting = waiting.next().flatten().map(|row| row.details);
             }
         }

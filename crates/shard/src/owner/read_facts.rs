@@ -57,7 +57,7 @@ pub(crate) async fn fronts(
             }
             let lane = if i == 0 { first.next() } else { scan_lanes(engine, lane_cache, &[scan]).await?.pop() };
             let lane = lane.unwrap_or_default();
-            due += lane.iter().filter(|found| found.turn.due <= now).count();
+            due += lane.iter().filter(|found| found.position.due <= now).count();
             found.push(lane);
         }
         fronts.push(found);
@@ -91,15 +91,15 @@ fn limit(lane: &LaneScan) -> usize {
 }
 
 fn scan(lane: &LaneScan) -> Scan {
-    let turn = wayleave_core::frontier::row::Turn { lane: lane.lane, due: lane.from.0 };
+    let position = wayleave_core::frontier::row::QueuePosition { lane: lane.lane, due: lane.from.0 };
     Scan {
-        from: due::key(lane.queue, turn, &lane.from.1),
+        from: due::key(lane.queue, position, &lane.from.1),
         to: due::lane_end(lane.queue, lane.lane),
         limit: limit(lane),
     }
 }
 
 fn read_found(key: &[u8], value: &[u8]) -> Result<Found, Error> {
-    let (_, turn, key) = due::parse_key(key).map_err(damaged)?;
-    Ok(Found { turn, key, row: due::decode(value).map_err(damaged)? })
+    let (_, position, key) = due::parse_key(key).map_err(damaged)?;
+    Ok(Found { position, key, row: due::decode(value).map_err(damaged)? })
 }
