@@ -10,7 +10,7 @@ use wayleave_engine::Expect;
 use crate::handle::frontier::Frontier;
 use crate::message::Message;
 use crate::owner::run::{self, Post};
-use crate::routing::router::Place;
+use crate::routing::router::OwnerLocation;
 use crate::shared::broadcast::Subscriber;
 use crate::shared::deadline::Deadline;
 use crate::shared::held_epochs::Hold;
@@ -21,7 +21,7 @@ impl Frontier {
     /// the shard is given up and no other owner is fenced out.
     pub fn open_shard(&self, shard: ShardId, expects: Vec<Expect>) {
         let (inbox, messages) = crate::owner::inbox::inbox(self.router.way.clone());
-        self.router.set_place(shard, Place::Here(inbox));
+        self.router.set_location(shard, OwnerLocation::Local(inbox));
         let post = Post {
             shard,
             expects,
@@ -38,8 +38,8 @@ impl Frontier {
 
     /// Gives a shard up. Calls in progress are completed; queued calls are passed to the next owner.
     pub async fn close_shard(&self, shard: ShardId) {
-        let Place::Here(inbox) = self.router.place(shard) else { return };
-        self.router.set_place(shard, Place::Nobody);
+        let OwnerLocation::Local(inbox) = self.router.location(shard) else { return };
+        self.router.set_location(shard, OwnerLocation::Unowned);
         let (done, stopped) = oneshot::channel();
         if inbox.send(Message::Stop { done }).await.is_ok() {
             _ = stopped.await;
@@ -48,13 +48,13 @@ impl Frontier {
 
     /// Sets the node that owns a shard; `None` if it has no owner at the moment.
     pub fn set_owner(&self, shard: ShardId, node: Option<NodeId>) {
-        let same = match (self.router.place(shard), node) {
-            (Place::There(now), Some(node)) => now == node,
-            (Place::Nobody, None) => true,
+        let same = match (self.router.location(shard), node) {
+            (OwnerLocation::Remote(now), Some(node)) => now == node,
+            (OwnerLocation::Unowned, None) => true,
             _ => false,
         };
         if !same {
-            self.router.set_place(shard, node.map_or(Place::Nobody, Place::There));
+            self.router.set_location(shard, node.map_or(OwnerLocation::Unowned, OwnerLocation::Remote));
         }
     }
 
@@ -73,7 +73,7 @@ impl Frontier {
     /// Whether this process owns a shard, even if it is still being opened.
     #[must_use]
     pub fn owns(&self, shard: ShardId) -> bool {
-        matches!(self.router.place(shard), Place::Here(_))
+        matches!(self.router.location(shard), OwnerLocation::Local(_))
     }
 
     /// Subscribes to changes of ownership.
@@ -116,7 +116,7 @@ impl Frontier {
         for (shard, owner) in std::mem::take(&mut *lock(&self.owners)) {
             owner.abort();
             self.router.held.set(shard, Hold::Not);
-            self.router.set_place(shard, Place::Nobody);
+            self.router.set_location(shard, OwnerLocation::Unowned);
         }
     }
 

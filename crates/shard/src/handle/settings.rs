@@ -17,7 +17,7 @@ use wayleave_engine::Key;
 use crate::ask::{AdminChange, HostMove, Look, Told, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{Call, GroupChange};
-use crate::routing::router::{Answer, Place, changed_before, home};
+use crate::routing::router::{Answer, OwnerLocation, changed_before, home};
 
 /// The shard whose owner makes all group changes.
 const MOVER: ShardId = ShardId(0);
@@ -84,13 +84,13 @@ impl Frontier {
         let mut changes = self.router.changes();
         loop {
             changes.mark_unchanged();
-            match self.router.place(MOVER) {
-                Place::Here(_) => return Ok(None),
-                Place::There(node) => match links.ask(node, call, false).await {
+            match self.router.location(MOVER) {
+                OwnerLocation::Local(_) => return Ok(None),
+                OwnerLocation::Remote(node) => match links.ask(node, call, false).await {
                     Err(Refusal::Elsewhere) => {}
                     answer => return answer.map(Some),
                 },
-                Place::Nobody => {}
+                OwnerLocation::Unowned => {}
             }
             self.router.miss();
             if !changed_before(&mut changes, deadline).await {

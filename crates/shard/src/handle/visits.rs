@@ -16,7 +16,7 @@ use wayleave_core::names::CrawlName;
 use crate::ask::{Take, Told, VisitCall};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::Call;
-use crate::routing::router::{Answer, Place, stopping, worse};
+use crate::routing::router::{Answer, OwnerLocation, stopping, worse};
 use crate::shared::readiness::{Look, Source};
 use crate::shared::waiters::Waiter;
 
@@ -95,10 +95,10 @@ impl Frontier {
     /// Number of shards that cannot be asked at the moment. An empty answer would claim more than is known.
     fn unasked(&self) -> usize {
         let Some(_) = &self.router.links else { return 0 };
-        let silent = |shard: &ShardId| match self.router.place(*shard) {
-            Place::Here(_) => false,
-            Place::There(node) => !self.readiness.hears(node),
-            Place::Nobody => true,
+        let silent = |shard: &ShardId| match self.router.location(*shard) {
+            OwnerLocation::Local(_) => false,
+            OwnerLocation::Remote(node) => !self.readiness.hears(node),
+            OwnerLocation::Unowned => true,
         };
         let count = self.all().iter().filter(|shard| silent(shard)).count();
         if count > 0 {

@@ -16,7 +16,7 @@ use crate::ask::Told;
 use crate::handle::frontier::Frontier;
 use crate::message::{Message, Outcomes};
 use crate::routing::links::{Call, LinkError, Said, decode, encode, other_answer};
-use crate::routing::router::{Place, Router, changed_before, never_answered, stopping};
+use crate::routing::router::{OwnerLocation, Router, changed_before, never_answered, stopping};
 
 /// Items for one shard, each with its tag.
 pub(crate) type Part = (ShardId, Vec<(u64, Put)>);
@@ -33,16 +33,16 @@ impl Router {
         let mut away: BTreeMap<NodeId, Vec<Part>> = BTreeMap::new();
         let mut lost = Vec::new();
         for (shard, items) in parts {
-            match self.place(shard) {
-                Place::Here(inbox) => {
+            match self.location(shard) {
+                OwnerLocation::Local(inbox) => {
                     if let Err(back) = inbox.send(Message::Put { items, sink: sink.clone() }).await
                         && let Message::Put { items, .. } = back.0
                     {
                         lost.push((shard, items));
                     }
                 }
-                Place::There(node) => away.entry(node).or_default().push((shard, items)),
-                Place::Nobody => lost.push((shard, items)),
+                OwnerLocation::Remote(node) => away.entry(node).or_default().push((shard, items)),
+                OwnerLocation::Unowned => lost.push((shard, items)),
             }
         }
         for (node, parts) in away {
@@ -143,7 +143,7 @@ impl Frontier {
         let mut back = Vec::new();
         let mut outcomes = Vec::new();
         for (shard, items) in parts {
-            let Place::Here(inbox) = self.router.place(shard) else {
+            let OwnerLocation::Local(inbox) = self.router.location(shard) else {
                 back.push(shard);
                 continue;
             };

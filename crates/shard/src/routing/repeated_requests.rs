@@ -29,7 +29,7 @@ use crate::handle::frontier::Frontier;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::routing::links::Call;
-use crate::routing::router::{Answer, Place, worse};
+use crate::routing::router::{Answer, OwnerLocation, worse};
 use crate::shared::readiness::{Source, lock};
 
 /// Time limit for asking other nodes what they have granted.
@@ -127,13 +127,13 @@ impl Frontier {
         // After this node may have lost a shard its index is not trusted, and no shard is skipped.
         let sure = !self.readiness.is_unsure();
         for shard in self.all() {
-            match self.router.place(shard) {
-                Place::Here(_)
+            match self.router.location(shard) {
+                OwnerLocation::Local(_)
                     if sure && self.readiness.is_open(shard) && !self.readiness.requests.may_have(shard, digest) => {}
-                Place::There(node) => nodes.entry(node).or_default().push(shard),
-                Place::Here(_) => shards.push(shard),
+                OwnerLocation::Remote(node) => nodes.entry(node).or_default().push(shard),
+                OwnerLocation::Local(_) => shards.push(shard),
                 // It is being handed over; its next owner will report what it has granted.
-                Place::Nobody => {}
+                OwnerLocation::Unowned => {}
             }
         }
         let ask = || Query::Requested { holder: holder.clone(), request: id.clone() };

@@ -37,15 +37,15 @@ pub fn home(name: &str, shards: u16) -> ShardId {
 
 /// Where the owner of a shard is.
 #[derive(Clone)]
-pub(crate) enum Place {
-    Here(Inbox),
-    There(NodeId),
-    Nobody,
+pub(crate) enum OwnerLocation {
+    Local(Inbox),
+    Remote(NodeId),
+    Unowned,
 }
 
 /// The locations of all owners, and hints where moved hosts live.
 pub(crate) struct Router {
-    places: RwLock<Vec<Place>>,
+    locations: RwLock<Vec<OwnerLocation>>,
     /// Notified whenever an owner comes or goes.
     changed: Broadcast,
     /// Connection to other nodes; `None` where one process owns everything.
@@ -79,10 +79,10 @@ pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
 
 impl Router {
     pub fn new(config: &Config, links: Option<Arc<dyn Links>>, missed: Arc<Notify>) -> Arc<Self> {
-        let places = (0..config.shards).map(|_| Place::Nobody).collect();
+        let locations = (0..config.shards).map(|_| OwnerLocation::Unowned).collect();
         let stale = AtomicBool::new(links.is_some());
         Arc::new(Self {
-            places: RwLock::new(places),
+            locations: RwLock::new(locations),
             changed: Broadcast::default(),
             links,
             way: Arc::new(Admission::new(config.stand_max)),
@@ -97,17 +97,18 @@ impl Router {
     }
 
     pub fn shards(&self) -> u16 {
-        self.places.read().unwrap_or_else(PoisonError::into_inner).len() as u16
+        self.locations.read().unwrap_or_else(PoisonError::into_inner).len() as u16
     }
 
-    pub fn place(&self, shard: ShardId) -> Place {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
-        places.get(usize::from(shard.0)).cloned().unwrap_or(Place::Nobody)
+    pub fn location(&self, shard: ShardId) -> OwnerLocation {
+        let locations = self.locations.read().unwrap_or_else(PoisonError::into_inner);
+        locations.get(usize::from(shard.0)).cloned().unwrap_or(OwnerLocation::Unowned)
     }
 
-    pub fn set_place(&self, shard: ShardId, place: Place) {
-        if let Some(slot) = self.places.write().unwrap_or_else(PoisonError::into_inner).get_mut(usize::from(shard.0)) {
-            *slot = place;
+    pub fn set_location(&self, shard: ShardId, location: OwnerLocation) {
+        if let Some(slot) = self.locations.write().unwrap_or_else(PoisonError::into_inner).get_mut(usize::from(shard.0))
+        {
+            *slot = location;
         }
         self.changed.notify();
     }
@@ -132,9 +133,9 @@ impl Router {
 
     /// An owner of this process has ended: the shard has none, unless a new one has started meanwhile.
     pub fn end_term(&self, shard: ShardId, term: u64) {
-        let ended = matches!(self.place(shard), Place::Here(inbox) if inbox.term == term);
+        let ended = matches!(self.location(shard), OwnerLocation::Local(inbox) if inbox.term == term);
         if ended {
-            self.set_place(shard, Place::Nobody);
+            self.set_location(shard, OwnerLocation::Unowned);
         }
     }
 
@@ -229,19 +230,19 @@ impl Router {
     }
 
     async fn ask_once(&self, shard: ShardId, ask: Ask) -> Answer<Told> {
-        match (self.place(shard), &self.links) {
-            (Place::Here(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
-            (Place::There(node), Some(links)) => {
+        match (self.location(shard), &self.links) {
+            (OwnerLocation::Local(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
+            (OwnerLocation::Remote(node), Some(links)) => {
                 let looks = ask.only_looks();
                 links.ask(node, &Call::Ask { shard, ask }, looks).await
             }
-            (Place::There(_) | Place::Nobody, _) => Err(Refusal::Elsewhere),
+            (OwnerLocation::Remote(_) | OwnerLocation::Unowned, _) => Err(Refusal::Elsewhere),
         }
     }
 
     /// Asks a shard of this process; `None` if it has no owner here.
     pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
-        let Place::Here(inbox) = self.place(shard) else { return None };
+        let OwnerLocation::Local(inbox) = self.location(shard) else { return None };
         let _awaited = ask.is_visit().then(|| self.way.await_visit());
         let _slice = if ask.is_listing() { self.slices.acquire().await.ok() } else { None };
         let (reply, answer) = oneshot::channel();
