@@ -11,29 +11,29 @@ use wayleave_core::time::Time;
 use crate::ask::UrlPlace;
 
 /// A resume key as text, without the dash that separates it from the shard.
-pub(crate) trait Place: Sized {
+pub(crate) trait CursorKey: Sized {
     fn to_text(&self) -> String;
     fn from_text(text: &str) -> Option<Self>;
 }
 
 /// Encodes a position in a listing over shards.
-pub(crate) fn write<P: Place>(shard: ShardId, place: Option<&P>) -> String {
-    match place {
-        Some(place) => format!("{:x}-{}", shard.0, place.to_text()),
+pub(crate) fn write<P: CursorKey>(shard: ShardId, key: Option<&P>) -> String {
+    match key {
+        Some(key) => format!("{:x}-{}", shard.0, key.to_text()),
         None => format!("{:x}", shard.0),
     }
 }
 
 /// Decodes what [`write`] encoded. Without a cursor a listing starts at the beginning.
-pub(crate) fn read<P: Place>(cursor: Option<&str>) -> Result<(ShardId, Option<P>), Refusal> {
+pub(crate) fn read<P: CursorKey>(cursor: Option<&str>) -> Result<(ShardId, Option<P>), Refusal> {
     let Some(cursor) = cursor else { return Ok((ShardId(0), None)) };
-    let (shard, place) = cursor.split_once('-').map_or((cursor, None), |(shard, place)| (shard, Some(place)));
+    let (shard, key) = cursor.split_once('-').map_or((cursor, None), |(shard, key)| (shard, Some(key)));
     let shard = u16::from_str_radix(shard, 16).map_err(|_| Refusal::BadCursor)?;
-    let place = place.map(|place| P::from_text(place).ok_or(Refusal::BadCursor)).transpose()?;
-    Ok((ShardId(shard), place))
+    let key = key.map(|key| P::from_text(key).ok_or(Refusal::BadCursor)).transpose()?;
+    Ok((ShardId(shard), key))
 }
 
-impl Place for HostId {
+impl CursorKey for HostId {
     fn to_text(&self) -> String {
         format!("{:x}", self.0)
     }
@@ -43,7 +43,7 @@ impl Place for HostId {
     }
 }
 
-impl Place for GroupPlace {
+impl CursorKey for GroupPlace {
     fn to_text(&self) -> String {
         match self {
             Self::Alias(alias) => format!("a{}", hex(alias.as_bytes())),
@@ -60,7 +60,7 @@ impl Place for GroupPlace {
     }
 }
 
-impl Place for LeasePlace {
+impl CursorKey for LeasePlace {
     fn to_text(&self) -> String {
         format!("{:x}-{:x}", self.0.0, self.1)
     }
@@ -71,7 +71,7 @@ impl Place for LeasePlace {
     }
 }
 
-impl Place for UrlPlace {
+impl CursorKey for UrlPlace {
     fn to_text(&self) -> String {
         format!("{:x}-{:x}-{}", self.queue.host.0, self.queue.no, hex(&self.key))
     }
@@ -100,9 +100,9 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn reads_back<P: Place + PartialEq + std::fmt::Debug>(place: P) {
-        let text = write(ShardId(0x2a), Some(&place));
-        assert_eq!(read(Some(&text)), Ok((ShardId(0x2a), Some(place))), "{text}");
+    fn reads_back<P: CursorKey + PartialEq + std::fmt::Debug>(key: P) {
+        let text = write(ShardId(0x2a), Some(&key));
+        assert_eq!(read(Some(&text)), Ok((ShardId(0x2a), Some(key))), "{text}");
     }
 
     #[test]
