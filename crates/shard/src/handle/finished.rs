@@ -174,7 +174,7 @@ impl Frontier {
 
     /// Scans the hosts of all shards until one is found that still has work of the crawl.
     async fn scan_crawl(&self, crawl: &CrawlName) -> Answer<CrawlScan> {
-        let _leave = self.listings.enter().await?;
+        let _permit = self.listings.acquire().await?;
         let mut sum = CrawlScan::default();
         for shard in self.scope() {
             let mut after = None;

@@ -12,33 +12,33 @@ use crate::routing::router::{Answer, stopping};
 
 /// The listing permits of a process.
 pub(crate) struct ListingPermits {
-    at_work: Arc<Semaphore>,
+    running: Arc<Semaphore>,
     /// Covers running and queued listings.
-    places: Arc<Semaphore>,
+    admitted: Arc<Semaphore>,
     most: usize,
 }
 
 /// Permission to list one page.
-pub(crate) struct Place {
-    _at_work: OwnedSemaphorePermit,
-    _place: OwnedSemaphorePermit,
+pub(crate) struct ListingPermit {
+    _running: OwnedSemaphorePermit,
+    _admitted: OwnedSemaphorePermit,
 }
 
 impl ListingPermits {
-    pub fn new(at_work: usize, waiting: usize) -> Self {
-        let most = at_work + waiting;
-        Self { at_work: Arc::new(Semaphore::new(at_work)), places: Arc::new(Semaphore::new(most)), most }
+    pub fn new(running: usize, waiting: usize) -> Self {
+        let most = running + waiting;
+        Self { running: Arc::new(Semaphore::new(running)), admitted: Arc::new(Semaphore::new(most)), most }
     }
 
     /// Waits for a permit.
     ///
     /// # Errors
-    /// If the line is as long as it may be.
-    pub async fn enter(&self) -> Answer<Place> {
-        let place = self.places.clone().try_acquire_owned().map_err(|_| Refusal::ManyListings(self.most))?;
+    /// If too many listings are queued.
+    pub async fn acquire(&self) -> Answer<ListingPermit> {
+        let admitted = self.admitted.clone().try_acquire_owned().map_err(|_| Refusal::ManyListings(self.most))?;
         // The semaphore is never closed.
-        let at_work = self.at_work.clone().acquire_owned().await.map_err(|_| stopping())?;
-        Ok(Place { _at_work: at_work, _place: place })
+        let running = self.running.clone().acquire_owned().await.map_err(|_| stopping())?;
+        Ok(ListingPermit { _running: running, _admitted: admitted })
     }
 }
 
@@ -51,13 +51,13 @@ mod tests {
     #[tokio::test]
     async fn the_next_waits_its_turn_and_the_one_past_the_bound_is_refused() {
         let listings = ListingPermits::new(1, 1);
-        let first = listings.enter().await.unwrap();
-        let mut second = Box::pin(listings.enter());
+        let first = listings.acquire().await.unwrap();
+        let mut second = Box::pin(listings.acquire());
         assert!(second.as_mut().now_or_never().is_none());
-        assert_eq!(listings.enter().await.err(), Some(Refusal::ManyListings(2)));
+        assert_eq!(listings.acquire().await.err(), Some(Refusal::ManyListings(2)));
         drop(second);
-        let mut second = Box::pin(listings.enter());
-        assert!(second.as_mut().now_or_never().is_none(), "who went away has left its place in line");
+        let mut second = Box::pin(listings.acquire());
+        assert!(second.as_mut().now_or_never().is_none(), "a dropped waiter frees its permit");
         drop(first);
         assert!(second.await.is_ok());
     }

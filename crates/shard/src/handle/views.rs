@@ -36,7 +36,7 @@ impl Frontier {
         let from = cursor::read(after)?;
         let slice = |after, room| Query::Urls { filter: filter.clone(), after, room };
         let Some(host) = &filter.host else { return self.page(from, limit, slice, cursor::write).await };
-        let _leave = self.listings.enter().await?;
+        let _permit = self.listings.acquire().await?;
         let mut page = Paged::new(limit);
         let (_, mut at) = from;
         loop {
@@ -116,7 +116,7 @@ impl Frontier {
     where
         Slice<T, P>: TryFrom<Told, Error = Refusal>,
     {
-        let _leave = self.listings.enter().await?;
+        let _permit = self.listings.acquire().await?;
         let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
         let mut page = Paged::new(limit);
         for (i, one) in scope.iter().enumerate() {
@@ -147,7 +147,7 @@ impl Frontier {
     /// # Errors
     /// If too many listings are queued, or the store cannot be reached.
     pub async fn crawls_page(&self, after: Option<&str>, limit: usize) -> Answer<Page<CrawlView>> {
-        let _leave = self.listings.enter().await?;
+        let _permit = self.listings.acquire().await?;
         let limit = limit.clamp(1, limits::PAGE_MAX);
         let mut after: Option<CrawlName> = after.map(CrawlName::from);
         let mut items: Vec<CrawlView> = Vec::new();
@@ -202,7 +202,7 @@ impl Frontier {
     /// # Errors
     /// If too many listings are queued, or the store cannot be reached.
     pub async fn queues(&self, crawl: CrawlName, start: usize, size: usize, inactive: bool) -> Answer<Vec<HostName>> {
-        let _leave = self.listings.enter().await?;
+        let _permit = self.listings.acquire().await?;
         let (mut skip, mut names) = (start, Vec::new());
         for shard in self.scope() {
             let mut after = None;
