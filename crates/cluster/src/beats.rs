@@ -18,7 +18,7 @@ pub fn beats(frontier: Frontier) -> impl Stream<Item = Vec<u8>> + Send {
             tokio::time::sleep(SHORTEST).await;
             _ = tokio::time::timeout(LONGEST, news.changed()).await;
         }
-        let beat = frontier.beat().to_bytes();
+        let beat = frontier.node_readiness().to_bytes();
         Some((beat, (frontier, news, false)))
     })
 }

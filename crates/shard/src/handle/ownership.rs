@@ -90,8 +90,8 @@ impl Frontier {
 
     /// This node's readiness, published so that other nodes know which node to ask first.
     #[must_use]
-    pub fn beat(&self) -> NodeReadiness {
-        self.readiness.beat()
+    pub fn node_readiness(&self) -> NodeReadiness {
+        self.readiness.node_readiness()
     }
 
     /// Subscribes to changes of this node's readiness.
@@ -101,8 +101,8 @@ impl Frontier {
     }
 
     /// Records another node's readiness; `None` if the node can no longer be reached.
-    pub fn hear(&self, node: NodeId, beat: Option<NodeReadiness>) {
-        self.readiness.hear(node, beat);
+    pub fn hear(&self, node: NodeId, news: Option<NodeReadiness>) {
+        self.readiness.hear(node, news);
     }
 
     /// The same frontier, with listings and totals restricted to this node's own shards.

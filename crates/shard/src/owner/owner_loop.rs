@@ -144,8 +144,8 @@ impl Owner {
 
     /// Publishes whether the shard is open.
     pub fn set_open(&self, open: bool) {
-        if let Some(beat) = self.readiness.beats.get(usize::from(self.shard.0)) {
-            beat.open.store(open, Ordering::Release);
+        if let Some(published) = self.readiness.shards.get(usize::from(self.shard.0)) {
+            published.open.store(open, Ordering::Release);
         }
     }
 

@@ -52,28 +52,28 @@ impl CrawlReadiness {
 
     /// A shard publishes since when a group of the crawl is ready.
     pub fn tell(&self, crawl: &CrawlName, shard: ShardId, ready: Option<Time>) {
-        if let Some(beat) = self.crawls.read().unwrap_or_else(PoisonError::into_inner).get(crawl) {
-            beat.set(shard, ready.map_or(NEVER, |since| since.0));
+        if let Some(readiness) = self.crawls.read().unwrap_or_else(PoisonError::into_inner).get(crawl) {
+            readiness.set(shard, ready.map_or(NEVER, |since| since.0));
         }
     }
 
     /// Invalidates what a shard has published.
     pub fn forget(&self, shard: ShardId) {
         let crawls = self.crawls.read().unwrap_or_else(PoisonError::into_inner);
-        crawls.values().for_each(|beat| beat.set(shard, UNTOLD));
+        crawls.values().for_each(|readiness| readiness.set(shard, UNTOLD));
     }
 }
 
 impl ReadyByShard {
     fn set(&self, shard: ShardId, ready: u64) {
-        if let Some(beat) = self.0.get(usize::from(shard.0)) {
-            beat.store(ready, Ordering::Release);
+        if let Some(readiness) = self.0.get(usize::from(shard.0)) {
+            readiness.store(ready, Ordering::Release);
         }
     }
 
     /// Since when a shard has work of the crawl; `any` is since when it has work of any crawl.
     pub fn ready(&self, shard: usize, any: u64) -> u64 {
-        match self.0.get(shard).map_or(UNTOLD, |beat| beat.load(Ordering::Acquire)) {
+        match self.0.get(shard).map_or(UNTOLD, |readiness| readiness.load(Ordering::Acquire)) {
             UNTOLD => any,
             ready => ready,
         }

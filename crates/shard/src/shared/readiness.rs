@@ -25,7 +25,7 @@ use crate::shared::waiters::Waiters;
 
 /// What each shard publishes.
 #[derive(Default)]
-pub(crate) struct Beat {
+pub(crate) struct ShardReadiness {
     oldest_ready: AtomicU64,
     next_due: AtomicU64,
     /// Callers waiting for visits from it.
@@ -54,7 +54,7 @@ pub(crate) struct Look<'a> {
 
 /// The readiness of all shards, and the other state that owners share.
 pub(crate) struct Readiness {
-    pub beats: Vec<Beat>,
+    pub shards: Vec<ShardReadiness>,
     /// Readiness per crawl, for crawls that are asked for by name.
     pub crawls: CrawlReadiness,
     /// Stride scheduling of crawls.
@@ -114,7 +114,7 @@ impl NodeReadiness {
     /// Decodes it.
     ///
     /// # Errors
-    /// If they are not those of a beat.
+    /// If the bytes are not valid.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         crate::routing::links::decode(bytes)
     }
@@ -132,13 +132,13 @@ pub(crate) enum Source {
 impl Readiness {
     /// `alone` if this process owns all shards.
     pub fn new(shards: u16, alone: bool) -> Self {
-        let beats: Vec<Beat> = (0..shards).map(|_| Beat::default()).collect();
-        for beat in &beats {
-            beat.oldest_ready.store(NEVER, Ordering::Relaxed);
-            beat.next_due.store(NEVER, Ordering::Relaxed);
+        let all: Vec<ShardReadiness> = (0..shards).map(|_| ShardReadiness::default()).collect();
+        for published in &all {
+            published.oldest_ready.store(NEVER, Ordering::Relaxed);
+            published.next_due.store(NEVER, Ordering::Relaxed);
         }
         Self {
-            beats,
+            shards: all,
             crawls: CrawlReadiness::new(shards),
             turns: CrawlPasses::default(),
             line: Waiters::default(),
@@ -190,9 +190,10 @@ impl Readiness {
 
     /// A shard publishes since when a group of it is ready and when the next one becomes ready.
     pub fn tell(&self, shard: usize, (ready, due): (Option<Time>, Option<Time>)) {
-        if let Some(beat) = self.beats.get(shard) {
+        if let Some(published) = self.shards.get(shard) {
             let (ready, due) = (ready.map_or(NEVER, |t| t.0), due.map_or(NEVER, |t| t.0));
-            let before = (beat.oldest_ready.swap(ready, Ordering::AcqRel), beat.next_due.swap(due, Ordering::AcqRel));
+            let before =
+                (published.oldest_ready.swap(ready, Ordering::AcqRel), published.next_due.swap(due, Ordering::AcqRel));
             if before != (ready, due) && self.news.has_subscribers() {
                 self.news.notify();
             }
@@ -201,8 +202,8 @@ impl Readiness {
 
     /// A shard publishes which crawls are next.
     pub fn set_next(&self, shard: ShardId, next: Vec<Pass>) {
-        if let Some(beat) = self.beats.get(usize::from(shard.0)) {
-            *lock(&beat.next) = next;
+        if let Some(published) = self.shards.get(usize::from(shard.0)) {
+            *lock(&published.next) = next;
         }
     }
 
@@ -210,9 +211,9 @@ impl Readiness {
     pub fn forget(&self, shard: ShardId) {
         self.tell(shard.0.into(), (None, None));
         self.crawls.forget(shard);
-        if let Some(beat) = self.beats.get(usize::from(shard.0)) {
-            beat.open.store(false, Ordering::Release);
-            lock(&beat.next).clear();
+        if let Some(published) = self.shards.get(usize::from(shard.0)) {
+            published.open.store(false, Ordering::Release);
+            lock(&published.next).clear();
         }
         self.totals.close(shard);
         self.pages.close(shard);
@@ -220,7 +221,7 @@ impl Readiness {
     }
 
     pub fn is_open(&self, shard: ShardId) -> bool {
-        self.beats.get(usize::from(shard.0)).is_some_and(|beat| beat.open.load(Ordering::Acquire))
+        self.shards.get(usize::from(shard.0)).is_some_and(|published| published.open.load(Ordering::Acquire))
     }
 
     /// The sources that have something to visit, best first.
@@ -228,8 +229,8 @@ impl Readiness {
         let mut ready = self.ready_shards(look);
         // Of another node only the time is known: rank it as if its crawl were next.
         let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
-        for (node, beat) in lock(&self.peers).iter() {
-            let first = beat.oldest_ready.or(beat.next_due.filter(|due| *due <= look.now));
+        for (node, peer) in lock(&self.peers).iter() {
+            let first = peer.oldest_ready.or(peer.next_due.filter(|due| *due <= look.now));
             ready.extend(first.map(|first| (look.turn(pass, first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
@@ -238,8 +239,8 @@ impl Readiness {
     /// Whether groups of more than one crawl are ready in the shards of this process.
     pub fn crawls_compete(&self) -> bool {
         let mut first: Option<Pass> = None;
-        self.beats.iter().any(|beat| {
-            let next = lock(&beat.next);
+        self.shards.iter().any(|published| {
+            let next = lock(&published.next);
             next.iter().any(|pass| match &first {
                 Some(first) => !Arc::ptr_eq(first, pass),
                 None => {
@@ -252,9 +253,9 @@ impl Readiness {
 
     /// Registers a caller that asks a shard for visits.
     pub fn call(&self, shard: ShardId) -> Caller<'_> {
-        let beat = self.beats.get(usize::from(shard.0));
-        beat.inspect(|beat| _ = beat.callers.fetch_add(1, Ordering::Relaxed));
-        Caller(beat)
+        let published = self.shards.get(usize::from(shard.0));
+        published.inspect(|published| _ = published.callers.fetch_add(1, Ordering::Relaxed));
+        Caller(published)
     }
 
     /// The shards of this process that have something to visit, best first.
@@ -264,29 +265,29 @@ impl Readiness {
 
     fn ready_shards(&self, look: Look<'_>) -> Vec<(Turn, Source)> {
         let crawl = look.crawl.and_then(|crawl| self.crawls.of(crawl));
-        let ready = self.beats.iter().enumerate().filter_map(|(shard, beat)| {
+        let ready = self.shards.iter().enumerate().filter_map(|(shard, published)| {
             // Load the due time first: a shard publishes per-crawl readiness before it clears its due time.
-            let due = beat.next_due.load(Ordering::Acquire);
-            let any = beat.oldest_ready.load(Ordering::Acquire);
+            let due = published.next_due.load(Ordering::Acquire);
+            let any = published.oldest_ready.load(Ordering::Acquire);
             let ready = crawl.as_ref().map_or(any, |crawl| crawl.ready(shard, any));
             let first = ready.min(due);
-            let pass = if look.crawl.is_none() { beat.pass() } else { 0 };
-            let turn = look.turn(pass, first, beat.callers.load(Ordering::Relaxed));
+            let pass = if look.crawl.is_none() { published.pass() } else { 0 };
+            let turn = look.turn(pass, first, published.callers.load(Ordering::Relaxed));
             (ready != NEVER || due <= look.now.0).then_some((turn, Source::Shard(ShardId(shard as u16))))
         });
         ready.collect()
     }
 
     /// This node's readiness.
-    pub fn beat(&self) -> NodeReadiness {
-        let least = |of: fn(&Beat) -> &AtomicU64| {
-            let all = self.beats.iter().map(|beat| of(beat).load(Ordering::Acquire));
+    pub fn node_readiness(&self) -> NodeReadiness {
+        let least = |of: fn(&ShardReadiness) -> &AtomicU64| {
+            let all = self.shards.iter().map(|published| of(published).load(Ordering::Acquire));
             all.min().filter(|time| *time != NEVER).map(Time)
         };
         let totals = self.totals.all();
         NodeReadiness {
-            oldest_ready: least(|beat| &beat.oldest_ready),
-            next_due: least(|beat| &beat.next_due),
+            oldest_ready: least(|published| &published.oldest_ready),
+            next_due: least(|published| &published.next_due),
             woken: self.woken.load(Ordering::Acquire),
             totals,
         }
@@ -303,17 +304,17 @@ impl Readiness {
     }
 
     /// Records another node's readiness; `None` if it can no longer be reached.
-    pub fn hear(&self, node: NodeId, beat: Option<NodeReadiness>) {
+    pub fn hear(&self, node: NodeId, news: Option<NodeReadiness>) {
         let mut peers = lock(&self.peers);
-        let Some(beat) = beat else {
+        let Some(news) = news else {
             peers.remove(&node);
             return;
         };
         // Groups that were ready before this node subscribed count as one: one waiter should check.
-        let before = peers.get(&node).map_or(beat.woken.saturating_sub(1), |before| before.woken);
-        let woken = beat.woken.saturating_sub(before);
-        let told = peers.get(&node).is_none_or(|before| before.totals != beat.totals);
-        peers.insert(node, beat);
+        let before = peers.get(&node).map_or(news.woken.saturating_sub(1), |before| before.woken);
+        let woken = news.woken.saturating_sub(before);
+        let told = peers.get(&node).is_none_or(|before| before.totals != news.totals);
+        peers.insert(node, news);
         drop(peers);
         if told {
             self.pages.nudge_all();
@@ -336,7 +337,7 @@ impl Readiness {
             self.news.notify();
         }
         let peers = lock(&self.peers);
-        let told = peers.values().flat_map(|beat| &beat.totals).filter(|(name, _)| name == crawl);
+        let told = peers.values().flat_map(|peer| &peer.totals).filter(|(name, _)| name == crawl);
         self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
     }
 
@@ -346,7 +347,7 @@ impl Readiness {
         if peers.is_empty() {
             return 0;
         }
-        let told = peers.values().flat_map(|beat| &beat.totals).filter(|(name, _)| name == crawl);
+        let told = peers.values().flat_map(|peer| &peer.totals).filter(|(name, _)| name == crawl);
         self.totals.others(crawl, |one| !self.is_open(one), told.flat_map(|(_, parts)| parts)).pages
     }
 }
@@ -360,7 +361,7 @@ impl Look<'_> {
     }
 }
 
-impl Beat {
+impl ShardReadiness {
     /// The pass of the next crawl; the lowest if nothing is ready yet.
     fn pass(&self) -> u64 {
         lock(&self.next).iter().map(|pass| pass.load(Ordering::Acquire)).min().unwrap_or_default()
@@ -368,12 +369,12 @@ impl Beat {
 }
 
 /// A caller waiting for visits from a shard; deregistered when dropped.
-pub(crate) struct Caller<'a>(Option<&'a Beat>);
+pub(crate) struct Caller<'a>(Option<&'a ShardReadiness>);
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        if let Some(beat) = self.0 {
-            beat.callers.fetch_sub(1, Ordering::Relaxed);
+        if let Some(published) = self.0 {
+            published.callers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
