@@ -231,7 +231,7 @@ impl Readiness {
         let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
         for (node, peer) in lock(&self.peers).iter() {
             let first = peer.oldest_ready.or(peer.next_due.filter(|due| *due <= look.now));
-            ready.extend(first.map(|first| (look.turn(pass, first.0, 0), Source::Node(*node))));
+            ready.extend(first.map(|first| (look.rank(pass, first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
     }
@@ -263,7 +263,7 @@ impl Readiness {
         sorted(self.ready_shards(look))
     }
 
-    fn ready_shards(&self, look: Look<'_>) -> Vec<(Turn, Source)> {
+    fn ready_shards(&self, look: Look<'_>) -> Vec<(SourceRank, Source)> {
         let crawl = look.crawl.and_then(|crawl| self.crawls.of(crawl));
         let ready = self.shards.iter().enumerate().filter_map(|(shard, published)| {
             // Load the due time first: a shard publishes per-crawl readiness before it clears its due time.
@@ -272,8 +272,8 @@ impl Readiness {
             let ready = crawl.as_ref().map_or(any, |crawl| crawl.ready(shard, any));
             let first = ready.min(due);
             let pass = if look.crawl.is_none() { published.pass() } else { 0 };
-            let turn = look.turn(pass, first, published.callers.load(Ordering::Relaxed));
-            (ready != NEVER || due <= look.now.0).then_some((turn, Source::Shard(ShardId(shard as u16))))
+            let rank = look.rank(pass, first, published.callers.load(Ordering::Relaxed));
+            (ready != NEVER || due <= look.now.0).then_some((rank, Source::Shard(ShardId(shard as u16))))
         });
         ready.collect()
     }
@@ -353,10 +353,10 @@ impl Readiness {
 }
 
 /// Rank of a source, lowest first: the pass of its next crawl, since when it is ready, and how many callers it has.
-type Turn = (u64, u64, usize);
+type SourceRank = (u64, u64, usize);
 
 impl Look<'_> {
-    const fn turn(&self, pass: u64, ready: u64, callers: usize) -> Turn {
+    const fn rank(&self, pass: u64, ready: u64, callers: usize) -> SourceRank {
         if self.paced { (pass, ready / STEP_MS, callers / CALLERS_TOGETHER) } else { (pass, ready, 0) }
     }
 }
@@ -379,7 +379,7 @@ impl Drop for Caller<'_> {
     }
 }
 
-fn sorted(mut ready: Vec<(Turn, Source)>) -> Vec<Source> {
+fn sorted(mut ready: Vec<(SourceRank, Source)>) -> Vec<Source> {
     ready.sort_unstable();
     ready.into_iter().map(|(_, source)| source).collect()
 }
