@@ -40,7 +40,7 @@ impl Frontier {
         let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         let mut repeatable = None;
         if let Some(id) = &request.request {
-            repeatable = Some(self.turn_of(&request.holder, id).await);
+            repeatable = Some(self.lock_request(&request.holder, id).await);
             let mut granted = self.granted_before(&request.holder, id).await?;
             if !granted.is_empty() {
                 granted.truncate(request.groups);
@@ -54,7 +54,7 @@ impl Frontier {
             let sources = self.readiness.ready(self.look(request.crawl.as_ref(), false));
             let granted = match &repeatable {
                 None => self.reserve_from(&request, &sources).await,
-                Some(turn) => self.reserve_through(&request, sources, turn.clone()).await,
+                Some(request_lock) => self.reserve_through(&request, sources, request_lock.clone()).await,
             };
             // Also after a failure: the next waiter would only fail as well.
             waiter.iter_mut().for_each(Waiter::looked);

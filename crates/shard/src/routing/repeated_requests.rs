@@ -35,30 +35,30 @@ use crate::shared::readiness::{Source, lock};
 /// Time limit for asking other nodes what they have granted.
 const ASK_OTHERS: Duration = Duration::from_millis(500);
 
-type Waiters = Arc<tokio::sync::Mutex<()>>;
+type RequestMutex = Arc<tokio::sync::Mutex<()>>;
 
 /// The process's index of requests with an id.
 pub(crate) struct Requests {
     /// Number of reservations per request, by shard and digest.
     granted: Vec<Mutex<HashMap<u64, u32>>>,
     /// Requests being decided; one call each at a time.
-    under_way: Mutex<HashMap<u64, Waiters>>,
+    under_way: Mutex<HashMap<u64, RequestMutex>>,
 }
 
 /// Exclusive right to decide one request id; released when the last clone is dropped.
-pub(crate) struct Turn {
+pub(crate) struct RequestLock {
     frontier: Frontier,
     digest: u64,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl Drop for Turn {
+impl Drop for RequestLock {
     fn drop(&mut self) {
-        let mut lines = lock(&self.frontier.readiness.requests.under_way);
+        let mut locks = lock(&self.frontier.readiness.requests.under_way);
         drop(self.guard.take());
         // Every waiter holds a clone of the mutex, and clones are only made under this lock.
-        if lines.get(&self.digest).is_some_and(|line| Arc::strong_count(line) == 1) {
-            lines.remove(&self.digest);
+        if locks.get(&self.digest).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
+            locks.remove(&self.digest);
         }
     }
 }
@@ -95,25 +95,25 @@ impl Requests {
 
 impl Frontier {
     /// Waits until no other call with the same request id is being decided in this process.
-    pub(crate) async fn turn_of(&self, holder: &str, request: &RequestId) -> Arc<Turn> {
+    pub(crate) async fn lock_request(&self, holder: &str, request: &RequestId) -> Arc<RequestLock> {
         let digest = digest(holder, &request.id);
-        let line = lock(&self.readiness.requests.under_way).entry(digest).or_default().clone();
-        let guard = line.lock_owned().await;
-        Arc::new(Turn { frontier: self.clone(), digest, guard: Some(guard) })
+        let mutex = lock(&self.readiness.requests.under_way).entry(digest).or_default().clone();
+        let guard = mutex.lock_owned().await;
+        Arc::new(RequestLock { frontier: self.clone(), digest, guard: Some(guard) })
     }
 
     /// Reserves groups from these sources for a request with an id. Runs to completion even if its caller disconnects,
-    /// so that a repetition, which waits for `turn`, finds everything that was granted.
+    /// so that a repetition, which waits for `request_lock`, finds everything that was granted.
     pub(crate) async fn reserve_through(
         &self,
         request: &Reserve,
         sources: Vec<Source>,
-        turn: Arc<Turn>,
+        request_lock: Arc<RequestLock>,
     ) -> Answer<Vec<Reservation>> {
         let (frontier, request) = (self.clone(), request.clone());
         let decided = tokio::spawn(async move {
             let granted = frontier.reserve_from(&request, &sources).await;
-            drop(turn);
+            drop(request_lock);
             granted
         });
         decided.await.unwrap_or_else(|_| Err(crate::routing::router::never_answered()))
