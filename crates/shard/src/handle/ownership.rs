@@ -20,7 +20,7 @@ impl Frontier {
     /// Makes this process the owner of a shard while `expects` holds in the store. If it does not hold, or ceases to,
     /// the shard is given up and no other owner is fenced out.
     pub fn open_shard(&self, shard: ShardId, expects: Vec<Expect>) {
-        let (inbox, messages) = crate::owner::inbox::inbox(self.router.way.clone());
+        let (inbox, messages) = crate::owner::inbox::inbox(self.router.admission.clone());
         self.router.set_location(shard, OwnerLocation::Local(inbox));
         let post = Post {
             shard,

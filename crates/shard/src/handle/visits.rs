@@ -172,7 +172,7 @@ impl Frontier {
     /// Whether workers have asked for visits recently; puts should then come in small batches.
     #[must_use]
     pub fn awaits_visits(&self) -> bool {
-        self.router.way.is_used()
+        self.router.admission.is_used()
     }
 
     /// Hands out URLs in the paced form, longest ready queues first.

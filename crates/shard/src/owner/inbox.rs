@@ -34,20 +34,20 @@ pub(crate) struct Mail {
     puts: Receiver<Message>,
     slices: Receiver<Message>,
     first_left: usize,
-    way: Arc<Admission>,
+    admission: Arc<Admission>,
     /// The next put, held back by admission control.
-    standing: Option<Message>,
+    held_back: Option<Message>,
     /// Draining before a stop: puts are no longer held back.
     stopping: bool,
 }
 
 /// Creates an inbox.
-pub(crate) fn inbox(way: Arc<Admission>) -> (Inbox, Mail) {
+pub(crate) fn inbox(admission: Arc<Admission>) -> (Inbox, Mail) {
     let (to_others, others) = mpsc::channel(SHARD_QUEUE_MAX);
     let (to_puts, puts) = mpsc::channel(SHARD_QUEUE_MAX);
     let (to_slices, slices) = mpsc::channel(SHARD_QUEUE_MAX);
     let term = TERMS.fetch_add(1, Ordering::Relaxed);
-    let mail = Mail { term, others, puts, slices, first_left: FIRST_MAX, way, standing: None, stopping: false };
+    let mail = Mail { term, others, puts, slices, first_left: FIRST_MAX, admission, held_back: None, stopping: false };
     (Inbox { term, others: to_others, puts: to_puts, slices: to_slices }, mail)
 }
 
@@ -70,13 +70,13 @@ impl Mail {
             if let Some(message) = self.try_other().or_else(|| self.try_put()).or_else(|| self.try_slice()) {
                 return Some(message);
             }
-            let until = self.standing.as_ref().and_then(|message| self.way.stands(message));
+            let until = self.held_back.as_ref().and_then(|message| self.admission.held_until(message));
             tokio::select! {
                 biased;
                 Some(message) = self.others.recv() => return Some(self.note(message)),
-                Some(message) = self.puts.recv(), if self.standing.is_none() => self.standing = Some(message),
+                Some(message) = self.puts.recv(), if self.held_back.is_none() => self.held_back = Some(message),
                 Some(message) = self.slices.recv() => return Some(message),
-                () = self.way.over(until.unwrap_or_else(Instant::now)), if self.standing.is_some() => {}
+                () = self.admission.wait(until.unwrap_or_else(Instant::now)), if self.held_back.is_some() => {}
                 else => return None,
             }
         }
@@ -94,9 +94,9 @@ impl Mail {
 
     /// The next put, unless it is held back.
     fn try_put(&mut self) -> Option<Message> {
-        let message = self.standing.take().or_else(|| self.puts.try_recv().ok())?;
-        if !self.stopping && self.way.stands(&message).is_some() {
-            self.standing = Some(message);
+        let message = self.held_back.take().or_else(|| self.puts.try_recv().ok())?;
+        if !self.stopping && self.admission.held_until(&message).is_some() {
+            self.held_back = Some(message);
             return None;
         }
         Some(message)
@@ -112,7 +112,7 @@ impl Mail {
         self.others.close();
         self.puts.close();
         self.slices.close();
-        let mut left = Vec::from_iter(self.standing.take());
+        let mut left = Vec::from_iter(self.held_back.take());
         while let Some(message) = self.others.recv().await {
             left.push(message);
         }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::message::new_url;
 
-    fn way() -> Arc<Admission> {
+    fn admission() -> Arc<Admission> {
         Arc::new(Admission::new(Duration::from_millis(10)))
     }
 
@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn others_go_before_puts_but_not_for_ever() {
-        let (inbox, mut mail) = inbox(way());
+        let (inbox, mut mail) = inbox(admission());
         for _ in 0..100 {
             inbox.send(put()).await.unwrap();
             inbox.send(other()).await.unwrap();
@@ -179,10 +179,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn new_urls_let_others_go_first_and_lose_nothing() {
-        let way = way();
-        let (inbox, mut mail) = inbox(way.clone());
+        let admission = admission();
+        let (inbox, mut mail) = inbox(admission.clone());
         inbox.send(new_put()).await.unwrap();
-        let visit = way.await_visit();
+        let visit = admission.await_visit();
         assert!(mail.recv().now_or_never().is_none() && mail.try_recv().is_none());
         inbox.send(other()).await.unwrap();
         assert!(matches!(mail.recv().await, Some(Message::Ask { .. })));
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100));
         let _visit = {
             tokio::time::advance(Duration::from_millis(50)).await;
-            way.await_visit()
+            admission.await_visit()
         };
         inbox.send(new_put()).await.unwrap();
         assert!(mail.recv().now_or_never().is_none());
@@ -202,14 +202,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_put_that_stands_goes_on_in_time_or_is_left_to_the_next_owner() {
-        let way = way();
-        let (inbox, mut mail) = inbox(way.clone());
-        let _visit = way.await_visit();
+        let admission = admission();
+        let (inbox, mut mail) = inbox(admission.clone());
+        let _visit = admission.await_visit();
         inbox.send(new_put()).await.unwrap();
         assert!(mail.recv().now_or_never().is_none());
         assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100), "not for ever");
         tokio::time::advance(Duration::from_millis(50)).await;
-        let _later = way.await_visit();
+        let _later = admission.await_visit();
         inbox.send(new_put()).await.unwrap();
         assert!(mail.recv().now_or_never().is_none());
         assert_eq!(mail.close().await.len(), 1);

@@ -26,7 +26,7 @@ pub(crate) struct Admission {
     /// Time of the last visit request, in milliseconds since `began`; 0 if none.
     last_visit: AtomicU64,
     /// Mirrors the state, for checks without the lock.
-    standing: AtomicBool,
+    holding: AtomicBool,
     state: Mutex<State>,
     /// Notified when puts may proceed.
     over: Notify,
@@ -52,7 +52,7 @@ impl Admission {
             stand_max,
             began: Instant::now(),
             last_visit: AtomicU64::new(0),
-            standing: AtomicBool::new(false),
+            holding: AtomicBool::new(false),
             state: Mutex::default(),
             over: Notify::new(),
         }
@@ -67,7 +67,7 @@ impl Admission {
         let free = state.free_until.is_some_and(|until| now < until);
         if !free && !self.stand_max.is_zero() && state.since.is_none() {
             state.since = Some(now);
-            self.standing.store(true, Ordering::Release);
+            self.holding.store(true, Ordering::Release);
         }
         Awaited(self)
     }
@@ -85,7 +85,7 @@ impl Admission {
     }
 
     /// The latest time until which a message is held back; `None` if it may proceed.
-    pub fn stands(&self, message: &Message) -> Option<Instant> {
+    pub fn held_until(&self, message: &Message) -> Option<Instant> {
         match message {
             Message::Put { items, .. } => self.holds_up(items),
             _ => None,
@@ -93,9 +93,9 @@ impl Admission {
     }
 
     /// Waits until puts may proceed.
-    pub async fn clear(&self, puts: &[(u64, Put)]) {
+    pub async fn admit(&self, puts: &[(u64, Put)]) {
         while let Some(until) = self.holds_up(puts) {
-            self.over(until).await;
+            self.wait(until).await;
         }
     }
 
@@ -105,15 +105,15 @@ impl Admission {
     }
 
     /// Waits until puts may proceed, at the latest `until`.
-    pub async fn over(&self, until: Instant) {
+    pub async fn wait(&self, until: Instant) {
         let over = self.over.notified();
-        if self.standing.load(Ordering::Acquire) {
+        if self.holding.load(Ordering::Acquire) {
             _ = tokio::time::timeout_at(until, over).await;
         }
     }
 
     fn until(&self) -> Option<Instant> {
-        if !self.standing.load(Ordering::Acquire) {
+        if !self.holding.load(Ordering::Acquire) {
             return None;
         }
         let mut state = self.lock();
@@ -129,7 +129,7 @@ impl Admission {
     fn go_on(&self, state: &mut State, now: Instant) {
         if let Some(since) = state.since.take() {
             state.free_until = Some(now + now.duration_since(since));
-            self.standing.store(false, Ordering::Release);
+            self.holding.store(false, Ordering::Release);
             self.over.notify_waiters();
         }
     }
@@ -171,49 +171,49 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_urls_stand_while_a_visit_is_waited_for() {
         let new_puts = new();
-        let way = Admission::new(20 * MS);
-        assert!(way.stands(&message(new())).is_none() && !way.is_used());
-        let visit = way.await_visit();
-        assert!(way.stands(&message(new())).is_some() && way.is_used());
+        let admission = Admission::new(20 * MS);
+        assert!(admission.held_until(&message(new())).is_none() && !admission.is_used());
+        let visit = admission.await_visit();
+        assert!(admission.held_until(&message(new())).is_some() && admission.is_used());
         assert!(
-            way.stands(&message(vec![(0, put_of(PutKind::Known { due: None }))])).is_none(),
+            admission.held_until(&message(vec![(0, put_of(PutKind::Known { due: None }))])).is_none(),
             "reports of pages never do"
         );
-        let mut clear = std::pin::pin!(way.clear(&new_puts));
+        let mut clear = std::pin::pin!(admission.admit(&new_puts));
         assert!(clear.as_mut().now_or_never().is_none());
         tokio::time::advance(3 * MS).await;
         drop(visit);
-        assert!(way.stands(&message(new())).is_none());
+        assert!(admission.held_until(&message(new())).is_none());
         clear.await;
         tokio::time::advance(LATELY).await;
-        assert!(!way.is_used());
+        assert!(!admission.is_used());
     }
 
     #[tokio::test(start_paused = true)]
     async fn puts_go_on_for_as_long_as_they_stood() {
         let new_puts = new();
-        let way = Admission::new(20 * MS);
-        let (long, short) = (way.await_visit(), way.await_visit());
+        let admission = Admission::new(20 * MS);
+        let (long, short) = (admission.await_visit(), admission.await_visit());
         drop(short);
-        assert!(way.stands(&message(new())).is_some(), "another visit is still waited for");
-        way.clear(&new_puts).await;
-        let stood = Instant::now() - way.began;
-        assert!(stood >= 20 * MS && stood < 25 * MS, "{stood:?}");
+        assert!(admission.held_until(&message(new())).is_some(), "another visit is still waited for");
+        admission.admit(&new_puts).await;
+        let held_for = Instant::now() - admission.began;
+        assert!(held_for >= 20 * MS && held_for < 25 * MS, "{held_for:?}");
         drop(long);
-        let at_once = way.await_visit();
-        assert!(way.stands(&message(new())).is_none(), "now it is their time");
+        let at_once = admission.await_visit();
+        assert!(admission.held_until(&message(new())).is_none(), "now it is their time");
         drop(at_once);
         tokio::time::advance(25 * MS).await;
-        let _later = way.await_visit();
-        assert!(way.stands(&message(new())).is_some());
+        let _later = admission.await_visit();
+        assert!(admission.held_until(&message(new())).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn with_no_time_to_stand_nobody_does() {
         let new_puts = new();
-        let way = Admission::new(Duration::ZERO);
-        let _visit = way.await_visit();
-        assert!(way.stands(&message(new())).is_none() && !way.is_used());
-        way.clear(&new_puts).await;
+        let admission = Admission::new(Duration::ZERO);
+        let _visit = admission.await_visit();
+        assert!(admission.held_until(&message(new())).is_none() && !admission.is_used());
+        admission.admit(&new_puts).await;
     }
 }

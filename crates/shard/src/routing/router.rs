@@ -51,7 +51,7 @@ pub(crate) struct Router {
     /// Connection to other nodes; `None` where one process owns everything.
     pub links: Option<Arc<dyn Links>>,
     /// Admission control: visits before puts.
-    pub way: Arc<Admission>,
+    pub admission: Arc<Admission>,
     /// The epochs under which this process holds its shards.
     pub held: HeldEpochs,
     /// Notified when an owner was not where it was expected.
@@ -85,7 +85,7 @@ impl Router {
             locations: RwLock::new(locations),
             changed: Broadcast::default(),
             links,
-            way: Arc::new(Admission::new(config.stand_max)),
+            admission: Arc::new(Admission::new(config.stand_max)),
             held: HeldEpochs::new(config.shards),
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
@@ -243,7 +243,7 @@ impl Router {
     /// Asks a shard of this process; `None` if it has no owner here.
     pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
         let OwnerLocation::Local(inbox) = self.location(shard) else { return None };
-        let _awaited = ask.is_visit().then(|| self.way.await_visit());
+        let _awaited = ask.is_visit().then(|| self.admission.await_visit());
         let _slice = if ask.is_listing() { self.slices.acquire().await.ok() } else { None };
         let (reply, answer) = oneshot::channel();
         let looks = ask.only_looks();
