@@ -47,17 +47,17 @@ impl Frontier {
                 return Ok(granted);
             }
         }
-        let mut waiter = (request.wait.0 > 0).then(|| self.readiness.line.join(request.crawl.is_some()));
+        let mut waiter = (request.wait.0 > 0).then(|| self.readiness.waiters.join(request.crawl.is_some()));
         loop {
             // Queue before checking, so that nothing that becomes ready meanwhile is missed.
-            waiter.iter_mut().for_each(Waiter::stand);
+            waiter.iter_mut().for_each(Waiter::enqueue);
             let sources = self.readiness.ready(self.look(request.crawl.as_ref(), false));
             let granted = match &repeatable {
                 None => self.reserve_from(&request, &sources).await,
                 Some(request_lock) => self.reserve_through(&request, sources, request_lock.clone()).await,
             };
             // Also after a failure: the next waiter would only fail as well.
-            waiter.iter_mut().for_each(Waiter::looked);
+            waiter.iter_mut().for_each(Waiter::checked);
             let granted = granted?;
             if !granted.is_empty() {
                 self.listen(request.crawl.as_ref());
@@ -65,7 +65,7 @@ impl Frontier {
                     && !self.readiness.ready(self.look(None, false)).is_empty()
                 {
                     // The group that this waiter was woken for may still be ready, with no other waiter awake.
-                    self.readiness.line.wake_any(1);
+                    self.readiness.waiters.wake_any(1);
                 }
                 return Ok(granted);
             }

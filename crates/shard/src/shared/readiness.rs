@@ -60,7 +60,7 @@ pub(crate) struct Readiness {
     /// Stride scheduling of crawls.
     pub turns: CrawlPasses,
     /// Callers waiting for a group to become ready.
-    pub line: Waiters,
+    pub waiters: Waiters,
     /// Callers waiting for a crawl to be finished.
     pub finishing: Finishing,
     /// Counts of crawls with a limit over all shards, by shard.
@@ -141,7 +141,7 @@ impl Readiness {
             shards: all,
             crawls: CrawlReadiness::new(shards),
             turns: CrawlPasses::default(),
-            line: Waiters::default(),
+            waiters: Waiters::default(),
             finishing: Finishing::default(),
             totals: Totals::new(shards),
             pages: PageBudget::new(shards, alone),
@@ -319,7 +319,7 @@ impl Readiness {
         if told {
             self.pages.nudge_all();
         }
-        self.line.wake(usize::try_from(woken).unwrap_or(usize::MAX));
+        self.waiters.wake(usize::try_from(woken).unwrap_or(usize::MAX));
     }
 
     /// Wakes as many waiters as groups became ready, first come, first served.
@@ -327,7 +327,7 @@ impl Readiness {
         if ready > 0 {
             self.woken.fetch_add(ready as u64, Ordering::AcqRel);
             self.news.notify();
-            self.line.wake(ready);
+            self.waiters.wake(ready);
         }
     }
 

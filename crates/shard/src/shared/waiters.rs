@@ -28,23 +28,23 @@ pub(crate) struct Waiters {
     /// Waiters for any group, first come, first served.
     any: Mutex<VecDeque<oneshot::Sender<()>>>,
     /// Waiters for one crawl only.
-    picky: Mutex<Vec<oneshot::Sender<()>>>,
+    one_crawl: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
 /// One waiter.
 pub(crate) struct Waiter<'a> {
-    line: &'a Waiters,
+    waiters: &'a Waiters,
     /// Waits for one crawl only.
-    picky: bool,
+    one_crawl: bool,
     told: Option<oneshot::Receiver<()>>,
     /// Was woken and has not checked since.
     owes: bool,
 }
 
 impl Waiters {
-    /// Adds a waiter; it is queued by [`Waiter::stand`].
-    pub fn join(&self, picky: bool) -> Waiter<'_> {
-        Waiter { line: self, picky, told: None, owes: false }
+    /// Adds a waiter; it is queued by [`Waiter::enqueue`].
+    pub fn join(&self, one_crawl: bool) -> Waiter<'_> {
+        Waiter { waiters: self, one_crawl, told: None, owes: false }
     }
 
     /// Wakes waiters for this many groups that became ready.
@@ -52,7 +52,7 @@ impl Waiters {
         if groups == 0 {
             return;
         }
-        for waiter in lock(&self.picky).drain(..) {
+        for waiter in lock(&self.one_crawl).drain(..) {
             _ = waiter.send(());
         }
         self.wake_any(groups);
@@ -72,24 +72,24 @@ impl Waiters {
 impl Waiter<'_> {
     /// Whether any group will do.
     pub const fn takes_any(&self) -> bool {
-        !self.picky
+        !self.one_crawl
     }
 
     /// Queues the waiter. Must be called before checking: whatever becomes ready from then on wakes it. A waiter that
     /// is already queued keeps its position.
-    pub fn stand(&mut self) {
+    pub fn enqueue(&mut self) {
         match self.told.as_mut().map(oneshot::Receiver::try_recv) {
             Some(Err(TryRecvError::Empty)) => return,
             Some(Ok(())) => self.owes = true,
             Some(Err(TryRecvError::Closed)) | None => {}
         }
         let (tell, told) = oneshot::channel();
-        if self.picky {
-            let mut waiters = lock(&self.line.picky);
+        if self.one_crawl {
+            let mut waiters = lock(&self.waiters.one_crawl);
             waiters.retain(|waiter| !waiter.is_closed());
             waiters.push(tell);
         } else {
-            let mut waiters = lock(&self.line.any);
+            let mut waiters = lock(&self.waiters.any);
             waiters.retain(|waiter| !waiter.is_closed());
             waiters.push_back(tell);
         }
@@ -97,7 +97,7 @@ impl Waiter<'_> {
     }
 
     /// The waiter has checked and taken what it could.
-    pub const fn looked(&mut self) {
+    pub const fn checked(&mut self) {
         self.owes = false;
     }
 
@@ -119,8 +119,8 @@ impl Drop for Waiter<'_> {
             told.try_recv().is_ok()
         });
         // All other waiters for one crawl were woken by the same group.
-        if !self.picky && (unheard || self.owes) {
-            self.line.wake_any(1);
+        if !self.one_crawl && (unheard || self.owes) {
+            self.waiters.wake_any(1);
         }
     }
 }
@@ -131,9 +131,9 @@ mod tests {
 
     use super::*;
 
-    fn standing(line: &Waiters, picky: bool) -> Waiter<'_> {
-        let mut waiter = line.join(picky);
-        waiter.stand();
+    fn queued(waiters: &Waiters, one_crawl: bool) -> Waiter<'_> {
+        let mut waiter = waiters.join(one_crawl);
+        waiter.enqueue();
         waiter
     }
 
@@ -143,44 +143,44 @@ mod tests {
 
     #[test]
     fn each_group_wakes_the_first_in_line_and_all_who_want_one_crawl() {
-        let line = Waiters::default();
-        let [mut first, mut second, mut third] = [false; 3].map(|picky| standing(&line, picky));
-        let [mut one, mut other] = [true; 2].map(|picky| standing(&line, picky));
-        line.wake(2);
+        let waiters = Waiters::default();
+        let [mut first, mut second, mut third] = [false; 3].map(|one_crawl| queued(&waiters, one_crawl));
+        let [mut one, mut other] = [true; 2].map(|one_crawl| queued(&waiters, one_crawl));
+        waiters.wake(2);
         assert!(is_woken(&mut first) && is_woken(&mut second) && !is_woken(&mut third));
         assert!(is_woken(&mut one) && is_woken(&mut other));
-        third.stand();
-        line.wake(1);
+        third.enqueue();
+        waiters.wake(1);
         assert!(is_woken(&mut third), "it has kept its place");
     }
 
     #[test]
     fn who_leaves_before_it_heard_or_looked_leaves_the_wake_up_to_the_next() {
-        let line = Waiters::default();
-        let (first, mut second) = (standing(&line, false), standing(&line, false));
-        line.wake(1);
+        let waiters = Waiters::default();
+        let (first, mut second) = (queued(&waiters, false), queued(&waiters, false));
+        waiters.wake(1);
         drop(first);
         assert!(is_woken(&mut second), "the first never heard it");
-        let mut third = standing(&line, false);
+        let mut third = queued(&waiters, false);
         drop(second);
-        assert!(is_woken(&mut third), "the second had not looked");
-        third.looked();
-        let mut fourth = standing(&line, false);
+        assert!(is_woken(&mut third), "the second had not checked");
+        third.checked();
+        let mut fourth = queued(&waiters, false);
         drop(third);
         assert!(!is_woken(&mut fourth), "the third had");
     }
 
     #[test]
     fn who_is_woken_again_while_it_looks_leaves_that_to_the_next() {
-        let line = Waiters::default();
-        let (mut first, mut second) = (standing(&line, false), standing(&line, false));
-        line.wake(1);
+        let waiters = Waiters::default();
+        let (mut first, mut second) = (queued(&waiters, false), queued(&waiters, false));
+        waiters.wake(1);
         assert!(is_woken(&mut first));
-        let mut busy = standing(&line, false);
+        let mut busy = queued(&waiters, false);
         drop(second);
-        second = standing(&line, false);
-        line.wake(1);
-        busy.looked();
+        second = queued(&waiters, false);
+        waiters.wake(1);
+        busy.checked();
         drop(busy);
         assert!(is_woken(&mut second));
     }
