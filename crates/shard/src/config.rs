@@ -73,7 +73,7 @@ impl Config {
     }
 
     /// An empty lane cache with its budget.
-    pub(crate) fn heads(&self, hosts: usize) -> LaneCache {
+    pub(crate) fn lane_cache(&self, hosts: usize) -> LaneCache {
         LaneCache::new(self.head_bytes(hosts), hosts)
     }
 

@@ -39,7 +39,7 @@ impl Lane {
 
 /// The cached lane prefixes of one shard.
 pub(crate) struct LaneCache {
-    lane_cache: HashMap<Lane, LaneRows>,
+    lanes: HashMap<Lane, LaneRows>,
     bytes: usize,
     bytes_max: usize,
     /// Byte limit for a prefix that grew by puts, once it has [`ROWS_GROWN_MIN`] rows.
@@ -48,24 +48,17 @@ pub(crate) struct LaneCache {
     now: u16,
     /// Lookups until the logical clock advances.
     uses_left: usize,
-    /// Incremented by every eviction.
-    thinned: u64,
+    /// Changes with every eviction, and seeds its arbitrary choices.
+    evictions: u64,
 }
 
 impl LaneCache {
     /// A cache of at most `bytes_max` bytes for the queues of `hosts` hosts.
     pub fn new(bytes_max: usize, hosts: usize) -> Self {
-        let mut lane_cache = Self {
-            lane_cache: HashMap::new(),
-            bytes: 0,
-            bytes_max,
-            bytes_grown_max: 0,
-            now: 0,
-            uses_left: 0,
-            thinned: 0,
-        };
-        lane_cache.set_room(bytes_max, hosts);
-        lane_cache
+        let mut cache =
+            Self { lanes: HashMap::new(), bytes: 0, bytes_max, bytes_grown_max: 0, now: 0, uses_left: 0, evictions: 0 };
+        cache.set_room(bytes_max, hosts);
+        cache
     }
 
     /// Changes the memory limit and the number of hosts that share it.
@@ -77,9 +70,9 @@ impl LaneCache {
     /// Answers a scan, if the cached prefix covers all of it.
     pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<Found>> {
         let now = self.tick();
-        let head = self.lane_cache.get_mut(&Lane::new(scan.queue, scan.lane))?;
-        head.used_at = now;
-        if usize::from(head.rows()) < scan.limit && !head.whole {
+        let prefix = self.lanes.get_mut(&Lane::new(scan.queue, scan.lane))?;
+        prefix.used_at = now;
+        if usize::from(prefix.rows()) < scan.limit && !prefix.whole {
             return None;
         }
         let (mut within, mut value) = (Vec::new(), Vec::new());
@@ -88,7 +81,7 @@ impl LaneCache {
             let (position, key) = due::parse_within_lane(scan.lane, &within).ok()?;
             Some(Found { position, key, row: due::decode(&value).ok()? })
         };
-        head.iter().take(scan.limit).map(read).collect()
+        prefix.iter().take(scan.limit).map(read).collect()
     }
 
     /// Caches the store's answer to a scan for `limit` rows.
@@ -96,20 +89,20 @@ impl LaneCache {
         if rows.len() > usize::from(ROWS_MAX) {
             return;
         }
-        let mut head = LaneRows::of_empty(self.tick());
+        let mut prefix = LaneRows::of_empty(self.tick());
         let room = Room { rows_min: ROWS_MAX, rows_max: ROWS_MAX, bytes: BYTES_MAX };
         for row in rows {
-            head.put(due::within_lane(&row.key), &row.value, room);
+            prefix.put(due::within_lane(&row.key), &row.value, room);
         }
-        head.whole &= rows.len() < limit;
-        if head.rows() == 0 {
+        prefix.whole &= rows.len() < limit;
+        if prefix.rows() == 0 {
             return;
         }
-        while self.bytes + head.size() > self.bytes_max && !self.lane_cache.is_empty() {
-            self.thin();
+        while self.bytes + prefix.size() > self.bytes_max && !self.lanes.is_empty() {
+            self.evict();
         }
-        self.bytes += head.size();
-        if let Some(before) = self.lane_cache.insert(Lane::new(scan.queue, scan.lane), head) {
+        self.bytes += prefix.size();
+        if let Some(before) = self.lanes.insert(Lane::new(scan.queue, scan.lane), prefix) {
             self.bytes -= before.size();
         }
     }
@@ -118,7 +111,7 @@ impl LaneCache {
     fn tick(&mut self) -> u16 {
         if self.uses_left == 0 {
             self.now = self.now.wrapping_add(1);
-            self.uses_left = (self.lane_cache.len() / AGES_OF_ALL).max(1);
+            self.uses_left = (self.lanes.len() / AGES_OF_ALL).max(1);
         }
         self.uses_left -= 1;
         self.now
@@ -126,12 +119,12 @@ impl LaneCache {
 
     /// Evicts the least recently used quarter of the memory. Within the oldest age that is only partly evicted the
     /// choice is arbitrary. An evicted prefix is cached again by the next visit to its queue.
-    fn thin(&mut self) {
+    fn evict(&mut self) {
         let mut by_age = [0; AGES];
-        let age = |head: &LaneRows, now: u16| usize::from(now.wrapping_sub(head.used_at)).min(AGES - 1);
-        for head in self.lane_cache.values() {
-            if let Some(bytes) = by_age.get_mut(age(head, self.now)) {
-                *bytes += head.size();
+        let age = |prefix: &LaneRows, now: u16| usize::from(now.wrapping_sub(prefix.used_at)).min(AGES - 1);
+        for prefix in self.lanes.values() {
+            if let Some(bytes) = by_age.get_mut(age(prefix, self.now)) {
+                *bytes += prefix.size();
             }
         }
         let (mut wanted, mut oldest, mut part) = (self.bytes / 4, 0, usize::MAX);
@@ -142,14 +135,14 @@ impl LaneCache {
             }
             wanted -= bytes;
         }
-        self.thinned = self.thinned.wrapping_add(0x1234_5678_9ABC_DEF1);
-        let (round, now, mut left) = (self.thinned, self.now, 0);
-        self.lane_cache.retain(|lane, head| {
+        self.evictions = self.evictions.wrapping_add(0x1234_5678_9ABC_DEF1);
+        let (round, now, mut left) = (self.evictions, self.now, 0);
+        self.lanes.retain(|lane, prefix| {
             let name = lane.host ^ lane.no_and_lane.rotate_left(32);
             let lot = name.wrapping_add(round).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-            let age = age(head, now);
+            let age = age(prefix, now);
             let stays = age < oldest || (age == oldest && lot as usize > part);
-            left += if stays { head.size() } else { 0 };
+            left += if stays { prefix.size() } else { 0 };
             stays
         });
         self.bytes = left;
@@ -159,10 +152,10 @@ impl LaneCache {
     pub fn begin(&mut self, lanes: &[(QueueId, u8)]) {
         for (queue, lane) in lanes {
             if self.bytes + OVERHEAD + FIRST_STEP > self.bytes_max {
-                self.thin();
+                self.evict();
             }
             let now = self.tick();
-            self.lane_cache.entry(Lane::new(*queue, *lane)).or_insert_with(|| {
+            self.lanes.entry(Lane::new(*queue, *lane)).or_insert_with(|| {
                 self.bytes += OVERHEAD;
                 LaneRows::of_empty(now)
             });
@@ -176,28 +169,28 @@ impl LaneCache {
                 self.change(Lane::new(*queue, position.lane), due::within_lane(&encoded.key), encoded.value.as_deref());
             }
         }
-        while self.bytes > self.bytes_max && !self.lane_cache.is_empty() {
-            self.thin();
+        while self.bytes > self.bytes_max && !self.lanes.is_empty() {
+            self.evict();
         }
     }
 
     fn change(&mut self, lane: Lane, within: &[u8], value: Option<&[u8]>) {
         let now = self.tick();
-        let Some(head) = self.lane_cache.get_mut(&lane) else { return };
-        let before = head.size();
-        head.used_at = now;
+        let Some(prefix) = self.lanes.get_mut(&lane) else { return };
+        let before = prefix.size();
+        prefix.used_at = now;
         match value {
             Some(value) => {
                 // A prefix that was read from the store keeps its size.
-                let (rows_max, bytes) = (head.rows().max(ROWS_GROWN_MAX), head.len().max(self.bytes_grown_max));
-                head.put(within, value, Room { rows_min: ROWS_GROWN_MIN, rows_max, bytes });
+                let (rows_max, bytes) = (prefix.rows().max(ROWS_GROWN_MAX), prefix.len().max(self.bytes_grown_max));
+                prefix.put(within, value, Room { rows_min: ROWS_GROWN_MIN, rows_max, bytes });
             }
-            None => head.remove(within),
+            None => prefix.remove(within),
         }
-        self.bytes = self.bytes + head.size() - before;
-        if head.rows() == 0 {
-            self.bytes -= head.size();
-            self.lane_cache.remove(&lane);
+        self.bytes = self.bytes + prefix.size() - before;
+        if prefix.rows() == 0 {
+            self.bytes -= prefix.size();
+            self.lanes.remove(&lane);
         }
     }
 }

@@ -172,7 +172,7 @@ impl Owner {
             }
         }
         // A host that was here before has been served elsewhere since: its cached lanes are stale.
-        self.lane_cache = self.config.heads(self.state.host_count());
+        self.lane_cache = self.config.lane_cache(self.state.host_count());
         self.held_cache = crate::cache::held_cache::HeldCache::new(self.config.recent_rows_max);
         // URLs may have been removed there.
         self.known_cache = crate::cache::known_cache::KnownCache::new(self.config.share(self.config.seen_bytes_max));

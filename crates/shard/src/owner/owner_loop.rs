@@ -92,7 +92,7 @@ impl Owner {
             config: post.config.clone(),
             readiness: post.readiness.clone(),
             router: post.router.clone(),
-            lane_cache: post.config.heads(state.host_count()),
+            lane_cache: post.config.lane_cache(state.host_count()),
             held_cache: HeldCache::new(post.config.recent_rows_max),
             filter: Filter::new(post.config.share(post.config.filter_bytes_max)),
             known_cache: KnownCache::new(post.config.share(post.config.seen_bytes_max)),
