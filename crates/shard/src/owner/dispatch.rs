@@ -132,7 +132,7 @@ impl Owner {
         match visit {
             VisitCall::Take(Take::HandOut(request)) => {
                 let (urls, trouble) = self.hand_out(&request).await;
-                self.tell_crawl(request.crawl.as_ref());
+                self.publish_crawl(request.crawl.as_ref());
                 self.answer_part(call, urls, trouble)
             }
             VisitCall::Take(Take::Reserve(request)) => self.reserve_for(&request, call).await,
@@ -163,7 +163,7 @@ impl Owner {
             }
         }
         let (reservations, trouble) = self.reserve(request).await;
-        self.tell_crawl(request.crawl.as_ref());
+        self.publish_crawl(request.crawl.as_ref());
         self.answer_part(call, reservations, trouble)
     }
 
@@ -204,9 +204,9 @@ impl Owner {
         let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
         let wanted = request.queues.saturating_mul(request.urls).min(limits::HAND_OUT_TOTAL_MAX);
         let claims = self.claim_pages(crawl, request.host.is_some(), wanted);
-        self.hear_turns();
+        self.load_passes();
         let out = self.hand_out_claimed(request, crawl, now).await;
-        self.tell_turns();
+        self.publish_passes();
         self.settle_pages(claims);
         out
     }
@@ -252,9 +252,9 @@ impl Owner {
         let now = self.now();
         let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
         let claims = self.claim_pages(crawl, false, request.groups.saturating_mul(request.urls));
-        self.hear_turns();
+        self.load_passes();
         let granted = self.reserve_claimed(request, crawl, now).await;
-        self.tell_turns();
+        self.publish_passes();
         self.settle_pages(claims);
         granted
     }

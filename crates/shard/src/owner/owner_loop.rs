@@ -237,20 +237,20 @@ impl Owner {
         self.learn_filter().await
     }
 
-    pub fn tell_pulse(&mut self) {
+    pub fn publish_readiness(&mut self) {
         self.count_hosts();
         // Before any answer of this turn is sent: a retry must find what was granted.
         self.readiness.requests.tell(self.shard, self.state.take_request_changes());
         // Per-crawl readiness first: a concurrent reader then sees either what became ready or the due time before it.
         self.state.take_crawls_ready(|crawl, ready| self.readiness.crawls.tell(crawl, self.shard, ready));
-        self.tell_next();
+        self.publish_next();
         self.readiness.tell(self.shard.0.into(), self.state.readiness());
         self.readiness.wake(self.state.take_newly_ready());
         self.readiness.finishing.notify(&self.state.take_settled());
     }
 
     /// Publishes the readiness of a crawl that a caller asked for by name and found nothing of.
-    pub fn tell_crawl(&self, crawl: Option<&CrawlName>) {
+    pub fn publish_crawl(&self, crawl: Option<&CrawlName>) {
         if let Some(crawl) = crawl {
             self.readiness.crawls.tell(crawl, self.shard, self.state.crawl_ready(crawl));
         }

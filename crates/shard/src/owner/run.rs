@@ -214,7 +214,7 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
     let term = owner.term.clone();
     let (cycles, waiting) = mpsc::channel(limits::COMMITS_IN_FLIGHT_MAX);
     let answering = tokio::spawn(cycle::answer(waiting, term.clone(), owner.readiness.clone()));
-    owner.tell_pulse();
+    owner.publish_readiness();
     owner.set_open(true);
     let mut stop = None;
     let turns = AssertUnwindSafe(take_turns(&mut owner, inbox, cycles, &mut stop)).catch_unwind().await;
@@ -265,7 +265,7 @@ async fn take_turns(
             // granted again.
             owner.share_totals();
         }
-        owner.tell_pulse();
+        owner.publish_readiness();
         let cycle = std::mem::take(&mut owner.cycle);
         if !cycle.is_empty() && cycles.send(cycle).await.is_err() {
             break;

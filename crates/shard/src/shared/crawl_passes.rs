@@ -47,12 +47,12 @@ impl CrawlPasses {
 
 impl Owner {
     /// Loads the process-wide passes of the crawls ready here, before a visit of any crawl is planned.
-    pub fn hear_turns(&mut self) {
+    pub fn load_passes(&mut self) {
         let ready = self.state.crawls_in_turn(CRAWLS_MAX);
         if ready.len() < 2 || ready.len() == CRAWLS_MAX {
             return;
         }
-        let now = self.readiness.turns.now.load(Ordering::Acquire);
+        let now = self.readiness.passes.now.load(Ordering::Acquire);
         for crawl in ready {
             let pass = self.pass_of(crawl);
             let before = pass.fetch_max(now, Ordering::AcqRel);
@@ -61,18 +61,18 @@ impl Owner {
     }
 
     /// Publishes the strides of the visits planned here.
-    pub fn tell_turns(&mut self) {
+    pub fn publish_passes(&mut self) {
         for (crawl, stride) in self.state.take_charged() {
             let pass = self.pass_of(crawl);
             let before = pass.fetch_add(stride, Ordering::AcqRel);
-            self.readiness.turns.now.fetch_max(before, Ordering::AcqRel);
+            self.readiness.passes.now.fetch_max(before, Ordering::AcqRel);
         }
     }
 
     /// Publishes which crawls are next here. Other shards may advance their passes, so naming only the first is not
     /// enough.
-    pub fn tell_next(&mut self) {
-        self.hear_turns();
+    pub fn publish_next(&mut self) {
+        self.load_passes();
         let next = self.state.crawls_in_turn(NEXT_MAX);
         let next = next.into_iter().map(|crawl| self.pass_of(crawl)).collect();
         self.readiness.set_next(self.shard, next);
@@ -86,7 +86,7 @@ impl Owner {
         self.passes.retain(|no, _| self.state.crawl_name(*no).is_some());
         // Hosts queued by themselves are scheduled like a crawl without a name.
         let name = self.state.crawl_name(crawl).cloned().unwrap_or_default();
-        let pass = self.readiness.turns.of(&name);
+        let pass = self.readiness.passes.of(&name);
         self.passes.insert(crawl, pass.clone());
         pass
     }

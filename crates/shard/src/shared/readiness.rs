@@ -58,7 +58,7 @@ pub(crate) struct Readiness {
     /// Readiness per crawl, for crawls that are asked for by name.
     pub crawls: CrawlReadiness,
     /// Stride scheduling of crawls.
-    pub turns: CrawlPasses,
+    pub passes: CrawlPasses,
     /// Callers waiting for a group to become ready.
     pub waiters: Waiters,
     /// Callers waiting for a crawl to be finished.
@@ -140,7 +140,7 @@ impl Readiness {
         Self {
             shards: all,
             crawls: CrawlReadiness::new(shards),
-            turns: CrawlPasses::default(),
+            passes: CrawlPasses::default(),
             waiters: Waiters::default(),
             finishing: Finishing::default(),
             totals: Totals::new(shards),
