@@ -31,7 +31,7 @@ use std::time::Duration;
 use wayleave_core::frontier::listing::Next;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
-use wayleave_core::frontier::rework::{JobRow, JobState, Place as Spot, Stage};
+use wayleave_core::frontier::rework::{JobRow, JobState, Place as JobCursor, Stage};
 use wayleave_core::frontier::row::{Details, Place, UrlRow, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::CrawlView;
@@ -194,7 +194,7 @@ impl Owner {
                 }
             }
             let from = last.filter(|_| more).map(key_after);
-            job.place = Spot { queue: Some(queue), from, again: job.place.again };
+            job.place = JobCursor { queue: Some(queue), from, again: job.place.again };
             if more {
                 // Rows already read from later queues are read again when their turn comes.
                 break;
@@ -224,7 +224,7 @@ impl Owner {
             let prefix = url::prefix(queue);
             (queue, Scan { to: key::after_prefix(&prefix), from: from.unwrap_or(prefix), limit })
         };
-        if let Spot { queue: Some(queue), from: Some(from), .. } = &job.place {
+        if let JobCursor { queue: Some(queue), from: Some(from), .. } = &job.place {
             return vec![scan(*queue, Some(from.clone()), SLICE_ROWS)];
         }
         let mut filter = job.filter.clone();
@@ -320,7 +320,7 @@ fn end_of_round(job: &mut JobRow, now: Time) {
     if job.place.again && !job.again.is_empty() {
         job.again.remove(0);
     }
-    job.place = Spot { again: true, ..Spot::default() };
+    job.place = JobCursor { again: true, ..JobCursor::default() };
     if job.again.is_empty() {
         job.end(JobState::Done, now);
     }
