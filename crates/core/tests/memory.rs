@@ -1,4 +1,4 @@
-//! What a host costs in memory: hosts are kept there, so the limit on their number is a limit on memory.
+//! Memory per host: hosts are kept in memory, so the limit on their number is a limit on memory.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
@@ -10,7 +10,7 @@ use wayleave_core::metadata::Metadata;
 use wayleave_core::time::Time;
 
 const HOSTS: u64 = 300_000;
-/// Most bytes that a host with one queue and a name of 20 bytes may cost in a shard's state; 495 were measured.
+/// Maximum bytes of a host with one queue and a name of 20 bytes in a shard's state; 495 were measured.
 const BYTES_MAX: u64 = 560;
 
 fn resident_bytes() -> u64 {
@@ -30,7 +30,7 @@ fn put(host: u64) -> Put {
     }
 }
 
-/// Alone in its binary: another test's memory would be counted along.
+/// Alone in its binary, because memory of other tests would be counted as well.
 #[test]
 fn a_host_costs_no_more_memory_than_it_may() {
     let before = resident_bytes();

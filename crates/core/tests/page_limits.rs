@@ -1,5 +1,5 @@
-//! A limit of pages of a whole crawl, with other shards that take their part of it: random commands, and after each of them
-//! no more pages are out or fetched than the limit leaves, and what it leaves can be had.
+//! Page limit of a whole crawl, with other shards that use part of it: after each random command no more pages are
+//! handed out or fetched than the limit allows, and what it allows can be obtained.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_types)]
 

@@ -1,5 +1,5 @@
-//! Random commands against the core and against a naive model: the same outcomes, the same counts, and every law holds
-//! after every step, also after the memory was dropped and read again.
+//! Random commands against the core and a naive model: same outcomes, same counts, and every law holds after every
+//! step, also after the state was dropped and reloaded.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_types)]
 
@@ -42,7 +42,7 @@ enum OneKind {
     Want { priority: Option<u8>, later: u64, again: bool },
 }
 
-/// Mostly discovered, mostly of one host, so that puts of a turn meet each other.
+/// Mostly new URLs, mostly of one host, so that puts of a batch collide.
 fn puts() -> impl Strategy<Value = Command> {
     let later = prop_oneof![3 => Just(0u64), 1 => 0..5_000u64];
     let due = prop_oneof![Just(None), (0..3_000u64).prop_map(Some)];
@@ -63,7 +63,7 @@ fn puts() -> impl Strategy<Value = Command> {
 
 #[derive(Clone, Debug)]
 enum Command {
-    /// URLs that are put in one turn.
+    /// URLs put in one batch.
     Put(Vec<OnePut>),
     Reserve {
         groups: usize,
@@ -317,7 +317,7 @@ impl Pair {
         assert_eq!(told, Reworked { done, reserved, unknown: 0 });
     }
 
-    /// As if its holder had released it without a result.
+    /// Equivalent to a release without results.
     fn revoke(&mut self, which: usize) {
         if which >= self.live.len() {
             return;

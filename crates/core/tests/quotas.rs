@@ -1,4 +1,5 @@
-//! A shard holds a bounded number of crawls and aliases: past it a new one is refused with the reason, and what exists goes on.
+//! Crawls and aliases per shard are limited: beyond the limit new ones are refused with the reason, existing ones
+//! continue to work.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_types)]
 

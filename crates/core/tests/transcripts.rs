@@ -1,8 +1,8 @@
 //! Transcripts: commands and the core's decisions as text. `UPDATE=1 cargo test -p wayleave-core --test transcripts`
-//! writes them anew; what changed is then to be read and understood before it is committed.
+//! rewrites them; read and understand the difference before you commit it.
 //!
-//! The language: one command a line; `at 1000` sets the time (what runs out by then is returned first). Lines that
-//! begin with a blank are the decision: `<` the answer, `+` and `-` rows written and removed.
+//! The language: one command per line; `at 1000` sets the time (what expires until then is returned first). Indented
+//! lines are the decision: `<` the answer, `+` and `-` rows written and removed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_methods)]
 

@@ -1,4 +1,4 @@
-//! Turns follow the weights of crawls, whether or not they share hosts, as long as all of them have ready groups.
+//! Visits follow the weights of crawls, whether or not they share hosts, as long as all of them have ready groups.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_types)]
 
@@ -15,7 +15,7 @@ use wayleave_core::time::{Millis, Time};
 const START: u64 = 1_000_000;
 const TURNS: usize = 240;
 
-/// A crawl: its weight, and its hosts from one to another. Ranges of two crawls may overlap in part, wholly or not at all.
+/// A crawl: its weight and its range of hosts. Ranges of two crawls may overlap partly, fully or not at all.
 #[derive(Clone, Debug)]
 struct Crawl {
     weight: u32,
@@ -39,7 +39,7 @@ fn name(crawl: usize) -> String {
     format!("c{crawl}")
 }
 
-/// A shard in which every crawl has more URLs at each of its hosts than it can be given.
+/// A shard in which every crawl has more URLs at each of its hosts than can be handed out.
 fn shard(crawls: &[Crawl]) -> Shard {
     let mut shard = Shard::new(START);
     for (no, crawl) in crawls.iter().enumerate() {
@@ -61,7 +61,7 @@ fn shard(crawls: &[Crawl]) -> Shard {
     shard
 }
 
-/// One visit, in either form; says whose it was.
+/// One visit, in either form; returns its crawl.
 fn visit(shard: &mut Shard, paced: bool) -> usize {
     let crawl = if paced {
         let out = shard.hand_out_uncapped(1, 1);
@@ -90,7 +90,7 @@ fn fetched() -> UrlResult {
     }
 }
 
-/// Every crawl got its share, to within one turn for each other crawl.
+/// Every crawl got its share, to within one visit per other crawl.
 fn check(crawls: &[Crawl], turns: &[usize], paced: bool) {
     let all: f64 = crawls.iter().map(|crawl| f64::from(crawl.weight)).sum();
     for (no, crawl) in crawls.iter().enumerate() {
@@ -124,7 +124,7 @@ proptest! {
             turns[visit(&mut shard, paced)] += 1;
             shard.now = Time(shard.now.0 + 1);
         }
-        // Each group keeps the shares by itself, so each may be off by a turn.
+        // Each group keeps the shares on its own, so each may be off by one visit.
         let slack = all.len() * crawls.len();
         let weights: f64 = crawls.iter().map(|crawl| f64::from(crawl.weight)).sum();
         for (no, crawl) in crawls.iter().enumerate() {

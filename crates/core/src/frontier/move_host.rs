@@ -83,7 +83,7 @@ impl State {
     /// Whether a host may leave this shard in that direction.
     ///
     /// # Errors
-    /// If it lives with another alias than whoever moves it believes.
+    /// If it lives with a different alias than the mover assumes.
     pub fn may_give(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
         match way {
             Way::Into(alias) if **host == **alias || self.group_by_alias.contains_key(&**host) => {

@@ -78,7 +78,7 @@ pub fn everything_ends(audit: &Audit, now: Time, grace: Millis) -> Verdict {
 /// Law 5, for groups: a group with work is ready, or waits for a time; nothing is left out of the schedule for ever.
 ///
 /// # Errors
-/// The slots that nobody would ever look at.
+/// The slots missing from the schedule.
 pub fn scheduled(audit: &Audit) -> Verdict {
     judge(5, "scheduled", audit.misplaced.is_empty(), || audit.misplaced.join("; "))
 }

@@ -37,7 +37,7 @@ impl RoleChanges {
 /// to live takes effect with its next renewal, and so does a new continue time.
 ///
 /// # Errors
-/// If somebody in the role sends heartbeats too rarely for the new time to live, or there are too many roles.
+/// If a present candidate's heartbeats are too rare for the new time to live, or there are too many roles.
 pub fn set(facts: &Facts, changes: &RoleChanges) -> Result<Decided<()>, Refusal> {
     let (mut row, origin) = facts.open()?;
     changes.apply(&mut row.settings);

@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 /// Marks the live term; its holder is told with its next heartbeat.
 ///
 /// # Errors
-/// If the role is not known or nobody has it.
+/// If the role is not known or has no primary.
 pub fn step_down(facts: &Facts) -> Result<Decided<()>, Refusal> {
     if facts.row.is_none() {
         return Err(Refusal::UnknownRole(facts.role.to_string()));

@@ -1,5 +1,5 @@
-//! Arbitrary histories of a role whose primary may go on, against what its primary really knows: whatever was lost on the way,
-//! nobody takes over whom it might not have asked.
+//! Random histories of a role in continue mode, checked against what its primary really knows: whatever messages are
+//! lost, no standby takes over that the primary might not have asked.
 
 use proptest::prelude::*;
 use wayleave_core::ids::Token;
@@ -14,9 +14,9 @@ const T: u64 = 1_000;
 #[derive(Clone, Debug)]
 enum Step {
     Pass(u64),
-    /// Who, whether the answer is lost, and whether it asks for the term that it was told of.
+    /// Candidate, whether the answer is lost, and whether it bids for the term it was told of.
     Beat(u8, bool, bool),
-    /// How long a primary may go on; zero is strict.
+    /// Continue time; zero is strict mode.
     Set(u64),
     Release(u8),
     FailOver(bool),
@@ -32,7 +32,7 @@ fn step(failovers: u32) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the last primary knows, by the answers that reached it.
+/// What the last primary knows from the answers that reached it.
 #[derive(Clone, Debug, Default)]
 struct Primary {
     uuid: String,
@@ -57,7 +57,7 @@ fn beat(
     let own = primary.clone().filter(|primary| primary.uuid == uuid);
     let acts = own.filter(|primary| now < primary.acts_until());
     if acts.is_none() {
-        // Who does not act any more has forgotten its term.
+        // A candidate that no longer acts has forgotten its term.
         world.tokens.remove(&uuid);
     }
     let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
@@ -101,7 +101,7 @@ fn beat(
         }
     }
     if lost {
-        // The token with it, unless it was known.
+        // With it the token, unless it was known before.
         world.tokens.remove(&uuid);
         world.tokens.extend(known.map(|token| (uuid, token)));
     }
@@ -126,12 +126,12 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Release(who) => {
                 let uuid = format!("c{who}");
                 let token = world.tokens.remove(&uuid);
-                // It stops first, whatever becomes of its release.
+                // It stops first, whatever happens to its release.
                 primary = primary.filter(|primary| primary.uuid != uuid);
                 drop(world.release(&uuid, token));
             }
             Step::FailOver(lost) => {
-                // It takes its time, be it a millisecond.
+                // Every step takes at least a millisecond.
                 world.pass(1);
                 if *lost {
                     world.fail_over_losing_the_last_write();
@@ -141,7 +141,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
             }
         }
     }
-    // Calm: after a quiet time and the longest time to go on, whoever comes is granted the role.
+    // Calm phase: after a quiet period and the longest continue time any candidate is granted the role.
     world.pass(T + 3_000);
     world.tokens.clear();
     drop(world.beat("calm"));
@@ -172,7 +172,7 @@ fn a11_a_member_that_comes_back_with_another_door_has_to_join_again() {
     let token = world.token_of("a");
     world.ask(Ask { candidate: candidate("a"), token, heard: None, take_over: None, slot: None }).unwrap();
     world.pass(T);
-    // The same uuid, but whoever has this door may not know what was promised at the other.
+    // Same uuid, but another peer address: this process may not know what was promised at the old one.
     let told = world.beat_with(with_door(2), None).unwrap();
     assert!(!told.last.unwrap().take_over, "{}", told.reason);
 }
@@ -183,7 +183,7 @@ fn a11_an_operator_may_delete_a_role_after_a_change_of_store_once_a_term_has_pas
     world.beat("a").unwrap();
     world.pass(2 * T);
     world.facts.incarnation += 1;
-    // The new store is noticed with the first write, and everybody is gone.
+    // The new store is noticed with the first write; all others are gone.
     world.beat("b").unwrap();
     world.release("b", None).unwrap();
     assert!(world.delete().is_err(), "somebody may act whom this store does not know");

@@ -1,4 +1,4 @@
-//! Arbitrary histories against a naive model: it remembers only what was promised to whom, and nothing of rows.
+//! Random histories against a naive model, which remembers only what was promised to whom, and no rows.
 
 use proptest::prelude::*;
 use wayleave_core::ids::Token;
@@ -10,7 +10,7 @@ use crate::world::{World, candidate};
 #[derive(Clone, Debug)]
 enum Step {
     Pass(u64),
-    /// Who, with its own token or a wrong one or none, ready, priority.
+    /// Candidate; its own token, a wrong one or none; ready; priority.
     Beat(u8, Option<bool>, bool, u8),
     Release(u8, bool),
     Ttl(u64),
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was promised last, and whether the promise was given back.
+/// The last promise, and whether it was released.
 #[derive(Default)]
 struct Model {
     promise: Option<(String, Token, Time)>,
@@ -45,7 +45,7 @@ impl Model {
     }
 }
 
-/// One heartbeat, held against what the model remembers.
+/// One heartbeat, checked against the model.
 fn beat(
     world: &mut World,
     model: &mut Model,
@@ -80,7 +80,7 @@ fn beat(
     {
         model.promise = Some((uuid, secret, now.after(told.remaining)));
     }
-    // The quiet time begins when somebody notices.
+    // The quiet period starts when the change of store is noticed.
     model.quiet = world.facts.row.as_ref().is_some_and(|row| row.quiet_until > now);
     Ok(())
 }
@@ -120,7 +120,7 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
             .as_ref()
             .is_none_or(|row| row.incarnation != world.facts.incarnation || row.quiet_until > now);
     }
-    // Calm: whoever is ready gets the role within the last promise, the quiet time and the head start.
+    // Calm phase: any ready candidate gets the role within the last promise, the quiet period and the head start.
     world.pass(15_000);
     drop(world.beat("calm"));
     world.pass(15_000 + 15_000 / 4);
@@ -130,9 +130,9 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The same without the model, and with stores that lose what they wrote last. The world itself sees to the law.
+/// The same without the model, with stores that lose their last writes. The world itself checks the law.
 fn run_with_losses(steps: &[Step]) -> Result<(), TestCaseError> {
-    // A store that has seen roles before: one that loses its very first write is as good as new, and nobody can tell.
+    // A store that has seen roles before: one that loses its very first write is indistinguishable from a new store.
     let mut world = World::after_earlier_roles();
     for step in steps {
         match step {
@@ -145,7 +145,7 @@ fn run_with_losses(steps: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Release(who, _) => {
                 let uuid = format!("c{who}");
-                // Who gives its term back forgets it first, whatever the store remembers.
+                // A candidate that releases forgets its term first, whatever the store remembers.
                 let token = world.tokens.remove(&uuid);
                 drop(world.release(&uuid, token));
             }

@@ -1,4 +1,4 @@
-//! The roles: stories as transcripts, and a naive model against arbitrary histories.
+//! Roles: transcripts, and a naive model against random histories.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_methods)]
 
 mod agreement;

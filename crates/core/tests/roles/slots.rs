@@ -1,4 +1,4 @@
-//! Slots: each is run by one holder, remembered with its release, and given to nobody again.
+//! Slots: each is run by one holder, recorded with its release, and never granted again.
 
 use proptest::prelude::*;
 use wayleave_core::invariants::lawful_step;
@@ -49,7 +49,7 @@ fn a_runner_whose_term_is_anothers_records_nothing() {
     beat_for(&mut world, "b", "mon").unwrap();
     assert!(matches!(world.release_after("a", late, Some("mon")), Err(Refusal::NotTheTerm { .. })));
     assert_eq!(world.look().last_run, None);
-    // The one that has the term does; after that the late one, too, may know that the slot was run.
+    // The holder of the term records it; after that the late one may also know that the slot was run.
     world.release_after("b", world.token_of("b"), Some("mon")).unwrap();
     assert_eq!(world.release_after("a", late, Some("mon")).unwrap().was, Was::Nobody);
 }
@@ -71,7 +71,7 @@ fn a_release_that_is_repeated_tells_the_truth_about_the_slot() {
     world.release_after("a", token, Some("mon")).unwrap();
     world.release_after("a", token, Some("mon")).unwrap();
     assert_eq!(world.facts.row.as_ref().unwrap().runs.0.len(), 1);
-    // Given back without the slot, it cannot be recorded any more: whoever asks must not be told that it was.
+    // Released without the slot, it can no longer be recorded: later callers must not be told that it was run.
     beat_for(&mut world, "b", "tue").unwrap();
     let token = world.token_of("b");
     world.release("b", token).unwrap();
@@ -113,7 +113,8 @@ fn the_law_refuses_slots_that_appear_or_vanish_without_their_holder() {
 }
 
 proptest! {
-    /// Candidates beat, finish, fail, die and come late in any order: no slot whose run was recorded begins again.
+    /// Candidates send heartbeats, finish, fail, die and come late in any order: no slot with a recorded run starts
+    /// again.
     #[test]
     fn no_slot_begins_again_after_it_was_recorded(
         steps in prop::collection::vec((0..3_usize, 0..3_usize, 0..4_u8, 0..8_000_u64), 1..80),

@@ -1,8 +1,8 @@
-//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test roles` writes them anew; what changed is then to be read and
-//! understood before it is committed.
+//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test roles` rewrites them; read and understand the difference
+//! before you commit it.
 //!
-//! The language: one command a line; `at 1000` sets the time. Lines that begin with a blank are the decision: `<` the
-//! answer, `+` and `-` rows written and removed.
+//! The language: one command per line; `at 1000` sets the time. Indented lines are the decision: `<` the answer, `+`
+//! and `-` rows written and removed.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

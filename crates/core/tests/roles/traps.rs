@@ -74,7 +74,7 @@ fn a4_a_term_that_ran_out_is_not_revived_by_a_store_that_may_not_know_its_succes
 fn a4_a_role_that_is_new_to_another_store_is_quiet_too() {
     let mut world = World::new();
     world.beat("a").unwrap();
-    // The store that stepped in has lost the role's row.
+    // The new store has lost the role's row.
     world.facts.row = None;
     world.facts.incarnation = 1;
     world.pass(1_000);
@@ -89,7 +89,7 @@ fn after_a_forward_step_of_the_clock_a_role_changes_hands_only_one_time_to_live_
     let mut world = World::new();
     world.beat("a").unwrap();
     world.step(3_600_000);
-    // By the new time the term is long over; its holder counts on it for another 15 s.
+    // By the new time the term expired long ago, but its holder relies on it for another 15 s.
     let told = world.beat("b").unwrap();
     assert_eq!((told.outcome, told.changes_in), (Outcome::Standby, Some(Millis(15_000))));
     assert!(told.reason.contains("stepped forward"), "{}", told.reason);
@@ -193,14 +193,14 @@ fn a11_the_mode_is_kept_and_handed_out() {
     assert_eq!((world.beat("a").unwrap().mode, world.look().mode), (Mode::Continue, Mode::Continue));
 }
 
-/// Asks as one that acts as primary and was told this version last, or for the last term as it lies in the store.
+/// A request from an acting primary that last received this version, or a bid for the last term as stored.
 fn ask(world: &mut World, uuid: &str, heard: Option<u64>, bids: bool) -> Answer {
     let token = world.tokens.get(uuid).copied();
     let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
     world.ask(Ask { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids), slot: None }).unwrap()
 }
 
-/// A role whose primary `a` has heard of its standby `b`, and the version that it has heard.
+/// A role whose primary `a` knows its standby `b`, and the version that `a` has received.
 fn agreed() -> (World, u64) {
     let mut world = World::after_earlier_roles();
     let mode = Change::Set(Mode::Continue);
@@ -246,13 +246,13 @@ fn a11_what_a_primary_heard_of_another_store_counts_for_nobody() {
     world.pass(8_000);
     ask(&mut world, "a", Some(heard), false);
     world.pass(8_000);
-    // The list without b is the last that the primary hears, and the write that removed b is lost.
+    // The list without b is the last one the primary receives, and the write that removed b is lost.
     let last = ask(&mut world, "a", Some(heard), false).going_on.unwrap();
     world.fail_over_losing_the_last_write();
     assert_eq!(ask(&mut world, "a", Some(last.version), false).outcome, Outcome::Renewed, "an answer that is lost");
     world.pass(15_000);
     assert_eq!(ask(&mut world, "b", None, true).outcome, Outcome::Standby);
-    // A primary that goes on by an agreement may renew its term all the same, and then says that it has heard this store.
+    // A primary that continues by agreement may still renew its term, and then acknowledges this store.
     let told = ask(&mut world, "a", Some(last.version), false);
     assert_eq!((told.outcome, told.epoch), (Outcome::Renewed, Epoch(1)));
     assert_eq!(ask(&mut world, "b", None, false).outcome, Outcome::Standby);
@@ -319,7 +319,7 @@ fn a_preferred_standby_that_never_comes_delays_a_takeover_by_a_quarter_of_the_ti
     let slow = Candidate { priority: 9, interval: Some(Millis(3_750)), ..candidate("slow") };
     world.beat_with(slow.clone(), None).unwrap();
     world.release("a", world.tokens.get("a").copied()).unwrap();
-    // Even if its heartbeats said another interval than the settings allow now.
+    // Even if its heartbeats named another interval than the settings allow now.
     world.set_ttl(15_000).unwrap();
     world.facts.standbys = vec![StandbyRow {
         candidate: Candidate { interval: Some(Millis(900_000)), ..slow },

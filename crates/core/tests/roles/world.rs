@@ -1,4 +1,4 @@
-//! One role in a store that is a few variables, and candidates that remember their tokens.
+//! One role in a store made of a few variables, and candidates that remember their tokens.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use wayleave_core::time::{Millis, Time};
 
 pub struct World {
     pub facts: Facts,
-    /// The last token that each candidate was told.
+    /// The last token of each candidate.
     pub tokens: BTreeMap<String, Token>,
     pub tenures: Vec<Tenure>,
     pub written: Vec<Writes>,
@@ -62,13 +62,13 @@ impl World {
         self.facts.now = self.facts.now.after(Millis(ms));
     }
 
-    /// The store's clock steps forward, and that is noticed.
+    /// The store's clock steps forward, and the step is noticed.
     pub fn step(&mut self, ms: u64) {
         self.pass(ms);
         self.facts.stepped_at = self.facts.now;
     }
 
-    /// What a store does with writes; every step is held against the law.
+    /// Applies writes as a store does; every transition is checked against the law.
     fn apply<A>(&mut self, decided: Decided<A>) -> A {
         let Decided { writes, answer } = decided;
         if writes != Writes::default() {
@@ -93,7 +93,7 @@ impl World {
         answer
     }
 
-    /// Another store steps in that has not heard of the last write.
+    /// Failover to a store that has not received the last write.
     pub fn fail_over_losing_the_last_write(&mut self) {
         let (now, incarnation) = (self.facts.now, self.facts.incarnation + 1);
         self.facts = Facts { now, incarnation, ..self.before.clone() };
@@ -129,8 +129,7 @@ impl World {
         Ok(answer)
     }
 
-    /// A heartbeat with the token that the candidate remembers.
-    /// What a candidate sends along: who has let go stands again as anybody.
+    /// The token that a candidate sends along; one that has released sends none.
     pub fn token_of(&self, uuid: &str) -> Option<Token> {
         let released = self.facts.row.as_ref().and_then(|row| row.released);
         self.tokens.get(uuid).copied().filter(|token| Some(*token) != released)
@@ -144,7 +143,7 @@ impl World {
         self.release_after(uuid, token, None)
     }
 
-    /// The same by one that has run a slot.
+    /// The same for a candidate that has run a slot.
     pub fn release_after(&mut self, uuid: &str, token: Option<Token>, slot: Option<&str>) -> Result<Released, Refusal> {
         let slot = slot.map(Into::into);
         let held = self.facts.row.as_ref().and_then(|row| row.live(self.facts.now)).map(|term| term.epoch);
@@ -184,7 +183,7 @@ impl World {
         roles::view(&self.facts)
     }
 
-    /// Who is primary, in which epoch.
+    /// The primary and its epoch.
     pub fn primary(&self) -> Option<(String, Epoch)> {
         self.look().primary.map(|primary| (primary.uuid.to_string(), primary.epoch))
     }

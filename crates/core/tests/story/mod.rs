@@ -19,7 +19,7 @@ struct Story {
     out: String,
 }
 
-/// Runs the commands of a transcript and writes it anew.
+/// Runs the commands of a transcript and rewrites it.
 pub fn tell(text: &str) -> String {
     let mut story = Story { shard: Shard::new(0), tokens: Vec::new(), out: String::new() };
     for line in text.lines() {
@@ -43,7 +43,7 @@ fn host_of(text: &str) -> HostName {
     text.split('/').next().unwrap().into()
 }
 
-/// The number after a word such as `urls=3`.
+/// The value of an option such as `urls=3`.
 fn option(words: &[&str], name: &str) -> Option<u64> {
     words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }

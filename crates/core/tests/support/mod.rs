@@ -1,4 +1,4 @@
-//! A shard in a test's hands: the state, and a store of rows that is nothing but maps.
+//! A shard for tests: the state, and a store of rows made of maps.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -44,12 +44,12 @@ impl Store {
             Write::Lease(token, None) => _ = self.leases.remove(&token),
             Write::Job(queue, true) => _ = self.jobs.insert(queue),
             Write::Job(queue, false) => _ = self.jobs.remove(&queue),
-            // Jobs are the owner's business; the core only makes their rows.
+            // Jobs belong to the owner; the core only builds their rows.
             Write::Rework(..) => {}
         }
     }
 
-    /// The row of a host that changed, as whoever keeps only what is told of it has it then.
+    /// The row of a changed host, rebuilt from partial updates only.
     fn host_row(&self, host: ChangedHost<'_>) -> HotRow {
         match host {
             ChangedHost::Whole(row) => HotRow::Host(row.to_row()),
@@ -92,7 +92,7 @@ pub struct Shard {
     pub store: Store,
     pub now: Time,
     pub draws: u128,
-    /// What the clock cuts off; heeded from the next reload on.
+    /// Clock resolution; takes effect with the next reload.
     pub clock_step: Millis,
     /// What the last commands wrote.
     pub written: Vec<Write>,
@@ -123,7 +123,7 @@ impl Shard {
         self.changed.extend(rows.rows.into_iter().chain(hosts));
     }
 
-    /// Drops the memory and reads the rows again.
+    /// Drops the state and reloads the rows.
     pub fn reload(&mut self) {
         let mut loader = Loader::new(self.clock_step);
         self.store.hot.values().for_each(|row| loader.take(row.clone()));
@@ -172,7 +172,7 @@ impl Shard {
         self.put_all(vec![put]).remove(0)
     }
 
-    /// Puts of different URLs that are decided in one turn: what they speak of is looked up before the first is decided.
+    /// Puts of distinct URLs decided in one batch: everything is looked up before the first is decided.
     pub fn put_all(&mut self, puts: Vec<Put>) -> Vec<PutOutcome> {
         let mut targets = self.state.put_targets(puts.iter());
         let row = |target: &Target| target.queue.and_then(|queue| self.row(queue, &target.key));
@@ -188,7 +188,7 @@ impl Shard {
         outcomes
     }
 
-    /// What a visit's scans find.
+    /// The results of a visit's scans.
     fn fronts(&self, visit: &Visit, most: usize) -> Vec<Vec<Found>> {
         let mut fronts: Vec<Vec<Found>> = Vec::new();
         for (i, scan) in visit.scans.iter().enumerate() {
@@ -243,7 +243,7 @@ impl Shard {
         self.hand_out_as(&want, queues, urls, hold)
     }
 
-    /// The same of any crawl, however much is on hold.
+    /// The same for any crawl, with any number on hold.
     pub fn hand_out_uncapped(&mut self, queues: usize, urls: usize) -> Vec<UrlToFetch> {
         let want = Want { crawl: None, urls, held_below: None, bare_hosts: false };
         self.hand_out_as(&want, queues, urls, 1_000_000)
@@ -285,7 +285,7 @@ impl Shard {
         answer
     }
 
-    /// Returns what ran out.
+    /// Returns what has expired.
     pub fn sweep(&mut self) {
         self.state.wake(self.now);
         let mut writes = Vec::new();

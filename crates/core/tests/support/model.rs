@@ -60,7 +60,8 @@ pub struct Model {
     pub leases: Vec<Lease>,
     pub alias: Pace,
     pub alias_delay: Option<u64>,
-    /// A queued URL was taken out of the middle: its queue's head is a lower bound since, so its group may be early.
+    /// A queued URL was removed from the middle: its queue's `head` is only a lower bound since, so its group may be
+    /// early.
     pub rough: bool,
 }
 
@@ -103,7 +104,7 @@ impl Model {
         rested.max(pace.not_before)
     }
 
-    /// When the alias has rested, whoever its members are.
+    /// When the delay of the alias has passed, whoever its members are.
     fn alias_rested(&self) -> u64 {
         let members = self.hosts.iter().filter(|host| host.alias).filter_map(|host| host.delay);
         let own = members.max().max(self.alias_delay);
@@ -111,7 +112,7 @@ impl Model {
         rested.max(self.alias.not_before)
     }
 
-    /// Since when the group of a host is ready, for a crawl or for any, if it is.
+    /// Since when the group of a host is ready, for one crawl or any.
     pub fn ready_since(&self, host: usize, crawl: Option<usize>) -> Option<u64> {
         if self.is_busy(host) {
             return None;
@@ -138,7 +139,7 @@ impl Model {
         counts
     }
 
-    /// Follows a reservation for a crawl or for any; it must be one that may be granted.
+    /// Follows a reservation for one crawl or any; checks that it may be granted.
     pub fn granted(
         &mut self,
         granted: &Reservation,
@@ -147,7 +148,7 @@ impl Model {
         most: usize,
     ) {
         assert!(self.ready_since(host, crawl).is_some(), "group of host {host} is not ready: {granted:?}");
-        // Weights say whose turn it is; within the group another crawl may then go first.
+        // Weights choose the crawl; within the group another crawl may then go first.
         let first_of = |crawl: usize| {
             let first = (0..self.hosts.len()).filter_map(|h| self.ready_since(h, Some(crawl))).min();
             first.is_some() && self.ready_since(host, Some(crawl)) == first
@@ -230,7 +231,7 @@ impl Model {
         pace.backoff = pace.backoff.max(backoff);
     }
 
-    /// Lets time pass and returns what ran out.
+    /// Advances time and returns what has expired.
     pub fn pass(&mut self, span: u64) {
         self.now += span;
         let now = self.now;

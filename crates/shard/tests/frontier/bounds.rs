@@ -1,4 +1,4 @@
-//! Hosts are kept in memory, so there is a limit to them; and very long URLs are told apart by all of their text.
+//! Hosts are kept in memory, so they are limited; very long URLs are distinguished by their full text.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ async fn a_crawl_takes_no_more_hosts_than_it_may_and_refuses_none_that_it_has() 
     assert_eq!(world.put(vec![disc("http://h0.example/2")]).await, [PutOutcome::Added]);
 }
 
-/// Keys of long URLs end in a hash; two URLs with the same one are made by changing the text that the row carries.
+/// Keys of long URLs end in a hash; a collision is made by changing the full URL in the row.
 #[tokio::test(start_paused = true)]
 async fn a_long_url_is_not_taken_for_another_one_with_the_same_key() {
     let world = World::new(1).await;
@@ -123,7 +123,7 @@ async fn a_reservation_never_holds_more_pages_than_a_limit_leaves() {
     pass(1_000).await;
     let second = world.reserve(1, 1_000).await.pop().unwrap();
     assert_eq!(second.urls.len(), 1, "two of three are fetched");
-    // It is given back unfetched, so that its page is still to be had.
+    // Released unfetched, so its page can be handed out again.
     world
         .frontier
         .release(Release { token: second.token, results: Vec::new(), ready_at: None }, Vec::new())

@@ -10,7 +10,7 @@ use wayleave_engine::{Engine, Scan};
 use crate::faulty::{Fate, Faulty};
 use crate::support::*;
 
-/// How many rows of URLs lie in the store, reachable or not.
+/// Number of URL rows in the store, reachable or not.
 async fn url_rows(world: &World) -> usize {
     let mut count = 0;
     for shard in 0..world.frontier.shards() {
@@ -134,8 +134,8 @@ async fn a_host_that_is_queued_by_time_outlives_its_last_queue_with_its_settings
     assert_eq!(&*world.reserve(1, 0).await[0].host, "a.example");
 }
 
-/// Holds and reservations are counted together as handed out; what is not reserved is on hold. A URL that an update or a purge
-/// takes out of a reservation, and a queue that is deleted under one, must not be counted for it any more.
+/// Holds and reservations are counted together as handed out; what is not reserved is on hold. A URL that an update or
+/// purge removes from a reservation, and a queue deleted under one, must no longer be counted for it.
 #[tokio::test(start_paused = true)]
 async fn holds_are_counted_exactly_whatever_is_taken_out_of_reservations() {
     let mut world = World::new(1).await;
@@ -161,7 +161,7 @@ async fn holds_are_counted_exactly_whatever_is_taken_out_of_reservations() {
     assert_eq!(world.frontier.stats().await.unwrap().holds, 0);
 }
 
-/// A page of a crawl in shard 0, reserved, and a link on it whose shard never had anything of the crawl.
+/// A reserved page of a crawl in shard 0, and a link on it whose shard never had any URL of the crawl.
 async fn page_with_link(world: &World, crawl: &str) -> (Reservation, Put) {
     let (page, link) = [0, 1].map(|shard| format!("http://{}/", host_in(shard, 2, 0))).into();
     assert_eq!(world.put(vec![of_crawl(crawl, disc(&page))]).await, [PutOutcome::Added]);
@@ -191,14 +191,14 @@ async fn links_found_on_a_page_do_not_make_its_deleted_crawl_anew() {
         "{outcomes:?}"
     );
     assert_eq!(world.frontier.crawls().await.unwrap(), []);
-    // A crawl of the same name that is made later takes links of its own pages.
+    // A crawl of the same name that is created later accepts links of its own pages.
     pass(5_000).await;
     let (visit, link) = page_with_link(&world, "news").await;
     let page = parent(&world, &visit).await.unwrap();
     assert_eq!(release_with(&world, &visit, link.found(&page)).await, Ok(vec![PutOutcome::Added]));
 }
 
-/// The page's shard reloads after a commit that was refused, and forgets the deletion; the link's shard has not.
+/// The page's shard reloads after a refused commit and loses the tombstone; the link's shard has kept it.
 #[tokio::test(start_paused = true)]
 async fn links_of_a_crawl_that_was_made_anew_are_taken_after_the_shard_of_its_page_was_opened_again() {
     let engine = Faulty::new();

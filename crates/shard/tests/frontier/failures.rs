@@ -1,5 +1,4 @@
-//! When the store fails: callers hear a refusal, the shard reads the store again, nothing acknowledged is lost, nothing
-//! is doubled.
+//! Store failures: callers get a refusal, the shard reloads, nothing acknowledged is lost and nothing is duplicated.
 
 use std::time::Duration;
 
@@ -118,7 +117,7 @@ async fn a_poll_that_waits_through_an_outage_is_served_when_it_is_over() {
     pass(1_000).await;
     world.engine.begin_outage("on purpose");
     assert!(matches!(&world.put(vec![disc("http://b.example/2")]).await[0], PutOutcome::Failed(_)));
-    // The URL becomes due while nobody keeps time: only the reload finds its group ready.
+    // The URL becomes due while no owner is running: only the reload finds its group ready.
     pass(9_000).await;
     world.engine.end_outage();
     let granted = tokio::time::timeout(Duration::from_secs(5), poll).await.expect("the reload wakes who waits");

@@ -1,4 +1,4 @@
-//! Who is next: groups by how long they are ready, crawls by weight, URLs by priority, and nobody starves.
+//! Fairness: groups by how long they are ready, crawls by weight, URLs by priority, and nothing starves.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,7 +30,7 @@ async fn no_group_waits_for_more_than_one_round_of_the_others() {
         world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
         world.set_delay(host, 0).await;
     }
-    // One worker, all groups ready all the time: a group is passed over at most once by each of the others.
+    // One worker, all groups always ready: a group is overtaken at most once by each of the others.
     let mut last_turn: HashMap<String, usize> = HashMap::new();
     for turn in 0..600 {
         let visit = world.next().await.unwrap();
@@ -199,7 +199,7 @@ async fn a_visit_is_filled_from_lower_priorities_where_the_higher_ones_are_not_d
     assert_eq!(texts(&visit.urls), ["http://a.example/now", "http://a.example/low"]);
 }
 
-/// What somebody who asks for one crawl alone is told of other shards must never hide what they have.
+/// Published readiness of one crawl must never hide what other shards have of it.
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_for_one_crawl_finds_it_in_every_shard_whatever_was_found_there_before() {
     let world = World::new(4).await;
@@ -210,7 +210,7 @@ async fn whoever_asks_for_one_crawl_finds_it_in_every_shard_whatever_was_found_t
     for host in &hosts {
         world.set_delay(host, 1_000).await;
     }
-    // Another crawl, which nobody serves, has something ready in all shards all the time.
+    // Another crawl without workers has something ready in all shards all the time.
     world.put((0..4).map(|shard| of_crawl("idle", disc(&format!("http://{}/", host_in(shard, 4, 1))))).collect()).await;
     let mine = |queues| HandOut { crawl: Some("mine".into()), held_below: None, ..paced(queues, 1) };
     for round in 0..3 {

@@ -1,4 +1,4 @@
-//! A store that fails at chosen calls, holds reads back, and keeps a record of who commits under which fence.
+//! A fault-injecting store: fails chosen calls, delays reads, and records which fences commits carry.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use wayleave_shard::{Config, Frontier};
 
 use crate::support::RuntimeClock;
 
-/// What becomes of a commit.
+/// The injected outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Done,
@@ -23,7 +23,7 @@ pub enum Fate {
     Lost,
 }
 
-/// What was asked of the store.
+/// A recorded call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Scan,
@@ -34,19 +34,19 @@ pub struct Faulty {
     memory: Memory,
     /// Commits and `own` are refused, reads are not: as on a full disk.
     pub full: AtomicBool,
-    /// The fates of the next commits that write something; those after them are done.
+    /// Outcomes of the next non-empty commits; later ones succeed.
     fates: Mutex<VecDeque<Fate>>,
-    /// So many scans and gets are still answered, then one fails.
+    /// Scans and gets that still succeed before one fails.
     reads_left: Mutex<Option<usize>>,
     /// Whether `get_many` waits.
     gate: watch::Sender<bool>,
     /// Whether `scan_many` waits.
     scan_gate: watch::Sender<bool>,
-    /// Scans and commits in the order in which they came.
+    /// Scans and commits in order of arrival.
     pub steps: Mutex<Vec<Step>>,
     pub owns: AtomicUsize,
     pub scans: AtomicUsize,
-    /// The fences of every commit that was asked for.
+    /// The fences of every commit requested.
     pub commits: Mutex<Vec<Vec<Fence>>>,
 }
 
@@ -81,7 +81,7 @@ impl Faulty {
         *self.fates.lock().unwrap() = fates.iter().copied().collect();
     }
 
-    /// The read after so many more fails.
+    /// Fails the read after this many more.
     pub fn fail_read_after(&self, reads: usize) {
         *self.reads_left.lock().unwrap() = Some(reads);
     }

@@ -1,4 +1,4 @@
-//! Waiting for the end of a crawl: whoever waits is told when the last visit is over, and looks seldom until then.
+//! Long polls for the end of a crawl: waiters are notified when the last visit ends, and poll rarely until then.
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use wayleave_core::time::Millis;
 use crate::faulty::{Fate, Faulty};
 use crate::support::*;
 
-/// One who waits, and says when it heard.
+/// A waiter that records when it was answered.
 fn wait(world: &World, crawl: &str, ms: u64) -> JoinHandle<(Result<CrawlView, Refusal>, u64)> {
     let (frontier, began, crawl) = (world.frontier.clone(), Instant::now(), crawl.into());
     tokio::spawn(async move {
@@ -96,7 +96,8 @@ async fn only_a_look_through_all_hosts_tells_that_limits_hold_everything_back() 
     assert!(view.waits_for.unwrap().contains("and paused"), "a pause is not the end");
 }
 
-/// The job's home takes it on and has nothing of the crawl; the shard that has it all refuses to hear of the job for now.
+/// The job's home registers it and has nothing of the crawl; the shard that has all of it refuses the announcement for
+/// now.
 #[tokio::test(start_paused = true)]
 async fn a_crawl_is_not_finished_beside_a_requeue_that_was_just_accepted() {
     let engine = Faulty::new();

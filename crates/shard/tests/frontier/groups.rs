@@ -11,7 +11,7 @@ use crate::support::*;
 
 const SHARDS: u16 = 4;
 
-/// Two hosts and an alias whose homes are these shards, each host with three URLs.
+/// Two hosts and an alias homed in these shards, each host with three URLs.
 async fn village(alias: u16, homes: [u16; 2]) -> (World, String, [String; 2]) {
     let world = World::new(SHARDS).await;
     let hosts = [host_in(homes[0], SHARDS, 0), host_in(homes[1], SHARDS, 1)];
@@ -26,7 +26,7 @@ fn names_of(hosts: &[String; 2]) -> [&str; 2] {
     [&hosts[0], &hosts[1]]
 }
 
-/// Reserves, releases and waits until nothing comes any more; says what came.
+/// Reserves and releases until nothing is left; returns all reservations.
 async fn drain(world: &World) -> Vec<Reservation> {
     let mut visits = Vec::new();
     for _ in 0..200 {
@@ -139,7 +139,7 @@ async fn a_leaver_remembers_the_groups_last_visit() {
 async fn a_host_that_went_and_came_back_serves_nothing_twice_and_loses_nothing() {
     let (world, alias, hosts) = village(0, [1, 2]).await;
     let first = &hosts[0];
-    // A first visit, so that the home shard has looked into the queue and remembers its front.
+    // A first visit, so that the home shard has cached the front of the queue.
     let mut seen: Vec<String> = Vec::new();
     for visit in world.reserve(9, 1).await {
         seen.push(visit.urls[0].url.to_string());
@@ -169,7 +169,7 @@ async fn a_host_that_went_and_came_back_serves_nothing_twice_and_loses_nothing()
 async fn a_hold_that_ran_out_on_the_move_still_ends() {
     for restart in [false, true] {
         let (mut world, alias, hosts) = village(0, [1, 2]).await;
-        // A hold of its own at the alias's shard, so that the sweep there has already come past.
+        // A hold of its own in the alias's shard, so that the sweep there has already passed.
         let there = host_in(0, SHARDS, 5);
         world.add(&[&format!("http://{there}/")]).await;
         let short = |host: &str| wayleave_core::frontier::request::HandOut {

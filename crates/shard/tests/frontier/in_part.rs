@@ -1,5 +1,5 @@
-//! Calls that are done in several steps: once one of them is done, nobody says that nothing was changed; before that, nobody says
-//! that something may have been.
+//! Calls of several steps: once a step is done, the answer never claims that nothing was changed; before that, it never
+//! claims that something may have been.
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, PutOutcome};
@@ -73,7 +73,7 @@ async fn a_host_of_which_a_reservation_was_revoked_is_not_called_untouched() {
     assert_eq!(revoke().await, Ok((0, 1)));
 }
 
-/// Each shard commits for itself.
+/// Each shard commits independently.
 #[tokio::test(start_paused = true)]
 async fn urls_of_which_some_were_deleted_are_not_called_untouched() {
     for fates in [[Fate::Done, Fate::Refused], [Fate::Refused, Fate::Done]] {
@@ -94,7 +94,8 @@ async fn urls_of_which_some_were_deleted_are_not_called_untouched() {
     }
 }
 
-/// The first commit is the home's: without it there is no job, after it there is one, whatever becomes of the others.
+/// The first commit is the home shard's: without it there is no job, after it there is one, whatever happens to the
+/// others.
 #[tokio::test(start_paused = true)]
 async fn a_job_is_accepted_when_its_home_has_it_and_never_called_unavailable_then() {
     let engine = Faulty::new();
@@ -121,7 +122,7 @@ async fn a_job_is_accepted_when_its_home_has_it_and_never_called_unavailable_the
     assert_eq!((job.state, job.told.done), (JobState::Done, 2), "the other shard is told again");
 }
 
-/// One shard has stopped the job, the other has not.
+/// One shard has cancelled the job, the other has not.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_was_cancelled_in_some_shards_is_not_called_untouched() {
     for fates in [[Fate::Done, Fate::Refused], [Fate::Refused, Fate::Done]] {

@@ -1,9 +1,9 @@
-//! How many jobs over many URLs run, and how long they are remembered: as many as the limit says in all shards together, and until
-//! they have ended in every one of them.
+//! How many bulk jobs run and how long they are remembered: the limit holds over all shards together, and a job is
+//! remembered until it has ended on every one of them.
 //!
-//! What could break it, each with a test: many callers who start jobs at once; more shards than one, each counting for itself; a job
-//! that has ended in one shard and goes on in another, while so many later ones end that the first would forget it; a
-//! restart.
+//! What could break it, each with a test: many callers that start jobs at once; several shards, each counting on its
+//! own; a job that has ended on one shard and continues on another while so many later ones end that the first would
+//! forget it; a restart.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use wayleave_shard::home;
 
 use crate::support::*;
 
-/// A job that finds nothing.
+/// A job that matches nothing.
 fn of_nothing() -> UrlFilter {
     UrlFilter { contains: Some("/nowhere/".into()), ..UrlFilter::default() }
 }
@@ -44,7 +44,7 @@ async fn all_ended(world: &World) {
     panic!("the jobs do not end");
 }
 
-/// Rows of jobs in each shard.
+/// Number of job rows in each shard.
 async fn job_rows(world: &World) -> Vec<usize> {
     let mut counts = Vec::new();
     for shard in 0..world.frontier.shards() {
@@ -54,7 +54,7 @@ async fn job_rows(world: &World) -> Vec<usize> {
     counts
 }
 
-/// Hosts of one URL each: a slice of a job begins a few queues, so many hosts make a long job.
+/// Hosts with one URL each: a slice of a job starts only a few queues, so many hosts make a long job.
 async fn many_hosts(world: &World, names: impl Iterator<Item = String>) {
     let puts: Vec<_> = names.map(|name| disc(&format!("http://{name}/"))).collect();
     for part in puts.chunks(5_000) {
@@ -113,14 +113,14 @@ async fn a_job_that_still_runs_in_one_shard_is_forgotten_in_none_so_that_hosts_t
     };
     let (hosts, late, alias) = (30_000, at_home("late").next().unwrap(), alias_in(1, 2));
     many_hosts(&world, at_home("h").take(hosts)).await;
-    // Its id is the highest, so that the job comes to it last.
+    // Its id is the highest, so the job reaches it last.
     world.add(&[&format!("http://{late}/")]).await;
     pass(1_000).await;
     let queued = UrlFilter { state: Some(UrlState::Queued), ..UrlFilter::default() };
     let id = world.frontier.start_job(Rework::Delete, queued, None).await.unwrap().id;
     let job = || async { world.frontier.job(id).await.unwrap().unwrap() };
     while job().await.shards_done == 0 {}
-    // The others end later. A sleep would let the job come to its end: it passes when nobody has anything to do.
+    // The others end later. A sleep would let the job finish: paused time advances when every task is idle.
     tokio::time::advance(Duration::from_millis(1)).await;
     let begin_and_cancel = async || {
         let later = start(&world).await.unwrap().id;

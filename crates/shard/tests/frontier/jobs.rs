@@ -1,4 +1,4 @@
-//! Requeuing and deleting known URLs: one by one, and by jobs that go on over restarts and moves of hosts.
+//! Requeuing and deleting known URLs: individually, and by bulk jobs that survive restarts and moves of hosts.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn a_put_with_a_priority_raises_a_queued_url_and_never_lowers_it() {
     world.set_delay("a.example", 0).await;
     world.add(&["http://a.example/1", "http://a.example/2", "http://a.example/3"]).await;
     let raise = |priority| wanted("http://a.example/3", Some(priority), false);
-    // In one turn: the second finds what the first has done.
+    // In one batch: the second put sees what the first one did.
     assert_eq!(world.put(vec![raise(8), raise(2)]).await, [PutOutcome::Updated, PutOutcome::Known]);
     assert_eq!(world.lookup("http://a.example/3").await.unwrap().priority, 8);
     assert_eq!(&*world.next().await.unwrap().urls[0].url, "http://a.example/3");
@@ -127,7 +127,7 @@ async fn a_job_goes_on_where_it_was_after_a_restart() {
     site(&world, 4, 3_000).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let job = world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), None).await.unwrap();
-    // Its home has it and has told nobody, or some, or all: each restart finds it at another place.
+    // The home has announced it to no shard, to some, or to all: each restart finds it at another stage.
     let mut seen = Vec::new();
     for _ in 0..200 {
         world.reopen().await;
@@ -144,7 +144,7 @@ async fn a_job_goes_on_where_it_was_after_a_restart() {
     assert!(world.next().await.is_none());
 }
 
-/// A name that is at home in a shard.
+/// A name homed in a shard.
 fn at_home_in(shard: u16, shards: u16, name: impl Fn(usize) -> String) -> String {
     (0..).map(name).find(|name| home(name, shards).0 == shard).unwrap()
 }
@@ -155,7 +155,7 @@ async fn a_host_that_leaves_a_job_behind_for_a_shard_that_has_done_its_part_is_v
     let name = |what: &'static str| at_home_in(0, 2, move |no| format!("{what}{no}.example"));
     let (first, late) = (name("first"), name("late"));
     let alias = at_home_in(1, 2, |no| format!("alias{no}"));
-    // Its id is lower, so that the job comes to it first.
+    // Its id is lower, so the job reaches it first.
     for part in 0..4 {
         let urls: Vec<String> = (0..10_000).map(|page| format!("http://{first}/{part}/{page}")).collect();
         world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;

@@ -1,9 +1,11 @@
-//! `limits.pages` of a crawl over several shards: never more pages are visited than it says, and what it leaves is used.
+//! `limits.pages` of a crawl over several shards: never more pages are visited than it allows, and what it allows is
+//! used.
 //!
-//! What could break it, each with a test: many callers at once, each shard counting without the others (callers_at_once,
-//! on one thread and on several); a page that is out and not reported yet; a page that is visited again; a restart; a commit
-//! that fails after its effect on the counts was told to other shards; a turn that fails before it commits what it decided. What could leave pages unused: a page that is given
-//! back, purged or raised in one shard while the URLs wait in another, with a caller who waits for them.
+//! What could break it, each with a test: many callers at once, each shard counting on its own (callers_at_once, on one
+//! thread and on several); a page that is handed out and not reported yet; a page that is revisited; a restart; a
+//! commit that fails after its effect on the counts was published to other shards; a turn that fails before it commits
+//! what it decided. What could leave pages unused: a page that is given back, purged or raised in one shard while the
+//! URLs are queued in another, with a caller waiting for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +44,7 @@ async fn fill(world: &World, hosts: usize, urls: usize) {
     world.put(puts).await;
 }
 
-/// Callers of both forms, all at once. Says how many URLs they were given.
+/// Concurrent callers of both forms. Returns the number of URLs handed out.
 async fn callers_at_once(frontier: &Frontier, callers: usize) -> usize {
     let ask = |n: usize| {
         let frontier = frontier.clone();
@@ -109,7 +111,7 @@ async fn a_page_that_is_visited_again_counts_again_for_the_whole_crawl_also_afte
     assert_eq!(visits, 20);
 }
 
-/// Whoever waits for a page that the limit withholds is woken when it is to be had, in whichever shard.
+/// A caller waiting for a page that the limit withholds is woken when one is available again, in whichever shard.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_given_back_in_one_shard_is_handed_out_in_another_to_whoever_waits() {
     let world = World::new(SHARDS).await;
@@ -201,7 +203,8 @@ impl Engine for Late {
     }
 }
 
-/// The page is given back in memory, another shard would have it, and then the commit is refused: the page is still out.
+/// The page is given back in memory, another shard could take it, and then the commit is refused: the page is still
+/// handed out.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_given_back_is_to_be_had_only_once_that_is_durable() {
     let (first, second) = (host_in(1, SHARDS, 0), host_in(5, SHARDS, 0));
@@ -232,8 +235,8 @@ async fn a_page_that_is_given_back_is_to_be_had_only_once_that_is_durable() {
     assert_eq!(again, 1);
 }
 
-/// Two visits are revoked in one turn. The rows of the second cannot be read, so nothing is committed of the first; and before the
-/// shard has read the store again, another one is asked.
+/// Two visits are revoked in one turn. The rows of the second cannot be read, so nothing of the first is committed; and
+/// before the shard has reloaded, another shard is asked.
 #[tokio::test(start_paused = true)]
 async fn pages_of_a_turn_that_failed_are_not_to_be_had_again() {
     let engine = Faulty::new();

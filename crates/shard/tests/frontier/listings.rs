@@ -89,7 +89,7 @@ async fn no_page_hides_a_reservation_because_others_were_released() {
     loop {
         let page = world.frontier.reservations(after.as_deref(), 10).await.unwrap();
         seen.extend(page.items.iter().map(|view| view.token));
-        // Two of those that were shown end before the next page is read.
+        // Two of those listed end before the next page is read.
         for view in page.items.iter().take(2) {
             let visit = visits.iter().find(|visit| visit.token == view.token).unwrap();
             world.fetched(visit).await;

@@ -1,4 +1,4 @@
-//! How the frontier behaves, told through its handle over the memory engine.
+//! Behaviour of the frontier, tested through its handle over the in-memory engine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

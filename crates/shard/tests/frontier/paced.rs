@@ -42,7 +42,7 @@ async fn a_queue_with_as_many_on_hold_as_were_asked_for_is_passed_over() {
 
 #[tokio::test(start_paused = true)]
 async fn many_queues_come_from_several_shards_and_each_of_them_once() {
-    // One shard has most of the hosts: what the others lack of their shares comes from it.
+    // One shard has most of the hosts: it makes up for what the other shards' shares lack.
     let mut hosts: Vec<String> = (0..60).map(|n| host_in(0, 4, n)).collect();
     hosts.extend((1..4).flat_map(|shard| (0..4).map(move |n| host_in(shard, 4, n))));
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
@@ -97,7 +97,7 @@ async fn a_url_that_was_not_delivered_returns_under_its_own_hold_and_no_other() 
     assert_eq!(world.put(vec![back(&again[0])]).await, [PutOutcome::Known], "another has it now");
     assert!(world.hand_out(1, 1).await.is_empty());
     world.put(vec![known(&later[0].url, None)]).await;
-    // A process that stood still since: the URL is finished, and stays so.
+    // Undelivered URLs of a process that was paused since: the URL is finished, and stays so.
     assert_eq!(world.put(vec![back(&again[0]), back(&later[0])]).await, [PutOutcome::Known, PutOutcome::Known]);
     assert_eq!(world.lookup(&out[0].url).await.unwrap().state, UrlState::Fetched);
     assert!(world.hand_out(1, 1).await.is_empty());
@@ -170,7 +170,7 @@ async fn counts_of_active_queues_do_not_drift() {
     assert_eq!(active().await, 0);
 }
 
-/// Whoever looks at a queue by handing it out again and again, and a crawler that is slow, say nothing about its pages.
+/// A client that inspects a queue by handing it out repeatedly, or a slow crawler, says nothing about its pages.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_runs_out_is_no_attempt() {
     let world = World::new(1).await;

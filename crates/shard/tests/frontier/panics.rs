@@ -1,7 +1,8 @@
-//! An owner that panics in the middle of its work: its callers hear that the outcome is unknown, and the shard is owned again.
+//! An owner that panics in the middle of its work: callers are told that the outcome is unknown, and the shard is owned
+//! again.
 //!
-//! Where the panic may strike, each with a test: before the turn's first commit, between two commits of a turn (the first of
-//! which is already on its way and counts), while the shard opens, and again and again.
+//! Where the panic may strike, each with a test: before the turn's first commit; between two commits of a turn (the
+//! first is already on its way and counts); while the shard opens; and repeatedly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,18 +19,18 @@ use crate::support::*;
 
 const URL: &str = "http://a.example/1";
 
-/// A store at whose calls owners panic. What a commit carries is handed on first where `after` says so.
+/// A store whose calls make owners panic. With `after`, the commit is passed on first.
 struct Trap {
     store: Memory,
     commits: AtomicUsize,
-    /// Commits before that.
+    /// Commits before the panic.
     spared: AtomicUsize,
     opens: AtomicUsize,
     after: AtomicBool,
     owns: AtomicUsize,
 }
 
-/// Takes one of what is left.
+/// Consumes one of what is left.
 fn falls(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
 }
@@ -123,9 +124,9 @@ async fn a_server_with_an_owner_that_panics_can_be_stopped() {
     tokio::time::timeout(Duration::from_secs(5), frontier.stop()).await.expect("it waits for nobody");
 }
 
-/// A stream keeps its sink, so it never finds out by itself that nobody will answer. Where its items may be when the panic
-/// strikes: in the part that is being decided, decided and waiting for their commit, in a later part of the turn, or
-/// gathered behind a question that is answered first.
+/// A stream keeps its sink open, so it never notices by itself that no answer will come. Where its items may be when
+/// the panic strikes: in the part being decided, decided and waiting for their commit, in a later part of the turn, or
+/// queued behind a call that is answered first.
 #[tokio::test(start_paused = true)]
 async fn every_put_of_a_stream_is_answered_once_when_its_owner_panics() {
     for (commits, applied) in [(0, false), (0, true), (1, false), (1, true)] {

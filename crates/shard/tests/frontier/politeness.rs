@@ -17,7 +17,7 @@ async fn with_urls(hosts: &[&str], each: usize) -> World {
     world
 }
 
-/// Waits for the next visit and says how long that took since `end`.
+/// Waits for the next visit; returns the time since `end`.
 async fn gap(world: &World, end: Time) -> (u64, Reservation) {
     loop {
         if let Some(reservation) = world.next().await {
@@ -201,7 +201,7 @@ async fn a_page_limit_ends_the_hand_out_of_groups_that_were_ready_before_it_was_
     world.set_crawl("DEFAULT", CrawlChanges { pages: Change::Set(1), ..CrawlChanges::default() }).await;
     let visit = world.next().await.unwrap();
     world.fetched(&visit).await;
-    // Shards tell each other what they count, so the limit holds everywhere once each has had a turn.
+    // Shards exchange their counts, so the limit holds everywhere once each has had a turn.
     world.frontier.stats().await.unwrap();
     world.frontier.stats().await.unwrap();
     pass(5_000).await;

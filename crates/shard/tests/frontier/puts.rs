@@ -23,7 +23,7 @@ async fn a_url_is_added_once_also_within_one_batch() {
 async fn a_queue_that_a_batch_has_made_is_known_to_the_rest_of_it() {
     let world = World::new(1).await;
     let (one, two) = ("http://a.example/1", "http://a.example/2");
-    // The second look at `two` decides what came before it; `one` was looked up when its queue did not exist.
+    // The second lookup of `two` decides everything before it; `one` was looked up when its queue did not exist.
     let outcomes = world.put([one, two, two, one, one].map(disc).into()).await;
     use PutOutcome::{Added, Known};
     assert_eq!(outcomes, [Added, Added, Known, Known, Known]);

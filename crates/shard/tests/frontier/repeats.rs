@@ -1,4 +1,4 @@
-//! Reservations that are asked for again under the same id, because the answer was lost.
+//! Reservations repeated under the same request id, because the answer was lost.
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Reservation, Reserve};
@@ -60,7 +60,7 @@ async fn a_reservation_whose_commit_s_answer_was_lost_is_found_by_its_repetition
     let urls = [0, 1].map(|shard| disc(&format!("http://{}/", host_in(shard, 2, 0))));
     frontier.put(urls.to_vec()).await;
     pass(100).await;
-    // Another shard could grant one in its place; then the repetition would be told of two.
+    // Another shard could grant one instead; then the repetition would return two.
     engine.set_fates(&[Fate::Lost]);
     let ask = want(1, 1).named("one");
     let lost = frontier.reserve(ask.clone()).await;
@@ -76,7 +76,7 @@ async fn a_repetition_waits_for_a_first_call_whose_caller_has_gone() {
     let world = world().await;
     let frontier = world.frontier.clone();
     let ask = want(2, 1).named("one");
-    // The caller goes away after the request was sent to an owner and before it was answered.
+    // The caller disconnects after the request was sent to an owner and before it was answered.
     let gone = tokio::time::timeout(std::time::Duration::ZERO, frontier.reserve(ask.clone())).await;
     let told = frontier.reserve(ask).await.unwrap();
     assert_eq!(told.len(), 2);

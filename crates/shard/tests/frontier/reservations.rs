@@ -240,7 +240,7 @@ async fn a_fetched_url_comes_again_at_the_time_the_worker_names() {
     assert!(world.next().await.is_some());
 }
 
-/// A worker that sends digests need not know what the page was like before.
+/// A worker that sends digests need not remember the previous content.
 #[tokio::test(start_paused = true)]
 async fn a_digest_tells_whether_a_page_had_changed() {
     let mut world = World::new(1).await;
@@ -251,7 +251,7 @@ async fn a_digest_tells_whether_a_page_had_changed() {
     let said = |changed| move |r: UrlResult| UrlResult { changed: Some(changed), ..same("two")(r) };
     let not_modified = |r: UrlResult| UrlResult { status: Some(304), ..r };
     type Report = Box<dyn Fn(UrlResult) -> UrlResult>;
-    // What each visit reports, and after how many seconds the page is visited again.
+    // What each visit reports, and after how many seconds the page is revisited.
     let visits: Vec<(Report, u64)> = vec![
         (Box::new(same("one")), 1_000),
         (Box::new(same("one")), 1_500),

@@ -1,4 +1,4 @@
-//! Listings stay out of the way: they come in slices, a visit goes between two of them, and who has gone asks for no more.
+//! Listings yield: they are served in slices, visits go in between, and a disconnected reader requests no more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,14 @@ use wayleave_shard::{Config, Frontier};
 use crate::faulty::{Faulty, Step};
 use crate::support::*;
 
-/// A store of one shard with so many hosts, one URL each.
+/// A store of one shard with this many hosts, one URL each.
 async fn store(hosts: usize, change: impl Fn(&mut Config)) -> (Arc<Faulty>, Frontier) {
     let engine = Faulty::new();
     let mut config = Config { clock_step: Millis(0), ..Config::new(1) };
     change(&mut config);
     let frontier = Frontier::open(engine.clone(), config, &tokio::runtime::Handle::current()).await.unwrap();
     frontier.put((0..hosts).map(|n| disc(&format!("http://h{n}.example/"))).collect()).await;
-    // Until the filter has learnt what there is: it scans as well.
+    // Wait for the filter rebuild, which scans as well.
     pass(1_000).await;
     engine.steps.lock().unwrap().clear();
     engine.scans.store(0, Ordering::Release);

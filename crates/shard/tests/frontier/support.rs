@@ -1,5 +1,5 @@
-//! A frontier over the memory engine with time that passes only when everybody waits: timers and the engine's clock
-//! are one and the same.
+//! A frontier over the in-memory engine with paused time, which advances only when every task is idle: timers and the
+//! engine's clock are the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use wayleave_shard::{Config, Frontier, home};
 
 pub const BASE: u64 = 1_700_000_000_000;
 
-/// Shows the runtime's own time.
+/// An engine clock that shows the runtime's time.
 #[derive(Clone)]
 pub struct RuntimeClock(Instant);
 
@@ -57,7 +57,7 @@ impl World {
         Self { engine, frontier, config }
     }
 
-    /// Stops the frontier and opens the store again.
+    /// Stops the frontier and reopens the store.
     pub async fn reopen(&mut self) {
         self.frontier.stop().await;
         self.frontier = open(&self.engine, &self.config).await;
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// All that can be seen of the frontier, as text: what a restart must not change.
+    /// Everything visible of the frontier as text: a restart must not change it.
     pub async fn portrait(&self) -> String {
         let mut hosts = self.hosts(&HostFilter::default(), 3).await;
         hosts.sort_by(|a, b| a.host.cmp(&b.host));
@@ -184,7 +184,7 @@ impl World {
         format!("{hosts:#?}{groups:#?}{urls:#?}{reservations:#?}{crawls:#?}{stats:#?}{active}")
     }
 
-    /// Opens the store again and checks that everything looks as before.
+    /// Reopens the store and checks that everything looks as before.
     pub async fn survives_a_restart(&mut self) {
         let before = self.portrait().await;
         self.reopen().await;
@@ -206,18 +206,18 @@ fn scatter(n: u64) -> u128 {
     u128::from(mix(n)) << 64 | u128::from(mix(n ^ 0x5555))
 }
 
-/// Lets time pass, that of the test's own clock: nobody waits for it.
+/// Advances the test's clock.
 pub async fn pass(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// A host name whose home is a shard, the `n`th such.
+/// The `n`th host name homed in a shard.
 pub fn host_in(shard: u16, shards: u16, n: usize) -> String {
     let names = (0..).map(|i| format!("h{i}.example"));
     names.filter(|name| home(name, shards).0 == shard).nth(n).unwrap()
 }
 
-/// An alias whose home is a shard.
+/// An alias homed in a shard.
 pub fn alias_in(shard: u16, shards: u16) -> String {
     (0..).map(|i| format!("alias{i}")).find(|name| home(name, shards).0 == shard).unwrap()
 }

@@ -1,5 +1,5 @@
-//! "Unavailable" means that nothing was changed, whatever failed and wherever; and a store that refuses changes is still
-//! read.
+//! "Unavailable" means that nothing was changed, whatever failed and wherever; and a store that refuses changes can
+//! still be read.
 
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ async fn state_of(frontier: &Frontier, url: &str) -> Option<UrlState> {
     view.map(|view| view.state)
 }
 
-/// Shard 0 grants and its answer is lost; shard 1 is refused. The caller must hear of the doubt.
+/// Shard 0 grants and its answer is lost; shard 1 is refused. The caller must learn that the outcome is unknown.
 #[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_in_one_shard_is_not_overwritten_by_a_refusal_in_another() {
     for fates in [[Fate::Lost, Fate::Refused], [Fate::Refused, Fate::Lost]] {
@@ -147,7 +147,7 @@ async fn a_store_that_refuses_changes_is_still_read() {
     assert_eq!(frontier.reserve(want(1, 9)).await.unwrap()[0].urls.len(), 2);
 }
 
-/// Leases that run out while the store refuses changes are returned afterwards.
+/// Leases that expire while the store refuses changes are returned afterwards.
 #[tokio::test(start_paused = true)]
 async fn what_runs_out_while_changes_are_refused_is_returned_when_they_are_taken_again() {
     let engine = Faulty::new();
@@ -162,8 +162,8 @@ async fn what_runs_out_while_changes_are_refused_is_returned_when_they_are_taken
     assert_eq!(frontier.reserve(want(1, 1)).await.unwrap()[0].urls[0].attempts, 1);
 }
 
-/// Shard 1 (the taker) is held up by a read; shard 0 (the giver) gives up after its time and owns its shard again; then the
-/// taker finds the old request. It must not commit under the giver's old epoch: a store that shows what is in flight
+/// Shard 1 (the taker) is delayed by a read; shard 0 (the giver) times out and owns its shard again; then the taker
+/// finds the old request. It must not commit under the giver's old epoch: an engine that exposes in-flight batches
 /// would show the host as gone to the giver's opening reads.
 #[tokio::test(start_paused = true)]
 async fn a_host_whose_giver_no_longer_waits_is_not_taken() {

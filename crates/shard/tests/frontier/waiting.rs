@@ -1,10 +1,11 @@
-//! Long polls: every group that is ready wakes a waiter that can take it.
+//! Long polls: every group that becomes ready wakes a waiter that can take it.
 //!
-//! How one could sleep on beside a ready group, each told here as a test:
-//! 1. A is woken for a group of shard 0, B for one of shard 1. B takes the group of shard 0, which has been ready longer. A had
-//!    looked before shard 1 had said anything, finds nothing and sleeps; of shard 1's group nobody is told again.
-//! 2. A is woken for a group and goes away before it has taken it.
-//! 3. A is told of a second group while it takes a first one, and leaves with that.
+//! How a waiter could sleep next to a ready group, each with a test:
+//! 1. A is woken for a group of shard 0, B for one of shard 1. B takes the group of shard 0, which has been ready
+//!    longer. A checked before shard 1 had published anything, finds nothing and sleeps; no one is woken for shard 1's
+//!    group again.
+//! 2. A is woken for a group and leaves before it has taken it.
+//! 3. A is woken for a second group while it takes a first one, and leaves with the first.
 //! 4. A node that is heard for the first time counts as one group, however many are ready there.
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ fn waiting(crawl: Option<&str>) -> Reserve {
     Reserve { wait: Millis(WAIT), crawl: crawl.map(Into::into), lease: Millis(3_600_000), ..want(1, 1) }
 }
 
-/// A waiter that says what it got, and after how long.
+/// A waiter that records what it got, and after how long.
 fn poll(world: &World, request: Reserve) -> JoinHandle<(Option<Reservation>, u64)> {
     let (frontier, began) = (world.frontier.clone(), Instant::now());
     tokio::spawn(async move {
@@ -33,7 +34,7 @@ fn poll(world: &World, request: Reserve) -> JoinHandle<(Option<Reservation>, u64
     })
 }
 
-/// Sees that each waiter got a host of its own, and none later than `by`.
+/// Checks that each waiter got a host of its own, and none later than `by`.
 async fn all_served(waiters: Vec<JoinHandle<(Option<Reservation>, u64)>>, by: u64) {
     let count = waiters.len();
     let (mut hosts, mut late) = (BTreeSet::new(), 0);
@@ -85,7 +86,7 @@ async fn groups_that_become_ready_by_time_or_by_a_release_serve_all_who_wait() {
 #[tokio::test(start_paused = true)]
 async fn who_goes_away_after_it_was_woken_leaves_the_group_to_the_next() {
     let world = World::new(4).await;
-    // Woken, and dropped before it has looked: its future is not polled again.
+    // Woken, and dropped before it has checked: its future is not polled again.
     let mut first = Box::pin(world.frontier.reserve(waiting(None)));
     assert!(first.as_mut().now_or_never().is_none());
     let second = poll(&world, waiting(None));
@@ -104,7 +105,7 @@ async fn who_goes_away_after_it_was_woken_leaves_the_group_to_the_next() {
     all_served(others, 100).await;
 }
 
-/// Three groups become ready one after the other, in three shards; somebody who does not wait takes the first.
+/// Three groups become ready one after the other, in three shards; a caller that does not wait takes the first.
 #[tokio::test(start_paused = true)]
 async fn who_is_told_of_a_second_group_while_it_takes_a_first_leaves_it_to_the_next() {
     let world = World::new(4).await;
@@ -116,7 +117,7 @@ async fn who_is_told_of_a_second_group_while_it_takes_a_first_leaves_it_to_the_n
         world.add(&[url]).await;
         pass(1).await;
     }
-    // Both are woken and ask the shard of z first, behind the one who takes it.
+    // Both are woken and ask the shard of z first, behind the caller that takes it.
     let mut other = Box::pin(world.frontier.reserve(want(1, 1)));
     assert!(other.as_mut().now_or_never().is_none());
     assert!(a.as_mut().now_or_never().is_none() && b.as_mut().now_or_never().is_none());
@@ -130,7 +131,7 @@ async fn who_is_told_of_a_second_group_while_it_takes_a_first_leaves_it_to_the_n
     assert_eq!(began.elapsed().as_millis(), 0, "nobody slept on");
 }
 
-/// The one who is woken for y takes x, which has been ready longer; those who were woken before had looked before there was a y.
+/// The waiter woken for y takes x, which has been ready longer; those woken before checked before y existed.
 #[tokio::test(start_paused = true)]
 async fn who_takes_another_group_than_it_was_woken_for_leaves_that_one_to_the_next() {
     let world = World::new(4).await;
