@@ -17,7 +17,7 @@ use crate::ask::{Take, Told, VisitCall};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::Call;
 use crate::routing::router::{Answer, OwnerLocation, stopping, worse};
-use crate::shared::readiness::{Look, Source};
+use crate::shared::readiness::{Source, VisitFilter};
 use crate::shared::waiters::Waiter;
 
 /// Retry interval while some shards cannot be asked.
@@ -51,7 +51,7 @@ impl Frontier {
         loop {
             // Queue before checking, so that nothing that becomes ready meanwhile is missed.
             waiter.iter_mut().for_each(Waiter::enqueue);
-            let sources = self.readiness.ready(self.look(request.crawl.as_ref(), false));
+            let sources = self.readiness.ready(self.visit_filter(request.crawl.as_ref(), false));
             let granted = match &repeatable {
                 None => self.reserve_from(&request, &sources).await,
                 Some(request_lock) => self.reserve_through(&request, sources, request_lock.clone()).await,
@@ -62,7 +62,7 @@ impl Frontier {
             if !granted.is_empty() {
                 self.listen(request.crawl.as_ref());
                 if waiter.as_ref().is_some_and(Waiter::takes_any)
-                    && !self.readiness.ready(self.look(None, false)).is_empty()
+                    && !self.readiness.ready(self.visit_filter(None, false)).is_empty()
                 {
                     // The group that this waiter was woken for may still be ready, with no other waiter awake.
                     self.readiness.waiters.wake_any(1);
@@ -81,8 +81,8 @@ impl Frontier {
         }
     }
 
-    fn look<'a>(&self, crawl: Option<&'a CrawlName>, paced: bool) -> Look<'a> {
-        Look { crawl, paced, now: self.now() }
+    fn visit_filter<'a>(&self, crawl: Option<&'a CrawlName>, paced: bool) -> VisitFilter<'a> {
+        VisitFilter { crawl, paced, now: self.now() }
     }
 
     /// A worker was given URLs of this crawl and will ask for more: track its readiness.
@@ -159,11 +159,11 @@ impl Frontier {
     pub(crate) async fn take_here(&self, take: Take) -> Answer<Told> {
         match take {
             Take::Reserve(request) => {
-                let sources = self.readiness.ready_here(self.look(request.crawl.as_ref(), false));
+                let sources = self.readiness.ready_here(self.visit_filter(request.crawl.as_ref(), false));
                 self.reserve_from(&request, &sources).await.map(Told::from)
             }
             Take::HandOut(request) => {
-                let sources = self.readiness.ready_here(self.look(request.crawl.as_ref(), true));
+                let sources = self.readiness.ready_here(self.visit_filter(request.crawl.as_ref(), true));
                 self.hand_out_from(request, &sources).await.map(Told::from)
             }
         }
@@ -187,7 +187,7 @@ impl Frontier {
         }
         let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
-            let sources = self.readiness.ready(self.look(request.crawl.as_ref(), true));
+            let sources = self.readiness.ready(self.visit_filter(request.crawl.as_ref(), true));
             let urls = self.hand_out_from(request.clone(), &sources).await?;
             let unasked = if urls.is_empty() { self.unasked() } else { 0 };
             if unasked == 0 {

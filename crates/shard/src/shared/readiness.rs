@@ -44,7 +44,7 @@ const CALLERS_TOGETHER: usize = 4;
 
 /// What a caller asks for.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct VisitFilter<'a> {
     /// Groups of one crawl, or of any.
     pub crawl: Option<&'a CrawlName>,
     /// In the paced form.
@@ -225,13 +225,13 @@ impl Readiness {
     }
 
     /// The sources that have something to visit, best first.
-    pub fn ready(&self, look: Look<'_>) -> Vec<Source> {
-        let mut ready = self.ready_shards(look);
+    pub fn ready(&self, filter: VisitFilter<'_>) -> Vec<Source> {
+        let mut ready = self.ready_shards(filter);
         // Of another node only the time is known: rank it as if its crawl were next.
         let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
         for (node, peer) in lock(&self.peers).iter() {
-            let first = peer.oldest_ready.or(peer.next_due.filter(|due| *due <= look.now));
-            ready.extend(first.map(|first| (look.rank(pass, first.0, 0), Source::Node(*node))));
+            let first = peer.oldest_ready.or(peer.next_due.filter(|due| *due <= filter.now));
+            ready.extend(first.map(|first| (filter.rank(pass, first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
     }
@@ -259,21 +259,21 @@ impl Readiness {
     }
 
     /// The shards of this process that have something to visit, best first.
-    pub fn ready_here(&self, look: Look<'_>) -> Vec<Source> {
-        sorted(self.ready_shards(look))
+    pub fn ready_here(&self, filter: VisitFilter<'_>) -> Vec<Source> {
+        sorted(self.ready_shards(filter))
     }
 
-    fn ready_shards(&self, look: Look<'_>) -> Vec<(SourceRank, Source)> {
-        let crawl = look.crawl.and_then(|crawl| self.crawls.of(crawl));
+    fn ready_shards(&self, filter: VisitFilter<'_>) -> Vec<(SourceRank, Source)> {
+        let crawl = filter.crawl.and_then(|crawl| self.crawls.of(crawl));
         let ready = self.shards.iter().enumerate().filter_map(|(shard, published)| {
             // Load the due time first: a shard publishes per-crawl readiness before it clears its due time.
             let due = published.next_due.load(Ordering::Acquire);
             let any = published.oldest_ready.load(Ordering::Acquire);
             let ready = crawl.as_ref().map_or(any, |crawl| crawl.ready(shard, any));
             let first = ready.min(due);
-            let pass = if look.crawl.is_none() { published.pass() } else { 0 };
-            let rank = look.rank(pass, first, published.callers.load(Ordering::Relaxed));
-            (ready != NEVER || due <= look.now.0).then_some((rank, Source::Shard(ShardId(shard as u16))))
+            let pass = if filter.crawl.is_none() { published.pass() } else { 0 };
+            let rank = filter.rank(pass, first, published.callers.load(Ordering::Relaxed));
+            (ready != NEVER || due <= filter.now.0).then_some((rank, Source::Shard(ShardId(shard as u16))))
         });
         ready.collect()
     }
@@ -355,7 +355,7 @@ impl Readiness {
 /// Rank of a source, lowest first: the pass of its next crawl, since when it is ready, and how many callers it has.
 type SourceRank = (u64, u64, usize);
 
-impl Look<'_> {
+impl VisitFilter<'_> {
     const fn rank(&self, pass: u64, ready: u64, callers: usize) -> SourceRank {
         if self.paced { (pass, ready / STEP_MS, callers / CALLERS_TOGETHER) } else { (pass, ready, 0) }
     }

@@ -3,7 +3,7 @@
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
 
-use super::{CALLERS_TOGETHER, Look, Readiness, STEP_MS, Source};
+use super::{CALLERS_TOGETHER, Readiness, STEP_MS, Source, VisitFilter};
 
 const NOW: Time = Time(1_000_000);
 
@@ -18,7 +18,7 @@ fn readiness() -> Readiness {
 
 fn order(readiness: &Readiness, crawl: Option<&str>, paced: bool) -> Vec<u16> {
     let crawl = crawl.map(Into::into);
-    let sources = readiness.ready(Look { crawl: crawl.as_ref(), paced, now: NOW });
+    let sources = readiness.ready(VisitFilter { crawl: crawl.as_ref(), paced, now: NOW });
     sources.into_iter().map(|source| if let Source::Shard(shard) = source { shard.0 } else { u16::MAX }).collect()
 }
 
