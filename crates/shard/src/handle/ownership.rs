@@ -13,7 +13,7 @@ use crate::owner::run::{self, Post};
 use crate::routing::router::OwnerLocation;
 use crate::shared::broadcast::Subscriber;
 use crate::shared::deadline::Deadline;
-use crate::shared::held_epochs::Hold;
+use crate::shared::held_epochs::ShardHold;
 use crate::shared::readiness::{NodeReadiness, lock};
 
 impl Frontier {
@@ -115,7 +115,7 @@ impl Frontier {
     pub fn kill(&self) {
         for (shard, owner) in std::mem::take(&mut *lock(&self.owners)) {
             owner.abort();
-            self.router.held.set(shard, Hold::Not);
+            self.router.held.set(shard, ShardHold::Not);
             self.router.set_location(shard, OwnerLocation::Unowned);
         }
     }

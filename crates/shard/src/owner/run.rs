@@ -27,7 +27,7 @@ use crate::owner::open;
 use crate::owner::owner_loop::Owner;
 use crate::owner::term::Resume;
 use crate::routing::router::Router;
-use crate::shared::held_epochs::Hold;
+use crate::shared::held_epochs::ShardHold;
 use crate::shared::readiness::Readiness;
 
 /// Retry interval for opening a shard, and for probing a store that refuses changes.
@@ -86,7 +86,7 @@ pub(crate) async fn run(post: Post, mut inbox: Mail) {
     // The reason why it could not be opened here no longer concerns this process.
     post.readiness.set_trouble(post.shard, None);
     if let Some(router) = post.router.upgrade() {
-        router.held.set(post.shard, Hold::Not);
+        router.held.set(post.shard, ShardHold::Not);
         router.end_term(post.shard, inbox.term);
         if done.is_none() {
             router.miss();
@@ -106,7 +106,7 @@ pub(crate) async fn run(post: Post, mut inbox: Mail) {
 }
 
 /// Registers how this process holds the shard; moves of hosts check it.
-fn hold(post: &Post, hold: Hold) {
+fn hold(post: &Post, hold: ShardHold) {
     if let Some(router) = post.router.upgrade() {
         router.held.set(post.shard, hold);
     }
@@ -121,7 +121,7 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
     loop {
         if resume.is_none() {
             // Before the store is asked: from here on no task of this process commits under an older epoch.
-            hold(post, Hold::Opening);
+            hold(post, ShardHold::Opening);
         }
         let opened = tokio::select! {
             biased;
@@ -168,7 +168,7 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
             }
         };
         // No task of this process commits for the shard under the old epoch until it is owned again.
-        hold(post, Hold::Opening);
+        hold(post, ShardHold::Opening);
         let pause = panics.pause(Instant::now());
         let (shard, pause_ms) = (post.shard.0, pause.as_millis());
         tracing::error!(
@@ -187,7 +187,7 @@ async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
 /// Opens a shard for a new owner.
 async fn begin(post: &Post, resume: Option<&Resume>) -> Result<Owner, Error> {
     let opened = open::open(post, resume).await?;
-    hold(post, Hold::Under(opened.epoch));
+    hold(post, ShardHold::Under(opened.epoch));
     Ok(Owner::new(post, opened))
 }
 
