@@ -30,7 +30,7 @@ impl Owner {
             Look::Stats => (state.stats(), state.crawl_names()).into(),
             Look::QueuesOf { crawl, host } => state.queues_of(crawl, host.as_ref()).into(),
             Look::UnheardRequeues => self.unheard_requeues().into(),
-            Look::Jobs => self.jobs_of_urls.values().cloned().collect::<Vec<_>>().into(),
+            Look::Jobs => self.bulk_jobs.values().cloned().collect::<Vec<_>>().into(),
         })
     }
 }

@@ -85,7 +85,7 @@ impl Owner {
         }
         let mut writes = Vec::new();
         let told = decide::change(&mut self.state, change, now, &mut writes);
-        self.follow_jobs(&writes);
+        self.follow_deletions(&writes);
         self.commit(writes);
         if matches!(change, AdminChange::SetCrawl { .. } | AdminChange::SetActive(_)) {
             self.note_switches();
@@ -147,7 +147,7 @@ impl Owner {
             VisitCall::Renew { token, lease } => {
                 let mut writes = Vec::new();
                 let renewed = self.state.renew(token, lease, now, &mut writes);
-                self.follow_jobs(&writes);
+                self.follow_deletions(&writes);
                 self.commit(writes);
                 self.answer(call, Ok(renewed))
             }

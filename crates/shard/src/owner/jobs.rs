@@ -57,12 +57,12 @@ const SPREAD_AGAIN_AFTER: Duration = Duration::from_secs(1);
 impl Owner {
     /// Registers a job; one that is already known is left unchanged.
     pub fn start_job(&mut self, job: &JobRow, writes: &mut Vec<Write>) -> Result<(), Refusal> {
-        if self.jobs_of_urls.contains_key(&job.id) {
+        if self.bulk_jobs.contains_key(&job.id) {
             return Ok(());
         }
         if job.id.shard() == self.shard {
             // Jobs that still run on other shards count as well.
-            let running = self.jobs_of_urls.values().filter(|job| job.stage < Stage::Ended).count();
+            let running = self.bulk_jobs.values().filter(|job| job.stage < Stage::Ended).count();
             if running >= JOBS_RUNNING_MAX {
                 return Err(Refusal::OverLimit(format!(
                     "{running} jobs are running, which is the limit; wait for one to end, or cancel one"
@@ -77,7 +77,7 @@ impl Owner {
     /// Cancels a job. A shard that does not know it records that it must not start. The home shard either knows it or
     /// has forgotten it.
     pub fn cancel_job(&mut self, job: &JobRow, now: Time, writes: &mut Vec<Write>) {
-        let known = self.jobs_of_urls.get(&job.id);
+        let known = self.bulk_jobs.get(&job.id);
         if known.is_none() && job.id.shard() == self.shard {
             return;
         }
@@ -88,7 +88,7 @@ impl Owner {
 
     /// Starts a job that all shards have registered.
     pub fn begin_job(&mut self, id: Token, writes: &mut Vec<Write>) {
-        if let Some(mut job) = self.jobs_of_urls.get(&id).cloned() {
+        if let Some(mut job) = self.bulk_jobs.get(&id).cloned() {
             job.begin();
             self.note_job(job, writes);
         }
@@ -96,7 +96,7 @@ impl Owner {
 
     /// Records how far the announcement of a job has reached; called on its home shard.
     pub fn set_stage(&mut self, id: Token, stage: Stage, writes: &mut Vec<Write>) {
-        if let Some(mut job) = self.jobs_of_urls.get(&id).cloned() {
+        if let Some(mut job) = self.bulk_jobs.get(&id).cloned() {
             job.stage = job.stage.max(stage);
             self.note_job(job, writes);
         }
@@ -106,7 +106,7 @@ impl Owner {
     pub fn settle_jobs(&mut self, ended: &[Token], forgotten: &[Token], writes: &mut Vec<Write>) {
         ended.iter().for_each(|id| self.set_stage(*id, Stage::Ended, writes));
         for id in forgotten {
-            if self.jobs_of_urls.remove(id).is_some() {
+            if self.bulk_jobs.remove(id).is_some() {
                 writes.push(Write::Rework(*id, None));
             }
         }
@@ -114,7 +114,7 @@ impl Owner {
 
     /// Resumes announcing the jobs that some shards may not have heard of.
     pub fn spread_jobs(&self) {
-        let mine = self.jobs_of_urls.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Begun);
+        let mine = self.bulk_jobs.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Begun);
         mine.for_each(|job| self.spread_job(job.id));
     }
 
@@ -124,19 +124,19 @@ impl Owner {
 
     fn note_job(&mut self, job: JobRow, writes: &mut Vec<Write>) {
         writes.push(Write::Rework(job.id, Some(Box::new(job.clone()))));
-        self.jobs_of_urls.insert(job.id, job);
+        self.bulk_jobs.insert(job.id, job);
     }
 
     /// Jobs that still have to process a host that is about to leave.
     pub fn jobs_owed_to(&self, host: Option<HostId>) -> Vec<Token> {
         let owes = |job: &&JobRow| host.is_some_and(|host| job.owes(host, self.shard));
-        self.jobs_of_urls.values().filter(owes).map(|job| job.id).collect()
+        self.bulk_jobs.values().filter(owes).map(|job| job.id).collect()
     }
 
     /// Takes over these jobs for a host that came from a shard that owed them.
     pub fn take_jobs(&mut self, host: HostId, jobs: &[Token], writes: &mut Vec<Write>) {
         for id in jobs {
-            if let Some(mut job) = self.jobs_of_urls.get(id).cloned() {
+            if let Some(mut job) = self.bulk_jobs.get(id).cloned() {
                 job.visit_again(host);
                 self.note_job(job, writes);
             }
@@ -146,9 +146,9 @@ impl Owner {
     /// Marks crawls as unfinished while a requeue may still queue URLs of them.
     pub fn tell_of_requeues(&self, told: &mut Told) {
         match told {
-            Told::Crawl(Some(part)) => tell_of_requeue(&mut part.view, self.jobs_of_urls.values()),
+            Told::Crawl(Some(part)) => tell_of_requeue(&mut part.view, self.bulk_jobs.values()),
             Told::Crawls((views, _)) => {
-                views.iter_mut().for_each(|view| tell_of_requeue(view, self.jobs_of_urls.values()));
+                views.iter_mut().for_each(|view| tell_of_requeue(view, self.bulk_jobs.values()));
             }
             _ => {}
         }
@@ -156,18 +156,18 @@ impl Owner {
 
     /// Requeues not announced to all shards yet: other shards may take a crawl for finished that one of these concerns.
     pub fn unheard_requeues(&self) -> Vec<JobRow> {
-        let mine = self.jobs_of_urls.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Known);
+        let mine = self.bulk_jobs.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Known);
         mine.filter(|job| job.what == Rework::Requeue && job.is_open()).cloned().collect()
     }
 
     /// Whether a job has work left here.
     pub fn has_running_job(&self) -> bool {
-        self.jobs_of_urls.values().any(JobRow::is_running)
+        self.bulk_jobs.values().any(JobRow::is_running)
     }
 
     /// Runs one slice of the oldest job.
-    pub async fn run_job_of_urls(&mut self) -> Result<(), Error> {
-        let running = self.jobs_of_urls.values().filter(|job| job.is_running());
+    pub async fn run_bulk_job(&mut self) -> Result<(), Error> {
+        let running = self.bulk_jobs.values().filter(|job| job.is_running());
         let Some(mut job) = running.min_by_key(|job| (job.started_at, job.id)).cloned() else { return Ok(()) };
         let slice = self.job_slice(&job);
         let mut writes = Vec::new();
@@ -210,7 +210,7 @@ impl Owner {
         job.told.add(&told);
         if writes.is_empty() {
             // Nothing changed, so progress is not written: after a restart the same rows are read again.
-            self.jobs_of_urls.insert(job.id, job);
+            self.bulk_jobs.insert(job.id, job);
         } else {
             self.note_job(job, &mut writes);
             self.commit(writes);

@@ -24,8 +24,8 @@ pub(crate) struct Opened {
     pub epoch: Epoch,
     pub seq: u64,
     pub log: HotLog,
-    pub jobs: VecDeque<QueueId>,
-    pub jobs_of_urls: BTreeMap<Token, JobRow>,
+    pub deleted_queues: VecDeque<QueueId>,
+    pub bulk_jobs: BTreeMap<Token, JobRow>,
 }
 
 /// Takes over a shard and reads it; with `resume`, rereads it under the epoch under which it is already owned.
@@ -47,14 +47,14 @@ pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened,
     let log = replay(&mut loader, &logged, HotLog::new(shard, config.log_bytes_max)).map_err(damaged)?;
     let leases = scan_all(engine, shard, Kind::Lease, Kind::Lease).await?;
     let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
-    let jobs = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
-    let jobs: Result<VecDeque<_>, _> = jobs.iter().map(|row| job::parse_key(&row.key)).collect();
+    let deleted_queues = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
+    let deleted_queues: Result<VecDeque<_>, _> = deleted_queues.iter().map(|row| job::parse_key(&row.key)).collect();
     let of_urls = scan_all(engine, shard, Kind::Rework, Kind::Rework).await?;
     let of_urls: Result<Vec<_>, _> = of_urls.iter().map(|row| rework::decode(&row.value)).collect();
-    let jobs_of_urls = of_urls.map_err(damaged)?.into_iter().map(|job| (job.id, job)).collect();
+    let bulk_jobs = of_urls.map_err(damaged)?.into_iter().map(|job| (job.id, job)).collect();
     let mut state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
     state.set_backoff_max(Some(config.backoff_max));
-    Ok(Opened { state, epoch, seq, log, jobs: jobs.map_err(damaged)?, jobs_of_urls })
+    Ok(Opened { state, epoch, seq, log, deleted_queues: deleted_queues.map_err(damaged)?, bulk_jobs })
 }
 
 /// Replays the log on top of the checkpointed rows.

@@ -60,9 +60,10 @@ pub(crate) struct Owner {
     pub known_cache: KnownCache,
     /// Computes the fingerprints for the filter and the known cache.
     pub fingerprinter: Fingerprinter,
-    pub jobs: VecDeque<QueueId>,
+    /// Deleted queues whose rows remain to be removed.
+    pub deleted_queues: VecDeque<QueueId>,
     /// Bulk jobs, including those that have ended.
-    pub jobs_of_urls: BTreeMap<Token, JobRow>,
+    pub bulk_jobs: BTreeMap<Token, JobRow>,
     pub cycle: Cycle,
     pub term: Arc<Term>,
     /// Set while the store refuses changes.
@@ -82,7 +83,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub fn new(post: &Post, opened: Opened) -> Self {
-        let Opened { state, epoch, seq, log, jobs, jobs_of_urls } = opened;
+        let Opened { state, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
         // Whatever was published before describes state that has been dropped.
         post.readiness.crawls.forget(post.shard);
         post.readiness.requests.forget(post.shard);
@@ -98,8 +99,8 @@ impl Owner {
             known_cache: KnownCache::new(post.config.share(post.config.seen_bytes_max)),
             fingerprinter: Fingerprinter::new((post.config.entropy)() as u64),
             state,
-            jobs,
-            jobs_of_urls,
+            deleted_queues,
+            bulk_jobs,
             cycle: Cycle::default(),
             term: Arc::new(Term::new(epoch, seq)),
             refusing: None,
@@ -134,7 +135,7 @@ impl Owner {
         if let Some(left) = self.probe_in() {
             return Some(left);
         }
-        if !self.jobs.is_empty() || self.log.is_writing() || self.has_running_job() {
+        if !self.deleted_queues.is_empty() || self.log.is_writing() || self.has_running_job() {
             return Some(Duration::ZERO);
         }
         let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
@@ -232,8 +233,8 @@ impl Owner {
         if !slice.is_empty() {
             self.commit_rows(slice);
         }
-        self.run_job().await?;
-        self.run_job_of_urls().await?;
+        self.remove_deleted_rows().await?;
+        self.run_bulk_job().await?;
         self.learn_filter().await
     }
 

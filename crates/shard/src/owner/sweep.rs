@@ -54,16 +54,16 @@ impl Owner {
     }
 
     /// Registers deletions that were just decided.
-    pub fn follow_jobs(&mut self, writes: &[Write]) {
-        self.jobs.extend(writes.iter().filter_map(|write| match write {
+    pub fn follow_deletions(&mut self, writes: &[Write]) {
+        self.deleted_queues.extend(writes.iter().filter_map(|write| match write {
             Write::Job(queue, true) => Some(*queue),
             _ => None,
         }));
     }
 
     /// Removes one slice of the rows of a deleted queue.
-    pub async fn run_job(&mut self) -> Result<(), Error> {
-        let Some(queue) = self.jobs.front().copied() else { return Ok(()) };
+    pub async fn remove_deleted_rows(&mut self) -> Result<(), Error> {
+        let Some(queue) = self.deleted_queues.front().copied() else { return Ok(()) };
         let scans = [url::prefix(queue), due::prefix(queue)].map(|from| Scan {
             to: key::after_prefix(&from),
             from,
@@ -73,7 +73,7 @@ impl Owner {
         let mut rows: Vec<wayleave_engine::Write> =
             found.into_iter().flatten().map(|row| wayleave_engine::Write { key: row.key, value: None }).collect();
         if rows.is_empty() {
-            self.jobs.pop_front();
+            self.deleted_queues.pop_front();
             rows.push(wayleave_engine::Write { key: job::key(self.shard, queue), value: None });
         }
         self.commit_rows(rows);
