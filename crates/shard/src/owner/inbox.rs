@@ -19,7 +19,7 @@ static TERMS: AtomicU64 = AtomicU64::new(0);
 
 /// The sending end.
 #[derive(Clone)]
-pub(crate) struct Inbox {
+pub(crate) struct InboxSender {
     /// Distinguishes this owner from its predecessor and successor.
     pub term: u64,
     others: Sender<Message>,
@@ -28,7 +28,7 @@ pub(crate) struct Inbox {
 }
 
 /// The receiving end.
-pub(crate) struct Mail {
+pub(crate) struct InboxReceiver {
     pub term: u64,
     others: Receiver<Message>,
     puts: Receiver<Message>,
@@ -42,16 +42,25 @@ pub(crate) struct Mail {
 }
 
 /// Creates an inbox.
-pub(crate) fn inbox(admission: Arc<Admission>) -> (Inbox, Mail) {
+pub(crate) fn inbox(admission: Arc<Admission>) -> (InboxSender, InboxReceiver) {
     let (to_others, others) = mpsc::channel(SHARD_QUEUE_MAX);
     let (to_puts, puts) = mpsc::channel(SHARD_QUEUE_MAX);
     let (to_slices, slices) = mpsc::channel(SHARD_QUEUE_MAX);
     let term = TERMS.fetch_add(1, Ordering::Relaxed);
-    let mail = Mail { term, others, puts, slices, first_left: FIRST_MAX, admission, held_back: None, stopping: false };
-    (Inbox { term, others: to_others, puts: to_puts, slices: to_slices }, mail)
+    let receiver = InboxReceiver {
+        term,
+        others,
+        puts,
+        slices,
+        first_left: FIRST_MAX,
+        admission,
+        held_back: None,
+        stopping: false,
+    };
+    (InboxSender { term, others: to_others, puts: to_puts, slices: to_slices }, receiver)
 }
 
-impl Inbox {
+impl InboxSender {
     /// Sends a message; waits while its queue is full.
     pub async fn send(&self, message: Message) -> Result<(), SendError<Message>> {
         match message {
@@ -62,7 +71,7 @@ impl Inbox {
     }
 }
 
-impl Mail {
+impl InboxReceiver {
     /// Waits for the first message of a turn; `None` when all senders are gone.
     pub async fn recv(&mut self) -> Option<Message> {
         self.first_left = FIRST_MAX;
@@ -160,14 +169,14 @@ mod tests {
 
     #[tokio::test]
     async fn others_go_before_puts_but_not_for_ever() {
-        let (inbox, mut mail) = inbox(admission());
+        let (inbox, mut receiver) = inbox(admission());
         for _ in 0..100 {
             inbox.send(put()).await.unwrap();
             inbox.send(other()).await.unwrap();
         }
         let is_put = |message: Message| matches!(message, Message::Put { .. });
-        assert!(!is_put(mail.recv().await.unwrap()));
-        let turn: Vec<bool> = std::iter::from_fn(|| mail.try_recv()).map(is_put).collect();
+        assert!(!is_put(receiver.recv().await.unwrap()));
+        let turn: Vec<bool> = std::iter::from_fn(|| receiver.try_recv()).map(is_put).collect();
         assert_eq!(turn.len(), 199);
         assert_eq!(turn.iter().position(|put| *put), Some(FIRST_MAX), "then the puts have their turn");
         assert!(!turn[198], "what is left of the others comes after them");
@@ -180,38 +189,38 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_urls_let_others_go_first_and_lose_nothing() {
         let admission = admission();
-        let (inbox, mut mail) = inbox(admission.clone());
+        let (inbox, mut receiver) = inbox(admission.clone());
         inbox.send(new_put()).await.unwrap();
         let visit = admission.await_visit();
-        assert!(mail.recv().now_or_never().is_none() && mail.try_recv().is_none());
+        assert!(receiver.recv().now_or_never().is_none() && receiver.try_recv().is_none());
         inbox.send(other()).await.unwrap();
-        assert!(matches!(mail.recv().await, Some(Message::Ask { .. })));
+        assert!(matches!(receiver.recv().await, Some(Message::Ask { .. })));
         drop(visit);
-        assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100));
+        assert_eq!(receiver.recv().await.map(|message| message.weight()), Some(100));
         let _visit = {
             tokio::time::advance(Duration::from_millis(50)).await;
             admission.await_visit()
         };
         inbox.send(new_put()).await.unwrap();
-        assert!(mail.recv().now_or_never().is_none());
+        assert!(receiver.recv().now_or_never().is_none());
         let (done, _) = tokio::sync::oneshot::channel();
         inbox.send(Message::Stop { done }).await.unwrap();
-        assert!(matches!(mail.recv().await, Some(Message::Stop { .. })));
-        assert_eq!(mail.try_recv().map(|message| message.weight()), Some(100), "who stops does all that waits");
+        assert!(matches!(receiver.recv().await, Some(Message::Stop { .. })));
+        assert_eq!(receiver.try_recv().map(|message| message.weight()), Some(100), "who stops does all that waits");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_put_that_stands_goes_on_in_time_or_is_left_to_the_next_owner() {
         let admission = admission();
-        let (inbox, mut mail) = inbox(admission.clone());
+        let (inbox, mut receiver) = inbox(admission.clone());
         let _visit = admission.await_visit();
         inbox.send(new_put()).await.unwrap();
-        assert!(mail.recv().now_or_never().is_none());
-        assert_eq!(mail.recv().await.map(|message| message.weight()), Some(100), "not for ever");
+        assert!(receiver.recv().now_or_never().is_none());
+        assert_eq!(receiver.recv().await.map(|message| message.weight()), Some(100), "not for ever");
         tokio::time::advance(Duration::from_millis(50)).await;
         let _later = admission.await_visit();
         inbox.send(new_put()).await.unwrap();
-        assert!(mail.recv().now_or_never().is_none());
-        assert_eq!(mail.close().await.len(), 1);
+        assert!(receiver.recv().now_or_never().is_none());
+        assert_eq!(receiver.close().await.len(), 1);
     }
 }

@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::message::Message;
 use crate::owner::cycle::{self, Cycle};
 use crate::owner::hot_log::HotLog;
-use crate::owner::inbox::Mail;
+use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
 use crate::owner::read_only::Refusing;
 use crate::owner::run::Post;
@@ -155,7 +155,7 @@ impl Owner {
     pub async fn turn(
         &mut self,
         mut first: Option<Message>,
-        inbox: &mut Mail,
+        inbox: &mut InboxReceiver,
         stop: &mut Option<oneshot::Sender<()>>,
     ) -> Result<(), Error> {
         if let Err(error) = self.begin_turn().await {
@@ -189,7 +189,7 @@ impl Owner {
     async fn receive(
         &mut self,
         first: Option<Message>,
-        inbox: &mut Mail,
+        inbox: &mut InboxReceiver,
         stop: &mut Option<oneshot::Sender<()>>,
         puts: &mut crate::owner::put_replies::Puts,
     ) -> Result<(), Error> {

@@ -22,7 +22,7 @@ use wayleave_engine::{Engine, Error, Expect};
 use crate::config::Config;
 use crate::message::Message;
 use crate::owner::cycle::{self, Cycle};
-use crate::owner::inbox::Mail;
+use crate::owner::inbox::InboxReceiver;
 use crate::owner::open;
 use crate::owner::owner_loop::Owner;
 use crate::owner::term::Resume;
@@ -81,7 +81,7 @@ impl Panics {
 }
 
 /// Runs a shard until it is stopped or this process loses it.
-pub(crate) async fn run(post: Post, mut inbox: Mail) {
+pub(crate) async fn run(post: Post, mut inbox: InboxReceiver) {
     let done = own(&post, &mut inbox).await;
     // The reason why it could not be opened here no longer concerns this process.
     post.readiness.set_trouble(post.shard, None);
@@ -113,7 +113,7 @@ fn hold(post: &Post, hold: ShardHold) {
 }
 
 /// Owns a shard, term after term. Returns the channel to notify when it has stopped.
-async fn own(post: &Post, inbox: &mut Mail) -> Option<oneshot::Sender<()>> {
+async fn own(post: &Post, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<()>> {
     let mut resume: Option<Resume> = None;
     let mut refused_at: Option<Instant> = None;
     let mut wait = Duration::ZERO;
@@ -198,7 +198,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Refuses messages while the shard is not open; returns when told to stop.
-async fn refuse_while_closed(inbox: &mut Mail, post: &Post) -> Option<oneshot::Sender<()>> {
+async fn refuse_while_closed(inbox: &mut InboxReceiver, post: &Post) -> Option<oneshot::Sender<()>> {
     loop {
         // While a shard opens normally its callers wait; only one that cannot be opened refuses them.
         let Some(trouble) = post.readiness.trouble_of(post.shard) else { std::future::pending().await };
@@ -210,7 +210,7 @@ async fn refuse_while_closed(inbox: &mut Mail, post: &Post) -> Option<oneshot::S
     }
 }
 
-async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
+async fn serve(mut owner: Owner, inbox: &mut InboxReceiver) -> End {
     let term = owner.term.clone();
     let (cycles, waiting) = mpsc::channel(limits::COMMITS_IN_FLIGHT_MAX);
     let answering = tokio::spawn(cycle::answer(waiting, term.clone(), owner.readiness.clone()));
@@ -234,7 +234,7 @@ async fn serve(mut owner: Owner, inbox: &mut Mail) -> End {
 /// Runs turns until the owner is stopped, its state can no longer be trusted, or no handle is left.
 async fn take_turns(
     owner: &mut Owner,
-    inbox: &mut Mail,
+    inbox: &mut InboxReceiver,
     cycles: mpsc::Sender<Cycle>,
     stop: &mut Option<oneshot::Sender<()>>,
 ) {

@@ -17,7 +17,7 @@ use wayleave_core::names::{Alias, HostName};
 use crate::ask::{Ask, Told};
 use crate::config::Config;
 use crate::message::Message;
-use crate::owner::inbox::Inbox;
+use crate::owner::inbox::InboxSender;
 use crate::routing::admission::Admission;
 use crate::routing::links::{Call, Links};
 use crate::shared::broadcast::{Broadcast, Subscriber};
@@ -38,7 +38,7 @@ pub fn home(name: &str, shards: u16) -> ShardId {
 /// Where the owner of a shard is.
 #[derive(Clone)]
 pub(crate) enum OwnerLocation {
-    Local(Inbox),
+    Local(InboxSender),
     Remote(NodeId),
     Unowned,
 }
