@@ -9,7 +9,7 @@ use wayleave_engine::Expect;
 
 use crate::handle::frontier::Frontier;
 use crate::message::Message;
-use crate::owner::run::{self, Post};
+use crate::owner::run::{self, OwnerContext};
 use crate::routing::router::OwnerLocation;
 use crate::shared::broadcast::Subscriber;
 use crate::shared::deadline::Deadline;
@@ -22,7 +22,7 @@ impl Frontier {
     pub fn open_shard(&self, shard: ShardId, expects: Vec<Expect>) {
         let (inbox, messages) = crate::owner::inbox::inbox(self.router.admission.clone());
         self.router.set_location(shard, OwnerLocation::Local(inbox));
-        let post = Post {
+        let context = OwnerContext {
             shard,
             expects,
             engine: self.engine.clone(),
@@ -31,7 +31,7 @@ impl Frontier {
             router: Arc::downgrade(&self.router),
         };
         if let Some(thread) = self.threads.of(shard) {
-            let owner = thread.spawn(run::run(post, messages));
+            let owner = thread.spawn(run::run(context, messages));
             lock(&self.owners).insert(shard, owner.abort_handle());
         }
     }

@@ -12,7 +12,7 @@ use wayleave_engine::rows::{Kind, hot, job, key, lease, log, rework};
 use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
 use crate::owner::hot_log::HotLog;
-use crate::owner::run::Post;
+use crate::owner::run::OwnerContext;
 use crate::owner::term::Resume;
 
 /// Rows per read.
@@ -29,12 +29,12 @@ pub(crate) struct Opened {
 }
 
 /// Takes over a shard and reads it; with `resume`, rereads it under the epoch under which it is already owned.
-pub(crate) async fn open(post: &Post, resume: Option<&Resume>) -> Result<Opened, Error> {
-    let Post { shard, engine, config, .. } = post;
+pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Result<Opened, Error> {
+    let OwnerContext { shard, engine, config, .. } = context;
     let (shard, engine) = (*shard, &**engine);
     let (epoch, seq) = match resume {
         Some(Resume { epoch, seq, .. }) => (*epoch, *seq),
-        None => engine.own(shard, &post.expects).await?,
+        None => engine.own(shard, &context.expects).await?,
     };
     let mut loader = Loader::new(config.clock_step);
     let mut pages = Pages::new(shard, Kind::Shard, Kind::Member);

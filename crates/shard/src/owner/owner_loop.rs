@@ -32,7 +32,7 @@ use crate::owner::hot_log::HotLog;
 use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
 use crate::owner::read_only::Refusing;
-use crate::owner::run::Post;
+use crate::owner::run::OwnerContext;
 use crate::owner::term::Term;
 use crate::routing::router::Router;
 use crate::shared::crawl_passes::Pass;
@@ -82,22 +82,22 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub fn new(post: &Post, opened: Opened) -> Self {
+    pub fn new(context: &OwnerContext, opened: Opened) -> Self {
         let Opened { state, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
         // Whatever was published before describes state that has been dropped.
-        post.readiness.crawls.forget(post.shard);
-        post.readiness.requests.forget(post.shard);
+        context.readiness.crawls.forget(context.shard);
+        context.readiness.requests.forget(context.shard);
         let mut owner = Self {
-            shard: post.shard,
-            engine: post.engine.clone(),
-            config: post.config.clone(),
-            readiness: post.readiness.clone(),
-            router: post.router.clone(),
-            lane_cache: post.config.lane_cache(state.host_count()),
-            held_cache: HeldCache::new(post.config.recent_rows_max),
-            filter: Filter::new(post.config.share(post.config.filter_bytes_max)),
-            known_cache: KnownCache::new(post.config.share(post.config.seen_bytes_max)),
-            fingerprinter: Fingerprinter::new((post.config.entropy)() as u64),
+            shard: context.shard,
+            engine: context.engine.clone(),
+            config: context.config.clone(),
+            readiness: context.readiness.clone(),
+            router: context.router.clone(),
+            lane_cache: context.config.lane_cache(state.host_count()),
+            held_cache: HeldCache::new(context.config.recent_rows_max),
+            filter: Filter::new(context.config.share(context.config.filter_bytes_max)),
+            known_cache: KnownCache::new(context.config.share(context.config.seen_bytes_max)),
+            fingerprinter: Fingerprinter::new((context.config.entropy)() as u64),
             state,
             deleted_queues,
             bulk_jobs,
@@ -131,7 +131,7 @@ impl Owner {
     }
 
     /// How long until the shard has work of its own; `None` if only a message can bring some.
-    pub fn nap(&self) -> Option<Duration> {
+    pub fn idle_for(&self) -> Option<Duration> {
         if let Some(left) = self.probe_in() {
             return Some(left);
         }

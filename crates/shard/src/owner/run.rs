@@ -43,7 +43,7 @@ const PANIC_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// Everything an owner is started with.
-pub(crate) struct Post {
+pub(crate) struct OwnerContext {
     pub shard: ShardId,
     /// What must hold in the store for this process to own the shard.
     pub expects: Vec<Expect>,
@@ -81,39 +81,39 @@ impl Panics {
 }
 
 /// Runs a shard until it is stopped or this process loses it.
-pub(crate) async fn run(post: Post, mut inbox: InboxReceiver) {
-    let done = own(&post, &mut inbox).await;
+pub(crate) async fn run(context: OwnerContext, mut inbox: InboxReceiver) {
+    let done = own(&context, &mut inbox).await;
     // The reason why it could not be opened here no longer concerns this process.
-    post.readiness.set_trouble(post.shard, None);
-    if let Some(router) = post.router.upgrade() {
-        router.held.set(post.shard, ShardHold::Not);
-        router.end_term(post.shard, inbox.term);
+    context.readiness.set_trouble(context.shard, None);
+    if let Some(router) = context.router.upgrade() {
+        router.held.set(context.shard, ShardHold::Not);
+        router.end_term(context.shard, inbox.term);
         if done.is_none() {
             router.miss();
         }
         let why = if router.links.is_some() { Refusal::Elsewhere } else { crate::routing::router::stopping() };
         for message in inbox.close().await {
             match message {
-                Message::Put { items, sink } => router.put_again(post.shard, items, &sink),
+                Message::Put { items, sink } => router.put_again(context.shard, items, &sink),
                 other => other.refuse(&why),
             }
         }
     }
-    post.readiness.forget(post.shard);
+    context.readiness.forget(context.shard);
     if let Some(done) = done {
         _ = done.send(());
     }
 }
 
 /// Registers how this process holds the shard; moves of hosts check it.
-fn hold(post: &Post, hold: ShardHold) {
-    if let Some(router) = post.router.upgrade() {
-        router.held.set(post.shard, hold);
+fn hold(context: &OwnerContext, hold: ShardHold) {
+    if let Some(router) = context.router.upgrade() {
+        router.held.set(context.shard, hold);
     }
 }
 
 /// Owns a shard, term after term. Returns the channel to notify when it has stopped.
-async fn own(post: &Post, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<()>> {
+async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<()>> {
     let mut resume: Option<Resume> = None;
     let mut refused_at: Option<Instant> = None;
     let mut wait = Duration::ZERO;
@@ -121,12 +121,12 @@ async fn own(post: &Post, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<(
     loop {
         if resume.is_none() {
             // Before the store is asked: from here on no task of this process commits under an older epoch.
-            hold(post, ShardHold::Opening);
+            hold(context, ShardHold::Opening);
         }
         let opened = tokio::select! {
             biased;
-            opened = AssertUnwindSafe(begin(post, resume.as_ref())).catch_unwind() => opened,
-            done = refuse_while_closed(inbox, post) => return done,
+            opened = AssertUnwindSafe(begin(context, resume.as_ref())).catch_unwind() => opened,
+            done = refuse_while_closed(inbox, context) => return done,
         };
         let panic = match opened {
             Err(panic) => {
@@ -134,7 +134,7 @@ async fn own(post: &Post, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<(
                 words(&*panic)
             }
             Ok(Ok(mut owner)) => {
-                post.readiness.set_trouble(post.shard, None);
+                context.readiness.set_trouble(context.shard, None);
                 if let Some(resume) = resume.take() {
                     owner.refuse_changes(resume.why, wait);
                 }
@@ -151,16 +151,17 @@ async fn own(post: &Post, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<(
                 }
             }
             Ok(Err(Error::Conflict)) => {
-                tracing::info!(shard = post.shard.0, "another node owns the shard");
+                tracing::info!(shard = context.shard.0, "another node owns the shard");
                 return None;
             }
             Ok(Err(error)) => {
-                if let Some(left_out) = post.readiness.log.opens.line() {
-                    tracing::error!(shard = post.shard.0, %error, left_out, "cannot open shard; retrying");
+                if let Some(left_out) = context.readiness.log.opens.line() {
+                    tracing::error!(shard = context.shard.0, %error, left_out, "cannot open shard; retrying");
                 }
-                post.readiness
-                    .set_trouble(post.shard, Some(format!("shard {} cannot be opened: {error}", post.shard.0)));
-                let stopped = tokio::time::timeout(TRY_AGAIN_AFTER, refuse_while_closed(inbox, post)).await;
+                context
+                    .readiness
+                    .set_trouble(context.shard, Some(format!("shard {} cannot be opened: {error}", context.shard.0)));
+                let stopped = tokio::time::timeout(TRY_AGAIN_AFTER, refuse_while_closed(inbox, context)).await;
                 if let Ok(done) = stopped {
                     return done;
                 }
@@ -168,27 +169,27 @@ async fn own(post: &Post, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<(
             }
         };
         // No task of this process commits for the shard under the old epoch until it is owned again.
-        hold(post, ShardHold::Opening);
+        hold(context, ShardHold::Opening);
         let pause = panics.pause(Instant::now());
-        let (shard, pause_ms) = (post.shard.0, pause.as_millis());
+        let (shard, pause_ms) = (context.shard.0, pause.as_millis());
         tracing::error!(
             shard,
             panic,
             pause_ms,
             "the owner of a shard panicked, which is a bug; the shard is owned again"
         );
-        post.readiness.set_trouble(post.shard, Some(format!("the owner of shard {shard} panicked: {panic}")));
-        if let Ok(done) = tokio::time::timeout(pause, refuse_while_closed(inbox, post)).await {
+        context.readiness.set_trouble(context.shard, Some(format!("the owner of shard {shard} panicked: {panic}")));
+        if let Ok(done) = tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await {
             return done;
         }
     }
 }
 
 /// Opens a shard for a new owner.
-async fn begin(post: &Post, resume: Option<&Resume>) -> Result<Owner, Error> {
-    let opened = open::open(post, resume).await?;
-    hold(post, ShardHold::Under(opened.epoch));
-    Ok(Owner::new(post, opened))
+async fn begin(context: &OwnerContext, resume: Option<&Resume>) -> Result<Owner, Error> {
+    let opened = open::open(context, resume).await?;
+    hold(context, ShardHold::Under(opened.epoch));
+    Ok(Owner::new(context, opened))
 }
 
 /// The message of a panic.
@@ -198,10 +199,10 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Refuses messages while the shard is not open; returns when told to stop.
-async fn refuse_while_closed(inbox: &mut InboxReceiver, post: &Post) -> Option<oneshot::Sender<()>> {
+async fn refuse_while_closed(inbox: &mut InboxReceiver, context: &OwnerContext) -> Option<oneshot::Sender<()>> {
     loop {
         // While a shard opens normally its callers wait; only one that cannot be opened refuses them.
-        let Some(trouble) = post.readiness.trouble_of(post.shard) else { std::future::pending().await };
+        let Some(trouble) = context.readiness.trouble_of(context.shard) else { std::future::pending().await };
         match inbox.recv().await {
             None => return None,
             Some(Message::Stop { done }) => return Some(done),
@@ -241,7 +242,7 @@ async fn take_turns(
     let term = owner.term.clone();
     let nudge = owner.readiness.pages.nudge_of(owner.shard);
     while stop.is_none() && !term.is_failed() {
-        let nap = owner.nap();
+        let idle = owner.idle_for();
         let first = tokio::select! {
             biased;
             () = term.told.notified() => break,
@@ -250,7 +251,7 @@ async fn take_turns(
                 None => break,
             },
             () = nudge.notified() => None,
-            () = sleep(nap) => None,
+            () = sleep(idle) => None,
         };
         if let Err(error) = owner.turn(first, inbox, stop).await {
             if let Some(left_out) = owner.readiness.log.reads.line() {
@@ -273,10 +274,10 @@ async fn take_turns(
     }
 }
 
-async fn sleep(nap: Option<Duration>) {
-    match nap {
+async fn sleep(idle: Option<Duration>) {
+    match idle {
         None => std::future::pending().await,
         Some(Duration::ZERO) => tokio::task::yield_now().await,
-        Some(nap) => tokio::time::sleep(nap).await,
+        Some(idle) => tokio::time::sleep(idle).await,
     }
 }
