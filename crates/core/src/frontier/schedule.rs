@@ -15,12 +15,12 @@ pub(super) struct Slot {
     pub crawl: CrawlNo,
     /// Virtual time of the crawl within its group: the lowest is served first.
     pub pass: u64,
-    place: SlotPlace,
+    state: SlotState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotPlace {
-    Nowhere,
+enum SlotState {
+    Parked,
     Waiting(Time),
     /// Ready since, and the bucket of its number of URLs on hold.
     Ready(Time, u8),
@@ -61,7 +61,7 @@ fn touch(touched: &mut Vec<CrawlNo>, crawl: CrawlNo) {
 
 impl Schedule {
     pub fn add(&mut self, group: Ix, crawl: CrawlNo, pass: u64) -> Ix {
-        self.slots.insert(Slot { group, crawl, pass, place: SlotPlace::Nowhere })
+        self.slots.insert(Slot { group, crawl, pass, state: SlotState::Parked })
     }
 
     pub fn remove(&mut self, slot: Ix) {
@@ -72,12 +72,12 @@ impl Schedule {
     /// Removes a slot from all orders: it is busy, paused or empty.
     pub fn park(&mut self, ix: Ix) {
         let slot = &mut self.slots[ix];
-        match std::mem::replace(&mut slot.place, SlotPlace::Nowhere) {
-            SlotPlace::Nowhere => {}
-            SlotPlace::Waiting(at) => {
+        match std::mem::replace(&mut slot.state, SlotState::Parked) {
+            SlotState::Parked => {}
+            SlotState::Waiting(at) => {
                 self.waiting.remove(&(at, ix));
             }
-            SlotPlace::Ready(since, bucket) => {
+            SlotState::Ready(since, bucket) => {
                 let crawl = slot.crawl;
                 touch(&mut self.touched, crawl);
                 if let Some(set) = self.ready.get_mut(&(crawl, bucket)) {
@@ -99,21 +99,21 @@ impl Schedule {
 
     fn move_to(&mut self, ix: Ix, at: Time, bucket: u8, now: Time) {
         let ready = at <= now;
-        let want = if ready { SlotPlace::Ready(at, bucket) } else { SlotPlace::Waiting(at) };
-        let before = self.slots[ix].place;
+        let want = if ready { SlotState::Ready(at, bucket) } else { SlotState::Waiting(at) };
+        let before = self.slots[ix].state;
         if before == want {
             return;
         }
         self.park(ix);
         let slot = &mut self.slots[ix];
-        slot.place = want;
+        slot.state = want;
         if ready {
             touch(&mut self.touched, slot.crawl);
             self.ready.entry((slot.crawl, bucket)).or_default().insert((at, ix));
             self.turns.add(slot.crawl, at);
             if !self.turns.is_closed(slot.crawl) {
                 self.ready_len += 1;
-                self.newly_ready += usize::from(!matches!(before, SlotPlace::Ready(..)));
+                self.newly_ready += usize::from(!matches!(before, SlotState::Ready(..)));
             }
         } else {
             self.waiting.insert((at, ix));
@@ -122,38 +122,38 @@ impl Schedule {
 
     /// Moves a ready or waiting slot to `gate` at the earliest; false if that needs a full recalculation.
     pub fn defer(&mut self, ix: Ix, gate: Time, now: Time) -> bool {
-        match self.slots[ix].place {
-            SlotPlace::Ready(since, bucket) => {
+        match self.slots[ix].state {
+            SlotState::Ready(since, bucket) => {
                 self.move_to(ix, since.max(gate), bucket, now);
                 true
             }
-            SlotPlace::Waiting(at) if at.max(gate) > now => {
+            SlotState::Waiting(at) if at.max(gate) > now => {
                 self.move_to(ix, at.max(gate), 0, now);
                 true
             }
-            SlotPlace::Waiting(_) | SlotPlace::Nowhere => false,
+            SlotState::Waiting(_) | SlotState::Parked => false,
         }
     }
 
     /// The time of a slot and whether it is ready; `None` if it is parked.
     pub fn place_of(&self, ix: Ix) -> Option<(Time, bool)> {
-        match self.slots[ix].place {
-            SlotPlace::Nowhere => None,
-            SlotPlace::Waiting(at) => Some((at, false)),
-            SlotPlace::Ready(since, _) => Some((since, true)),
+        match self.slots[ix].state {
+            SlotState::Parked => None,
+            SlotState::Waiting(at) => Some((at, false)),
+            SlotState::Ready(since, _) => Some((since, true)),
         }
     }
 
     /// Upper bound of the URLs on hold for a ready slot.
     pub fn held_most(&self, ix: Ix) -> u32 {
-        match self.slots[ix].place {
-            SlotPlace::Ready(_, bucket) => 1u32.checked_shl(bucket.into()).map_or(u32::MAX, |above| above - 1),
-            SlotPlace::Nowhere | SlotPlace::Waiting(_) => u32::MAX,
+        match self.slots[ix].state {
+            SlotState::Ready(_, bucket) => 1u32.checked_shl(bucket.into()).map_or(u32::MAX, |above| above - 1),
+            SlotState::Parked | SlotState::Waiting(_) => u32::MAX,
         }
     }
 
     pub fn is_ready(&self, ix: Ix) -> bool {
-        matches!(self.slots[ix].place, SlotPlace::Ready(..))
+        matches!(self.slots[ix].state, SlotState::Ready(..))
     }
 
     /// Slots whose wait is over.
@@ -163,7 +163,7 @@ impl Schedule {
 
     /// Whether a slot is still waiting for a time that has passed.
     pub fn is_due(&self, ix: Ix, now: Time) -> bool {
-        matches!(self.slots[ix].place, SlotPlace::Waiting(at) if at <= now)
+        matches!(self.slots[ix].state, SlotState::Waiting(at) if at <= now)
     }
 
     /// When the next wait ends.
