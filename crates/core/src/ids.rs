@@ -74,7 +74,7 @@ pub struct Token(pub [u8; 16]);
 
 /// The text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no token: send it as it was given out, 22 characters of A-Z, a-z, 0-9, _ and -")]
+#[error("not a token: send it as it was issued, 22 characters of A-Z, a-z, 0-9, _ and -")]
 pub struct BadToken;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

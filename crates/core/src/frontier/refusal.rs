@@ -35,7 +35,7 @@ pub enum Refusal {
     },
     /// An alias would have the name of a host, or vice versa.
     #[error(
-        "'{0}' is both the name of an alias and of a host or queue key, which nobody could tell apart; choose another name"
+        "'{0}' is both the name of an alias and of a host or queue key, which would be ambiguous; choose another name"
     )]
     NameInUse(String),
     /// A limit was exceeded.
@@ -49,11 +49,11 @@ pub enum Refusal {
     ForeignResult(String),
     /// The same request id was used for something else.
     #[error(
-        "request_id '{0}' was used for a request that asks for something else, and its reservations are not over; use a fresh id for every request, and repeat it unchanged"
+        "request_id '{0}' was used for a different request whose reservations are still live; use a fresh id for every request, and repeat a request unchanged"
     )]
     RequestReused(String),
     /// The cursor of a listing is not valid.
-    #[error("the 'after' cursor is not one that this server gave out; start again without it")]
+    #[error("the 'after' cursor was not issued by this server; start again without it")]
     BadCursor,
     /// Too many requests are queued.
     #[error("too many requests are waiting; try again in a moment")]
@@ -70,7 +70,7 @@ pub enum Refusal {
     #[error("unavailable, try again: the host is moving to another group")]
     Moved,
     /// The store did not report whether the change was made.
-    #[error("the outcome is unknown, look and try again: {0}")]
+    #[error("the outcome is unknown; check the current state and try again: {0}")]
     OutcomeUnknown(String),
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
@@ -83,7 +83,7 @@ pub enum Refusal {
     Contradiction(String),
     /// Too many listings are queued.
     #[error(
-        "{0} listings are under way or wait for their turn, which is the most; visits go first. Try again in a moment, and read one page after the other"
+        "{0} listings are running or queued, which is the limit; visits go first. Try again in a moment, and read one page at a time"
     )]
     ManyListings(usize),
 }

@@ -104,7 +104,7 @@ pub enum Refusal {
     #[error("{0}")]
     OverLimit(String),
     /// The cursor of a listing is not valid.
-    #[error("the 'after' cursor is not one that this server gave out; start again without it")]
+    #[error("the 'after' cursor was not issued by this server; start again without it")]
     BadCursor,
     /// Too many callers are waiting.
     #[error("too many requests are waiting for changes of roles; try again in a moment")]
@@ -113,7 +113,7 @@ pub enum Refusal {
     #[error("unavailable, try again: {0}")]
     Unavailable(String),
     /// The store did not report whether the change was made.
-    #[error("the outcome is unknown, look and try again: {0}")]
+    #[error("the outcome is unknown; check the current state and try again: {0}")]
     OutcomeUnknown(String),
     /// The store is damaged.
     #[error("the store is damaged: {0}")]

@@ -172,13 +172,12 @@ impl Frontier {
         };
         if let Some(why) = outcomes.iter().find_map(failed) {
             // Do not complete the page while its links may be lost: it would never be fetched again to find them.
-            let why = format!(
-                "a link that was found could not be stored ({why}); the reservation was kept: send the release again"
-            );
+            let why =
+                format!("a found link could not be stored ({why}); the reservation was kept, send the release again");
             return Err(Refusal::OutcomeUnknown(why));
         }
         let released: Answer<Released> = self.with_token(token, VisitCall::Release(release)).await;
-        let kept = "the reservation was kept and what was found was stored; send the release again";
+        let kept = "the found links were stored and the reservation was kept; send the release again";
         let released = released.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
         Ok((released?, outcomes))
     }

@@ -154,7 +154,7 @@ fn tell(error: &Error, readiness: &Readiness) {
 fn cause(error: &Error) -> String {
     match error {
         Error::Fenced { .. } => "another owner has taken this shard over".to_owned(),
-        Error::Conflict => "the rows have changed meanwhile".to_owned(),
+        Error::Conflict => "the rows have changed in the meantime".to_owned(),
         Error::Unavailable(cause) | Error::OutcomeUnknown(cause) | Error::Corrupt(cause) => cause.clone(),
     }
 }

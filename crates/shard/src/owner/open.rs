@@ -82,7 +82,7 @@ fn replay(loader: &mut Loader, rows: &[Row], mut log: HotLog) -> Result<HotLog, 
             }
         }
     }
-    if unknown.is_empty() { Ok(log) } else { Err(Damaged("the log speaks of a host that is not there")) }
+    if unknown.is_empty() { Ok(log) } else { Err(Damaged("the log refers to a host that does not exist")) }
 }
 
 /// Rows of some kinds, page by page.
@@ -218,6 +218,6 @@ mod tests {
         commits.put("a", "/1");
         commits.put("a", "/2");
         let found = open(&[], &commits.rows[1..]);
-        assert_eq!(found, Err(Damaged("the log speaks of a host that is not there")));
+        assert_eq!(found, Err(Damaged("the log refers to a host that does not exist")));
     }
 }

@@ -55,7 +55,7 @@ impl Owner {
             // A refused empty commit has changed neither the store nor the memory.
             Err(Error::Unavailable(why)) => {
                 self.take_back_seq();
-                self.readiness.set_trouble(self.shard, Some(format!("shard {shard} takes no changes: {why}")));
+                self.readiness.set_trouble(self.shard, Some(format!("shard {shard} is read-only: {why}")));
                 self.refuse_changes(why, TRY_AGAIN_AFTER);
                 Ok(())
             }

@@ -176,7 +176,7 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
             shard,
             panic,
             pause_ms,
-            "the owner of a shard panicked, which is a bug; the shard is owned again"
+            "the owner of a shard panicked, which is a bug; owning the shard again"
         );
         context.readiness.set_trouble(context.shard, Some(format!("the owner of shard {shard} panicked: {panic}")));
         if let Ok(done) = tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await {

@@ -113,9 +113,9 @@ pub(crate) fn other_answer(node: NodeId) -> Refusal {
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {
-    postcard::to_allocvec(value).map_err(|error| format!("a message between nodes cannot be written: {error}"))
+    postcard::to_allocvec(value).map_err(|error| format!("cannot encode an inter-node message: {error}"))
 }
 
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
-    postcard::from_bytes(bytes).map_err(|error| format!("a message between nodes cannot be read: {error}"))
+    postcard::from_bytes(bytes).map_err(|error| format!("cannot decode an inter-node message: {error}"))
 }
