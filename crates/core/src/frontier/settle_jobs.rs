@@ -60,8 +60,9 @@ pub fn settle(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> Settled {
     settled
 }
 
-/// The jobs of which two looks at all shards show that no shard has anything left to do. Whoever calls a job done needs this: one
-/// look alone may find every row ended while a host that was owed a visit moved behind it, or while a shard had not heard yet.
+/// The jobs for which two consecutive reads of all shards show that no shard has work left. Needed before a job is called
+/// done: a single read may find every row ended while a host that is still owed the job moved to a shard already read,
+/// or while a shard had not registered the job yet.
 #[must_use]
 pub fn over(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> BTreeSet<Token> {
     let before = by_job(first);

@@ -44,8 +44,8 @@ pub(crate) enum AdminChange {
         crawl: CrawlName,
         changes: CrawlChanges,
         replace: bool,
-        /// Whether the crawl may be refused because there are too many. Only the first shard that is asked may: the others must not
-        /// refuse what that one has stored.
+        /// Whether the crawl may be refused because there are too many. Only the first shard asked may refuse: the
+        /// others must not refuse what it has stored.
         bounded: bool,
     },
     DeleteCrawl {

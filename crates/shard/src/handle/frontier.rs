@@ -36,7 +36,7 @@ pub struct Frontier {
     pub(crate) threads: OwnerThreads,
     /// Serialises moves of hosts: two owners that wait for each other would deadlock.
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
-    /// Held while the settings of a crawl are changed on all shards.
+    /// Serialises changes of crawl settings over all shards.
     pub(crate) crawl_changes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
     pub(crate) listings: Arc<ListingPermits>,

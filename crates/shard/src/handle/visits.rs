@@ -229,8 +229,8 @@ impl Frontier {
         if got.urls.is_empty() { trouble.map_or(Ok(got.urls), Err) } else { Ok(got.urls) }
     }
 
-    /// Whether a call for so many groups must be spread over the shards for weights to hold: a shard that is asked for all of them
-    /// gives all that it has ready, whatever the weights.
+    /// Whether a request for several groups must be spread over the shards for weights to hold: a shard that is asked
+    /// for all of them grants everything it has ready, whatever the weights.
     fn is_weighed(&self, crawl: Option<&CrawlName>, wanted: usize) -> bool {
         wanted > 1 && crawl.is_none() && self.readiness.crawls_compete()
     }
@@ -240,8 +240,8 @@ impl Frontier {
     }
 }
 
-/// The order in which sources are asked. Where crawls compete, each is asked for an equal share of what is still wanted, and whoever
-/// gave all of its share is asked again in the next round; else the first is asked for everything.
+/// The order in which sources are asked. Where crawls compete, each is asked for an equal share of what is still wanted,
+/// and a source that granted its full share is asked again in the next round; otherwise the first is asked for everything.
 struct Rounds {
     left: VecDeque<Source>,
     next: VecDeque<Source>,
@@ -253,7 +253,7 @@ impl Rounds {
         Self { left: sources.iter().copied().collect(), next: VecDeque::new(), weighed }
     }
 
-    /// Who is asked next, and for how much of what is wanted.
+    /// The source to ask next, and for how many of the groups still wanted.
     fn next(&mut self, wanted: usize) -> Option<(Source, usize)> {
         if self.left.is_empty() {
             std::mem::swap(&mut self.left, &mut self.next);
@@ -263,7 +263,7 @@ impl Rounds {
         if wanted == 0 { None } else { self.left.pop_front().map(|source| (source, share)) }
     }
 
-    /// Notes whether a source gave all of its share. One that gave less has no more.
+    /// Records whether a source granted its full share. One that granted less is exhausted.
     fn gave(&mut self, source: Source, all: bool) {
         if self.weighed && all {
             self.next.push_back(source);

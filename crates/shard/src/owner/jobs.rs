@@ -357,11 +357,11 @@ async fn spread_once(router: &Router, id: Token) -> Answer<()> {
     let Some(job) = jobs.into_iter().find(|job| job.id == id) else { return Ok(()) };
     let JobRow { what, filter, before, started_at, stage, state, .. } = job;
     let all: Vec<ShardId> = (0..router.shards()).map(ShardId).collect();
-    // Never the home itself: it may have forgotten the job by the time this arrives, and would take it for a new one.
+    // Never to the home itself: it may have forgotten the job by then and would register it as a new one.
     let others: Vec<ShardId> = all.iter().copied().filter(|shard| *shard != home).collect();
     let row = || Box::new(JobRow::new(id, what, filter.clone(), before, started_at));
     if state == JobState::Cancelled && stage < Stage::Begun {
-        // Whoever cancelled it may have reached the home alone.
+        // The cancellation may have reached the home only.
         router.ask_all::<()>(&others, JobChange::CancelJob(row())).await?;
     }
     if stage == Stage::Announced {

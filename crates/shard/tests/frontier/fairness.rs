@@ -92,7 +92,8 @@ async fn weights_hold_between_crawls_that_share_no_host() {
     }
 }
 
-/// A shard that is asked for more than it has ready gives everything, whatever the weights: so no shard may be asked for all.
+/// A shard that is asked for more than it has ready grants everything, whatever the weights, so no shard may be asked for
+/// all groups.
 #[tokio::test(start_paused = true)]
 async fn weights_hold_within_a_call_for_many_groups() {
     for shards in [1, 16] {
@@ -114,7 +115,8 @@ async fn weights_hold_within_a_call_for_many_groups() {
     }
 }
 
-/// A shard answers a request id that it has seen with what it granted before: asked for a second share, it would repeat the first.
+/// A shard answers a request id it has seen with what it granted before: asked for a second share, it would repeat the
+/// first.
 #[tokio::test(start_paused = true)]
 async fn a_call_with_an_id_for_many_groups_is_granted_each_of_them_once() {
     let world = World::new(8).await;
