@@ -26,6 +26,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Far more than the run takes: only a worker that never ends meets it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// The guide promises a worker that is read at one sitting.
+#[test]
+fn the_worker_of_the_guide_has_at_most_80_lines() {
+    let worker = std::fs::read_to_string(format!("{}/../../docs/worker.py", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    assert!(worker.lines().count() <= 80, "{} lines", worker.lines().count());
+}
+
 /// One request as a site saw it. `ended` is read before the answer is written, so a worker can only see it end later.
 #[derive(Clone, Debug)]
 struct Hit {
