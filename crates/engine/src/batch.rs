@@ -1,16 +1,16 @@
-//! What goes to an engine: keys, values, scans, and batches with their fences.
+//! The values that cross the engine contract: keys, rows, scans, and batches with their fences.
 
 use serde::{Deserialize, Serialize};
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 
-/// An ordered key. The first two bytes are the shard that the row belongs to, the third is the row's kind. Kind 0 is kept
-/// for engines: callers neither read nor write it.
+/// An ordered key: two bytes of shard, one byte of row kind, then the row's name. Kind 0 is reserved for engines;
+/// callers neither read nor write it.
 pub type Key = Vec<u8>;
 /// A value.
 pub type Value = Vec<u8>;
 
-/// A row as it lies in the store.
+/// A row in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its key.
@@ -24,57 +24,58 @@ pub struct Row {
 pub struct Write {
     /// The row's key.
     pub key: Key,
-    /// The new value; none deletes the row.
+    /// The new value; `None` deletes the row.
     pub value: Option<Value>,
 }
 
-/// Rows in key order: from `from` (included) up to `to` (left out), at most `limit` of them.
+/// A range scan in key order: from `from` (inclusive) to `to` (exclusive), at most `limit` rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// The first key.
+    /// The first key, inclusive.
     pub from: Key,
-    /// The end, itself left out.
+    /// The end key, exclusive.
     pub to: Key,
     /// At most this many rows.
     pub limit: usize,
 }
 
-/// A batch counts only if `shard` is still owned under `epoch` and its last commit was `seq - 1`.
+/// A fencing condition: the batch applies only if `shard` is still owned under `epoch` and its last commit was `seq -
+/// 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// The shard.
     pub shard: ShardId,
     /// The owner's epoch.
     pub epoch: Epoch,
-    /// The number of this commit.
+    /// The sequence number of this commit.
     pub seq: u64,
 }
 
-/// A row that must have this value (none: must be absent).
+/// A compare-and-swap condition: the row must have this value (`None`: must be absent).
 pub type Expect = (Key, Option<Value>);
 
-/// Rows as they lie in the store itself, and the store's own time at which they lay there.
+/// A consistent read of rows with the store's own time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The store's time when it read the rows: never ahead of the time at which a later change counts.
+    /// The store's time at the read. Never later than the time of any change that the read did not see.
     pub now: Time,
-    /// Changes when another store has stepped in for this one, as after a failover: what was granted shortly before may
-    /// be lost.
+    /// Identifies the store instance; changes on failover or restore. Grants made shortly before the change may be
+    /// lost.
     pub incarnation: u64,
-    /// When the store's clock was last seen to step forward, by its time after the step; zero if it never was. Leases that
-    /// were granted before then end earlier by this clock than their holders count.
+    /// When the store's clock was last seen to jump forward, in its time after the jump; zero if never. Leases granted
+    /// before then end earlier by this clock than their holders expect.
     pub stepped_at: Time,
-    /// The rows of each scan, in its order.
+    /// The rows of each scan, in the order of the scans.
     pub rows: Vec<Vec<Row>>,
 }
 
-/// Writes that become durable together or not at all.
+/// Writes that are applied atomically.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// All must hold. Fences of one shard count one after the other.
+    /// Fences, all of which must hold. Several fences of one shard are checked in sequence.
     pub fences: Vec<Fence>,
-    /// What must hold of rows, else the batch is a conflict.
+    /// Compare-and-swap conditions; a mismatch is a conflict.
     pub expects: Vec<Expect>,
-    /// The changes. If a key comes twice the later one counts.
+    /// The writes. If a key occurs twice, the later write wins.
     pub writes: Vec<Write>,
 }

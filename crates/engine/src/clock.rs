@@ -1,5 +1,5 @@
-//! Clocks for the memory engine: one that the simulator sets, one that runs by itself. Also the time that a machine was
-//! suspended, which ordinary timers do not count and leases do.
+//! Clocks for the memory engine: one that the simulator sets and one that runs. Also measures how long the machine was
+//! suspended, which ordinary timers do not count but leases do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,14 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use wayleave_core::time::{Millis, Time};
 
-/// Tells the time. It may step in either direction; the engine that reads it makes sure that its own time never goes
-/// back.
+/// A clock. It may step in either direction; the engine that reads it keeps its own time monotonic.
 pub trait Clock: Send + Sync + 'static {
-    /// What this clock shows.
+    /// The current reading.
     fn read(&self) -> Time;
 }
 
-/// A clock that stands still until it is told otherwise. Clones show the same time.
+/// A clock that stands still until it is advanced. Clones share the same time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -26,7 +25,7 @@ impl ManualClock {
         Self(Arc::new(AtomicU64::new(start.0)))
     }
 
-    /// Lets `span` pass.
+    /// Advances the clock by `span`.
     pub fn advance(&self, span: Millis) {
         self.0.fetch_add(span.0, Ordering::SeqCst);
     }
@@ -71,13 +70,13 @@ impl Clock for SystemClock {
     }
 }
 
-/// How long this machine has been suspended since it was started. A deadline that was set on an ordinary timer has come
-/// earlier by as much as this has grown.
+/// How long this machine has been suspended since boot. A deadline on an ordinary timer has passed earlier by as much
+/// as this has grown.
 #[must_use]
 pub fn suspended() -> Duration {
     let awake = || span(clock_gettime(ClockId::Monotonic));
     let mut best = (Duration::MAX, Duration::ZERO);
-    // A thread that is preempted between the two readings would take the pause for a suspend.
+    // A preemption between the two readings would look like a suspend.
     for _ in 0..TRIES {
         let (before, boot, after) = (awake(), boot(), awake());
         best = best.min((after.saturating_sub(before), boot.saturating_sub(after)));
@@ -88,7 +87,7 @@ pub fn suspended() -> Duration {
     best.1
 }
 
-/// Readings of two clocks that are this close are as good as one.
+/// Two clock readings this close count as simultaneous.
 const CLOSE: Duration = Duration::from_micros(100);
 const TRIES: usize = 20;
 

@@ -1,7 +1,7 @@
-//! The engine contract. Two promises make pipelining possible: a batch is visible to reads as soon as
-//! [`Engine::commit`] has returned, and it is durable once its [`Commit`] resolves, with every batch before it that touches
-//! a shard of its own, by fence or by key. Rows outside the shards are independent of each other: there only batches that
-//! touch a common row keep their order.
+//! The engine contract. Two guarantees make pipelining possible: a batch is visible to reads once [`Engine::commit`]
+//! has returned, and it is durable once its [`Commit`] resolves, together with every earlier batch that touches one of
+//! its shards, by fence or by key. Rows outside the shards are independent of each other: only batches that touch a
+//! common row keep their order.
 
 use futures::future::BoxFuture;
 use wayleave_core::ids::{Epoch, ShardId};
@@ -9,32 +9,33 @@ use wayleave_core::time::Time;
 
 use crate::{Batch, Error, Expect, Key, Look, Row, Scan, Value};
 
-/// An answer that may take a while.
+/// A boxed future.
 pub type Pending<'a, T> = BoxFuture<'a, Result<T, Error>>;
 /// Resolves once a batch is durable.
 pub type Commit = BoxFuture<'static, Result<(), Error>>;
 
 /// An ordered, durable store.
 pub trait Engine: Send + Sync + 'static {
-    /// The store's time: never goes back, not even over a restart, and is not moved by steps of the wall clock.
+    /// The store's time: monotonic, also across restarts, and unaffected by steps of the wall clock.
     fn now(&self) -> Time;
 
-    /// Makes the caller the owner of a shard: its epoch grows by one, durably, and every older owner is fenced out.
-    /// Returns the new epoch and the number of the shard's last commit. Where `expects` does not hold the answer is a
-    /// conflict and nobody is fenced out: so that an owner who lost the right to a shard while it slept cannot take it.
+    /// Takes ownership of a shard: durably increments its epoch, which fences out every older owner. Returns the new
+    /// epoch and the sequence number of the shard's last commit. If `expects` does not hold, this is a conflict and no
+    /// owner is fenced out: a node that lost its right to the shard while it was suspended cannot take it back.
     fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)>;
 
-    /// The values of `keys`, in their order. Callers sort keys first: stores read neighbours cheaply.
+    /// The values of `keys`, in their order. Callers sort the keys first, because stores read adjacent keys cheaply.
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> Pending<'a, Vec<Option<Value>>>;
 
-    /// The rows of each scan, in its order.
+    /// The rows of each scan, in the order of the scans.
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>>;
 
-    /// The rows of each scan with the store's own time and incarnation, read in one step: what leases are judged by where
-    /// several nodes share a store. Rows that this node has only just committed may be missing until they are durable.
+    /// The rows of each scan with the store's own time and incarnation, in one consistent read. Leases are judged by
+    /// this where several nodes share a store. Rows that this node has just committed may be missing until they are
+    /// durable.
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look>;
 
-    /// Applies a batch. When this returns, reads see it (or it has been refused); when the answer resolves it is
-    /// durable. Refusals (fenced, conflict, unavailable) leave nothing behind.
+    /// Applies a batch. Once this returns, the batch is visible to reads (or was refused); once the future resolves, it
+    /// is durable. Refusals (fenced, conflict, unavailable) change nothing.
     fn commit(&self, batch: Batch) -> Commit;
 }

@@ -1,12 +1,12 @@
-//! How a store is, in the words of a health check.
+//! The health of a store, for health checks.
 
-/// Whether a store can be used.
+/// Whether a store is usable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Health {
-    /// It can.
+    /// It is.
     #[default]
     Ok,
-    /// It answers reads but refuses or delays commits, for this reason; that may end by itself.
+    /// It serves reads but refuses or delays commits, for this reason; it may recover by itself.
     Degraded(String),
     /// It has failed, for this reason, and must be opened again.
     Failed(String),

@@ -1,7 +1,7 @@
-//! Keeps: the engine contract in our own words, the rows and their codecs, the memory engine that is the reference,
-//! and the conformance suite that every engine must pass.
+//! Defines the engine contract, the row kinds with their codecs, the in-memory reference engine, and the conformance
+//! suite that every engine must pass.
 //!
-//! This crate must not know of any particular store, nor of shards, servers or requests.
+//! This crate must not know any particular store, nor shards, servers or requests.
 
 pub mod batch;
 pub mod clock;

@@ -1,7 +1,8 @@
-//! The memory engine: the reference for the conformance suite, and the store that the simulator breaks on purpose.
+//! The in-memory engine: the reference for the conformance suite, and the store into which the simulator injects
+//! faults.
 //!
-//! What is visible and what is durable are kept apart: a stepped engine makes batches durable only when told, and
-//! [`Memory::crash`] leaves what a real crash would leave, the durable batches in commit order and nothing after them.
+//! Visibility and durability are separate: a stepped engine makes batches durable only on request, and
+//! [`Memory::crash`] keeps what a real crash would keep, a prefix of the batches in commit order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use crate::clock::Clock;
 use crate::fences::{Fences, Turn};
 use crate::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value};
 
-/// An engine that forgets everything when it is dropped.
+/// An engine that loses everything when it is dropped.
 pub struct Memory {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -25,28 +26,28 @@ pub struct Memory {
 struct State {
     rows: BTreeMap<Key, Value>,
     fences: Fences,
-    /// The latest time told: a clock that steps back must not be seen.
+    /// The latest time returned, so that a clock that steps back stays invisible.
     last: Time,
-    /// Which store this is: another one after [`Memory::fail_over`].
+    /// The incarnation; changes with [`Memory::fail_over`].
     incarnation: u64,
-    /// Durable only when told.
+    /// Whether batches become durable only on request.
     stepped: bool,
-    /// Visible but not durable, in commit order.
+    /// Batches that are visible but not durable, in commit order.
     waiting: VecDeque<Waiting>,
-    /// Why every call is refused, while it is.
+    /// While set, every call is refused with this reason.
     outage: Option<String>,
     refusals: VecDeque<Error>,
     lost_answers: VecDeque<LostAnswer>,
 }
 
-/// A batch that is visible but not durable, with what a crash must put back.
+/// A batch that is visible but not durable, with its undo record.
 struct Waiting {
     rows: Vec<(Key, Option<Value>)>,
     turns: Vec<(ShardId, Turn)>,
     done: oneshot::Sender<Result<(), Error>>,
 }
 
-/// What truly happens to a batch whose answer is lost.
+/// What actually happens to a batch whose response is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostAnswer {
     /// It was applied.
@@ -62,34 +63,34 @@ impl Memory {
         Self { clock: Arc::new(clock), state: Mutex::default() }
     }
 
-    /// An engine in which batches wait to be made durable, by [`Memory::make_durable`].
+    /// An engine in which batches become durable only through [`Memory::make_durable`].
     #[must_use]
     pub fn stepped(clock: impl Clock) -> Self {
         let state = State { stepped: true, ..State::default() };
         Self { clock: Arc::new(clock), state: Mutex::new(state) }
     }
 
-    /// How many batches are visible but not durable.
+    /// The number of batches that are visible but not durable.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lock().waiting.len()
     }
 
-    /// Makes the oldest `count` waiting batches durable and answers them. Returns how many there were.
+    /// Makes the oldest `count` pending batches durable and resolves them. Returns how many there were.
     pub fn make_durable(&self, count: usize) -> usize {
         let mut state = self.lock();
         let count = count.min(state.waiting.len());
         let durable: Vec<Waiting> = state.waiting.drain(..count).collect();
         drop(state);
         for batch in durable {
-            // Nobody may be listening any more; the batch is durable all the same.
+            // The receiver may be gone; the batch is durable all the same.
             let _ = batch.done.send(Ok(()));
         }
         count
     }
 
-    /// Ends this engine as a power cut would and returns the one that starts afterwards, with the durable batches
-    /// only. The old one's waiting commits resolve as unknown, and it answers nothing from then on.
+    /// Simulates a power cut and returns the engine that starts afterwards, with the durable batches only. Pending
+    /// commits of the old engine resolve as unknown, and it refuses every further call.
     #[must_use]
     pub fn crash(&self) -> Self {
         let mut state = self.lock();
@@ -109,12 +110,12 @@ impl Memory {
         Self { clock: Arc::clone(&self.clock), state: Mutex::new(next) }
     }
 
-    /// From now on another store answers, with the same rows.
+    /// Simulates a failover to another store instance with the same rows.
     pub fn fail_over(&self) {
         self.lock().incarnation += 1;
     }
 
-    /// From now on every call is refused as unavailable, until [`Memory::end_outage`].
+    /// Refuses every call as unavailable, until [`Memory::end_outage`].
     pub fn begin_outage(&self, why: &str) {
         self.lock().outage = Some(why.into());
     }
@@ -124,18 +125,18 @@ impl Memory {
         self.lock().outage = None;
     }
 
-    /// The next call, whichever it is, gets this error and changes nothing. Further ones queue up.
+    /// The next call, whichever it is, fails with this error and changes nothing. Repeated calls queue up.
     pub fn fail_next(&self, error: Error) {
         self.lock().refusals.push_back(error);
     }
 
-    /// The next commit that would have succeeded is answered as unknown, whatever truly happens to it.
+    /// The next commit that would succeed is answered as unknown, whatever actually happens to it.
     pub fn lose_next_answer(&self, truth: LostAnswer) {
         self.lock().lost_answers.push_back(truth);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in a test must not hide behind a second one: every change below is complete or not begun.
+        // A panic in a test must not be masked by a second one. Every change below is complete or not begun.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +175,7 @@ impl Memory {
         }
         let commit = state.settle(old_rows, old_turns);
         match lost {
-            // Whoever asks has given up by the time that an answer would have come, not before.
+            // The caller gives up only after the time that a response would have taken.
             Some(_) => Ok(commit.map(|_| Err(Error::OutcomeUnknown("the answer was lost".into()))).boxed()),
             None => Ok(commit),
         }
@@ -215,7 +216,7 @@ impl State {
     }
 
     fn scan(&self, scan: &Scan) -> Vec<Row> {
-        // A map refuses a range that ends before it begins; to a caller it is merely empty.
+        // `BTreeMap::range` panics if the end is before the start; for callers such a range is empty.
         if scan.from >= scan.to {
             return Vec::new();
         }
@@ -223,7 +224,7 @@ impl State {
         range.take(scan.limit).map(|(key, value)| Row { key: key.clone(), value: value.clone() }).collect()
     }
 
-    /// The rows as a crash at this moment would leave them: no other node may act on what may still be lost.
+    /// The rows as a crash at this moment would leave them: other nodes must not act on what may still be lost.
     fn scan_durable(&self, scan: &Scan) -> Vec<Row> {
         let mut before: BTreeMap<&Key, Option<&Value>> = BTreeMap::new();
         for (key, old) in self.waiting.iter().flat_map(|batch| &batch.rows) {
@@ -240,7 +241,7 @@ impl State {
         rows
     }
 
-    /// Answers a batch that has just been applied: at once, or when it is made durable.
+    /// Answers a batch that was just applied: at once, or when it becomes durable.
     fn settle(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, Turn)>) -> Commit {
         if !self.stepped {
             return std::future::ready(Ok(())).boxed();
@@ -252,7 +253,7 @@ impl State {
             .boxed()
     }
 
-    /// Undoes a batch: the newest change first, so that a key written twice gets its first value back.
+    /// Undoes a batch, newest change first, so that a key written twice gets its original value back.
     fn put_back(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, Turn)>) {
         for (key, old) in rows.into_iter().rev() {
             match old {

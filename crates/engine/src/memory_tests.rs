@@ -1,4 +1,4 @@
-//! What only the memory engine can do: crash on purpose, and fail on purpose.
+//! Crashes and injected faults, which only the memory engine has.
 
 use futures::FutureExt;
 use wayleave_core::time::Millis;
@@ -26,7 +26,7 @@ impl Harness for Durable {
     }
 }
 
-/// Batches become durable only when the suite is about to wait for them.
+/// A harness in which batches become durable only when the suite is about to wait for them.
 impl Harness for Stepped {
     type Engine = Memory;
     async fn create() -> Self {

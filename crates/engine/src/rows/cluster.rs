@@ -1,5 +1,5 @@
-//! What all nodes of a store agree on.
-//! Lifetime: from the first node's start, for ever.
+//! What all nodes of a store must agree on.
+//! Lifetime: from the first node's start, forever.
 //! Key: outside · 16. Value: version, format, secret.
 
 use wayleave_core::wire::{Damaged, Reader, Writer};
@@ -9,15 +9,15 @@ use crate::{Key, Scan};
 
 const VERSION: u8 = 1;
 
-/// The format of all rows that this program writes. A store with a higher one was written by a newer program.
+/// The format version of the rows that this program writes. A store with a higher one was written by a newer program.
 pub const FORMAT: u32 = 1;
 
 /// What all nodes agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterRow {
-    /// The format of the rows in the store.
+    /// The format version of the rows in the store.
     pub format: u32,
-    /// What nodes show each other, so that nobody else can speak their words.
+    /// A shared secret by which nodes authenticate each other.
     pub secret: u128,
 }
 
@@ -34,7 +34,7 @@ pub fn scan() -> Scan {
     Scan { from, to, limit: 1 }
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &ClusterRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(24);
@@ -44,14 +44,14 @@ pub fn encode(row: &ClusterRow) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes. The format can be read from rows of any later version, to say what is needed.
+/// Decodes a row. The format can be read from rows of any later version, so that the error can name it.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<ClusterRow, Damaged> {
     let mut input = Reader::new(bytes);
     if input.byte()? == 0 {
-        return Err(Damaged("a cluster row has a version that is not known"));
+        return Err(Damaged("a cluster row has an unknown version"));
     }
     let format = input.small()?;
     let secret = input.raw(16)?.try_into().map_err(|_| Damaged("a cluster row is too short"))?;

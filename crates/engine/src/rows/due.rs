@@ -1,7 +1,7 @@
-//! A queued URL in the order of its queue.
+//! A queued URL, in queue order.
 //! Lifetime: while the URL is queued.
-//! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if cut, details. Version 2 has a
-//! digest among these.
+//! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if it was truncated,
+//! details. Version 2 adds a digest.
 
 use wayleave_core::frontier::row::{DueRow, QueuePosition};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -13,7 +13,7 @@ use super::url::{decode_details, encode_details};
 use super::{Kind, key as keys};
 use crate::Key;
 
-/// Without a digest: most rows are so, and programs from before the second version can read them.
+/// A row without a digest, as most are. Programs that know only the first version can read it.
 const PLAIN: u8 = 1;
 const VERSION: u8 = 2;
 
@@ -27,7 +27,7 @@ pub fn key(queue: QueueId, position: QueuePosition, url: &[u8]) -> Key {
     key
 }
 
-/// What the keys of a queue begin with.
+/// The key prefix of a queue.
 #[must_use]
 pub fn prefix(queue: QueueId) -> Key {
     prefix_with_room(queue, 0)
@@ -48,26 +48,26 @@ fn prefix_with_room(queue: QueueId, room: usize) -> Key {
     key
 }
 
-/// What of a key tells the rows of one lane apart: due time and URL. Bytes sort as the rows do.
+/// The part of a key that differs within a lane: due time and URL. Its byte order is row order.
 #[must_use]
 pub fn within_lane(key: &[u8]) -> &[u8] {
     key.get(keys::PREFIX_BYTES + 9 + 1..).unwrap_or_default()
 }
 
-/// The URL that such a part of a key names, with its position.
+/// The URL and turn named by that part of a key.
 ///
 /// # Errors
-/// If it is not such a part.
+/// If it does not parse.
 pub fn parse_within_lane(lane: u8, within: &[u8]) -> Result<(QueuePosition, UrlKey), Damaged> {
     let mut parts = keys::Parts(within);
     let position = QueuePosition { lane, due: Time(parts.number::<6>()?) };
     Ok((position, UrlKey(parts.rest().into())))
 }
 
-/// The URL that a key names, with its position.
+/// The URL and turn that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<(QueueId, QueuePosition, UrlKey), Damaged> {
     let mut parts = keys::Parts(key);
     let (shard, _) = parts.prefix()?;
@@ -76,7 +76,7 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, QueuePosition, UrlKey), Damaged
     Ok((queue, position, UrlKey(parts.rest().into())))
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &DueRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(16 + row.details.metadata.as_bytes().len());
@@ -87,14 +87,14 @@ pub fn encode(row: &DueRow) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<DueRow, Damaged> {
     let mut input = Reader::new(bytes);
     if !(PLAIN..=VERSION).contains(&input.byte()?) {
-        return Err(Damaged("a due row has a version that is not known"));
+        return Err(Damaged("a due row has an unknown version"));
     }
     let created = Time(input.number()?);
     let whole = Some(input.text()?).filter(|text| !text.is_empty()).map(Into::into);

@@ -1,5 +1,5 @@
-//! A hold of the paced form, by its end.
-//! Lifetime: from the hand-out until the URL is completed or the hold runs out.
+//! A hold in the paced form, ordered by its deadline.
+//! Lifetime: from the hand-out until the URL is completed or the hold expires.
 //! Key: owning shard · 8 · end · host id · queue · URL. Value: empty.
 
 use wayleave_core::frontier::url_key::UrlKey;
@@ -21,7 +21,7 @@ pub fn key(shard: ShardId, until: Time, queue: QueueId, url: &[u8]) -> Key {
     key
 }
 
-/// The first key of holds that end at a time.
+/// The first key of the holds that end at a time.
 #[must_use]
 pub fn from(shard: ShardId, until: Time) -> Key {
     let mut key = keys::start(shard, Kind::Hold, 6);
@@ -32,7 +32,7 @@ pub fn from(shard: ShardId, until: Time) -> Key {
 /// The hold that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<(Time, QueueId, UrlKey), Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;

@@ -1,7 +1,7 @@
 //! A host with its queues and, while it is a group of its own, its pace.
 //! Lifetime: from its first URL or setting until its last queue is deleted.
-//! Key: owning shard · 4 · host id. Value: version, name, flags, what is set, pace, queues with lanes.
-//! A part of it, which lies in log rows only: pace and some of the queues.
+//! Key: owning shard · 4 · host id. Value: version, name, flags, settings, pace, queues with lanes.
+//! A partial form with the pace and some of the queues occurs in log rows only.
 
 use wayleave_core::frontier::row::{HostPart, HostRef, HostRow, Lane, Pace, QueueRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId};
@@ -9,12 +9,12 @@ use wayleave_core::settings::PaceSettings;
 use wayleave_core::time::{Millis, Time};
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
-/// 1 has neither the cause of a back-off nor waits of other groups nor pages of its own count.
+/// Version 1 has no cause of a back-off, no waits of other groups and no page count of its own.
 const VERSION: u8 = 2;
-/// Set in the byte of a queue's turns, which are fewer, where the number of its pages follows.
+/// Flag in the byte that counts a queue's turns (which need fewer bits): the number of its pages follows.
 const WITH_PAGES: u8 = 0x80;
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &HostRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64 + row.name.len());
@@ -22,7 +22,7 @@ pub fn encode(row: &HostRow) -> Vec<u8> {
     out.into()
 }
 
-/// Writes a row.
+/// Encodes a row into a buffer.
 pub fn encode_into(out: &mut Writer, row: HostRef<'_>) {
     out.byte(VERSION);
     out.text(row.name);
@@ -34,7 +34,7 @@ pub fn encode_into(out: &mut Writer, row: HostRef<'_>) {
     encode_part_into(out, row);
 }
 
-/// Writes the pace and the queues of a row.
+/// Encodes the pace and the queues of a row.
 pub fn encode_part_into(out: &mut Writer, row: HostRef<'_>) {
     encode_pace(out, row.pace);
     out.number(row.queues.len() as u64);
@@ -43,14 +43,14 @@ pub fn encode_part_into(out: &mut Writer, row: HostRef<'_>) {
     }
 }
 
-/// A row from its id and its bytes.
+/// Decodes a row; its id comes from the key.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(id: HostId, bytes: &[u8]) -> Result<HostRow, Damaged> {
     let mut input = Reader::new(bytes);
     if !(1..=VERSION).contains(&input.byte()?) {
-        return Err(Damaged("a host row has a version that is not known"));
+        return Err(Damaged("a host row has an unknown version"));
     }
     let (name, group) = (input.text()?.into(), input.maybe()?.map(GroupId));
     let (settings, robots_delay) = (decode_settings(&mut input)?, Millis(input.number()?));
@@ -59,10 +59,10 @@ pub fn decode(id: HostId, bytes: &[u8]) -> Result<HostRow, Damaged> {
     Ok(HostRow { id, name, group, settings, robots_delay, queued_at, next_queue, pace, queues })
 }
 
-/// The pace and the queues of a host.
+/// Decodes the pace and the queues of a host.
 ///
 /// # Errors
-/// If the bytes are not those of such a part.
+/// If the bytes do not decode.
 pub fn decode_part(id: HostId, input: &mut Reader<'_>) -> Result<HostPart, Damaged> {
     let (pace, count) = (decode_pace(input)?, input.small::<usize>()?);
     let mut queues = Vec::with_capacity(count.min(64));
@@ -150,7 +150,7 @@ fn encode_queue(out: &mut Writer, queue: &QueueRow) {
         out.number((*count).into());
     }
     out.maybe(*limit);
-    // Mostly no page was visited twice, and what is finished tells how many there were.
+    // In most queues no page was visited twice, so the finished count equals the page count and is not repeated.
     if *pages == finished(*fetched, *gone, *failed) {
         out.byte(*turns);
     } else {

@@ -1,5 +1,5 @@
-//! Hot rows: shard, crawl, alias, host, member. The shard keeps them in memory and writes each when it changes.
-//! Lifetimes and keys are in the table of this module's parent; values begin with their version.
+//! Hot rows: shard, crawl, alias, host, member. The shard keeps them in memory and writes each when it changes. The
+//! table in the parent module lists their lifetimes and keys; values begin with their version.
 
 use wayleave_core::frontier::row::{AliasRow, CrawlRow, HostRef, HotRow, ShardRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId, ShardId};
@@ -11,12 +11,12 @@ use super::host::{decode_pace, decode_settings, encode_pace, encode_settings};
 use super::{Kind, host, key as keys};
 use crate::{Key, Write};
 
-/// 1 has no causes of back-offs and no waits for another attempt; they lie behind what it has.
+/// Version 1 has neither causes of back-offs nor retry waits; both are appended after its fields.
 const VERSION: u8 = 2;
-/// Stands where a crawl without a limit of hosts has something behind it.
+/// Placeholder for "no host limit" where more fields follow.
 const NO_LIMIT: u64 = u64::MAX;
 
-/// A hot row as a change to the store.
+/// A hot row as a write.
 #[must_use]
 pub fn encode(shard: ShardId, row: &HotRow) -> Write {
     let (key, value) = match row {
@@ -36,7 +36,7 @@ pub fn encode(shard: ShardId, row: &HotRow) -> Write {
     Write { key, value }
 }
 
-/// A host's row as a change to the store.
+/// A host's row as a write.
 #[must_use]
 pub fn encode_host(shard: ShardId, row: HostRef<'_>) -> Write {
     let mut out = Writer::with_capacity(64 + row.name.len());
@@ -53,19 +53,19 @@ pub fn host_key(shard: ShardId, host: HostId) -> Key {
 /// The host that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_host_key(key: &[u8]) -> Result<HostId, Damaged> {
     let mut parts = keys::Parts(key);
     match parts.prefix()? {
         (_, kind) if kind == Kind::Host as u8 => Ok(HostId(parts.number::<8>()?)),
-        _ => Err(Damaged("a part of a host lies under another row's key")),
+        _ => Err(Damaged("a partial host is stored under the key of another row")),
     }
 }
 
-/// A hot row from its key and its value.
+/// Decodes a hot row from its key and value.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(key: &[u8], value: Option<&[u8]>) -> Result<HotRow, Damaged> {
     let mut parts = keys::Parts(key);
     let (_, kind) = parts.prefix()?;
@@ -93,7 +93,7 @@ pub fn decode(key: &[u8], value: Option<&[u8]>) -> Result<HotRow, Damaged> {
             let host = text(parts.rest())?.into();
             HotRow::Member { host, alias: value.map(text).transpose()?.map(Into::into) }
         }
-        _ => return Err(Damaged("a row is of a kind that is not hot")),
+        _ => return Err(Damaged("a row is not of a hot kind")),
     })
 }
 
@@ -175,7 +175,7 @@ fn encode_crawl(row: &CrawlRow) -> Vec<u8> {
             out.number(max.0);
         }
     }
-    // Behind what every program reads, and only where it is set.
+    // Appended after the fields that every version reads, and only if set.
     let waits = retry != RetryWaits::default();
     if limits.hosts.is_some() || waits {
         out.number(limits.hosts.map_or(NO_LIMIT, |hosts| hosts.min(NO_LIMIT - 1)));
@@ -206,7 +206,7 @@ fn decode_crawl(no: CrawlNo, bytes: &[u8]) -> Result<HotRow, Damaged> {
         0 => Revisit::Never,
         1 => Revisit::Fixed(Millis(input.number()?)),
         2 => Revisit::Adaptive { min: Millis(input.number()?), max: Millis(input.number()?) },
-        _ => return Err(Damaged("a revisit policy is not known")),
+        _ => return Err(Damaged("a revisit policy is unknown")),
     };
     if !input.is_empty() {
         limits.hosts = Some(input.number()?).filter(|hosts| *hosts != NO_LIMIT);
@@ -220,5 +220,5 @@ fn decode_crawl(no: CrawlNo, bytes: &[u8]) -> Result<HotRow, Damaged> {
 }
 
 fn check_version(input: &mut Reader<'_>) -> Result<(), Damaged> {
-    if (1..=VERSION).contains(&input.byte()?) { Ok(()) } else { Err(Damaged("a row has a version that is not known")) }
+    if (1..=VERSION).contains(&input.byte()?) { Ok(()) } else { Err(Damaged("a row has an unknown version")) }
 }

@@ -1,5 +1,5 @@
-//! A queue that was deleted and whose rows are to be removed.
-//! Lifetime: from the deletion until the last row is gone.
+//! A deleted queue whose rows are still to be removed.
+//! Lifetime: from the deletion until the last row is removed.
 //! Key: owning shard · 11 · host id · queue. Value: empty.
 
 use wayleave_core::ids::{HostId, QueueId, ShardId};
@@ -20,7 +20,7 @@ pub fn key(shard: ShardId, queue: QueueId) -> Key {
 /// The queue that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<QueueId, Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;

@@ -1,4 +1,4 @@
-//! Keys: shard (2 bytes), kind (1 byte), then what names the row, all big-endian so that bytes sort as numbers do.
+//! Keys: shard (2 bytes), kind (1 byte), then the row's name, all big-endian so that byte order is numeric order.
 
 use wayleave_core::ids::{HostId, QueueId, ShardId};
 use wayleave_core::time::Time;
@@ -7,13 +7,13 @@ use wayleave_core::wire::Damaged;
 use super::Kind;
 use crate::Key;
 
-/// The prefix of rows that belong to no shard. A store has fewer shards than this.
+/// The shard prefix of rows outside all shards. Stores have fewer shards than this.
 pub const OUTSIDE: ShardId = ShardId(u16::MAX);
 
 /// The bytes of shard and kind.
 pub const PREFIX_BYTES: usize = 3;
 
-/// A key of a kind with room for `room` more bytes.
+/// A key of a kind with capacity for `room` more bytes.
 #[must_use]
 pub fn start(shard: ShardId, kind: Kind, room: usize) -> Key {
     let mut key = Vec::with_capacity(PREFIX_BYTES + room);
@@ -22,15 +22,15 @@ pub fn start(shard: ShardId, kind: Kind, room: usize) -> Key {
     key
 }
 
-/// Whether a row is about the nodes of a store: their leases, their seats, and what they agree on. Stores may serve these
-/// ahead of everything else, because a node that cannot renew its lease gives up its shards.
+/// Whether a row concerns the nodes of a store: their leases, their seats, and what they agree on. Stores may serve
+/// these first, because a node that cannot renew its lease gives up its shards.
 #[must_use]
 pub fn is_about_nodes(key: &[u8]) -> bool {
     let about = [Kind::Node, Kind::Seat, Kind::Cluster];
     key.starts_with(&OUTSIDE.0.to_be_bytes()) && about.iter().any(|kind| key.get(2) == Some(&(*kind as u8)))
 }
 
-/// The keys of a kind in a shard: from the first, up to the second, itself left out.
+/// The key range of a kind in a shard, end exclusive.
 #[must_use]
 pub fn range(shard: ShardId, first: Kind, last: Kind) -> (Key, Key) {
     let mut end = start(shard, last, 0);
@@ -40,7 +40,7 @@ pub fn range(shard: ShardId, first: Kind, last: Kind) -> (Key, Key) {
     (start(shard, first, 0), end)
 }
 
-/// The first key after all that begin with `prefix`.
+/// The first key after every key with this prefix.
 #[must_use]
 pub fn after_prefix(prefix: &[u8]) -> Key {
     let mut end = prefix.to_vec();
@@ -53,25 +53,25 @@ pub fn after_prefix(prefix: &[u8]) -> Key {
     vec![u8::MAX; 64]
 }
 
-/// The number of a host within its birth shard: six bytes.
+/// Appends the number of a host within its birth shard: six bytes.
 pub fn push_host(key: &mut Key, host: HostId) {
     let bytes = host.counter().to_be_bytes();
     key.extend_from_slice(bytes.last_chunk::<6>().unwrap_or(&[0; 6]));
 }
 
-/// The number of a queue: three bytes.
+/// Appends the number of a queue: three bytes.
 pub fn push_queue_no(key: &mut Key, no: u32) {
     let bytes = no.to_be_bytes();
     key.extend_from_slice(bytes.last_chunk::<3>().unwrap_or(&[0; 3]));
 }
 
-/// A time: six bytes.
+/// Appends a time: six bytes.
 pub fn push_time(key: &mut Key, time: Time) {
     let bytes = time.0.min(Time::NEVER.0).to_be_bytes();
     key.extend_from_slice(bytes.last_chunk::<6>().unwrap_or(&[0; 6]));
 }
 
-/// Reads the pieces of a key in turn.
+/// Reads the fields of a key in order.
 pub struct Parts<'a>(pub &'a [u8]);
 
 impl<'a> Parts<'a> {
@@ -93,7 +93,7 @@ impl<'a> Parts<'a> {
         Ok(self.take::<N>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
-    /// Shard and kind.
+    /// The shard and the kind.
     ///
     /// # Errors
     /// If the key is too short.
@@ -119,7 +119,7 @@ impl<'a> Parts<'a> {
         Ok(Time(self.number::<6>()?))
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     #[must_use]
     pub const fn rest(self) -> &'a [u8] {
         self.0

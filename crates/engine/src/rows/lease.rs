@@ -1,7 +1,7 @@
 //! A reservation.
-//! Lifetime: from the grant until its release or the sweep after its deadline.
-//! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs, from version 2 on how many of them were
-//! taken away, and the request that it was granted for, if that has an id.
+//! Lifetime: from the grant until its release, or the sweep after its deadline.
+//! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs; from version 2, how many of
+//! them were revoked; then the id of the request that it was granted for, if there is one.
 
 use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::LeaseRow;
@@ -13,7 +13,7 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use super::{Kind, key as keys};
 use crate::Key;
 
-/// Without URLs that were taken away: most rows are so, and programs from before the second version can read them.
+/// A row without revoked URLs, as most are. Programs that know only the first version can read it.
 const WHOLE: u8 = 1;
 const VERSION: u8 = 2;
 
@@ -25,7 +25,7 @@ pub fn key(shard: ShardId, token: Token) -> Key {
     key
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &LeaseRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64);
@@ -46,7 +46,7 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
     if row.taken_away > 0 {
         out.number(row.taken_away.into());
     }
-    // Behind what every program reads, and only where there is one.
+    // Appended after the fields that every version reads, and only if set.
     if let Some(request) = &row.request {
         out.text(&request.id);
         out.number(request.asks);
@@ -54,15 +54,15 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
     let mut input = Reader::new(bytes);
     let version = input.byte()?;
     if !(WHOLE..=VERSION).contains(&version) {
-        return Err(Damaged("a lease row has a version that is not known"));
+        return Err(Damaged("a lease row has an unknown version"));
     }
     let mut row = LeaseRow {
         token: Token(input.raw(16)?.try_into().map_err(|_| Damaged("a token is too short"))?),

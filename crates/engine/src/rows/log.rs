@@ -1,7 +1,7 @@
-//! The hot rows of one commit, packed: one row in the store instead of one for each host that a batch touched.
-//! Lifetime: until the hot rows in it have been written out one by one.
-//! Key: owning shard · 10 · commit number. Value: version, then the key of each row and what became of it: that it is gone,
-//! its value, or, of a host since version 2, what changed of it since.
+//! The hot rows of one commit in one log row, instead of one row for each host that a batch touched.
+//! Lifetime: until a checkpoint has written its hot rows individually.
+//! Key: owning shard · 10 · commit number. Value: version, then each row's key and its change: deleted, a whole value
+//! or, for hosts since version 2, the changed part.
 
 use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::row::{HostPart, HotRow};
@@ -11,7 +11,7 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use super::{Kind, host, hot, key as keys};
 use crate::{Key, Write};
 
-/// 1 has whole rows only, and 2 parts of hosts as version 1 of their rows has them.
+/// Version 1 has whole rows only; version 2 encodes partial hosts in version 1 of the host layout.
 const VERSION: u8 = 3;
 
 const GONE: u8 = 0;
@@ -29,14 +29,14 @@ pub fn key(shard: ShardId, seq: u64) -> Key {
 /// The commit number that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<u64, Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     parts.number::<8>()
 }
 
-/// Packs changes.
+/// Encodes changes into a log row.
 pub struct Pack {
     out: Writer,
     value: Writer,
@@ -63,7 +63,7 @@ impl Pack {
         }
     }
 
-    /// Adds what changed of a host.
+    /// Adds the changed part of a host.
     pub fn add_host(&mut self, shard: ShardId, host: ChangedHost<'_>) {
         self.value.clear();
         let (id, said) = match host {
@@ -81,7 +81,7 @@ impl Pack {
         self.out.bytes(self.value.as_bytes());
     }
 
-    /// The value of the log's row.
+    /// The encoded value of the log row.
     #[must_use]
     pub fn into_value(self) -> Vec<u8> {
         self.out.into()
@@ -91,20 +91,20 @@ impl Pack {
 /// A change to hot rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A row is gone or new or as a whole different.
+    /// A row was added, deleted or replaced.
     Row(HotRow),
-    /// Part of a host's row is different.
+    /// Part of a host's row changed.
     Part(HostPart),
 }
 
-/// Unpacks changes.
+/// Decodes the changes of a log row.
 ///
 /// # Errors
-/// If the bytes are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
     let mut input = Reader::new(bytes);
     if !(1..=VERSION).contains(&input.byte()?) {
-        return Err(Damaged("a log row has a version that is not known"));
+        return Err(Damaged("a log row has an unknown version"));
     }
     let mut changes = Vec::new();
     while !input.is_empty() {
@@ -113,7 +113,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
             GONE => Change::Row(hot::decode(key, None)?),
             WHOLE => Change::Row(hot::decode(key, Some(input.bytes()?))?),
             PART => Change::Part(host::decode_part(hot::parse_host_key(key)?, &mut Reader::new(input.bytes()?))?),
-            _ => return Err(Damaged("a log row speaks of a change that is not known")),
+            _ => return Err(Damaged("a log row contains an unknown change")),
         };
         changes.push(change);
     }

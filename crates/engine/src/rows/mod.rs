@@ -1,5 +1,5 @@
-//! Rows: how each kind lies in a store. One file a kind; a kind's number never changes; every value begins with the
-//! version of its layout, and a version that is not known is refused.
+//! Row kinds and their encodings, one file per kind. A kind's number never changes. Every value begins with the version
+//! of its layout; unknown versions are refused.
 //!
 //! | number | kind | key after shard and kind | lifetime |
 //! |---|---|---|---|
@@ -22,8 +22,9 @@
 //! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
 //! | 17 | rework | job id | until enough later jobs have ended |
 //!
-//! Rows 1 to 5 are *hot*: the shard keeps them in memory. They are written packed, one log row a commit, and written
-//! out row by row from time to time. Kinds 12 to 16 lie outside the shards, under [`key::OUTSIDE`].
+//! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
+//! checkpoint writes them individually from time to time. Kinds 12 to 16 are outside the shards, under
+//! [`key::OUTSIDE`].
 
 pub mod cluster;
 pub mod due;
@@ -52,7 +53,7 @@ use crate::Write;
 pub enum Kind {
     /// The engine's own.
     Fence = 0,
-    /// What holds for a whole shard.
+    /// The state of a whole shard.
     Shard = 1,
     /// A crawl.
     Crawl = 2,
@@ -60,27 +61,27 @@ pub enum Kind {
     Alias = 3,
     /// A host.
     Host = 4,
-    /// A host that lives with an alias elsewhere.
+    /// A host that belongs to an alias in another shard.
     Member = 5,
     /// A URL.
     Url = 6,
-    /// A queued URL in its order.
+    /// A queued URL, in queue order.
     Due = 7,
-    /// A hold by its end.
+    /// A hold, ordered by its deadline.
     Hold = 8,
     /// A reservation.
     Lease = 9,
-    /// Hot rows of one commit.
+    /// The hot rows of one commit.
     Log = 10,
-    /// A queue whose rows are to be removed.
+    /// A deleted queue whose rows are still to be removed.
     Job = 11,
-    /// A role: who is its primary.
+    /// A role and its primary.
     Role = 12,
-    /// One who stands for election.
+    /// A candidate for a role.
     Standby = 13,
     /// A Wayleave process.
     Node = 14,
-    /// Which node a shard belongs to.
+    /// Which node owns a shard.
     Seat = 15,
     /// What all nodes of a store agree on.
     Cluster = 16,
@@ -88,7 +89,7 @@ pub enum Kind {
     Rework = 17,
 }
 
-/// A change of the core as a change to a row of the store. `shard` is the one that writes.
+/// Converts a change decided by the core into a write to a row. `shard` is the writing shard.
 #[must_use]
 pub fn encode(shard: ShardId, write: &CoreWrite) -> Write {
     match write {

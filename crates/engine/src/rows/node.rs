@@ -1,5 +1,5 @@
-//! A Wayleave process among several.
-//! Lifetime: from its first heartbeat until it leaves, or until it has long been dead.
+//! A node: one Wayleave process of several over a store.
+//! Lifetime: from its first heartbeat until it leaves, or until it has been dead for long.
 //! Key: outside · 14 · node id. Value: version, addresses, times.
 
 use wayleave_core::cluster::NodeRow;
@@ -20,14 +20,14 @@ pub fn key(node: NodeId) -> Key {
     key
 }
 
-/// The scan of all nodes, up to a bound.
+/// The scan of all nodes, up to a limit.
 #[must_use]
 pub fn all(limit: usize) -> Scan {
     let (from, to) = keys::range(keys::OUTSIDE, Kind::Node, Kind::Node);
     Scan { from, to, limit }
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &NodeRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64);
@@ -44,14 +44,14 @@ pub fn encode(row: &NodeRow) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<NodeRow, Damaged> {
     let mut input = Reader::new(bytes);
     if input.byte()? != VERSION {
-        return Err(Damaged("a node row has a version that is not known"));
+        return Err(Damaged("a node row has an unknown version"));
     }
     Ok(NodeRow {
         id: NodeId(input.number()?),

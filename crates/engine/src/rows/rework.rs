@@ -1,7 +1,7 @@
-//! A job over many URLs, as one shard keeps it.
-//! Lifetime: from its start until it has ended in all shards, and enough later ones have.
-//! Key: owning shard · 17 · job id. Value: version, what is done to which URLs, how far it has come; since 2, how often it was opened
-//! again. A row that needs neither that nor the last stage is written as 1.
+//! A job over many URLs, as one shard stores it.
+//! Lifetime: from its start until it has ended in all shards and enough later jobs have ended too.
+//! Key: owning shard · 17 · job id. Value: version, the action and its filter, the progress; since version 2, how often
+//! it was reopened. A row that needs neither that nor the last stage is written as version 1.
 
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::{JobRow, JobState, Place, Stage};
@@ -29,7 +29,7 @@ pub fn key(shard: ShardId, id: Token) -> Key {
     key
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &JobRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
@@ -64,15 +64,15 @@ pub fn encode(row: &JobRow) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     let mut input = Reader::new(bytes);
     let version = input.byte()?;
     if !(PLAIN..=VERSION).contains(&version) {
-        return Err(Damaged("the row of a job has a version that is not known"));
+        return Err(Damaged("the row of a job has an unknown version"));
     }
     let id = Token(input.raw(16)?.try_into().map_err(|_| Damaged("the id of a job is too short"))?);
     let what = at(&WHATS, input.number()?)?;
@@ -112,10 +112,10 @@ fn at<T: Copy>(all: &[T], number: u64) -> Result<T, Damaged> {
         .ok()
         .and_then(|n| all.get(n))
         .copied()
-        .ok_or(Damaged("a number in a job's row means nothing"))
+        .ok_or(Damaged("a job row contains an unknown number"))
 }
 
-/// A text, or none: an empty one is told apart from none.
+/// An optional text: an empty one differs from none.
 fn text(out: &mut Writer, text: Option<&str>) {
     out.byte(text.is_some().into());
     out.text(text.unwrap_or_default());

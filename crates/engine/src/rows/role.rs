@@ -1,11 +1,11 @@
-//! A role: its settings, its last epoch, its last term.
+//! A role: its settings, last epoch and last term.
 //! Lifetime: from the first heartbeat or setting until deletion.
 //! Key: outside · 12 · role name. Value: version of the layout, then the row.
 //!
-//! Layout 2 has what a primary goes on by after its term, layout 3 also the slots that were run. A row without any of it is
-//! written in a lower layout, so that nodes which know no other read it.
+//! Layout 2 adds what lets a primary continue after its term, layout 3 the slots that were run. A row without either is
+//! written in the lower layout, so that older nodes can read it.
 //!
-//! The key without a name is the origin of new roles. Lifetime: as long as the store.
+//! The key with an empty name is the origin of new roles. Lifetime: as long as the store.
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
@@ -29,7 +29,7 @@ pub fn key(role: &str) -> Key {
     key
 }
 
-/// The key of the origin: that of a role without a name.
+/// The key of the origin: a role key with an empty name.
 #[must_use]
 pub fn origin_key() -> Key {
     key("")
@@ -38,14 +38,14 @@ pub fn origin_key() -> Key {
 /// The role that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<RoleName, Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     std::str::from_utf8(parts.rest()).map(Into::into).map_err(|_| Damaged("a role's name is not UTF-8"))
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &RoleRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
@@ -95,10 +95,10 @@ fn needs_going_on(row: &RoleRow) -> bool {
     row.settings.continue_for != usual || row.term.as_ref().is_some_and(agreed)
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
     let mut input = Reader::new(bytes);
     let layout = read_layout(&mut input)?;
@@ -141,7 +141,7 @@ pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
 pub(super) fn read_layout(input: &mut Reader<'_>) -> Result<u8, Damaged> {
     match input.byte()? {
         layout @ VERSION..=SLOTS => Ok(layout),
-        _ => Err(Damaged("a row of a role or a standby has a version that is not known")),
+        _ => Err(Damaged("a row of a role or a standby has an unknown version")),
     }
 }
 
@@ -174,14 +174,14 @@ fn write_runs(out: &mut Writer, runs: &Runs) {
 
 fn read_runs(input: &mut Reader<'_>) -> Result<Runs, Damaged> {
     let mut runs = Runs::default();
-    // A count that is too high ends with the bytes.
+    // Do not preallocate: decoding ends with the input, however large the claimed count.
     for _ in 0..input.number()? {
         runs.0.push_back(Run { slot: input.text()?.into(), epoch: Epoch(input.number()?), at: Time(input.number()?) });
     }
     Ok(runs)
 }
 
-/// The origin as bytes.
+/// Encodes the origin.
 #[must_use]
 pub fn encode_origin(origin: &Origin) -> Vec<u8> {
     let mut out = Writer::with_capacity(24);
@@ -193,14 +193,14 @@ pub fn encode_origin(origin: &Origin) -> Vec<u8> {
     out.into()
 }
 
-/// The origin from its bytes.
+/// Decodes the origin.
 ///
 /// # Errors
-/// If they are not those of an origin.
+/// If the bytes do not decode.
 pub fn decode_origin(bytes: &[u8]) -> Result<Origin, Damaged> {
     let mut input = Reader::new(bytes);
     if input.byte()? != VERSION {
-        return Err(Damaged("the origin of roles has a version that is not known"));
+        return Err(Damaged("the origin of roles has an unknown version"));
     }
     Ok(Origin {
         epoch: Epoch(input.number()?),
@@ -256,7 +256,7 @@ fn read_mode(input: &mut Reader<'_>) -> Result<Mode, Damaged> {
     match input.byte()? {
         0 => Ok(Mode::Strict),
         1 => Ok(Mode::Continue),
-        _ => Err(Damaged("a role's mode is not known")),
+        _ => Err(Damaged("a role has an unknown mode")),
     }
 }
 

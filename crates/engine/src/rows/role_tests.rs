@@ -1,4 +1,4 @@
-//! Role rows read back as they were written, and bytes of the first layout are kept with their reading.
+//! Role rows round-trip, and fixtures of each layout decode as expected.
 
 use proptest::prelude::*;
 use wayleave_core::ids::{Epoch, Token};
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// The first layout, byte by byte: what is in people's stores must be read for ever.
+/// The first layout, byte by byte: existing stores must stay readable.
 #[test]
 fn rows_of_the_first_layout_read_as_ever() {
     let holder = Candidate {
@@ -164,7 +164,7 @@ fn rows_of_the_first_layout_read_as_ever() {
     assert_eq!(hex(&role::encode(&row)), format!("0103e80701070502060002753001{who}{token}07ac029003f80a01"), "a role");
     let mut standby = StandbyRow { candidate: holder, seen_at: Time(1), expires_at: Time(2), joined: 0 };
     assert_eq!(hex(&standby::encode(&standby)), format!("010102{who}"), "a standby");
-    // The second layout: with what a primary goes on by after its term.
+    // The second layout: with what lets a primary continue after its term.
     row.settings.continue_for = Millis(5);
     if let Some(term) = &mut row.term {
         let (goes_on, told) = (Millis(5), Millis(6));
@@ -172,7 +172,7 @@ fn rows_of_the_first_layout_read_as_ever() {
     }
     let going_on = format!("0203e8070105070502060002753001{who}00{token}07ac029003f80a010506020301");
     assert_eq!(hex(&role::encode(&row)), going_on, "a role whose primary may go on");
-    // The third: with the slots that were run.
+    // The third layout: with the slots that were run.
     row.runs.0.push_back(Run { slot: "d1".into(), epoch: Epoch(6), at: Time(9) });
     let with_slots = format!("03{}0102643106{}", &going_on[2..], "09");
     assert_eq!(hex(&role::encode(&row)), with_slots, "a role with a slot that was run");

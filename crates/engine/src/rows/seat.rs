@@ -1,6 +1,6 @@
-//! Which node a shard belongs to.
-//! Lifetime: from the first time that the shard belonged to a node.
-//! Key: outside · 15 · shard. Value: version, node; no node if it belongs to nobody.
+//! Which node owns a shard.
+//! Lifetime: from the shard's first assignment to a node.
+//! Key: outside · 15 · shard. Value: version, node; no node if it is unassigned.
 
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::wire::{Damaged, Reader, Writer};
@@ -18,7 +18,7 @@ pub fn key(shard: ShardId) -> Key {
     key
 }
 
-/// The scan of the seats of so many shards.
+/// The scan of the seats of `shards` shards.
 #[must_use]
 pub fn all(shards: u16) -> Scan {
     let (from, to) = keys::range(keys::OUTSIDE, Kind::Seat, Kind::Seat);
@@ -28,14 +28,14 @@ pub fn all(shards: u16) -> Scan {
 /// The shard that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<ShardId, Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     Ok(ShardId(parts.number::<2>()? as u16))
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(node: Option<NodeId>) -> Vec<u8> {
     let mut out = Writer::with_capacity(12);
@@ -45,14 +45,14 @@ pub fn encode(node: Option<NodeId>) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<Option<NodeId>, Damaged> {
     let mut input = Reader::new(bytes);
     if input.byte()? != VERSION {
-        return Err(Damaged("a seat row has a version that is not known"));
+        return Err(Damaged("a seat row has an unknown version"));
     }
     let taken = input.byte()? != 0;
     let node = NodeId(input.number()?);

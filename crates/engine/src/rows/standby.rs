@@ -1,4 +1,4 @@
-//! One who stands by for a role.
+//! A standby of a role.
 //! Lifetime: from its heartbeat until it leaves, takes over, or is found past its deadline.
 //! Key: outside · 13 · role name · 0 · uuid. Value: version of the layout, then the row; the layouts are those of roles.
 
@@ -12,7 +12,7 @@ use crate::{Key, Scan};
 
 const VERSION: u8 = 1;
 
-/// The key of a standby. Neither names of roles nor uuids have a zero byte.
+/// The key of a standby. Neither role names nor uuids contain a zero byte.
 #[must_use]
 pub fn key(role: &str, uuid: &str) -> Key {
     let mut key = prefix(role);
@@ -35,10 +35,10 @@ fn prefix(role: &str) -> Key {
     key
 }
 
-/// The role's name and the uuid that a key names.
+/// The role name and the uuid that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<(Uuid, Uuid), Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;
@@ -47,7 +47,7 @@ pub fn parse_key(key: &[u8]) -> Result<(Uuid, Uuid), Damaged> {
     Ok((role.into(), uuid.into()))
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &StandbyRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(96);
@@ -62,10 +62,10 @@ pub fn encode(row: &StandbyRow) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<StandbyRow, Damaged> {
     let mut input = Reader::new(bytes);
     let layout = role::read_layout(&mut input)?;

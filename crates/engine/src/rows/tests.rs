@@ -1,4 +1,4 @@
-//! Every row reads back as it was written, and keys sort as what they name.
+//! Every row round-trips, and key order is the order of what the keys name.
 
 use proptest::prelude::*;
 use wayleave_core::frontier::changes::ChangedHost;
@@ -301,7 +301,7 @@ proptest! {
     }
 }
 
-/// Rows of the version before are written where the newest says no more, so programs from before can read them.
+/// A row that uses nothing of the newest version is written in the previous one, so older programs can read it.
 #[test]
 fn only_rows_that_say_more_are_of_the_newest_version() {
     let (created, position) = (Time(7), QueuePosition { lane: 4, due: Time(9) });

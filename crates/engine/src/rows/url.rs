@@ -1,6 +1,7 @@
-//! A URL that is known.
+//! A known URL.
 //! Lifetime: from its first put until it is purged or its queue is deleted.
-//! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then what its place needs. Version 3 has a digest.
+//! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then fields by state. Version 3 adds a
+//! digest.
 
 use wayleave_core::frontier::put::LANE_DEFAULT;
 use wayleave_core::frontier::row::{Details, End, Place, QueuePosition, UrlRow};
@@ -16,9 +17,9 @@ use crate::Key;
 
 /// With a digest.
 const VERSION: u8 = 3;
-/// Without one: most rows are so, and programs from before the third version can read them.
+/// Without a digest, as most rows are. Programs that know only the second version can read it.
 const PLAIN: u8 = 2;
-/// Rows of URLs that were done with had their attempts and their last result, and nothing else.
+/// The first version: rows of completed URLs had their attempts and their last result, nothing else.
 const BEFORE: u8 = 1;
 const QUEUED: u8 = 0;
 const HELD: u8 = 1;
@@ -35,7 +36,7 @@ pub fn key(queue: QueueId, url: &[u8]) -> Key {
     key
 }
 
-/// What the keys of a queue's URLs begin with.
+/// The key prefix of a queue's URLs.
 #[must_use]
 pub fn prefix(queue: QueueId) -> Key {
     prefix_with_room(queue, 0)
@@ -51,7 +52,7 @@ fn prefix_with_room(queue: QueueId, room: usize) -> Key {
 /// The URL that a key names.
 ///
 /// # Errors
-/// If it is not such a key.
+/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<(QueueId, UrlKey), Damaged> {
     let mut parts = keys::Parts(key);
     let (shard, _) = parts.prefix()?;
@@ -59,7 +60,7 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, UrlKey), Damaged> {
     Ok((queue, UrlKey(parts.rest().into())))
 }
 
-/// A row as bytes.
+/// Encodes a row.
 #[must_use]
 pub fn encode(row: &UrlRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(24);
@@ -100,15 +101,15 @@ pub fn encode(row: &UrlRow) -> Vec<u8> {
     out.into()
 }
 
-/// A row from its bytes.
+/// Decodes a row.
 ///
 /// # Errors
-/// If they are not those of such a row.
+/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
     let mut input = Reader::new(bytes);
     let version = input.byte()?;
     if !(BEFORE..=VERSION).contains(&version) {
-        return Err(Damaged("a URL row has a version that is not known"));
+        return Err(Damaged("a URL row has an unknown version"));
     }
     let created = Time(input.number()?);
     let whole = Some(input.text()?).filter(|text| !text.is_empty()).map(Into::into);
@@ -126,7 +127,7 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
         },
         kind @ FETCHED..=FAILED => {
             let end = [End::Fetched, End::Gone, End::Failed].get(usize::from(kind - FETCHED)).copied();
-            let end = end.ok_or(Damaged("an end is not known"))?;
+            let end = end.ok_or(Damaged("an end is unknown"))?;
             let (lane, details) = if version == BEFORE {
                 let (attempts, last) = (input.small()?, decode_last(&mut input)?);
                 (LANE_DEFAULT, Details { attempts, last, ..Details::default() })
@@ -135,7 +136,7 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
             };
             Place::Done { end, lane, details }
         }
-        _ => return Err(Damaged("a URL's place is not known")),
+        _ => return Err(Damaged("a URL has an unknown state")),
     };
     Ok(UrlRow { created, whole, place })
 }

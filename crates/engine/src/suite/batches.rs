@@ -1,4 +1,4 @@
-//! What a batch does, wholly or not at all.
+//! Batches are atomic: applied whole or not at all.
 
 use super::harness::{Harness, all, batch, check, commit, delete, key, names, put, scan};
 use crate::{Batch, Engine, Error, Key, Value, Write};
@@ -26,7 +26,7 @@ pub async fn deleting_an_absent_row_is_no_error<H: Harness>() {
     assert_eq!(names(store.engine(), all(1)).await, ["b"]);
 }
 
-/// Whichever of the two is the deletion, and although other keys lie between them.
+/// Whichever of the two is the deletion, and with other keys between them.
 pub async fn the_later_write_of_a_key_counts<H: Harness>() {
     let store = H::create().await;
     let writes = [
@@ -80,7 +80,7 @@ pub async fn expected_rows_that_hold_let_the_batch_pass<H: Harness>() {
     check(store.engine(), 1, [("a", Some("2")), ("b", Some("2"))]).await;
 }
 
-/// A differing value, an absent row and a present one, each after an expectation that holds.
+/// A differing value, an absent row and a present one, each after a condition that holds.
 pub async fn a_conflict_leaves_nothing<H: Harness>() {
     let store = H::create().await;
     commit(&store, batch([put(1, "a", "1"), put(1, "b", "1")])).await.unwrap();
@@ -93,7 +93,7 @@ pub async fn a_conflict_leaves_nothing<H: Harness>() {
     }
 }
 
-/// A batch that is not durable yet counts: it will be durable before this one.
+/// A batch that is not durable yet counts, because it becomes durable before this one.
 pub async fn an_expected_row_is_judged_by_what_is_visible<H: Harness>() {
     let store = H::create().await;
     let first = store.engine().commit(batch([put(1, "a", "1")]));

@@ -1,4 +1,4 @@
-//! What is still there after the store was closed, and what time it is.
+//! Durability across a reopen, and monotonic time.
 
 use wayleave_core::ids::Epoch;
 
@@ -18,7 +18,7 @@ pub async fn committed_rows_survive_a_reopen<H: Harness>() {
     check(store.engine(), 1, [("a", Some("3")), ("c", Some("1"))]).await;
 }
 
-/// A restart must not let an old owner back in, nor repeat a number.
+/// A restart must not let an old owner back in, nor repeat a sequence number.
 pub async fn turns_survive_a_reopen<H: Harness>() {
     let store = H::create().await;
     let (old, _) = own(&store, 1).await.unwrap();
@@ -33,7 +33,7 @@ pub async fn turns_survive_a_reopen<H: Harness>() {
     check(store.engine(), 1, [("a", Some("1"))]).await;
 }
 
-/// A caller may wait for the last first, or drop an answer: the batches are durable all the same.
+/// A caller may wait for the last commit first, or drop its future: the batches become durable all the same.
 pub async fn commits_in_flight_resolve_in_any_order_of_waiting<H: Harness>() {
     let store = H::create().await;
     let mut answers: Vec<_> =
@@ -61,7 +61,7 @@ pub async fn time_never_goes_back<H: Harness>() {
     }
 }
 
-/// What was committed under a time stays in the past.
+/// The time of a committed batch stays in the past.
 pub async fn time_does_not_go_back_over_a_reopen<H: Harness>() {
     let store = H::create().await;
     let (epoch, _) = own(&store, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Owners and their turns: what a paused or superseded owner tries must never count.
+//! Ownership and fencing: a paused or superseded owner's commits must never apply.
 
 use wayleave_core::ids::{Epoch, ShardId};
 
@@ -10,7 +10,7 @@ async fn check_fenced<H: Harness>(store: &H, batch: Batch, shard: u16, epoch: Ep
     assert_eq!(answer, Err(Error::Fenced { shard, epoch: epoch.0, seq }), "{:?}", batch.fences);
 }
 
-/// Each shard for itself.
+/// Each shard independently.
 pub async fn owning_raises_the_epoch_by_one<H: Harness>() {
     let store = H::create().await;
     assert_eq!(own(&store, 1).await, Ok((Epoch(1), 0)));
@@ -55,7 +55,7 @@ pub async fn a_wrong_number_is_fenced_and_leaves_nothing<H: Harness>() {
     }
 }
 
-/// Epoch 0 is nobody's.
+/// Epoch 0 has no owner.
 pub async fn a_shard_that_nobody_owns_is_fenced<H: Harness>() {
     let store = H::create().await;
     check_fenced(&store, fenced([(1, Epoch(0), 1)], [put(1, "a", "1")]), 1, Epoch(0), 0).await;
@@ -74,7 +74,7 @@ pub async fn a_new_owner_fences_the_old_one<H: Harness>() {
     check(store.engine(), 1, [("a", Some("old")), ("b", Some("new"))]).await;
 }
 
-/// A conflict is decided again under the same number.
+/// A conflict is decided again under the same sequence number.
 pub async fn a_refused_batch_uses_up_no_number<H: Harness>() {
     let store = H::create().await;
     let (epoch, _) = own(&store, 1).await.unwrap();
@@ -85,7 +85,7 @@ pub async fn a_refused_batch_uses_up_no_number<H: Harness>() {
     check(store.engine(), 1, [("a", Some("2"))]).await;
 }
 
-/// Wherever in the list the one stands that does not hold.
+/// Wherever in the list the failing fence is.
 pub async fn several_fences_hold_all_or_none<H: Harness>() {
     let store = H::create().await;
     let (one, _) = own(&store, 1).await.unwrap();
@@ -104,7 +104,7 @@ pub async fn several_fences_hold_all_or_none<H: Harness>() {
     assert_eq!(own(&store, 2).await.unwrap().1, 1);
 }
 
-/// So that a node may merge what one shard has waiting; the same number twice is still out of turn.
+/// So that a node can merge the pending batches of one shard; a repeated number is still out of sequence.
 pub async fn fences_of_one_shard_count_one_after_the_other<H: Harness>() {
     let store = H::create().await;
     let (epoch, _) = own(&store, 1).await.unwrap();
@@ -114,7 +114,7 @@ pub async fn fences_of_one_shard_count_one_after_the_other<H: Harness>() {
     assert_eq!(own(&store, 1).await.unwrap().1, 2);
 }
 
-/// An owner that lost the right to a shard while it slept must not fence the new one out.
+/// A node that lost its right to a shard while it was suspended must not fence out the new owner.
 pub async fn owning_with_an_expectation_that_does_not_hold_changes_nothing<H: Harness>() {
     let store = H::create().await;
     let (epoch, seq) = own(&store, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! What an engine's tests bring to the suite, and the few words that the checks are written in.
+//! The harness that an engine's tests implement, and the helpers that the checks use.
 
 use std::future::Future;
 
@@ -14,19 +14,19 @@ pub trait Harness: Sized {
     /// A new, empty store.
     fn create() -> impl Future<Output = Self>;
 
-    /// The open engine.
+    /// The engine under test.
     fn engine(&self) -> &Self::Engine;
 
-    /// Called before a check waits for an answer; engines that make batches durable only when told do so here.
+    /// Called before a check waits for a commit; engines that make batches durable only on request do so here.
     fn settle(&self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// Closes the store and opens it again. Engines that forget by design crash instead.
+    /// Closes the store and opens it again. In-memory engines crash instead.
     fn reopen(self) -> impl Future<Output = Self>;
 }
 
-/// A key of the suite: a shard, a row kind that no engine keeps for itself, and a name.
+/// A key of the suite: a shard, a row kind that no engine reserves, and a name.
 #[must_use]
 pub fn key(shard: u16, name: impl AsRef<[u8]>) -> Key {
     let mut key = shard.to_be_bytes().to_vec();
@@ -71,7 +71,7 @@ pub fn all(shard: u16) -> Scan {
 /// Commits and waits until it is durable or refused.
 ///
 /// # Errors
-/// What the engine says.
+/// The engine's error.
 pub async fn commit<H: Harness>(store: &H, batch: Batch) -> Result<(), Error> {
     let answer = store.engine().commit(batch);
     store.settle().await;
@@ -81,17 +81,17 @@ pub async fn commit<H: Harness>(store: &H, batch: Batch) -> Result<(), Error> {
 /// Owns a shard and waits until that is durable.
 ///
 /// # Errors
-/// What the engine says.
+/// The engine's error.
 pub async fn own<H: Harness>(store: &H, shard: u16) -> Result<(Epoch, u64), Error> {
     let answer = store.engine().own(ShardId(shard), &[]);
     store.settle().await;
     answer.await
 }
 
-/// Checks that these rows of a shard have these values, none meaning that the row is absent.
+/// Checks that these rows of a shard have these values; `None` means that the row is absent.
 ///
 /// # Panics
-/// If they have not.
+/// If they do not.
 pub async fn check<const N: usize>(engine: &impl Engine, shard: u16, rows: [(&str, Option<&str>); N]) {
     let keys: Vec<Key> = rows.iter().map(|(name, _)| key(shard, name)).collect();
     let found = engine.get_many(&keys).await.expect("a read must answer");
@@ -111,7 +111,7 @@ pub async fn scan(engine: &impl Engine, scan: Scan) -> Vec<Row> {
     answers.remove(0)
 }
 
-/// The names of the rows that a scan gives.
+/// The names of the rows that a scan returns.
 ///
 /// # Panics
 /// If the engine does not answer.

@@ -1,7 +1,7 @@
 //! The conformance suite: what every engine must do, as plain async functions over a [`harness::Harness`].
 //!
-//! An engine's tests implement the harness and call [`conformance!`](crate::conformance), which makes one test of
-//! each function. The suite knows nothing of any store; a promise that is not checked here is not a promise.
+//! An engine's tests implement the harness and call [`conformance!`](crate::conformance), which turns each function
+//! into a test. The suite knows no particular store; a guarantee that is not checked here is not a guarantee.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ pub mod harness;
 mod pass_on;
 pub mod reads;
 
-/// Makes one `#[tokio::test]` of every function in the suite, for the given harness.
+/// Defines one `#[tokio::test]` for every function of the suite, with the given harness.
 #[macro_export]
 macro_rules! conformance {
     ($harness:ty) => {

@@ -1,6 +1,6 @@
-//! For tests that put something of their own between a caller and its store.
+//! Delegation for tests that wrap an engine to observe or break some of its calls.
 
-/// Passes calls of an engine on to the one in a field, in the calls that are named.
+/// Delegates the named engine methods to the engine in a field.
 #[macro_export]
 macro_rules! pass_on {
     ($inner:ident: $($call:ident)*) => { $($crate::pass_on! { @ $inner $call })* };

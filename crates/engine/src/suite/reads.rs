@@ -1,9 +1,9 @@
-//! What reads see, and in which order.
+//! What reads return, and in which order.
 
 use super::harness::{Harness, all, batch, check, commit, key, names, put, scan};
 use crate::{Engine, Scan, Write};
 
-/// Pipelining rests on this: the next batch is decided before this one is durable.
+/// Pipelining depends on this: the next batch is decided before this one is durable.
 pub async fn a_batch_is_seen_as_soon_as_commit_returns<H: Harness>() {
     let store = H::create().await;
     let answer = store.engine().commit(batch([put(1, "a", "1")]));
@@ -21,14 +21,14 @@ pub async fn values_come_in_the_order_of_their_keys<H: Harness>() {
     check(store.engine(), 2, [("a", Some("other")), ("c", None)]).await;
 }
 
-/// Nothing asked, nothing answered.
+/// An empty request gets an empty result.
 pub async fn no_keys_and_no_scans_give_empty_answers<H: Harness>() {
     let store = H::create().await;
     assert_eq!(store.engine().get_many(&[]).await.unwrap(), []);
     assert_eq!(store.engine().scan_many(&[]).await.unwrap(), Vec::<Vec<crate::Row>>::new());
 }
 
-/// The first key is included, the last left out.
+/// The start is inclusive, the end exclusive.
 pub async fn a_scan_gives_rows_in_key_order_within_its_bounds<H: Harness>() {
     let store = H::create().await;
     let writes = ["d", "b", "a", "c", "bb"].map(|name| put(1, name, name));
@@ -38,7 +38,7 @@ pub async fn a_scan_gives_rows_in_key_order_within_its_bounds<H: Harness>() {
     assert_eq!(rows, ["b", "bb", "c"].map(|name| (key(1, name), name.to_owned())));
 }
 
-/// Also at a limit of nothing.
+/// Also with a limit of zero.
 pub async fn a_scan_stops_at_its_limit<H: Harness>() {
     let store = H::create().await;
     commit(&store, batch(["a", "b", "c"].map(|name| put(1, name, name)))).await.unwrap();
@@ -47,7 +47,7 @@ pub async fn a_scan_stops_at_its_limit<H: Harness>() {
     }
 }
 
-/// An odd range is the caller's way to say "nothing", not an error.
+/// An empty or inverted range is a valid way to ask for nothing.
 pub async fn a_scan_that_ends_before_it_begins_is_empty<H: Harness>() {
     let store = H::create().await;
     commit(&store, batch(["a", "b", "c"].map(|name| put(1, name, name)))).await.unwrap();
@@ -68,7 +68,7 @@ pub async fn several_scans_are_answered_in_their_order<H: Harness>() {
     assert_eq!(keys, expected);
 }
 
-/// Zero bytes, high bytes, and a key that is another's beginning.
+/// Zero bytes, high bytes, and a key that is a prefix of another.
 pub async fn keys_of_any_bytes_keep_their_order<H: Harness>() {
     let store = H::create().await;
     let sorted: [&[u8]; 7] = [b"", b"\0", b"\0\0", b"\0\xff", b"a\0b", b"\xff", b"\xff\xff"];
@@ -82,7 +82,7 @@ pub async fn keys_of_any_bytes_keep_their_order<H: Harness>() {
     assert_eq!(scan(store.engine(), middle).await.len(), 3);
 }
 
-/// What an engine keeps for itself, such as fences, is never shown.
+/// An engine's own rows, such as fences, are never returned.
 pub async fn a_whole_shard_holds_only_what_was_written<H: Harness>() {
     let store = H::create().await;
     let (epoch, seq) = super::harness::own(&store, 1).await.unwrap();
@@ -94,7 +94,7 @@ pub async fn a_whole_shard_holds_only_what_was_written<H: Harness>() {
     assert_eq!(names(store.engine(), first).await, ["a"], "hidden rows must not count towards the limit");
 }
 
-/// Time and rows come from one step, and time does not run ahead of [`Engine::now`].
+/// Time and rows come from one consistent read, and the time is not ahead of [`Engine::now`].
 pub async fn a_look_gives_durable_rows_and_the_time<H: Harness>() {
     let store = H::create().await;
     commit(&store, batch([put(1, "a", "1"), put(1, "b", "2"), put(2, "c", "3")])).await.unwrap();
