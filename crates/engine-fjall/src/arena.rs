@@ -1,12 +1,12 @@
-//! Bytes that live and die together: one after the other in blocks, so that many small pieces cost no more than their
-//! length and are forgotten at once. It knows nothing of what they mean.
+//! A bump arena: byte strings stored back to back in blocks and freed together, so that many small ones cost no more
+//! than their length. It knows nothing about their meaning.
 
-/// The first block has room for so many bytes; each next one for twice as many.
+/// The size of the first block; each further block is twice as large.
 const BLOCK_MIN: usize = 1024;
-/// Up to so many. A piece that is larger gets a block of its own.
+/// The largest block size. A larger string gets a block of its own.
 const BLOCK_MAX: usize = 64 * 1024;
 
-/// Where a piece lies.
+/// The position of a string in the arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     block: u32,
@@ -19,25 +19,25 @@ impl Span {
         self.len as usize
     }
 
-    /// The piece without its first `count` bytes.
+    /// The string without its first `count` bytes.
     pub(crate) const fn without_first(self, count: usize) -> Self {
         Self { at: self.at + count as u32, len: self.len - count as u32, ..self }
     }
 
-    /// The first `len` bytes of the piece.
+    /// The first `len` bytes of the string.
     pub(crate) const fn first(self, len: usize) -> Self {
         Self { len: len as u32, ..self }
     }
 }
 
-/// The blocks.
+/// The arena.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     blocks: Vec<Vec<u8>>,
 }
 
 impl Arena {
-    /// Keeps two pieces as one.
+    /// Stores the concatenation of two strings.
     pub(crate) fn add(&mut self, first: &[u8], second: &[u8]) -> Span {
         let len = first.len() + second.len();
         if self.blocks.last().is_none_or(|block| block.capacity() - block.len() < len) {
@@ -54,13 +54,13 @@ impl Arena {
         Span { block: number, at: at as u32, len: len as u32 }
     }
 
-    /// A piece.
+    /// Returns a string.
     pub(crate) fn get(&self, span: Span) -> &[u8] {
         let block = self.blocks.get(span.block as usize);
         block.and_then(|block| block.get(span.at as usize..)?.get(..span.len())).unwrap_or_default()
     }
 
-    /// Writes other bytes over the end of a piece.
+    /// Overwrites the end of a string.
     pub(crate) fn overwrite_end(&mut self, span: Span, bytes: &[u8]) {
         let end = span.at as usize + span.len();
         let block = self.blocks.get_mut(span.block as usize);

@@ -1,11 +1,11 @@
-//! Threads that work in the background give way to those that clients wait for.
+//! Lowers the priority of background threads below that of threads that serve clients.
 
 use rustix::process::setpriority_process;
 
-/// How much a thread in the background gives way: it gets a third of the time of others where all want more than there is.
+/// The nice value of a background thread: under full load it gets about a third of the CPU time of the others.
 const NICE: i32 = 5;
 
-/// Lets this thread, and those that it makes from now on, give way. A machine that does not allow it only answers later.
+/// Lowers the priority of this thread and of those it spawns. A failure is ignored: it only costs latency.
 pub(crate) fn give_way() {
     _ = setpriority_process(None, NICE);
 }

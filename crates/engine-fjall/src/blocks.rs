@@ -1,20 +1,20 @@
-//! Whole blocks of a disk. What goes to a file past the system's cache begins and ends with a block, there and in memory;
-//! padding fills what is left of the last one.
+//! Block-aligned buffers for `O_DIRECT` writes. Offset, length and memory address must all be multiples of the block
+//! size; padding fills the last block.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::record;
 
-/// Bytes of a block: no disk and no file system of our day wants more.
+/// The block size: no common disk or file system needs a larger alignment.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// How many bytes of padding follow something that ends here: none, or enough for a record.
+/// The bytes of padding after data that ends here: none, or enough for a padding record.
 pub(crate) fn padding_after(end: usize) -> usize {
     let rest = end.next_multiple_of(BLOCK_BYTES) - end;
     if rest > 0 && rest < record::PADDING_BYTES_MIN { rest + BLOCK_BYTES } else { rest }
 }
 
-/// Bytes in memory that begin and end with a block.
+/// A block-aligned buffer.
 #[derive(Default)]
 pub(crate) struct Blocks {
     room: Vec<u8>,
@@ -23,7 +23,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// So many bytes of zeros.
+    /// A buffer of `len` zero bytes.
     pub(crate) fn zeros(len: usize) -> Self {
         let mut blocks = Self::default();
         blocks.resize(len.next_multiple_of(BLOCK_BYTES)).fill(0);
@@ -34,7 +34,7 @@ impl Blocks {
         self.room.get(self.start..self.start + self.len).unwrap_or_default()
     }
 
-    /// Takes in a mark, records of the file of this number, and padding.
+    /// Fills the buffer with a mark, records of this file, and padding.
     fn fill(&mut self, file: u64, mark: &[u8], records: &[u8]) {
         let len = mark.len() + records.len();
         let room = self.resize(len + padding_after(len));
@@ -55,13 +55,13 @@ impl Blocks {
     }
 }
 
-/// Blocks that were written, to be used again.
+/// A pool of buffers for reuse.
 #[derive(Default)]
 pub(crate) struct Spare(Mutex<Vec<Blocks>>);
 
 impl Spare {
-    /// A mark and records of the file of this number as blocks: in the least room that will do, so that what is large stays
-    /// for what is large.
+    /// A mark and records of this file as blocks. Takes the smallest buffer that fits, so that large ones stay
+    /// available for large writes.
     pub(crate) fn fill(&self, file: u64, mark: &[u8], records: &[u8]) -> Blocks {
         let len = mark.len() + records.len();
         let mut blocks = self.take(len + padding_after(len) + BLOCK_BYTES);

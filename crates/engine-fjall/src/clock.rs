@@ -1,4 +1,4 @@
-//! The machine's clocks, read for the [`Timekeeper`].
+//! Reads the machine's clocks for the [`Timekeeper`].
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,14 +8,14 @@ use wayleave_core::time::Time;
 
 use crate::timekeeper::{Reading, Timekeeper};
 
-/// An operator should know if the wall clock lies further than this behind the store.
+/// Warn if the wall clock is further than this behind the store's time.
 const BEHIND_WORTH_A_WARNING_MS: u64 = 60_000;
 
 /// The store's clock.
 pub(crate) struct Clock(Mutex<Timekeeper>);
 
 impl Clock {
-    /// Starts at an open of the store, whose last commit was made at `last_committed`.
+    /// Starts the clock when the store is opened; its last commit was made at `last_committed`.
     pub(crate) fn start(last_committed: Time) -> Self {
         let reading = read();
         let wall_ms = reading.wall_ns / 1_000_000;

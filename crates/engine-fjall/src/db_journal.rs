@@ -1,5 +1,5 @@
-//! The journal of the database itself. Batches go to our own journal and reach the database in sorted tables, so nothing of
-//! ours lies in this one but what folders of the first format hold; yet a database that has lost it is not whole.
+//! Checks fjall's own journal. Our batches go to our journal and reach fjall as ingested SSTables, so only folders of
+//! the first format have rows in fjall's journal. A database that has lost it is damaged all the same.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result};
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = "jnl";
-/// Journals are read from their end in pieces of this size.
+/// Journals are read backwards in chunks of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The number of the newest journal.
@@ -23,13 +23,13 @@ fn newest(folder: &Path) -> Result<Option<u64>> {
     Ok(newest)
 }
 
-/// A journal and how far it was written; the room behind that was only set aside.
+/// A journal and the length of its content; the rest was only preallocated.
 pub(crate) struct Content {
     pub path: PathBuf,
     pub bytes: u64,
 }
 
-/// How far the newest journal was written, before the database opens it; none if there is no journal.
+/// The content of the newest journal before the database opens it; `None` if there is no journal.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -51,10 +51,10 @@ pub(crate) fn newest_content(folder: &Path) -> Result<Option<Content>> {
     Ok(Some(Content { path, bytes: 0 }))
 }
 
-/// How long a journal is; as long as can be if the database has done away with it since, for then all of it was kept.
+/// The length of a journal; `u64::MAX` if the database has removed it since, because then it kept all of it.
 ///
 /// # Errors
-/// If the system cannot say.
+/// If the operating system reports an error.
 pub(crate) fn length(path: &Path) -> Result<u64> {
     match std::fs::metadata(path) {
         Ok(data) => Ok(data.len()),

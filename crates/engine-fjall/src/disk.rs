@@ -1,8 +1,8 @@
-//! The operations on our own files, behind one small trait: everything that the folder and the journal ask of a file system.
+//! The file operations of the data folder and the journal, behind one small trait, so that tests can simulate the disk.
 //!
-//! What the machine may lose is in the contract: bytes survive a power cut once their file was synced, and names (of new,
-//! renamed and removed files) once their folder was. It knows nothing of what the files mean. fjall's own files are not
-//! behind it.
+//! The contract includes what a power cut may lose: bytes survive once their file is synced, and names (of new, renamed
+//! and removed files) once their directory is. The trait knows nothing about the content of files. fjall's own files
+//! bypass it.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -15,10 +15,10 @@ use rustix::fs::OFlags;
 
 /// A file system.
 pub trait Disk: Debug + Send + Sync {
-    /// Whether there is a file or a folder, links followed.
+    /// Whether a file or folder exists, following links.
     ///
     /// # Errors
-    /// If the machine cannot say.
+    /// If the operating system reports an error.
     fn exists(&self, path: &Path) -> Result<bool>;
 
     /// The names in a folder.
@@ -27,37 +27,37 @@ pub trait Disk: Debug + Send + Sync {
     /// If it cannot be listed.
     fn list(&self, folder: &Path) -> Result<Vec<String>>;
 
-    /// Makes a folder.
+    /// Creates a folder.
     ///
     /// # Errors
-    /// If it is there already or cannot be made.
+    /// If it exists already or cannot be created.
     fn create_dir(&self, folder: &Path) -> Result<()>;
 
-    /// Removes a folder with all that is in it.
+    /// Removes a folder and its content.
     ///
     /// # Errors
     /// If it cannot be removed.
     fn remove_dir_all(&self, folder: &Path) -> Result<()>;
 
-    /// Makes an empty file.
+    /// Creates an empty file.
     ///
     /// # Errors
-    /// If it is there already or cannot be made.
+    /// If it exists already or cannot be created.
     fn create(&self, path: &Path) -> Result<()>;
 
-    /// All bytes of a file.
+    /// The content of a file.
     ///
     /// # Errors
     /// If it cannot be read.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
 
-    /// Opens an existing file for writing. A `direct` one bypasses the page cache: it takes whole blocks only.
+    /// Opens an existing file for writing. With `direct` it uses `O_DIRECT`, which takes whole blocks only.
     ///
     /// # Errors
     /// If it cannot be opened.
     fn open(&self, path: &Path, direct: bool) -> Result<Arc<dyn DiskFile>>;
 
-    /// Gives a file or a folder another name, replacing a file of that name.
+    /// Renames a file or folder, replacing a file of that name.
     ///
     /// # Errors
     /// If it cannot be renamed.
@@ -75,28 +75,28 @@ pub trait Disk: Debug + Send + Sync {
     /// If the disk fails.
     fn sync_dir(&self, folder: &Path) -> Result<()>;
 
-    /// Takes the lock of a file, making the file if needed; it is held until the answer is dropped or the process ends.
+    /// Locks a file, creating it if needed. The lock is held until the returned guard is dropped or the process ends.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] if another process has it.
+    /// [`ErrorKind::WouldBlock`] if another process holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn Debug + Send + Sync>>;
 
-    /// The bytes that may still be written below a folder.
+    /// The free bytes of the file system that holds a folder.
     ///
     /// # Errors
-    /// If the machine cannot say.
+    /// If the operating system reports an error.
     fn free_bytes(&self, folder: &Path) -> Result<u64>;
 }
 
-/// A file that is open for writing.
+/// A file opened for writing.
 pub trait DiskFile: Send + Sync {
     /// Writes all bytes at an offset.
     ///
     /// # Errors
-    /// If the disk fails: then any part of them may have been written.
+    /// If the disk fails. Any part of the bytes may then have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
 
-    /// Makes all that was written durable, with the file's length.
+    /// Makes all writes and the file's length durable.
     ///
     /// # Errors
     /// If the disk fails. The kernel reports a lost write once per open file description, so a second sync that succeeds

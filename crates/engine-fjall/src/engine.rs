@@ -1,4 +1,4 @@
-//! The engine over fjall: how a folder is opened, and the contract over the store in it.
+//! The engine over fjall: opens a data folder and implements the engine contract on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,18 +28,19 @@ use crate::watchdog::{self, Watchdog, Watched};
 
 const KEYSPACE: &str = "rows";
 
-/// How a store is opened. What a new folder is made with stays with it: later values are not looked at.
+/// Options for opening a store. Options that apply at creation are ignored for an existing folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The number of shards of a new folder.
     pub shards: u16,
-    /// Memory for blocks that have been read, in bytes.
+    /// The size of the block cache, in bytes.
     pub cache_bytes: u64,
-    /// Memory for rows before they go to a table, in bytes; while they go, as much again. Smaller ones cost speed.
+    /// The size of the memtables that triggers a flush, in bytes; up to twice as much is in memory during a flush.
+    /// Smaller values cost throughput.
     pub memtable_bytes: usize,
-    /// Table files that are kept open, at least 10. Merges open more for as long as they take.
+    /// The maximum number of open table files, at least 10. Compactions temporarily open more.
     pub files_max: usize,
-    /// Whether to drop what follows damage in the journal instead of refusing to open.
+    /// Whether to drop everything after damage in the journal instead of refusing to open.
     pub repair: bool,
 }
 
@@ -51,24 +52,24 @@ impl Default for Options {
 
 /// The embedded store in one folder.
 ///
-/// `commit` may be held up: while memory is full and its rows cannot go to tables fast enough.
+/// `commit` applies back-pressure: it blocks while the memtables are full and flushing cannot keep up.
 pub struct Fjall {
-    // The order of the fields is the order in which they end: the watchdog and the flush under way, the last sync and the
-    // database, then the folder's lock.
+    // Field order is drop order: the watchdog and the running flush, the last sync and the database, then the folder's
+    // lock.
     watchdog: Watchdog,
     _flusher: Flusher<FjallTables>,
     store: Arc<Store<FjallTables>>,
     clock: Clock,
-    /// Which store this is: another one after a restore.
+    /// The incarnation of the store; changes on restore.
     incarnation: u64,
     folder: Folder,
 }
 
 impl Fjall {
-    /// Opens the store in a folder, making it if it is new.
+    /// Opens the store in a folder, creating it if needed.
     ///
     /// # Errors
-    /// If the folder cannot be used; every message names the folder and the remedy.
+    /// If the folder cannot be used. Every message names the folder and the remedy.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         if options.shards == 0 {
             return Err(OpenError::Options("the number of shards is 0: choose at least 1".into()));
@@ -79,7 +80,7 @@ impl Fjall {
         let folder = Folder::open(&disk, path, options.shards, |db| make_database(db).map_err(broken))?;
         let (database, rows) = open_database(&folder, &options)?;
         let io = |error| OpenError::io(path, error);
-        // Drawn by chance: the upper half is enough, and the lowest bit keeps it from being 0.
+        // Random: the upper half is enough, and setting the lowest bit excludes 0.
         let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
         let load = |repair: bool| {
             let loading = Loading { freeze_bytes: options.memtable_bytes, repair, drive: Drive::Threads, life };
@@ -87,8 +88,9 @@ impl Fjall {
         };
         let store = match load(false) {
             Err(OpenError::JournalDamaged { repair: Some(_), .. }) if options.repair => {
-                // What was granted in the part that is dropped must not be granted again: it is another store from now on,
-                // as after a restore. Before the repair, or one that is cut off would leave no trace of it.
+                // What was granted in the dropped part must not be granted again, so the store gets a new incarnation,
+                // as after a restore. This happens before the repair: otherwise an interrupted repair would leave no
+                // trace of the loss.
                 renew_incarnation(&rows).map_err(broken)?;
                 load(true)
             }
@@ -105,22 +107,22 @@ impl Fjall {
         Ok(Self { watchdog, _flusher: flusher, store, clock, incarnation, folder })
     }
 
-    /// How the store is: whether it takes commits, and why not.
+    /// The health of the store: whether it accepts commits, and if not, why.
     #[must_use]
     pub fn health(&self) -> Health {
         self.watchdog.health()
     }
 
-    /// The number of shards, fixed when the folder was made.
+    /// The number of shards, fixed when the folder was created.
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.folder.shards()
     }
 
-    /// Takes a snapshot of all rows while the store goes on. What was acknowledged before this is asked for is in it.
+    /// Takes a snapshot of all rows without stopping the store. It contains everything acknowledged before this call.
     ///
     /// # Errors
-    /// If the store cannot write what it holds in memory.
+    /// If the store cannot flush its memtables.
     pub fn snapshot(&self) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let header = SnapshotHeader { shards: self.shards(), at: self.clock.now() };
         Snapshot::take(self.store.clone(), header)
@@ -154,23 +156,23 @@ impl Engine for Fjall {
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        // The time first: what is read afterwards lay there then or came later. Nobody else has this folder, so it is
-        // always the same store, unless it was made from a snapshot of another.
+        // Read the time first: rows read afterwards existed at that time or are newer. No other process has this
+        // folder, so the incarnation is constant.
         let (now, incarnation, stepped_at) = (self.clock.now(), self.incarnation, Time::ZERO);
         std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation, stepped_at, rows })).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {
         let Batch { fences, expects, mut writes } = batch;
-        // Neighbours in the tree one after the other: the second finds in the cache what the first has brought there. Writes
-        // of one key stay in their order.
+        // Sorted writes traverse the memtable with good cache locality. The sort is stable, so writes of one key stay
+        // in order.
         writes.sort_by(|a, b| a.key.cmp(&b.key));
         let committed = self.store.commit(&fences, &expects, &writes, self.clock.now());
         committed.unwrap_or_else(|error| std::future::ready(Err(error)).boxed())
     }
 }
 
-/// Makes another store of this one, for whoever counts on numbers that only grow.
+/// Gives the store a new incarnation, for callers that rely on numbers that only grow.
 fn renew_incarnation(rows: &Keyspace) -> Result<(), fjall::Error> {
     let mut table = rows.start_ingestion()?;
     table.write(INCARNATION_KEY, crate::restore::incarnation().to_be_bytes())?;
@@ -178,14 +180,14 @@ fn renew_incarnation(rows: &Keyspace) -> Result<(), fjall::Error> {
 }
 
 pub(crate) fn make_database(path: &Path) -> Result<(), fjall::Error> {
-    // Twice as many young tables as usual before they are merged: each merge rewrites most of the next level, and a read
-    // looks at the filter of a young table for a tenth of a microsecond.
+    // Twice the default number of L0 tables before compaction: each compaction rewrites most of L1, while a read spends
+    // only a tenth of a microsecond on the filter of an L0 table.
     let merging = fjall::compaction::Leveled::default().with_l0_threshold(8);
-    // Young tables are ingested, and of those the database keeps nothing in memory but what its cache holds: their filters
-    // and indexes go there page by page, or each read that misses would bring a quarter of a megabyte.
+    // fjall does not pin the filters and indexes of ingested L0 tables. They go through the block cache, so they are
+    // partitioned: otherwise each cache miss would read a quarter of a megabyte.
     let pages = PartitioningPolicy::all(true);
-    // Sorted keys are written without what they share, so there is little left to compress: that starts with the third level,
-    // which a store has from about five gigabytes on.
+    // Prefix-truncated keys leave little to compress. Compression starts at L2, which a store has from about five
+    // gigabytes on.
     let plain = CompressionType::None;
     let compression = CompressionPolicy::new([plain, plain, plain, CompressionType::Lz4]);
     let settings = || {
@@ -199,14 +201,14 @@ pub(crate) fn make_database(path: &Path) -> Result<(), fjall::Error> {
     Database::builder(path).open()?.keyspace(KEYSPACE, settings).map(drop)
 }
 
-/// Threads that flush and compact. The first prefers to flush, and spins while a compaction is asked for and nobody else
-/// is free to do it; with one thread alone flushes wait behind compactions, and memory and journals pile up.
+/// Threads that flush and compact. The first prefers flushes, and spins while a compaction is requested and no other
+/// thread is free. With a single thread, flushes queue behind compactions, and memtables and journals pile up.
 fn background_threads() -> usize {
     std::thread::available_parallelism().map_or(3, |cores| cores.get().clamp(3, 6))
 }
 
-/// Opens what [`make_database`] has made. The database itself would rather make anew what it misses, so a loss must be
-/// noticed here.
+/// Opens what [`make_database`] has created. fjall silently recreates files that it misses, so a loss must be detected
+/// here.
 pub(crate) fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspace), OpenError> {
     let damaged = |what: &str| OpenError::Damaged { path: folder.path().into(), what: what.into() };
     let broken = |error| OpenError::database(folder.path(), error);
@@ -223,8 +225,8 @@ pub(crate) fn open_database(folder: &Folder, options: &Options) -> Result<(Datab
         .max_cached_files(Some(options.files_max.max(10)))
         .manual_journal_persist(true)
         .worker_threads(background_threads());
-    // On a thread of its own that gives way, because the database's threads are as their maker: flushing and merging can
-    // wait a moment, and clients cannot.
+    // Open on a low-priority thread, because fjall's threads inherit the priority of their creator. Flushes and
+    // compactions can wait; clients cannot.
     let opening = std::thread::Builder::new().name("wayleave-open".into()).spawn(|| {
         background::give_way();
         builder.open()
@@ -236,7 +238,8 @@ pub(crate) fn open_database(folder: &Folder, options: &Options) -> Result<(Datab
     }
     let kept = db_journal::length(&written.path).map_err(io)?;
     if kept < written.bytes {
-        // After a power cut this is the batch that nobody was answered. It cannot be told from damage to the last journal.
+        // After a power cut this is a batch that was never acknowledged. It is indistinguishable from damage to the
+        // last journal.
         tracing::warn!(
             journal.path = %written.path.display(), journal.bytes_kept = kept, journal.bytes_dropped = written.bytes - kept,
             "the end of the journal could not be read and was dropped; after a clean stop this means damage: check the disk"

@@ -1,4 +1,4 @@
-//! The suite over a real folder, and what only a folder can show: reopening, crashes, damage.
+//! The conformance suite over a real folder, and what only a folder can show: reopening, crashes, damage.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ mod suite {
     wayleave_engine::conformance!(super::InFolder);
 }
 
-/// What a killed process would leave: the files as they are now, without the store being closed.
+/// What a killed process leaves: the files as they are now, without closing the store.
 fn killed(engine: &Fjall) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     copy_folder(engine.path(), copy.path());
@@ -99,7 +99,7 @@ async fn a_batch_cut_off_in_the_journal_is_left_out_as_a_whole() {
     assert_eq!(engine.own(ShardId(1), &[]).await, Ok((Epoch(epoch.0 + 1), 1)));
 }
 
-/// Where the zeros begin that a journal is laid out with.
+/// The offset at which a journal's preallocated zeros begin.
 fn written(journal: &Path) -> u64 {
     let bytes = fs::read(journal).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1
@@ -107,7 +107,7 @@ fn written(journal: &Path) -> u64 {
 
 #[tokio::test]
 async fn batches_that_change_next_to_nothing_do_not_let_the_journal_grow() {
-    // In one go, and where the process always ends before it has much in memory.
+    // In one run, and in runs that always end before they have much in memory.
     for (opens, batches) in [(1, 400), (20, 20)] {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { memtable_bytes: 128 << 10, ..Options::default() };
@@ -138,14 +138,14 @@ async fn rows_outlive_many_tables_and_reopens() {
     assert_eq!(names(&open(folder.path()), all(1)).await.len(), 15_000);
 }
 
-/// A flush, step by step; after each of them a batch is committed, and what a kill leaves is looked at.
+/// A flush, step by step. After each step a batch is committed, and what a kill leaves is checked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
     let store = InFolder::create().await;
     let inner = &store.engine.store;
     let journal = journal(&store);
     let (epoch, _) = own(&store, 1).await.unwrap();
-    // A shard that rests: what is known of it is in tables alone after a flush.
+    // An idle shard: after a flush its state is in tables alone.
     let (resting, _) = own(&store, 2).await.unwrap();
     commit(&store, fenced([(2, resting, 1)], [put(2, "rests", "1")])).await.unwrap();
     let mut seq = 0;
@@ -176,7 +176,7 @@ async fn a_kill_at_any_step_of_a_flush_loses_nothing() {
     }
 }
 
-/// The note that the journal goes on would outlive the file that it speaks of.
+/// The continuation mark would outlive the file that it refers to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_whose_journal_fails_leaves_no_note_behind() {
     let store = InFolder::create().await;
@@ -193,7 +193,7 @@ async fn check_all(engine: &Fjall, seq: u64) {
     let mut expected: Vec<String> = (1..=seq).map(|seq| format!("{seq:02}")).collect();
     expected.extend((seq > 0).then(|| format!("gone{seq}")));
     assert_eq!(names(engine, all(1)).await, expected);
-    // The same one by one, and those that are gone.
+    // The same, one by one, including deleted rows.
     for no in 1..=seq {
         let gone = format!("gone{no}");
         check(engine, 1, [(format!("{no:02}").as_str(), Some("1")), (gone.as_str(), (no == seq).then_some("1"))]).await;

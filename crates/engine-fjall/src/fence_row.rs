@@ -1,9 +1,9 @@
-//! The one row that this engine keeps for itself in each shard.
+//! The fence row: the one row per shard that this engine keeps for itself.
 //!
-//! Lifetime: from the shard's first owner, for ever; rewritten whenever rows of memory go to a table. What came since
-//! stands in the journal.
-//! Key: shard (2 bytes, big endian) · kind 0.
-//! Value: version 1 (1 byte) · epoch · number of the last commit · time of that commit (8 bytes each, big endian).
+//! Lifetime: from the shard's first owner, forever. Rewritten with every flush; later changes are in the journal.
+//! Key: shard (2 bytes, big-endian) · kind 0.
+//! Value: version 1 (1 byte) · epoch · sequence number of the last commit · time of that commit (8 bytes each,
+//! big-endian).
 
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
@@ -13,14 +13,14 @@ use wayleave_engine::{Key, Value, Write};
 const KIND: u8 = 0;
 const VERSION: u8 = 1;
 
-/// A shard's turn and when it was committed.
+/// A shard's fence state and the time of its last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FenceRow {
     pub(crate) turn: Turn,
     pub(crate) at: Time,
 }
 
-/// Whether a key is this engine's own.
+/// Whether a key is reserved for this engine.
 pub(crate) fn is_own_key(key: &[u8]) -> bool {
     matches!(key, [_, _, KIND, ..])
 }
@@ -32,7 +32,7 @@ pub(crate) fn key(shard: ShardId) -> Key {
 }
 
 impl FenceRow {
-    /// The change that stores this row.
+    /// The write that stores this row.
     pub(crate) fn write(self, shard: ShardId) -> Write {
         Write { key: key(shard), value: Some(self.encode()) }
     }
@@ -45,7 +45,7 @@ impl FenceRow {
         value
     }
 
-    /// Reads the row; none if it is not one.
+    /// Decodes the row; `None` if the bytes are invalid.
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let numbers: &[u8; 24] = value.strip_prefix(&[VERSION])?.try_into().ok()?;
         let (epoch, rest) = numbers.split_first_chunk::<8>()?;

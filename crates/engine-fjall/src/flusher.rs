@@ -1,8 +1,8 @@
-//! The thread that moves rows from memory to the database's tables: freeze what is in memory, write it in order as one new
-//! table, then forget it and the journal files that it came from.
+//! The flush thread: freezes the memtables, writes them as one sorted table, then drops them together with the journal
+//! files that contain the same rows.
 //!
-//! Whatever stops it, a failure, a panic, or tables that are not merged any more, ends in a failed store: commits wait for it
-//! when memory is full, and must not wait for ever.
+//! Whatever stops the thread (an error, a panic, stalled compactions) fails the store: commits wait for a flush when
+//! memory is full, and must not wait forever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -24,24 +24,25 @@ use crate::store::{Flush, Store};
 use crate::tables::Tables;
 use crate::trouble;
 
-/// The row that says up to which file the journal's rows are in tables, and when the last of them was committed: in the last
-/// shard's rows of kind 0. Value: file · time (8 bytes each, big endian); the time is missing in what older programs wrote.
+/// The row that records the last journal file whose rows are all in tables, and the time of the last commit in it. It
+/// is stored under kind 0 of the last shard. Value: file · time (8 bytes each, big-endian); older programs wrote no
+/// time.
 pub(crate) const DONE_KEY: [u8; 4] = [0xff, 0xff, 0, 1];
 
-/// With more young tables than this, reads get slow: the next one waits until some have been merged.
+/// The L0 stall threshold: with more L0 tables reads get slow, so the next flush waits for a compaction.
 const YOUNG_TABLES_MAX: usize = 24;
 const MERGE_POLL: Duration = Duration::from_millis(10);
-/// A merge is asked for again every so many polls.
+/// A compaction is requested again after this many polls.
 const POLLS_PER_ASK: u32 = 10;
-/// Too many young tables and no merge at work in this time: the store has failed.
+/// Above the L0 threshold without a running compaction for this long, the store has failed.
 pub(crate) const MERGE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// What [`DONE_KEY`] holds.
+/// The content of [`DONE_KEY`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// The journal's files up to this one are in tables.
+    /// Journal files up to this one are fully in tables.
     pub(crate) file: u64,
-    /// When the last batch of them was committed.
+    /// The time of the last commit in those files.
     pub(crate) at: Time,
 }
 
@@ -50,7 +51,7 @@ impl Done {
         [self.file.to_be_bytes(), self.at.0.to_be_bytes()].concat()
     }
 
-    /// Reads the row; none if it is not one.
+    /// Decodes the row; `None` if the bytes are invalid.
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let (file, rest) = value.split_first_chunk::<8>()?;
         let at = if rest.is_empty() { Some(0) } else { rest.try_into().ok().map(u64::from_be_bytes) };
@@ -58,13 +59,13 @@ impl Done {
     }
 }
 
-/// The thread. Dropping it ends the thread after the flush that is under way.
+/// The flush thread. Dropping this ends it after the running flush.
 pub(crate) struct Flusher<T: Tables> {
     store: Arc<Store<T>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where the journal of a store lies.
+/// The location of a store's journal.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalFolder {
     pub(crate) disk: Arc<dyn Disk>,
@@ -72,10 +73,10 @@ pub(crate) struct JournalFolder {
 }
 
 impl<T: Tables> Flusher<T> {
-    /// Starts the thread for a store with this journal.
+    /// Starts the flush thread of a store with this journal.
     ///
     /// # Errors
-    /// If the machine gives no thread.
+    /// If no thread can be spawned.
     pub(crate) fn start(store: Arc<Store<T>>, journal: JournalFolder) -> std::io::Result<Self> {
         let theirs = Arc::clone(&store);
         let run = move || {
@@ -93,7 +94,7 @@ impl<T: Tables> Drop for Flusher<T> {
         self.store.flush.lock().unwrap_or_else(PoisonError::into_inner).closing = true;
         self.store.flush_changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Whatever happened to it, its rows are still in the journal.
+            // Whatever happened to the thread, its rows are still in the journal.
             let _ = thread.join();
         }
     }
@@ -106,11 +107,10 @@ fn run<T: Tables>(store: &Store<T>, journal: &JournalFolder) {
         let flushed = flush(store, journal);
         let failed = flushed.is_err();
         if let Err(why) = flushed {
-            tracing::error!(error = %why, "rows cannot be written to a table; the store must be opened again");
+            tracing::error!(error = %why, "cannot write rows to a table; restart to reopen the store");
             fail(store, why);
         } else {
-            // Nobody else adds tables: they hold what was frozen, and nothing that came later. Whoever gave up waiting needs
-            // none.
+            // No other thread adds tables, so they contain exactly what was frozen. Receivers that gave up are ignored.
             wanted.into_iter().for_each(|waiting| _ = waiting.send(store.tables.snapshot()));
         }
         store.tell_flush();
@@ -125,10 +125,10 @@ fn fail<T: Tables>(store: &Store<T>, why: String) {
     store.tell_flush();
 }
 
-/// Moves what is in memory to a table.
+/// Flushes the memtables to a table.
 ///
 /// # Errors
-/// Why not. Then it is still in the journal.
+/// The reason. The rows are then still in the journal.
 pub(crate) fn flush<T: Tables>(store: &Store<T>, journal: &JournalFolder) -> Result<(), String> {
     let frozen = freeze(store);
     settle(store)?;
@@ -136,14 +136,14 @@ pub(crate) fn flush<T: Tables>(store: &Store<T>, journal: &JournalFolder) -> Res
     forget(store, &frozen, journal)
 }
 
-/// Waits until the file that goes on is there: it must be there before the note that it goes on, which lies among the rows.
-/// And nothing may be left to be written to a file that will be removed.
+/// Waits until the next journal file exists: the flushed rows include the record that it exists. Also waits until no
+/// write is outstanding to a file that will be removed.
 pub(crate) fn settle<T: Tables>(store: &Store<T>) -> Result<(), String> {
     let told = store.syncer.settled()?.blocking_recv();
     told.map_or_else(|_| Err("the store was closed".into()), |told| told.map_err(|error| error.to_string()))
 }
 
-/// However the thread ends, those who wait for a snapshot must hear of it.
+/// However the thread ends, callers waiting for a snapshot must be told.
 struct Over<'a, T: Tables>(&'a Store<T>);
 
 impl<T: Tables> Drop for Over<'_, T> {
@@ -154,11 +154,11 @@ impl<T: Tables> Drop for Over<'_, T> {
     }
 }
 
-/// Those who want a snapshot of a store.
+/// Callers waiting for a snapshot of a store.
 type Wanted<T> = Vec<oneshot::Sender<<T as Tables>::Snapshot>>;
 
-/// Waits for something to flush; none when the store is closing. Those who want a snapshot are taken from the line before
-/// anything is frozen: what they know of is frozen then.
+/// Waits for something to flush; `None` when the store is closing. Snapshot requests are dequeued before the freeze, so
+/// the freeze includes everything acknowledged before them.
 fn wait<T: Tables>(store: &Store<T>) -> Option<Wanted<T>> {
     let idle = |flush: &mut Flush<T::Snapshot>| {
         let full = store.active_bytes.load(Ordering::Relaxed) >= store.freeze_bytes;
@@ -169,16 +169,16 @@ fn wait<T: Tables>(store: &Store<T>) -> Option<Wanted<T>> {
     (!flush.closing).then(|| std::mem::take(&mut flush.wanted))
 }
 
-/// The rows of all shards at one moment.
+/// The frozen memtables of all shards at one moment.
 pub(crate) struct Frozen {
     pub(crate) tables: Vec<Arc<Memtable>>,
-    /// The journal's files up to this one hold these rows, and no others.
+    /// Journal files up to this one contain exactly these rows.
     done: u64,
 }
 
-/// Freezes the rows of all shards at one moment and lets the journal go on in a new file.
+/// Freezes the memtables of all shards atomically and rotates the journal.
 pub(crate) fn freeze<T: Tables>(store: &Store<T>) -> Frozen {
-    // Made beforehand: it holds the note that goes with the rows.
+    // Created in advance: this partition holds the row that records the flush.
     let _last = store.partitions.at(&[ShardId(u16::MAX)]);
     store.partitions.with_all(|all| {
         let done = store.syncer.rotate();
@@ -202,14 +202,14 @@ pub(crate) fn freeze<T: Tables>(store: &Store<T>) -> Frozen {
     })
 }
 
-/// Writes frozen rows to a table, once there are not too many young ones.
+/// Writes the frozen rows to a table, once the number of L0 tables permits.
 pub(crate) fn write_table<T: Tables>(store: &Store<T>, frozen: &Frozen) -> Result<(), String> {
     wait_for_merges(store)?;
     store.tables.add(&frozen.tables)
 }
 
-/// Waits while there are too many young tables. Merges are asked for again and again: the database takes a request that finds
-/// another merge in its way as done.
+/// Waits while there are too many L0 tables. Compactions are requested repeatedly, because fjall drops a request that
+/// finds another compaction running.
 fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
     let closing = || store.flush.lock().unwrap_or_else(PoisonError::into_inner).closing;
     let mut merging = [true; 2];
@@ -223,7 +223,7 @@ fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
         if poll.is_multiple_of(POLLS_PER_ASK) {
             store.tables.ask_for_merge()?;
         }
-        // A request that is turned away counts as a merge for a moment: two looks in a row tell.
+        // A request that fjall drops counts as a running compaction for a moment, so two consecutive polls decide.
         merging = [store.tables.merging(), merging[0]];
         if merging == [true; 2] || young < moved.0 {
             moved = (young, Instant::now());
@@ -231,7 +231,7 @@ fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
         if moved.1.elapsed() >= store.merge_wait_max {
             let seconds = store.merge_wait_max.as_secs();
             return Err(format!(
-                "no tables were merged for {seconds} s: see the log, check the disk, then start again"
+                "no compaction finished for {seconds} s: see the log, check the disk, then start again"
             ));
         }
         std::thread::sleep(MERGE_POLL);
@@ -239,7 +239,7 @@ fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
     Ok(())
 }
 
-/// Forgets rows that are in tables now, and the journal's files that they came from.
+/// Drops the flushed rows and the journal files that contain them.
 pub(crate) fn forget<T: Tables>(store: &Store<T>, frozen: &Frozen, journal: &JournalFolder) -> Result<(), String> {
     store.partitions.with_all(|all| all.iter_mut().for_each(|(_, partition)| partition.frozen = None));
     let removed = journal::remove_until(&*journal.disk, &journal.path, frozen.done);

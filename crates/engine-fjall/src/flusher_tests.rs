@@ -1,4 +1,4 @@
-//! What stops a flush must end in progress or in a failed store: commits wait for it.
+//! Whatever stops a flush must end in progress or in a failed store, because commits wait for it.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -16,15 +16,15 @@ use crate::watchdog::{self, Watched};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// Requests for merges are in vain this often.
+    /// This many compaction requests are dropped.
     Lazy(usize),
-    /// A thread that merges has died.
+    /// A compaction thread has died.
     Dead,
     /// Writing a table panics.
     Panics,
 }
 
-/// Tables that give trouble.
+/// Tables with injected faults.
 struct Moody {
     rows: SimTables,
     mood: Mutex<Mood>,
@@ -63,7 +63,7 @@ impl Tables for Moody {
     }
 
     fn check(&self) -> Result<(), String> {
-        if *self.mood.lock().unwrap() == Mood::Dead { Err("a thread that merges has died".into()) } else { Ok(()) }
+        if *self.mood.lock().unwrap() == Mood::Dead { Err("a compaction thread has died".into()) } else { Ok(()) }
     }
 }
 
@@ -104,7 +104,7 @@ impl Bench {
     }
 }
 
-/// Level 0 is full, and the one request for a merge that the database makes by itself was used up in vain.
+/// L0 is full, and the one compaction request that fjall makes by itself was dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn merges_are_asked_for_until_there_is_one() {
     let bench = start(Mood::Lazy(25), YOUNG_TABLES_MAX + 1, MERGE_WAIT_MAX);
@@ -116,22 +116,22 @@ async fn merges_are_asked_for_until_there_is_one() {
 async fn tables_that_are_never_merged_fail_the_store() {
     let bench = start(Mood::Lazy(usize::MAX), YOUNG_TABLES_MAX + 1, Duration::from_millis(50));
     let refused = bench.fill().await.unwrap_err();
-    assert!(refused.to_string().contains("no tables were merged"), "{refused}");
-    assert!(matches!(bench.health(), Health::Failed(why) if why.contains("no tables were merged")));
+    assert!(refused.to_string().contains("no compaction finished"), "{refused}");
+    assert!(matches!(bench.health(), Health::Failed(why) if why.contains("no compaction finished")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_merging_thread_fails_the_store() {
     let bench = start(Mood::Dead, YOUNG_TABLES_MAX + 1, MERGE_WAIT_MAX);
     let refused = bench.fill().await.unwrap_err();
-    assert!(refused.to_string().contains("a thread that merges has died"), "{refused}");
+    assert!(refused.to_string().contains("a compaction thread has died"), "{refused}");
 }
 
-/// No commit is needed to notice it: the watchdog looks by itself.
+/// No commit is needed to notice it: the watchdog polls.
 #[test]
 fn a_dead_merging_thread_is_noticed_while_nothing_is_written() {
     let bench = start(Mood::Dead, 0, MERGE_WAIT_MAX);
-    assert_eq!(bench.health(), Health::Failed("a thread that merges has died".into()));
+    assert_eq!(bench.health(), Health::Failed("a compaction thread has died".into()));
     assert!(matches!(bench.store.get(&[vec![0]]), Err(Error::Unavailable(_))));
 }
 
@@ -142,7 +142,7 @@ async fn a_panic_while_a_table_is_written_fails_the_store() {
     assert!(refused.to_string().contains("the thread that writes tables panicked"), "{refused}");
 }
 
-/// A disk that is nearly full refuses commits before they change anything, and lets reads and new owners through.
+/// A disk that is nearly full refuses commits before they change anything, but allows reads and changes of ownership.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_nearly_full_refuses_commits_and_answers_reads() {
     let mut bench = start(Mood::Lazy(0), 0, MERGE_WAIT_MAX);
@@ -173,7 +173,7 @@ fn the_note_reads_back_with_and_without_its_time() {
     assert_eq!((Done::decode(&[1, 2]), Done::decode(&[0; 9])), (None, None));
 }
 
-/// A commit without a fence moves the store's time as well, also when its rows have gone to a table.
+/// A commit without a fence advances the store's time as well, also once its rows are in a table.
 #[test]
 fn the_time_of_a_commit_without_a_fence_is_kept() {
     let bench = start(Mood::Lazy(0), 0, MERGE_WAIT_MAX);

@@ -1,4 +1,4 @@
-//! The data folder: whose it is, which format it has, and that nobody else has it open.
+//! The data folder: its ownership, its format and its lock.
 //!
 //! ```text
 //! LOCK      held while the store is open
@@ -7,15 +7,15 @@
 //! db/       the database; db.new/ while it is being made
 //! ```
 //!
-//! Format 1 had no journal of its own: it is given an empty one. Format 2 had no durable offsets in its journal, which is
-//! read all the same. Both are of format 3 from then on.
+//! Format 1 had no journal of its own and gets an empty one. Format 2 had no durable offsets in its journal, but is
+//! read as it is. Both are upgraded to format 3 on open.
 //!
-//! Creation can be cut off anywhere: first `db.new/` appears, then FORMAT and `journal/`, then `db.new/` is filled and
-//! renamed to `db/`. So a folder with `db.new/` and without `db/` is an unfinished creation and is begun again, while FORMAT
-//! without either means that somebody has removed the data.
+//! Creation may be interrupted at any point: first `db.new/` appears, then FORMAT and `journal/`, then `db.new/` is
+//! filled and renamed to `db/`. So a folder with `db.new/` but no `db/` is an unfinished creation and is restarted,
+//! while FORMAT without either means that the data was removed.
 //!
-//! A process that is killed leaves names that only the page cache knows. So every open makes them durable before anything
-//! stands on them, whoever made them.
+//! A killed process leaves directory entries that may exist only in the page cache. So every open syncs them before
+//! anything depends on them.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,9 @@ use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::open_error::OpenError;
 
-/// The newest format that this program reads and the one that it writes.
+/// The format that this program writes, and the newest that it reads.
 const FORMAT_VERSION: u32 = 3;
-/// From this format on there is a journal.
+/// The first format with a journal.
 const FORMAT_WITH_JOURNAL: u32 = 2;
 
 const LOCK: &str = "LOCK";
@@ -37,21 +37,21 @@ pub(crate) const DB: &str = "db";
 const DB_NEW: &str = "db.new";
 pub(crate) const JOURNAL: &str = "journal";
 
-/// A data folder that this process holds, until it is dropped.
+/// A data folder that this process has locked, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Folder {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     shards: u16,
-    /// Keeps the lock; the machine lets go of it when the process ends, however it ends.
+    /// The lock; the operating system releases it when the process ends, however it ends.
     _lock: Box<dyn std::fmt::Debug + Send + Sync>,
 }
 
 impl Folder {
-    /// Takes hold of a data folder, making it if it is new: `fill` makes an empty database at the path it is given.
+    /// Opens and locks a data folder, creating it if needed: `fill` creates an empty database at the given path.
     ///
     /// # Errors
-    /// If the folder cannot be used, with the remedy.
+    /// If the folder cannot be used. The message names the remedy.
     pub(crate) fn open(
         disk: &Arc<dyn Disk>,
         path: &Path,
@@ -59,7 +59,7 @@ impl Folder {
         fill: impl FnOnce(&Path) -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
         let at = At { disk: &**disk, path };
-        // Before anything is written, so that somebody else's folder stays as it is.
+        // Before anything is written, so that a foreign folder stays untouched.
         at.refuse_foreign()?;
         make_folder(at.disk, path)?;
         let lock = at.lock()?;
@@ -68,17 +68,17 @@ impl Folder {
         Ok(Self { disk: Arc::clone(disk), path: path.into(), shards, _lock: lock })
     }
 
-    /// Where its files are.
+    /// The disk of its files.
     pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
-    /// Where the database lies.
+    /// The path of the database.
     pub(crate) fn database(&self) -> PathBuf {
         self.path.join(DB)
     }
 
-    /// Where the journal lies.
+    /// The path of the journal.
     pub(crate) fn journal(&self) -> PathBuf {
         self.path.join(JOURNAL)
     }
@@ -88,7 +88,7 @@ impl Folder {
         &self.path
     }
 
-    /// The number of shards that it was made with.
+    /// The number of shards that it was created with.
     pub(crate) fn shards(&self) -> u16 {
         self.shards
     }
@@ -127,7 +127,7 @@ impl At<'_> {
             if name == DB {
                 return Err(self.damaged(format!("the file {FORMAT} is missing")));
             }
-            // `lost+found` lies in the root of a disk that is mounted for the purpose.
+            // The root of a mounted file system contains `lost+found`.
             if ![LOCK, FORMAT_NEW, DB_NEW, "lost+found"].contains(&name.as_str()) {
                 return Err(OpenError::Foreign { path: self.path.into(), found: name });
             }
@@ -143,12 +143,12 @@ impl At<'_> {
         })
     }
 
-    /// Makes the folder's own name durable, and the names of those above it, whoever made them.
+    /// Syncs the directory entries of the folder and of its ancestors, whichever process created them.
     fn sync_above(&self) -> Result<(), OpenError> {
         let absolute = std::path::absolute(self.path).map_err(|error| OpenError::io(self.path, error))?;
         for above in absolute.ancestors().skip(1) {
             match self.disk.sync_dir(above) {
-                // Not ours to open, so it is not ours to have made anything in.
+                // A directory that we may not open is one in which we created nothing.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
                 synced => synced.map_err(|error| OpenError::io(above, error))?,
             }
@@ -167,9 +167,9 @@ impl At<'_> {
         self.sync_above()?;
         let new = self.join(DB_NEW);
         let failed = |error| OpenError::io(&new, error);
-        // Emptied and not made anew: while its name is gone, FORMAT alone would count as a folder whose data was removed.
+        // Cleared instead of recreated: while its name is missing, FORMAT alone would look like removed data.
         if self.exists(DB_NEW)? { self.clear(&new) } else { self.disk.create_dir(&new) }.map_err(failed)?;
-        // Before FORMAT: with that alone the data would count as removed.
+        // Before FORMAT, which alone would look like removed data.
         self.sync()?;
         self.write_format(shards)?;
         self.make_journal()?;
@@ -196,7 +196,7 @@ impl At<'_> {
         self.sync()
     }
 
-    /// Reads what an existing folder is, and brings it to the newest format.
+    /// Reads the format of an existing folder, and upgrades it to the newest.
     fn open(&self) -> Result<u16, OpenError> {
         let (version, shards) = self.read_format()?;
         if version < FORMAT_WITH_JOURNAL {
@@ -231,7 +231,7 @@ impl At<'_> {
         let text = String::from_utf8(bytes).map_err(|_| damaged("is not text"))?;
         let mut lines = text.lines();
         let version = number(lines.next(), "wayleave").ok_or_else(|| damaged("names no version"))?;
-        // Judged before the rest: a newer format may say more, or say it differently.
+        // Checked before the rest: the rest of a newer format may differ.
         if version > FORMAT_VERSION {
             return Err(OpenError::Newer { path: self.path.into(), found: version, known: FORMAT_VERSION });
         }
@@ -252,7 +252,7 @@ fn number(line: Option<&str>, word: &str) -> Option<u32> {
     line?.strip_prefix(word)?.strip_prefix(' ')?.parse().ok()
 }
 
-/// Makes a folder, with those above it.
+/// Creates a folder and its ancestors.
 pub(crate) fn make_folder(disk: &dyn Disk, path: &Path) -> Result<(), OpenError> {
     let failed = |error| OpenError::io(path, error);
     if disk.exists(path).map_err(failed)? {

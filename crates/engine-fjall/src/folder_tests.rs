@@ -1,4 +1,4 @@
-//! Every way in which a folder may be found, and what is said about it.
+//! Every state in which a folder may be found, and the error it gives.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn disk() -> Arc<dyn Disk> {
     Arc::new(OsDisk)
 }
 
-/// A folder with these files (or folders, by a slash at the end).
+/// A folder with these files (or folders, with a trailing slash).
 fn folder(entries: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in entries {
@@ -126,7 +126,7 @@ fn a_folder_that_may_not_be_written_is_told() {
     let folder = folder(&[]);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
     let answer = open(folder.path());
-    // The superuser may write anywhere; how a refusal is told is checked beside the errors as well.
+    // Root may write anywhere; the classification of errors is tested separately.
     if rustix::process::geteuid().is_root() {
         answer.unwrap();
     } else {

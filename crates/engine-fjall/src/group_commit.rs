@@ -1,9 +1,10 @@
-//! The order of a group commit, free of threads and files: what waits to be written, what is in flight, and who is told when.
+//! The group commit state machine, without threads or files: what is queued, what is in flight, and who is notified
+//! when.
 //!
-//! Records and those who wait for them are one value, a [`Group`], from the moment they are added until they are told: they
-//! cannot be taken apart. A rotation is a step of its own between two groups. It begins only when nothing is in flight, and
-//! nothing begins before it has ended. Groups may be written side by side and end in any order; they are told in their
-//! order, each when all before it are durable, for whoever reads the journal stops at the first record that is missing.
+//! Records and their waiters are one value, a [`Group`], from enqueue to notification, so they cannot be separated. A
+//! rotation is a step between two groups. It begins only when nothing is in flight, and nothing begins until it has
+//! ended. Groups may be written concurrently and complete in any order, but are acknowledged in order, each when all
+//! before it are durable: recovery stops at the first missing record.
 
 use std::collections::VecDeque;
 
@@ -12,47 +13,47 @@ use wayleave_engine::Error;
 
 use crate::record;
 
-/// Told once what it waits for is durable.
+/// Notified once its record is durable.
 pub(crate) type Waiter = oneshot::Sender<Result<(), Error>>;
 
-/// Records that are written together, and those who wait for them.
+/// Records that are written together, with their waiters.
 #[derive(Debug, Default)]
 struct Group {
     records: Vec<u8>,
     waiters: Vec<Waiter>,
 }
 
-/// What is to be done next, in its order.
+/// A queued step.
 #[derive(Debug)]
 enum Step {
     Write(Group),
-    /// The journal goes on in the next file.
+    /// Continue the journal in the next file.
     Rotate(Vec<Waiter>),
 }
 
-/// What was begun.
+/// A step that has begun.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// These records are to be written; the group is told by [`GroupCommit::end`], under this number.
+    /// These records must be written; [`GroupCommit::end`] acknowledges the group under this number.
     Write {
-        /// The number.
+        /// The step's number.
         number: u64,
         /// The records of the group.
         records: Vec<u8>,
-        /// How many wait for them.
+        /// The number of waiters.
         waiters: usize,
         /// The offset below which the newest file is durable.
         durable: u64,
     },
-    /// The journal is to go on in the next file; ended by [`GroupCommit::end`] as well.
+    /// The journal must be rotated; also completed by [`GroupCommit::end`].
     Rotate {
-        /// The number.
+        /// The step's number.
         number: u64,
     },
 }
 
 impl Begun {
-    /// Its number, and how many wait for it.
+    /// The step's number and its number of waiters.
     pub(crate) fn numbers(&self) -> (u64, usize) {
         match self {
             Self::Write { number, waiters, .. } => (*number, *waiters),
@@ -61,36 +62,36 @@ impl Begun {
     }
 }
 
-/// A step that has begun and of which nobody was told yet.
+/// A step in flight, not yet acknowledged.
 #[derive(Debug)]
 struct InFlight {
     number: u64,
-    /// Once it has ended: where the next write in the file begins.
+    /// Set when it has ended: the offset of the next write in the file.
     ended: Option<u64>,
     waiters: Vec<Waiter>,
 }
 
-/// The queue of a group commit.
+/// The group commit queue.
 #[derive(Debug)]
 pub(crate) struct GroupCommit {
     steps: VecDeque<Step>,
     in_flight: VecDeque<InFlight>,
     rotating: bool,
-    /// The number of the step that began last.
+    /// The number of the last step that began.
     begun: u64,
-    /// The file that records are added for: the newest one after all steps.
+    /// The file that new records go to: the newest one after all queued steps.
     file: u64,
     /// The offset below which the newest file is durable.
     durable: u64,
-    /// A buffer that was written, to be used again.
+    /// A buffer for reuse.
     spare: Vec<u8>,
-    /// Why nothing can be made durable any more. After a failed write or sync nobody knows what reached the disk, so neither
-    /// a second sync nor another group may pretend otherwise: the store must be opened again.
+    /// Why nothing can become durable any more. After a failed write or sync the content of the disk is unknown; a
+    /// second sync that succeeds proves nothing. The store must be reopened.
     failed: Option<String>,
 }
 
 impl GroupCommit {
-    /// A queue for a journal whose newest file is durable up to an offset.
+    /// A queue for a journal whose newest file is durable up to `durable`.
     pub(crate) fn new(file: u64, durable: u64) -> Self {
         let (steps, in_flight) = (VecDeque::new(), VecDeque::new());
         Self { steps, in_flight, rotating: false, begun: 0, file, durable, spare: Vec::new(), failed: None }
@@ -101,7 +102,7 @@ impl GroupCommit {
         self.failed.as_ref()
     }
 
-    /// Adds a record; whoever adds it waits by what is returned.
+    /// Enqueues a record and returns the receiver of its acknowledgement.
     pub(crate) fn add(&mut self, body: &[u8]) -> oneshot::Receiver<Result<(), Error>> {
         if !matches!(self.steps.back(), Some(Step::Write(_))) {
             let records = std::mem::take(&mut self.spare);
@@ -116,7 +117,7 @@ impl GroupCommit {
         durable
     }
 
-    /// Lets the journal go on in the next file, behind all that was added; returns the number of the old one.
+    /// Enqueues a rotation and returns the number of the current file.
     pub(crate) fn rotate(&mut self) -> u64 {
         self.steps.push_back(Step::Rotate(Vec::new()));
         let done = self.file;
@@ -124,7 +125,7 @@ impl GroupCommit {
         done
     }
 
-    /// Waits for everything that was added, rotations too.
+    /// Waits for everything enqueued so far, including rotations.
     pub(crate) fn wait_for_all(&mut self) -> oneshot::Receiver<Result<(), Error>> {
         let (waiter, durable) = oneshot::channel();
         let last = match self.steps.back_mut() {
@@ -134,24 +135,25 @@ impl GroupCommit {
         };
         match last {
             Some(waiters) => waiters.push(waiter),
-            // Nothing is left to wait for.
+            // Nothing is pending.
             None => _ = waiter.send(self.outcome()),
         }
         durable
     }
 
-    /// The bytes that wait to be written.
+    /// The number of queued bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         let bytes = |step: &Step| if let Step::Write(group) = step { group.records.len() } else { 0 };
         self.steps.iter().map(bytes).sum()
     }
 
-    /// Whether something waits to be begun.
+    /// Whether a step is queued.
     pub(crate) fn waits(&self) -> bool {
         !self.steps.is_empty()
     }
 
-    /// Whether something can begin now: a rotation waits for all that is in flight, and everything else for a rotation.
+    /// Whether the next step can begin: a rotation waits for everything in flight, everything else waits for a
+    /// rotation.
     pub(crate) fn can_begin(&self) -> bool {
         match self.steps.front() {
             None => false,
@@ -166,12 +168,12 @@ impl GroupCommit {
         matches!(self.steps.front(), Some(Step::Rotate(_))) && self.can_begin()
     }
 
-    /// Whether something has begun and not ended.
+    /// Whether a step is in flight.
     pub(crate) fn in_flight(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    /// Begins the next step, if one can begin.
+    /// Begins the next step, if it can begin.
     pub(crate) fn begin(&mut self) -> Option<Begun> {
         if !self.can_begin() {
             return None;
@@ -194,8 +196,8 @@ impl GroupCommit {
         Some(begun)
     }
 
-    /// A step has ended, its write at `end` of the newest file (for a rotation: at its beginning). Returns those who can be
-    /// told now, and what.
+    /// Ends a step whose write ends at offset `end` of the newest file (for a rotation: the start of the new file).
+    /// Returns the waiters to notify, and the result.
     pub(crate) fn end(&mut self, number: u64, result: Result<u64, String>) -> Told {
         match result {
             Ok(end) => {
@@ -206,7 +208,8 @@ impl GroupCommit {
             Err(why) => self.fail(why),
         }
         if self.failed.is_some() {
-            // What is missing stands before all that has not been told: the rest of what is in flight cannot be read back.
+            // The failed write leaves a gap before everything unacknowledged: recovery could not read what is in flight
+            // behind it.
             return Told { waiters: self.take_all(), result: self.outcome() };
         }
         let mut waiters = Vec::new();
@@ -214,23 +217,23 @@ impl GroupCommit {
             self.durable = end;
             waiters.extend(self.in_flight.pop_front().into_iter().flat_map(|first| first.waiters));
         }
-        // Nothing begins before a rotation has ended, so what ended was it.
+        // Nothing begins during a rotation, so the step that ended is the rotation.
         self.rotating = false;
         Told { waiters, result: Ok(()) }
     }
 
-    /// Marks the store as failed; the first cause stays.
+    /// Marks the store as failed; the first cause is kept.
     pub(crate) fn fail(&mut self, why: String) {
         self.failed.get_or_insert(why);
     }
 
-    /// Everybody who waits, if the store has failed.
+    /// All waiters, if the store has failed.
     pub(crate) fn give_up(&mut self) -> Told {
         let waiters = if self.failed.is_some() { self.take_all() } else { Vec::new() };
         Told { waiters, result: self.outcome() }
     }
 
-    /// Takes back a buffer that was written.
+    /// Returns a written buffer for reuse.
     pub(crate) fn put_back(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
         self.spare = buffer;
@@ -250,7 +253,7 @@ impl GroupCommit {
     }
 }
 
-/// Those who are to be told, and what: outside of any lock.
+/// Waiters to notify and their result; notified outside all locks.
 #[must_use]
 pub(crate) struct Told {
     waiters: Vec<Waiter>,
@@ -258,12 +261,12 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Whether it is anybody at all.
+    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// Tells them. Some may not listen any more; that is theirs to decide.
+    /// Notifies them. Receivers that are gone are ignored.
     pub(crate) fn tell(self) {
         for waiter in self.waiters {
             _ = waiter.send(self.result.clone());

@@ -1,4 +1,4 @@
-//! The order of steps, who is told when, and what a failure leaves behind.
+//! The order of steps, who is notified when, and the state after a failure.
 
 use futures::FutureExt;
 
@@ -10,7 +10,7 @@ fn queue() -> GroupCommit {
     GroupCommit::new(4, 0)
 }
 
-/// What an answer says by now.
+/// The result that has arrived so far.
 fn told(answer: &mut Answer) -> Option<Result<(), Error>> {
     answer.now_or_never().map(|told| told.unwrap_or(Err(Error::Conflict)))
 }
@@ -38,8 +38,9 @@ fn framed(file: u64, body: &[u8]) -> Vec<u8> {
     [&record::frame(file, body)[..], body].concat()
 }
 
-/// The interleaving that lost acknowledged batches: a write is in flight, the journal rotates, a batch is added before the
-/// rotation can begin. The batch must be told by the very write that carries its bytes, in the new file.
+/// The interleaving that once lost acknowledged batches: a write is in flight, a rotation is queued, a batch is added
+/// before the rotation can begin. The batch must be acknowledged by the very write that carries its bytes, in the new
+/// file.
 #[test]
 fn a_batch_added_while_a_rotation_waits_is_told_by_its_own_write() {
     let mut queue = queue();

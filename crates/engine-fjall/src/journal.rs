@@ -1,13 +1,13 @@
-//! The files of the journal: every batch lies here before it is answered, until its rows are in the database's tables.
+//! The write-ahead journal: contains every batch from before it is acknowledged until its rows are in tables.
 //!
-//! Files are numbered without gaps. Each but the newest ends with the mark that the next one goes on, so the loss of any
-//! of them is noticed. The next one is made before the mark is written: one that is still empty may follow a file without
-//! the mark. Behind the last record of the newest there is nothing, or zeros that were set aside.
+//! Files are numbered without gaps. Each but the newest ends with a continuation mark, so a missing file is detected.
+//! The next file is created before the mark is written: an empty file may follow one without a mark. After the last
+//! record, the newest file ends or contains preallocated zeros.
 //!
-//! Every write begins and ends with a block and bypasses the page cache where the file system allows it: several writes then
-//! reach the disk side by side, none waits for a page that another is writing, and what is never read again takes no memory.
-//! Every write begins with the offset below which the file was durable when the write was placed, so that damage can be told
-//! from a write that a power cut has torn, and with who wrote it (see [`crate::replay`]).
+//! Writes are block-aligned and use `O_DIRECT` where the file system supports it: several writes can proceed
+//! concurrently, none waits for a page that another is writing back, and data that is never read again takes no page
+//! cache. Every write begins with the offset below which the file was durable when the write was placed, so that damage
+//! can be distinguished from a torn write, and with an id of its writer (see [`crate::replay`]).
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
@@ -21,48 +21,48 @@ use crate::record::{self, WriteMark};
 
 const SUFFIX: &str = "journal";
 
-/// Room that is filled with zeros ahead of small writes: a sync into room that was written before need not note where
-/// the file lies, which makes it half as long.
+/// Zeros are preallocated in steps of this size ahead of small writes: a sync into allocated space needs no metadata
+/// update, which halves its latency.
 const AHEAD_BYTES: usize = 256 << 10;
-/// Writes from this size on need no such room; they would write everything twice.
+/// Writes of at least this size are not preallocated; it would write everything twice.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Writes that may be in flight at once.
+/// The maximum number of concurrent writes.
 pub(crate) const WRITES_MAX: usize = 8;
 
-/// Where a journal that was read goes on.
+/// The position at which a replayed journal continues.
 pub(crate) struct Tail {
     /// The newest file.
     pub(crate) number: u64,
-    /// Where its next write begins: with a block. Everything below is durable.
+    /// The block-aligned offset of its next write. Everything below is durable.
     pub(crate) end: u64,
-    /// Up to here the file has been written, with zeros behind the last record.
+    /// The end of the allocated part, zeros after the last record included.
     pub(crate) filled: u64,
-    /// Whether the file system lets writes bypass the page cache.
+    /// Whether the file system supports `O_DIRECT`.
     pub(crate) direct: bool,
-    /// The life that has written last in it.
+    /// The life that last wrote to it.
     pub(crate) before: u64,
 }
 
-/// The newest file, where records are added.
+/// The newest file, to which records are appended.
 pub(crate) struct Journal {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
     number: u64,
-    /// The file, opened once for each write that may be in flight: the kernel reports a write error once per open file
-    /// description, so two syncs through one of them could not both hear of it.
+    /// One open file description per concurrent write: the kernel reports a write error once per open file description,
+    /// so two syncs through one of them could not both see it.
     files: Vec<Arc<dyn DiskFile>>,
     direct: bool,
     end: u64,
     filled: u64,
-    /// This life, and the one that wrote before it in this file.
+    /// This life, and the previous one that wrote to this file.
     lives: (u64, u64),
     zeros: Blocks,
     spare: Arc<Spare>,
 }
 
 impl Journal {
-    /// Makes the folder of a new journal with its first, empty file. What an earlier try has left is removed.
+    /// Creates a new journal folder with its first, empty file. Remains of an interrupted creation are removed.
     ///
     /// # Errors
     /// If the disk fails.
@@ -75,7 +75,7 @@ impl Journal {
         disk.sync_dir(folder)
     }
 
-    /// Goes on where reading has ended, as a life that never was before.
+    /// Continues where replay ended, under a new life.
     ///
     /// # Errors
     /// If the newest file cannot be opened.
@@ -92,29 +92,29 @@ impl Journal {
         self.number
     }
 
-    /// How much of the newest file is written.
+    /// The length of the written part of the newest file.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Gives records their place in the newest file, after all that had theirs before. `durable` is the offset below which
-    /// the file is known to be durable.
+    /// Allocates a place in the newest file, after all earlier ones. `durable` is the offset below which the file is
+    /// known to be durable.
     ///
     /// # Errors
     /// If the disk fails, or too many writes are in flight.
     pub(crate) fn place(&mut self, records: &[u8], durable: u64) -> Result<Placed> {
         let free = self.files.iter().find(|file| Arc::strong_count(file) == 1).cloned();
-        let file = free.ok_or_else(|| Error::other("too many writes at once"))?;
+        let file = free.ok_or_else(|| Error::other("too many concurrent journal writes"))?;
         let (life, before) = self.lives;
         let mark = record::write_mark(self.number, WriteMark { durable, life, before });
         let blocks = self.spare.fill(self.number, &mark, records);
         let at = self.end;
         let end = at + blocks.bytes().len() as u64;
         if end > self.filled && records.len() < LARGE_BYTES {
-            // Before anybody else is given a place there.
+            // Before anything else is placed there.
             match file.write_all_at(self.zeros.bytes(), self.filled) {
                 Ok(()) => self.filled += self.zeros.bytes().len() as u64,
-                // These zeros only save time: whether there is room for the records is for their own write to say.
+                // Preallocation is an optimisation: the write of the records itself reports a full disk.
                 Err(error) if is_full(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -124,11 +124,11 @@ impl Journal {
         Ok(Placed { file, blocks, at, spare: self.spare.clone() })
     }
 
-    /// Lets the journal go on in the next file. Nothing may be in flight: the mark at the end of the old file says that all
-    /// of it is there.
+    /// Rotates to the next file. Nothing may be in flight, because the continuation mark states that the old file is
+    /// complete.
     ///
     /// # Errors
-    /// If the disk fails. The next file is empty then, or the old one says that it goes on there.
+    /// If the disk fails. The next file is then empty, or the old one has its continuation mark.
     pub(crate) fn rotate(&mut self) -> Result<()> {
         let next = self.number + 1;
         self.disk.create(&path(&self.folder, next))?;
@@ -141,17 +141,17 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that everything is durable, so that whatever is missing at the next open is known to be damage. Nothing may be
-    /// in flight.
+    /// Records that everything is durable, so that anything missing at the next open is known to be damage. Nothing may
+    /// be in flight.
     ///
     /// # Errors
-    /// If the disk fails; nothing is lost by it.
+    /// If the disk fails. Nothing is lost.
     pub(crate) fn seal(&mut self) -> Result<()> {
         self.place(&[], self.end)?.write()
     }
 }
 
-/// What has its place in the journal and is yet to be written there.
+/// Records that have a place in the journal but are not yet written.
 #[must_use]
 pub(crate) struct Placed {
     file: Arc<dyn DiskFile>,
@@ -161,15 +161,15 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Where the next write begins.
+    /// The offset of the next write.
     pub(crate) fn end(&self) -> u64 {
         self.at + self.blocks.bytes().len() as u64
     }
 
-    /// Makes it durable. Several may do so at once; whoever is told of one waits for those before it.
+    /// Writes and syncs the records. Several writes may run concurrently; acknowledgements wait for all earlier ones.
     ///
     /// # Errors
-    /// If the disk fails: then any part of it may have been written.
+    /// If the disk fails. Any part of the records may then have been written.
     pub(crate) fn write(self) -> Result<()> {
         let Self { file, blocks, at, spare } = self;
         file.write_all_at(blocks.bytes(), at)?;
@@ -182,8 +182,8 @@ fn open_files(disk: &dyn Disk, folder: &Path, number: u64, direct: bool) -> Resu
     (0..WRITES_MAX).map(|_| disk.open(&path(folder, number), direct)).collect()
 }
 
-/// Whether writes to a file may bypass the page cache: tried with the sizes that are written later, as zeros behind its
-/// records. Returns it with the offset up to which the file is filled now.
+/// Tests whether the file system supports `O_DIRECT`, with the write sizes used later, as zeros after the records. Also
+/// returns the new end of the allocated part.
 ///
 /// # Errors
 /// If the disk fails.
@@ -197,7 +197,7 @@ pub(crate) fn probe_direct(disk: &dyn Disk, path: &Path, end: u64, filled: u64) 
     let after = filled.max(end + zeros.bytes().len() as u64);
     match tried {
         Ok(()) => Ok((true, after)),
-        // A full disk is told to whoever writes: until then there is all to read.
+        // A full disk is reported by later writes; opening still allows reads.
         Err(error) if is_full(&error) => Ok((true, filled)),
         Err(error) if refuses_direct(&error) => Ok((false, filled)),
         Err(error) => Err(error),
@@ -208,13 +208,13 @@ fn is_full(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What file systems answer to direct I/O, or to direct I/O in our block size, if they do not have it.
+/// The errors of file systems that do not support `O_DIRECT`, or not with our block size.
 fn refuses_direct(error: &Error) -> bool {
     let refusals = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOTSUP, Errno::NOSYS];
     error.raw_os_error().is_some_and(|raw| refusals.iter().any(|errno| errno.raw_os_error() == raw))
 }
 
-/// Removes the files up to a number: their rows are in tables.
+/// Removes files up to a number, whose rows are in tables.
 ///
 /// # Errors
 /// If the disk fails.
@@ -227,12 +227,12 @@ pub(crate) fn remove_until(disk: &dyn Disk, folder: &Path, done: u64) -> Result<
     Ok(())
 }
 
-/// The number of a journal's file, by its name.
+/// Parses the file number from its name.
 fn number(name: &str) -> Option<u64> {
     name.strip_suffix(SUFFIX)?.strip_suffix('.')?.parse().ok()
 }
 
-/// Where the file of a number lies.
+/// The path of a journal file.
 pub(crate) fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number}.{SUFFIX}"))
 }

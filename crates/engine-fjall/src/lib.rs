@@ -1,8 +1,8 @@
-//! Keeps: the embedded store, the engine contract over fjall (a log-structured tree in pure Rust) in one folder.
+//! The embedded store: implements the engine contract over fjall (an LSM tree in pure Rust) in one folder.
 //!
-//! In go batches, out come answers once a group sync has made them durable in the journal. Rows stay in memory until there
-//! are enough of them for a table; then they go to fjall in one sorted stream. This crate knows the folder, the files in
-//! it and the machine's clocks; it must not know what the rows mean, nor any other engine.
+//! A batch is acknowledged once group commit has made it durable in a write-ahead journal. Its rows stay in memtables
+//! until a flush writes them to fjall as one sorted table. This crate knows the folder, its files and the machine's
+//! clocks. It must not know what the rows mean, nor any other engine.
 
 mod arena;
 mod background;

@@ -1,4 +1,4 @@
-//! How a store comes to life: what its tables know of shards and of the journal, then the journal itself.
+//! Loads a store at open: first fences and journal position from the tables, then the journal itself.
 
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
@@ -17,13 +17,13 @@ use crate::tables::{Snapshot, Tables};
 
 /// How a store is loaded.
 pub(crate) struct Loading {
-    /// From so much memory on rows go to a table.
+    /// The memtable size that triggers a flush.
     pub(crate) freeze_bytes: usize,
-    /// Whether to drop what follows damage in the journal.
+    /// Whether to drop everything after damage in the journal.
     pub(crate) repair: bool,
-    /// Who carries out the group commit.
+    /// Who drives the group commit.
     pub(crate) drive: Drive,
-    /// A number that no earlier open has used, and not 0.
+    /// The id of this open: unique and not 0.
     pub(crate) life: u64,
 }
 
@@ -50,10 +50,10 @@ pub(crate) fn load<T: Tables>(folder: &Folder, tables: T, loading: Loading) -> R
     Ok(Store::new(Start { syncer, partitions, tables, last_committed, freeze_bytes, journal_bytes }))
 }
 
-/// The turns of all shards as the tables know them, and when the latest of them was committed.
+/// The fence states of all shards according to the tables, and the latest commit time among them.
 fn load_fences(rows: &impl Snapshot, folder: &Folder) -> Result<(Partitions, Time), OpenError> {
     let (partitions, mut latest) = (Partitions::default(), Time::ZERO);
-    // A fence row is the first of its shard: from there on to the next shard that has rows at all.
+    // A fence row is the first row of its shard: seek from each to the next shard that has rows.
     let mut next = Some(ShardId(0));
     while let Some(from) = next {
         let Some(first) = rows.range(&fence_row::key(from), &[0xff; 8]).next() else { break };
@@ -74,14 +74,14 @@ fn load_fences(rows: &impl Snapshot, folder: &Folder) -> Result<(Partitions, Tim
     Ok((partitions, latest))
 }
 
-/// Up to which file the journal's rows are in tables.
+/// The last journal file whose rows are all in tables.
 fn load_done(rows: &impl Snapshot, folder: &Folder) -> Result<Done, OpenError> {
     let found = rows.get(&DONE_KEY).map_err(|error| unreadable(folder, &error))?;
     let Some(value) = found else { return Ok(Done::default()) };
     Done::decode(&value).ok_or_else(|| damaged(folder, "the row that counts the journal's files cannot be read".into()))
 }
 
-/// Which store this is: 0, unless it was made from a snapshot of another.
+/// The incarnation: 0, unless the store was restored from a snapshot.
 ///
 /// # Errors
 /// If the row that says so cannot be read.

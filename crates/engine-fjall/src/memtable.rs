@@ -1,10 +1,10 @@
-//! Rows in memory, in the order of their keys, until they go to the database's tables. A newer value takes the place of an
-//! older one, and a removed row stays as a mark that hides what the tables say. It knows nothing of locks, files or shards.
+//! The memtable: rows in key order, until a flush writes them to a table. A newer value replaces an older one, and a
+//! tombstone hides a row in the tables. It knows nothing about locks, files or shards.
 //!
-//! Keys are compared step by step, each of [`STEP`] bytes: the first one tells the shard, the kind, the host, the queue and
-//! what follows far enough to tell most rows of one queue apart. Only where two keys share a step does a level of its own
-//! compare the next one. So a search reads nothing but steps, which lie together, and the rest of a key and its value lie
-//! in an arena that is forgotten as a whole.
+//! The memtable is a trie of B-trees that compares keys in steps of [`STEP`] bytes. The first step covers the shard,
+//! kind, host and queue, and enough of the rest to distinguish most rows of a queue. Only keys that share a step go to
+//! a nested level, which compares the next one. So a search reads only steps, which are stored together; the rest of
+//! the key and the value are in an arena that is freed as a whole.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::{Entry as Slot, Range};
@@ -15,29 +15,29 @@ use wayleave_engine::{Key, Value};
 use crate::arena::{Arena, Span};
 
 const WORDS: usize = 4;
-/// Bytes of a key that one level compares.
+/// The number of key bytes that one level compares.
 const STEP: usize = 8 * WORDS;
 
-/// What a row costs beside its bytes in the arena: its place in a tree that is three quarters full.
+/// The memory of a row besides its bytes in the arena: its slot in a B-tree that is three quarters full.
 const ROW_COST: usize = 90;
-/// What a level costs beside its rows: most have few, and the smallest tree has room for eleven.
+/// The memory of a level besides its rows: most have few, and the smallest B-tree node has room for eleven.
 const LEVEL_COST: usize = 640;
 
-/// A part of a key as numbers, which are compared faster than bytes.
+/// A step of a key as integers, which compare faster than bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Step {
     words: [u64; WORDS],
-    /// How many bytes of the key are left here; one more than a step has if it goes on. Compared last: it tells a key that
-    /// ends from one that goes on with zeros.
+    /// The number of key bytes left at this step; one more than a step holds if the key continues. Compared last: it
+    /// distinguishes a key that ends from one that continues with zeros.
     left: u8,
 }
 
-/// A row, or the mark of a removed one.
+/// A row or a tombstone.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// What of the key is not in steps, then the value.
+    /// The rest of the key, then the value.
     span: Span,
-    /// How much of it is the key's.
+    /// The length of the rest of the key.
     tail: u32,
     gone: bool,
 }
@@ -45,17 +45,17 @@ struct Row {
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Row(Row),
-    /// The number of the level where the rows that share this step are.
+    /// The index of the level with the rows that share this step.
     Level(u32),
 }
 
 type Level = BTreeMap<Step, Entry>;
 
-/// A row as it is read: its key and its value, none if it was removed.
+/// A row as it is read: its key and its value, or `None` for a tombstone.
 pub(crate) type Found = (Key, Option<Value>);
 
 impl Step {
-    /// The first step of a key, and what comes after it.
+    /// Splits a key into its first step and the rest.
     fn first(key: &[u8]) -> (Self, &[u8]) {
         let (start, tail) = key.split_at(key.len().min(STEP));
         let mut padded = [0; STEP];
@@ -75,7 +75,7 @@ impl Step {
 }
 
 impl Row {
-    /// The same row one level down, with the step that it has there.
+    /// The same row one level down, with its step there.
     fn deeper(self, arena: &Arena) -> (Step, Self) {
         let (step, tail) = Step::first(arena.get(self.span.first(self.tail as usize)));
         let span = self.span.without_first(self.tail as usize - tail.len());
@@ -89,17 +89,17 @@ impl Row {
     }
 }
 
-/// Rows in order.
+/// The memtable.
 #[derive(Debug, Default)]
 pub(crate) struct Memtable {
-    /// The first one is the top.
+    /// The first is the root.
     levels: Vec<Level>,
     arena: Arena,
     bytes: usize,
 }
 
 impl Memtable {
-    /// Sets a row, or marks it as removed.
+    /// Puts a row, or a tombstone.
     pub(crate) fn put(&mut self, key: &[u8], value: Option<&[u8]>) {
         if self.levels.is_empty() {
             self.levels.push(Level::new());
@@ -136,7 +136,7 @@ impl Memtable {
         }
     }
 
-    /// What is known of a row: nothing, that it was removed, or its value.
+    /// Looks up a row: `None` if unknown, `Some(None)` for a tombstone.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         let (mut rows, mut rest) = (self.levels.first()?, key);
         loop {
@@ -151,7 +151,7 @@ impl Memtable {
         }
     }
 
-    /// The rows from one key on, up to another one.
+    /// The rows of a key range, end exclusive.
     pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Found> {
         let mut cursor = Cursor::at(self, from);
         std::iter::from_fn(move || {
@@ -160,7 +160,7 @@ impl Memtable {
                 if key >= to {
                     return None;
                 }
-                // The first may share all its steps with `from` and yet come before it.
+                // The first row may share all its steps with `from` and yet precede it.
                 if key >= from {
                     return Some((key.to_vec(), value.map(<[u8]>::to_vec)));
                 }
@@ -168,10 +168,10 @@ impl Memtable {
         })
     }
 
-    /// Gives every row to `take`, its value or none if it was removed.
+    /// Passes every row to `take`, with `None` as the value of a tombstone.
     ///
     /// # Errors
-    /// The first one of `take`.
+    /// The first error of `take`.
     pub(crate) fn each<E>(&self, mut take: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>) -> Result<(), E> {
         let mut cursor = Cursor::at(self, &[]);
         while let Some((key, value)) = cursor.next() {
@@ -180,13 +180,13 @@ impl Memtable {
         Ok(())
     }
 
-    /// About how much memory the rows take.
+    /// The approximate memory usage.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Gives a row another value, in the room of the old one if that suffices; says how many bytes it took.
+/// Replaces a row's value, in place if it fits; returns the number of bytes added.
 fn replace(arena: &mut Arena, row: &mut Row, tail: &[u8], value: Option<&[u8]>) -> usize {
     row.gone = value.is_none();
     let Some(value) = value else { return 0 };
@@ -200,17 +200,17 @@ fn replace(arena: &mut Arena, row: &mut Row, tail: &[u8], value: Option<&[u8]>) 
     len
 }
 
-/// A way through the rows in their order.
+/// A cursor over the rows in order.
 struct Cursor<'a> {
     table: &'a Memtable,
-    /// What is left of each level on the way down.
+    /// The remaining entries of each level on the path.
     stack: Vec<Range<'a, Step, Entry>>,
-    /// The key of the row that was read last; its first steps are those of the levels.
+    /// The key of the last row read; its first steps are those of the levels.
     key: Vec<u8>,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the first row that does not come before a key, or the one before it.
+    /// A cursor at the first row that is not before a key, or the row before that one.
     fn at(table: &'a Memtable, key: &[u8]) -> Self {
         let mut cursor = Self { table, stack: Vec::new(), key: Vec::new() };
         let (mut level, mut rest) = (0, key);
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// Short keys and keys around the length of one and of two steps, with zeros at the edges.
+    /// Short keys, and keys of about one or two steps, with zeros at the boundaries.
     fn key() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
         use proptest::strategy::Strategy;
         let zeros = proptest::sample::select(vec![0, STEP - 12, 2 * STEP - 12]);

@@ -1,11 +1,11 @@
-//! Why a data folder did not open, and what to do about it.
+//! Why a data folder cannot be opened, and the remedy.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::replay::{Damage, Failure};
 
-/// Why a data folder did not open. Every message names the folder and the remedy.
+/// Why a data folder cannot be opened. Every message names the folder and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has the folder open.
@@ -25,12 +25,12 @@ pub enum OpenError {
     Newer {
         /// The folder.
         path: PathBuf,
-        /// Its format.
+        /// Its format version.
         found: u32,
-        /// The newest format that this program reads.
+        /// The newest format version that this program reads.
         known: u32,
     },
-    /// The folder is a data folder but cannot be read.
+    /// The folder is a data folder but its content is invalid.
     #[error("data folder {} is damaged ({what}): restore it from a backup", path.display())]
     Damaged {
         /// The folder.
@@ -38,7 +38,7 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
-    /// Something is missing in the journal that was durable.
+    /// Part of the journal that was durable is missing.
     #[error(
         "data folder {} is damaged ({} at byte {offset}: {what}): restore it from a backup{}",
         path.display(),
@@ -50,14 +50,14 @@ pub enum OpenError {
         path: PathBuf,
         /// The damaged file.
         file: PathBuf,
-        /// Where in it.
+        /// The offset of the damage.
         offset: u64,
         /// What is wrong there.
         what: String,
-        /// What a repair would drop, in words; none if it cannot help.
+        /// A description of what a repair would drop; `None` if a repair cannot help.
         repair: Option<String>,
     },
-    /// The folder holds something else.
+    /// The folder contains something else.
     #[error(
         "folder {} is not empty and not a data folder of wayleave ({found} is in it): choose an empty or a new folder",
         path.display()
@@ -65,16 +65,16 @@ pub enum OpenError {
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// One of the things in it.
+        /// An entry found in it.
         found: String,
     },
-    /// The path is no folder.
+    /// The path is not a folder.
     #[error("{} is not a folder: choose a folder, it is made if it does not exist", path.display())]
     NotAFolder {
         /// The path.
         path: PathBuf,
     },
-    /// The process may not read or write there.
+    /// The process lacks permission.
     #[error(
         "no permission for {}: let the user that runs wayleave read and write the data folder, or choose another",
         path.display()
@@ -89,15 +89,15 @@ pub enum OpenError {
         /// The file or folder.
         path: PathBuf,
     },
-    /// An option has a value that makes no sense.
+    /// An option is invalid.
     #[error("{0}")]
     Options(String),
-    /// Anything else that the machine reports.
+    /// Any other I/O error.
     #[error("cannot open {}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the machine reports.
+        /// The I/O error.
         source: std::io::Error,
     },
 }
@@ -108,7 +108,7 @@ fn remedy(repair: Option<&String>) -> String {
 }
 
 impl OpenError {
-    /// Sorts what the machine reported about a path.
+    /// Classifies an I/O error about a path.
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -119,7 +119,7 @@ impl OpenError {
         }
     }
 
-    /// Sorts what was reported about the journal.
+    /// Classifies an error of the journal.
     pub(crate) fn journal(path: &Path, failure: Failure) -> Self {
         match failure {
             Failure::Io(error) => Self::io(path, error),
@@ -131,13 +131,13 @@ impl OpenError {
         }
     }
 
-    /// Sorts what the database reported about the folder.
+    /// Classifies an error of the database.
     pub(crate) fn database(path: &Path, error: fjall::Error) -> Self {
         let folder = path.to_path_buf();
         match error {
             fjall::Error::Locked => Self::InUse { path: folder },
             fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => match io.kind() {
-                // The database misses or misreads a file of its own.
+                // The database misses or cannot parse one of its own files.
                 ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => {
                     Self::Damaged { path: folder, what: io.to_string() }
                 }

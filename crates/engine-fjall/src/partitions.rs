@@ -1,5 +1,5 @@
-//! What is in memory of each shard: its turn and the rows that are not yet in tables. A shard's lock is held from the check
-//! of a batch until it is applied; where several are held they are taken in the order of their numbers.
+//! The in-memory part of each shard: its fence state and its memtables. A shard's lock is held from the check of a
+//! batch until it is applied; several locks are taken in the order of shard numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -14,18 +14,18 @@ use crate::memtable::Memtable;
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
     pub(crate) turn: Turn,
-    /// When its last batch was committed.
+    /// The time of its last commit.
     pub(crate) at: Time,
-    /// Whether the turn has changed since it was last written to a table.
+    /// Whether the fence state has changed since it was last flushed.
     pub(crate) turned: bool,
-    /// Rows that changed since the last freeze.
+    /// The active memtable: rows that changed since the last freeze.
     pub(crate) active: Memtable,
-    /// Rows that are on their way to a table.
+    /// The frozen memtable, which is being flushed.
     pub(crate) frozen: Option<Arc<Memtable>>,
 }
 
 impl Partition {
-    /// What memory knows of a row: nothing, that it was removed, or its value.
+    /// Looks a row up in memory: `None` if unknown, `Some(None)` for a tombstone.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         self.active.get(key).or_else(|| self.frozen.as_ref()?.get(key))
     }
@@ -36,14 +36,14 @@ impl Partition {
     }
 }
 
-/// Where a shard is.
+/// A shared handle of a shard.
 pub(crate) type Place = Arc<Mutex<Partition>>;
 
-/// All shards that have ever been met.
+/// All shards seen so far.
 #[derive(Default)]
 pub(crate) struct Partitions(RwLock<BTreeMap<ShardId, Place>>);
 
-/// The shard of a key. A key that is too short counts as if zeros followed, which keeps the order of all keys.
+/// The shard of a key. A key that is too short is padded with zeros, which preserves key order.
 pub(crate) fn shard_of(key: &[u8]) -> ShardId {
     let byte = |at: usize| key.get(at).copied().unwrap_or(0);
     ShardId(u16::from_be_bytes([byte(0), byte(1)]))
@@ -54,7 +54,7 @@ pub(crate) fn lock(place: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
 }
 
 impl Partitions {
-    /// These shards, made where they are new. `shards` is sorted, and so is the answer.
+    /// These shards, created on first use. `shards` is sorted, and so is the result.
     pub(crate) fn at(&self, shards: &[ShardId]) -> Vec<(ShardId, Place)> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let find = |shard: &ShardId| Some((*shard, known.get(shard)?.clone()));
@@ -66,7 +66,7 @@ impl Partitions {
         shards.iter().map(|shard| (*shard, all.entry(*shard).or_default().clone())).collect()
     }
 
-    /// The shards between two, both counted.
+    /// The shards from one to another, both inclusive.
     pub(crate) fn between(&self, first: ShardId, last: ShardId) -> Vec<Place> {
         if first > last {
             return Vec::new();
@@ -75,9 +75,9 @@ impl Partitions {
         known.range(first..=last).map(|(_, place)| place.clone()).collect()
     }
 
-    /// Does something with all shards at once, while nobody else can.
+    /// Runs `act` with all shards locked.
     pub(crate) fn with_all<T>(&self, act: impl FnOnce(&mut [(ShardId, MutexGuard<'_, Partition>)]) -> T) -> T {
-        // Held too, so that no shard is met for the first time meanwhile.
+        // Held as well, so that no shard is created meanwhile.
         let known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = known.iter().map(|(shard, place)| (*shard, lock(place))).collect();
         act(&mut all)

@@ -1,8 +1,8 @@
-//! Reads: rows in memory hide those in tables.
+//! Reads: merge the memtables over the tables.
 //!
-//! A read takes the locks of its shards, copies what memory knows, takes a snapshot of the tables and lets the locks go: from
-//! then on it waits for the disk alone, and a cold scan holds nobody up. All of it is of the moment of the locks, so a batch
-//! is seen wholly or not at all, wherever its rows are by now.
+//! A read locks its shards, copies the matching rows from memory, takes a snapshot of the tables and releases the
+//! locks: disk I/O holds no lock, so a cold scan blocks no commit. Both sources are from the moment under the locks, so
+//! a batch is seen entirely or not at all, even if a flush moves its rows meanwhile.
 
 use std::iter::Peekable;
 
@@ -15,12 +15,12 @@ use crate::partitions::{Partition, lock, shard_of};
 use crate::store::{Store, in_memory, lock_all};
 use crate::tables::{Snapshot, TableRow, Tables};
 
-/// Rows of memory that are copied for a scan beyond its limit, in case some of them are removed ones. Few: every scan pays for
-/// them, and most scans begin behind what was removed.
+/// Rows copied from memory beyond a scan's limit, to make up for tombstones. Small, because every scan pays for it and
+/// most scans begin after the deleted rows.
 const SLACK: usize = 4;
 
 impl<T: Tables> Store<T> {
-    /// The values of keys.
+    /// Point lookups.
     pub(crate) fn get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
         self.syncer.check()?;
         if keys.is_empty() {
@@ -41,7 +41,7 @@ impl<T: Tables> Store<T> {
         keys.iter().zip(known).map(|(key, known)| known.map_or_else(|| snapshot.get(key), Ok)).collect()
     }
 
-    /// The rows of scans.
+    /// Range scans.
     pub(crate) fn scan(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
         self.syncer.check()?;
         let scans_of = |scan: &Scan| (shard_of(&scan.from), shard_of(&scan.to));
@@ -59,16 +59,17 @@ impl<T: Tables> Store<T> {
             if let Some(found) = found {
                 return Ok(found);
             }
-            // So many removed rows that the copy ended before the limit was reached: again, at another moment.
+            // So many tombstones that the copy ended before the limit was reached: retry with a larger one, at a later
+            // moment.
             slack = slack.saturating_mul(8);
         }
     }
 }
 
-/// What memory knows of the range of a scan.
+/// The in-memory rows in the range of a scan.
 struct Copied {
     rows: Vec<Found>,
-    /// Whether there is more behind these rows.
+    /// Whether memory has more rows after these.
     more: bool,
 }
 
@@ -88,7 +89,7 @@ impl Copied {
     }
 }
 
-/// The rows of a scan; none if the copy does not reach far enough.
+/// Merges the rows of a scan; `None` if the copy does not reach far enough.
 fn merge(snapshot: &impl Snapshot, scan: &Scan, copied: Copied) -> Result<Option<Vec<Row>>, Error> {
     let mut found = Vec::new();
     if scan.from >= scan.to || scan.limit == 0 {
@@ -99,7 +100,7 @@ fn merge(snapshot: &impl Snapshot, scan: &Scan, copied: Copied) -> Result<Option
     let mut table_row = in_tables.next().transpose()?;
     while found.len() < scan.limit {
         let from_memory = match (in_memory.peek(), &table_row) {
-            // Memory may hide what comes next in the tables.
+            // Memory may hide the next rows of the tables.
             (None, _) if copied.more => return Ok(None),
             (None, None) => break,
             (Some((upper, _)), Some((lower, _))) if upper == lower => {
@@ -122,7 +123,7 @@ fn merge(snapshot: &impl Snapshot, scan: &Scan, copied: Copied) -> Result<Option
     Ok(Some(found))
 }
 
-/// Two sources in order, of which the upper one hides the lower one.
+/// Merges two sorted sources; the upper one shadows the lower one.
 struct Over<A: Iterator<Item = Found>, B: Iterator<Item = Found>> {
     upper: Peekable<A>,
     lower: Peekable<B>,

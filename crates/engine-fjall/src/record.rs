@@ -1,10 +1,10 @@
-//! A record of the journal: one batch with its fences, the mark that the journal goes on in the next file, padding, or the
-//! mark with which every write begins.
+//! Journal records: a batch with its fences, the continuation mark at the end of a file, padding, or the mark at the
+//! start of every write.
 //!
-//! Layout: length of the body (4 bytes, little endian) · checksum (8 bytes) · body. The checksum covers the body and is
-//! seeded with the file's number, so that nothing from elsewhere passes for a record. A length of zero ends the file.
-//! Body: 1 · time · fences (shard, epoch, number) · writes (key, value); 2 alone for the mark; 3 · zeros for padding; or
-//! 4 · offset · life · life before (8 bytes each).
+//! Layout: length of the body (4 bytes, little-endian) · checksum (8 bytes) · body. The checksum covers the body and is
+//! seeded with the file number, so a record from another file is never valid. A length of zero ends the file. Body: 1 ·
+//! time · fences (shard, epoch, number) · writes (key, value); 2 alone for the continuation mark; 3 · zeros for
+//! padding; or 4 · offset · life · previous life (8 bytes each).
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use wayleave_core::ids::{Epoch, ShardId};
@@ -13,46 +13,46 @@ use wayleave_core::wire::{Damaged, Reader, Writer};
 use wayleave_engine::Write;
 use wayleave_engine::fences::Turn;
 
-/// What stands before a body.
+/// The length of a record header.
 pub(crate) const FRAME_BYTES: usize = 12;
 const BATCH: u8 = 1;
 const GOES_ON: u8 = 2;
 const PADDING: u8 = 3;
 const WRITE: u8 = 4;
 
-/// What a record says.
+/// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// A batch was applied.
+    /// A batch was committed.
     Batch {
-        /// When.
+        /// The commit time.
         at: Time,
-        /// What the turns of shards are from then on.
+        /// The fence states of its shards after the commit.
         turns: Vec<(ShardId, Turn)>,
         /// Its writes.
         writes: Vec<Write>,
     },
-    /// The next file goes on.
+    /// The journal continues in the next file.
     GoesOn,
-    /// Nothing: the next record begins with a block of the disk.
+    /// Padding up to the next block.
     Padding,
-    /// A write begins.
+    /// The start of a write.
     Write(WriteMark),
 }
 
-/// What every write begins with.
+/// The mark at the start of every write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteMark {
     /// Everything below this offset of the file was durable when the write was placed.
     pub(crate) durable: u64,
-    /// Drawn anew at every open: which process has written it.
+    /// The life that wrote it: random, drawn at every open.
     pub(crate) life: u64,
-    /// Which process had written what that one found in the file; 0 for none. A write of an earlier life that comes to light
-    /// again behind later ones is told by it.
+    /// The life whose content the writer found in the file; 0 for none. It exposes a stale write of an earlier life
+    /// that reappears after later ones.
     pub(crate) before: u64,
 }
 
-/// The body of a batch.
+/// Encodes the body of a batch.
 pub(crate) fn encode_batch(at: Time, turns: &[(ShardId, Turn)], writes: &[Write]) -> Vec<u8> {
     let bytes: usize = writes.iter().map(|w| w.key.len() + w.value.as_ref().map_or(0, Vec::len) + 6).sum();
     let mut out = Writer::with_capacity(bytes + 24 * turns.len() + 24);
@@ -78,12 +78,12 @@ pub(crate) fn encode_batch(at: Time, turns: &[(ShardId, Turn)], writes: &[Write]
     out.into()
 }
 
-/// The body of the mark at the end of a file.
+/// Encodes the body of a continuation mark.
 pub(crate) fn encode_goes_on() -> Vec<u8> {
     vec![GOES_ON]
 }
 
-/// The whole record that a write to the file of this number begins with.
+/// Encodes the whole record at the start of a write to this file.
 pub(crate) fn write_mark(file: u64, mark: WriteMark) -> Vec<u8> {
     let mut body = Writer::with_capacity(27);
     body.byte(WRITE);
@@ -93,10 +93,10 @@ pub(crate) fn write_mark(file: u64, mark: WriteMark) -> Vec<u8> {
     [&frame(file, body.as_bytes())[..], body.as_bytes()].concat()
 }
 
-/// The least room that padding takes.
+/// The smallest padding record.
 pub(crate) const PADDING_BYTES_MIN: usize = FRAME_BYTES + 1;
 
-/// Fills room with padding, in the file of this number. There is none, or the least at least.
+/// Fills `room` with a padding record of this file. It is empty, or at least as large as the smallest record.
 pub(crate) fn pad(file: u64, room: &mut [u8]) {
     room.fill(0);
     if let Some((head, body)) = room.split_at_mut_checked(FRAME_BYTES)
@@ -107,7 +107,7 @@ pub(crate) fn pad(file: u64, room: &mut [u8]) {
     }
 }
 
-/// What stands before a body in the file of this number.
+/// The header of a record of this file.
 pub(crate) fn frame(file: u64, body: &[u8]) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
     let (length, sum) = frame.split_at_mut(4);
@@ -120,7 +120,7 @@ fn check(file: u64, body: &[u8]) -> u64 {
     rapidhash_v3_seeded(body, &RapidSecrets::seed(file))
 }
 
-/// The first record of `bytes`, out of the file of this number, and how long it is; none where no whole record begins.
+/// The body of the first record in `bytes`, from this file, and its length; `None` if no complete record begins there.
 pub(crate) fn first(file: u64, bytes: &[u8]) -> Option<(&[u8], usize)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<8>()?;
@@ -129,10 +129,10 @@ pub(crate) fn first(file: u64, bytes: &[u8]) -> Option<(&[u8], usize)> {
     (check(file, body) == u64::from_le_bytes(*sum)).then_some((body, FRAME_BYTES + length))
 }
 
-/// What a body says.
+/// Decodes a body.
 ///
 /// # Errors
-/// If it is not the body of a record.
+/// If the body is invalid.
 pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
     let mut input = Reader::new(body);
     match input.byte()? {
@@ -144,7 +144,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
             return Ok(Record::Write(WriteMark { durable, life: id()?, before: id()? }));
         }
         BATCH => {}
-        _ => return Err(Damaged("a record of the journal is of a kind that is not known")),
+        _ => return Err(Damaged("a journal record has an unknown kind")),
     }
     let at = Time(input.number()?);
     let mut turns = Vec::new();

@@ -1,17 +1,17 @@
-//! Reads a journal at open: gives its batches to the store, tells a torn tail from damage, and makes the newest file ready
-//! for more.
+//! Recovery: replays the journal at open, distinguishes a torn tail from damage, and prepares the newest file for
+//! appends.
 //!
-//! A power cut may tear the writes that were in flight, in any order; none of them was acknowledged. So where reading stops
-//! at the first record that is missing, everything behind it may go, unless a later write says that it was durable: every
-//! write carries the offset below which the file was durable when it was placed. That is damage, and so is a file that ends
-//! without the mark that the next one goes on while the next one has begun. Damage refuses to open and is left as it is.
+//! A power cut may tear the writes that were in flight, in any order; none of them was acknowledged. So replay stops at
+//! the first missing record and drops the rest, unless a later write proves that the record was durable: every write
+//! carries the offset below which the file was durable when it was placed. That is damage, and so is a file without a
+//! continuation mark when the next file has content. On damage the store refuses to open and changes nothing.
 //!
-//! A torn tail is written over with zeros. If the disk loses these (after a failed sync nobody can tell), a whole write of the
-//! tail may come to light again, right behind what was written since. So every write also says which life of the store wrote
-//! it and which one that found there: whatever does not follow from the write before it ends the file.
+//! A torn tail is overwritten with zeros. If the disk loses these (after a failed sync that cannot be excluded), a
+//! complete write of the tail may reappear directly after newer writes. So every write also names the life of the store
+//! that wrote it and the life that it found there: a write that does not follow from its predecessor ends the file.
 //!
-//! What was read is then made durable itself, file by file: a process that was killed may have left it in the page cache only,
-//! and what is written from now on stands on it.
+//! What was replayed is then synced, file by file: a killed process may have left it in the page cache only, and later
+//! writes depend on it.
 
 use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::disk::Disk;
 use crate::journal::{self, Tail};
 use crate::record::{self, Record};
 
-/// Why a journal cannot be read.
+/// Why a journal cannot be replayed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The machine reports an error.
+    /// An I/O error.
     Io(std::io::Error),
     /// Something that was durable is missing.
     Damaged(Damage),
@@ -37,25 +37,25 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Where something is missing, and what a repair would drop.
+/// Where the damage is, and what a repair would drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Damage {
     /// The file.
     pub(crate) file: PathBuf,
-    /// Where in it.
+    /// The offset in the file.
     pub(crate) offset: u64,
     /// What is wrong.
     pub(crate) what: String,
-    /// What a repair would drop; none if it cannot help.
+    /// What a repair would drop; `None` if it cannot help.
     pub(crate) repair: Option<Dropped>,
 }
 
-/// What a repair drops: everything behind the damage.
+/// What a repair drops: everything after the damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
-    /// Bytes of the damaged file behind the damage.
+    /// Bytes of the damaged file after the damage.
     pub(crate) bytes: u64,
-    /// Batches behind the damage that could still be read, in this file and in later ones.
+    /// Batches after the damage that are still readable, in this file and in later ones.
     pub(crate) batches: u64,
     /// Later files.
     pub(crate) files: u64,
@@ -73,30 +73,30 @@ impl std::fmt::Display for Dropped {
     }
 }
 
-/// A journal that is being read.
+/// A journal that is being replayed.
 pub(crate) struct Replay<'a> {
-    /// Where its files are.
+    /// The disk of its files.
     pub(crate) disk: &'a Arc<dyn Disk>,
     /// The journal's folder.
     pub(crate) folder: &'a Path,
-    /// Files up to this one are in tables.
+    /// Files up to this one are fully in tables.
     pub(crate) done: u64,
-    /// Whether to drop what lies behind damage instead of refusing to open.
+    /// Whether to drop everything after damage instead of refusing to open.
     pub(crate) repair: bool,
 }
 
-/// What one file holds.
+/// The content of one file.
 struct Content {
-    /// Where its readable records end.
+    /// The end of its readable records.
     end: usize,
     goes_on: bool,
-    /// The life that has written last.
+    /// The life that wrote last.
     life: u64,
     bytes: Vec<u8>,
 }
 
 impl Replay<'_> {
-    /// Reads all files after `done` and gives every record to `apply`; returns where the journal goes on.
+    /// Replays all files after `done` into `apply`; returns the position at which the journal continues.
     ///
     /// # Errors
     /// If the disk fails, or something that was durable is missing and no repair was asked for.
@@ -128,11 +128,11 @@ impl Replay<'_> {
             }
             let next = self.path(number + 1);
             if self.disk.exists(&next)? {
-                // A rotation that was cut off leaves it empty.
+                // An interrupted rotation leaves it empty.
                 self.disk.remove(&next)?;
             }
-            // Files that are done with stay until the next flush: that the database says so may itself be known to the
-            // page cache alone.
+            // Flushed files stay until the next flush: the database's record that they are flushed may itself be only
+            // in the page cache.
             return Ok(self.make_ready(number, &content, repaired)?);
         }
     }
@@ -159,7 +159,7 @@ impl Replay<'_> {
                 Ok(Record::Write(_)) => break,
                 Ok(record) => apply(record),
                 Err(error) => {
-                    // Its checksum holds: it was written so, by a program that knows more kinds of records.
+                    // Its checksum is valid: a newer program wrote a record kind that this one does not know.
                     let (file, what) = (self.path(number), error.to_string());
                     return Err(Failure::Damaged(Damage { file, offset: end as u64, what, repair: None }));
                 }
@@ -169,10 +169,10 @@ impl Replay<'_> {
         Ok(Content { end, goes_on: false, life, bytes })
     }
 
-    /// What is wrong with a file that has no mark at its end; none if it is the newest, at most with a torn tail.
+    /// Diagnoses a file without a continuation mark; `None` if it is the newest, with at most a torn tail.
     fn damage(&self, number: u64, content: &Content) -> Result<Option<String>> {
         let claimed = later_writes(number, content).filter_map(|body| match record::decode(body) {
-            // Of whatever life: a torn one claims no more than what stands before its tail.
+            // Of any life: a torn write claims no more than what precedes its tail.
             Ok(Record::Write(mark)) => Some(mark.durable),
             _ => None,
         });
@@ -191,7 +191,7 @@ impl Replay<'_> {
         let mut later = number + 1;
         while self.disk.exists(&self.path(later))? {
             let mut count = 0;
-            // A later file may be damaged as well: what can be read of it counts.
+            // A later file may be damaged as well: count what is readable.
             match self.read(later, &mut |_| count += 1) {
                 Ok(_) | Err(Failure::Damaged(_)) => {}
                 Err(error) => return Err(error),
@@ -201,7 +201,7 @@ impl Replay<'_> {
         Ok(Damage { file: self.path(number), offset: content.end as u64, what, repair: Some(dropped) })
     }
 
-    /// Keeps what a repair drops beside the journal, under names that it does not look at.
+    /// Keeps what a repair drops beside the journal, under names that replay ignores.
     fn set_aside(&self, number: u64, content: &Content) -> Result<()> {
         let kept = self.folder.join(format!("{number}.dropped-from-{}", content.end));
         if self.disk.exists(&kept)? {
@@ -211,7 +211,7 @@ impl Replay<'_> {
         let file = self.disk.open(&kept, false)?;
         file.write_all_at(unread(content), 0)?;
         file.sync()?;
-        // From the last one down: cut off anywhere, it can be begun again.
+        // In descending order, so that an interrupted repair can be repeated.
         let mut last = number;
         while self.disk.exists(&self.path(last + 1))? {
             last += 1;
@@ -222,11 +222,11 @@ impl Replay<'_> {
         self.disk.sync_dir(self.folder)
     }
 
-    /// Makes a file durable that the next one goes on from.
+    /// Syncs a file that is continued by the next one.
     fn make_durable(&self, number: u64, content: &Content) -> Result<()> {
         let file = self.disk.open(&self.path(number), false)?;
         if !self.has_begun(number + 1)? {
-            // The mark itself may be what a sync has failed for; see below.
+            // The continuation mark itself may be what a sync has failed for; see below.
             file.write_all_at(content.bytes.get(..content.end).unwrap_or_default(), 0)?;
         }
         file.sync()
@@ -237,7 +237,7 @@ impl Replay<'_> {
         Ok(self.disk.exists(&path)? && !self.disk.read(&path)?.is_empty())
     }
 
-    /// Makes the newest file ready for more: zeros behind its records, the last block padded, all of it durable.
+    /// Prepares the newest file for appends: zeros after its records, the last block padded, everything synced.
     fn make_ready(&self, number: u64, content: &Content, repaired: bool) -> Result<Tail> {
         let path = self.path(number);
         let torn = unread(content).len();
@@ -250,7 +250,7 @@ impl Replay<'_> {
             );
         }
         let file = self.disk.open(&path, false)?;
-        // Written over and not cut off: the room stays ours on a disk that is full.
+        // Overwritten instead of truncated: the space stays allocated even on a full disk.
         let mut rest = vec![0; padding_after(content.end)];
         record::pad(number, &mut rest);
         let end = (content.end + rest.len()) as u64;
@@ -260,9 +260,9 @@ impl Replay<'_> {
         }
         let filled = end.max((content.bytes.len() / BLOCK_BYTES * BLOCK_BYTES) as u64);
         let (direct, filled) = journal::probe_direct(&**self.disk, &path, end, filled)?;
-        // After a failed writeback the kernel marks pages clean that never reached the disk: reading finds them, and they would
-        // be lost with the page cache. Written again, they are synced again. What bypassed the cache was not in it; padding of
-        // an earlier open was, in the last two blocks.
+        // After a failed writeback the kernel marks pages clean that never reached the disk: reads return them, but
+        // they would be lost with the page cache. Rewriting them makes the sync effective. `O_DIRECT` writes were not
+        // in the page cache; only padding of an earlier open was, in the last two blocks.
         let from = if direct { content.end.saturating_sub(2 * BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES } else { 0 };
         file.write_all_at(content.bytes.get(from..content.end).unwrap_or_default(), from as u64)?;
         file.sync()?;
@@ -270,20 +270,20 @@ impl Replay<'_> {
     }
 }
 
-/// What lies behind the readable records, without the zeros at the end.
+/// The bytes after the readable records, without trailing zeros.
 fn unread(content: &Content) -> &[u8] {
     let rest = content.bytes.get(content.end..).unwrap_or_default();
     let written = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     rest.get(..written).unwrap_or_default()
 }
 
-/// The first record of each block behind the readable records: every write begins with a block.
+/// The first record of each block after the readable records: every write begins on a block boundary.
 fn later_writes(number: u64, content: &Content) -> impl Iterator<Item = &[u8]> {
     let blocks = (content.end.next_multiple_of(BLOCK_BYTES)..content.bytes.len()).step_by(BLOCK_BYTES);
     blocks.filter_map(move |at| Some(record::first(number, content.bytes.get(at..)?)?.0))
 }
 
-/// How many batches can be read behind the damage.
+/// The number of readable batches after the damage.
 fn later_batches(number: u64, content: &Content) -> u64 {
     let (mut count, mut at) = (0, content.end.next_multiple_of(BLOCK_BYTES));
     while at < content.bytes.len() {

@@ -1,4 +1,4 @@
-//! What is found in a journal after a clean stop, a cut, a loss, damage.
+//! Replay after a clean shutdown, a torn write, a lost file, damage.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ fn framed(file: u64, bodies: &[Vec<u8>]) -> Vec<u8> {
     bodies.iter().flat_map(|body| [&record::frame(file, body)[..], body].concat()).collect()
 }
 
-/// The next life; each is new.
+/// A new life.
 fn life() -> u64 {
     static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     LIVES.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
@@ -27,7 +27,7 @@ fn disk() -> Arc<dyn Disk> {
     Arc::new(OsDisk)
 }
 
-/// A journal in a folder of its own, ready for more.
+/// A journal in its own folder, ready for appends.
 fn open(above: &tempfile::TempDir) -> Journal {
     let folder = above.path().join("journal");
     let tail = Replay { disk: &disk(), folder: &folder, done: 0, repair: false }.run(|_| {}).unwrap();
@@ -39,7 +39,7 @@ fn place(journal: &mut Journal, bodies: &[Vec<u8>]) -> Placed {
     journal.place(&framed(file, bodies), durable).unwrap()
 }
 
-/// Writes records and says that everything before them is durable.
+/// Appends records and marks everything before them as durable.
 fn add(journal: &mut Journal, bodies: &[Vec<u8>]) {
     let (file, durable) = (journal.number(), journal.end());
     journal.place(&framed(file, bodies), durable).unwrap().write().unwrap();
@@ -147,7 +147,8 @@ fn damage_before_the_newest_file_is_noticed() {
     assert_eq!((damage.file, damage.offset), (file(&above, 1), 30), "behind the mark of the first write");
 }
 
-/// One flipped byte anywhere in what a later write calls durable: refused with its place, and nothing is changed on disk.
+/// One flipped byte anywhere in what a later write calls durable: refused with its offset, and nothing is changed on
+/// disk.
 #[test]
 fn a_flipped_byte_below_a_durable_offset_refuses_to_open_and_keeps_the_evidence() {
     let above = new();
@@ -193,7 +194,8 @@ fn a_repair_drops_what_follows_the_damage_and_keeps_a_copy() {
     assert_eq!(read(&above, 0), [1, 9], "and the journal goes on");
 }
 
-/// The zeros over a torn tail were lost with a failed sync, and a whole write of that tail stands right behind newer ones.
+/// The zeros over a torn tail were lost with a failed sync, and a complete write of that tail follows newer ones
+/// directly.
 #[test]
 fn a_write_of_an_earlier_life_that_comes_to_light_again_is_not_read() {
     let above = new();
@@ -264,8 +266,8 @@ fn writes_of_all_sizes_end_in_any_order_and_read_back_with_and_without_the_page_
     }
 }
 
-/// An open pads the last block through the page cache, its sync fails, and the next open finds the padding in the cache
-/// alone. What is written behind it must still be readable after a power cut.
+/// An open pads the last block through the page cache, its sync fails, and the next open finds the padding in the page
+/// cache only. What is appended after it must still be readable after a power cut.
 #[test]
 fn padding_that_only_the_page_cache_knows_is_written_again() {
     use crate::simulated::{Fault, SimDisk};

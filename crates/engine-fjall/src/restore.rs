@@ -1,7 +1,7 @@
-//! A new data folder from a snapshot file.
+//! Restores a snapshot file into a new data folder.
 //!
-//! Everything is made in `restore.part/` inside the folder and moved up when it is whole, `FORMAT` last. Wherever this is cut
-//! off, the folder is then refused as foreign or damaged, and never opened as a new, empty one.
+//! Everything is created in `restore.part/` inside the folder and moved up when it is complete, `FORMAT` last. If this
+//! is interrupted anywhere, the folder is refused as foreign or damaged, and never opened as a new, empty one.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -18,10 +18,10 @@ use crate::snapshot_file::{SnapshotCounts, SnapshotError, SnapshotHeader, Snapsh
 
 const PART: &str = "restore.part";
 
-/// The row that tells a restored store from the one that its snapshot was taken of.
+/// The row with the store's incarnation, which distinguishes a restored store from the original.
 pub(crate) const INCARNATION_KEY: [u8; 4] = [0xff, 0xff, 0, 2];
 
-/// Why a snapshot was not restored.
+/// Why a snapshot cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The file cannot be used.
@@ -30,7 +30,7 @@ pub enum RestoreError {
     /// The folder cannot be used.
     #[error(transparent)]
     Folder(#[from] OpenError),
-    /// The folder has something in it.
+    /// The folder is not empty.
     #[error(
         "folder {} is not empty ({found} is in it): restore into a new or empty folder, then start the server with it",
         path.display()
@@ -38,32 +38,32 @@ pub enum RestoreError {
     NotEmpty {
         /// The folder.
         path: PathBuf,
-        /// One of the things in it.
+        /// An entry found in it.
         found: String,
     },
 }
 
-/// Makes a data folder out of a snapshot. After an error nothing in it passes for a data folder.
+/// Creates a data folder from a snapshot. After an error its content is never taken for a data folder.
 ///
 /// # Errors
-/// If the folder is not empty, or the snapshot is damaged, cut off or of a newer format, or the disk fails.
+/// If the folder is not empty, the snapshot is damaged, truncated or of a newer format, or the disk fails.
 pub fn restore(path: impl AsRef<Path>, snapshot: impl Read) -> Result<(SnapshotHeader, SnapshotCounts), RestoreError> {
     let path = path.as_ref();
-    // The file first: nothing is made for one that cannot be used.
+    // Read the header first: nothing is created for an unusable file.
     let reader = SnapshotReader::begin(snapshot)?;
     let header = reader.header();
     let existed = refuse_used(path)?;
     folder::make_folder(&OsDisk, path)?;
     let filled = fill(&path.join(PART), reader).and_then(|counts| move_up(path).map(|()| counts).map_err(Into::into));
     if filled.is_err() {
-        // Best effort: what is left is refused by name.
+        // Best effort: a later open refuses the remains by name.
         _ = fs::remove_dir_all(path.join(PART));
         _ = if existed { Ok(()) } else { fs::remove_dir(path) };
     }
     Ok((header, filled?))
 }
 
-/// Whether the folder is there; an error if there is something in it.
+/// Whether the folder exists; an error if it is not empty.
 fn refuse_used(path: &Path) -> Result<bool, RestoreError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -72,7 +72,7 @@ fn refuse_used(path: &Path) -> Result<bool, RestoreError> {
     };
     for entry in entries {
         let name = entry.map_err(|error| OpenError::io(path, error))?.file_name();
-        // In the root of a disk that is mounted for the purpose.
+        // The root of a mounted file system contains it.
         if name != "lost+found" {
             let found = name.to_string_lossy().into_owned();
             return Err(RestoreError::NotEmpty { path: path.into(), found });
@@ -90,8 +90,8 @@ fn fill<R: Read>(part: &Path, reader: SnapshotReader<R>) -> Result<SnapshotCount
     })?;
     let (database, rows) = engine::open_database(&made, &options)?;
     let mut table = rows.start_ingestion().map_err(broken)?;
-    // What is granted by numbers that only grow must not be granted again, though the store that the snapshot was taken of
-    // may have granted more since. So the new one says that it is another. And its time goes on from the snapshot's.
+    // The original store may have granted more since the snapshot: epochs and other growing numbers must not be granted
+    // twice. So the restored store gets a new incarnation. Its time continues from the snapshot's.
     let own = [
         (DONE_KEY, Done { file: 0, at: reader.header().at }.encode()),
         (INCARNATION_KEY, incarnation().to_be_bytes().to_vec()),
@@ -111,7 +111,7 @@ fn fill<R: Read>(part: &Path, reader: SnapshotReader<R>) -> Result<SnapshotCount
     Ok(counts)
 }
 
-/// A number that no store has had: the time in milliseconds.
+/// An incarnation that no store has had: the time in milliseconds.
 pub(crate) fn incarnation() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
@@ -123,7 +123,7 @@ fn move_up(path: &Path) -> Result<(), OpenError> {
         fs::rename(part.join(name), path.join(name)).map_err(|error| OpenError::io(path, error))?;
         sync(path)?;
     }
-    // What is left is the lock's file, which the next one makes for itself.
+    // Only the lock file is left; the next open creates its own.
     fs::remove_dir_all(&part).map_err(|error| OpenError::io(&part, error))?;
     sync(path)
 }

@@ -34,7 +34,7 @@ async fn a_restored_store_has_the_rows_epochs_and_numbers_of_the_moment_and_goes
     }
     put(&engine, 2, other, 1).await;
     let file = snapshot(&engine).await;
-    // It is of that moment: what came later is not in it.
+    // It is from that moment: later writes are not in it.
     put(&engine, 1, epoch, 601).await;
     let (header, counts) = restore(to.path(), &file[..]).unwrap();
     assert_eq!((header.shards, counts.rows > 600), (4, true));
@@ -51,8 +51,8 @@ async fn a_restored_store_has_the_rows_epochs_and_numbers_of_the_moment_and_goes
     assert_eq!(names(&open(to.path()), all(1)).await.len(), 601, "it is a store like any other");
 }
 
-/// Law 6: the store that the snapshot was taken of may have granted epochs since, which the restored one does not know of.
-/// It must say that it is another store, also when it is a copy of a copy.
+/// Law 6: the original store may have granted epochs since, which the restored one does not know. It must have a new
+/// incarnation, also when it is a copy of a copy.
 #[tokio::test]
 async fn a_restored_store_is_told_from_the_one_that_it_is_a_copy_of() {
     let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
@@ -61,7 +61,7 @@ async fn a_restored_store_is_told_from_the_one_that_it_is_a_copy_of() {
         let engine = open(pair[0].path());
         seen.push(engine.look(&[] as &[Scan]).await.unwrap().incarnation);
         let file = snapshot(&engine).await;
-        // By the clock in milliseconds.
+        // The incarnation is the clock in milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(2));
         restore(pair[1].path(), &file[..]).unwrap();
     }
@@ -70,8 +70,8 @@ async fn a_restored_store_is_told_from_the_one_that_it_is_a_copy_of() {
     assert!(seen[0] < seen[1] && seen[1] < seen[2], "{seen:?}");
 }
 
-/// The snapshot is asked for while batches are on their way: (1) a batch is appended and its sync is under way, (2) the
-/// snapshot is asked for, (3) the flusher freezes and settles. Whatever was answered before (2) must be in it.
+/// The snapshot is requested while batches are in flight: (1) a batch is appended and its sync is running, (2) the
+/// snapshot is requested, (3) the flush thread freezes and settles. Everything acknowledged before (2) must be in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_was_answered_before_the_snapshot_was_asked_for_is_in_it_under_load() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn a_damaged_or_cut_off_file_leaves_no_folder_behind() {
     restore(&path, &file[..]).unwrap();
 }
 
-/// A restore that was cut off by a kill must not be opened as a new, empty store.
+/// A restore that was interrupted by a kill must not be opened as a new, empty store.
 #[test]
 fn what_a_killed_restore_leaves_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ fn what_a_killed_restore_leaves_is_refused() {
     {
         let path = folder.path().join(format!("after-{}", names.len()));
         restore(&path, &file[..]).unwrap();
-        // Back to where it was after these had been moved up.
+        // Back to the state after these had been moved up.
         let part = path.join(PART);
         fs::create_dir(&part).unwrap();
         fs::File::create(part.join("LOCK")).unwrap().write_all(b"").unwrap();

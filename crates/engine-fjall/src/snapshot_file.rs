@@ -1,4 +1,4 @@
-//! The format of a snapshot file: all rows of a store at one moment, in order, such that any truncation or damage shows.
+//! The snapshot file format: all rows of a store at one moment, in key order; any truncation or damage is detected.
 //!
 //! ```text
 //! file    "wayleave snapshot\n" · header frame · rows frames · end frame
@@ -8,8 +8,9 @@
 //! end     3 · number of rows · bytes of their keys and values
 //! ```
 //!
-//! The check of a frame covers its body and is seeded with the check of the frame before it, so a frame that is missing,
-//! repeated or out of place fails like a damaged one. Numbers are of variable length; keys and values follow their length.
+//! The checksum of a frame covers its body and is seeded with the checksum of the previous frame, so a missing,
+//! repeated or misplaced frame fails like a damaged one. Numbers are variable-length; keys and values are
+//! length-prefixed.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -18,17 +19,17 @@ use wayleave_core::time::Time;
 use wayleave_core::wire::{self, Damaged};
 
 const MAGIC: &[u8] = b"wayleave snapshot\n";
-/// The newest version that this program reads and the one that it writes.
+/// The version that this program writes, and the newest that it reads.
 const VERSION: u32 = 1;
 const HEADER: u8 = 1;
 const ROWS: u8 = 2;
 const END: u8 = 3;
-/// A frame is written once it has grown to this size.
+/// A frame is written once it reaches this size.
 const FRAME_BYTES: usize = 256 << 10;
-/// No frame is longer, unless its length is damaged: a row is far smaller than this.
+/// A longer frame has a damaged length: a row is far smaller than this.
 const FRAME_BYTES_MAX: usize = 256 << 20;
 
-/// What a snapshot is of.
+/// What the snapshot is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
     /// The number of shards of the store.
@@ -37,7 +38,7 @@ pub struct SnapshotHeader {
     pub at: Time,
 }
 
-/// What is in a snapshot.
+/// What the snapshot contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCounts {
     /// Rows.
@@ -46,28 +47,28 @@ pub struct SnapshotCounts {
     pub bytes: u64,
 }
 
-/// Why a snapshot file was refused.
+/// Why a snapshot file is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// It is something else.
+    /// The file is something else.
     #[error("it is not a snapshot of wayleave")]
     NotOne,
     /// It was written by a newer program.
     #[error("it has format {found}, this program reads formats up to {VERSION}: use a newer wayleave")]
     Newer {
-        /// Its format.
+        /// Its format version.
         found: u32,
     },
-    /// It ends too early.
+    /// The file is truncated.
     #[error("it ends at byte {at}, before its end mark: it was cut off; take or copy it again")]
     Truncated {
         /// Where.
         at: u64,
     },
-    /// Its content is not what was written.
+    /// The content does not match its checksum or is invalid.
     #[error("it is damaged at byte {at} ({what}): use another copy")]
     Damaged {
-        /// Where the frame begins.
+        /// The offset of the frame.
         at: u64,
         /// What is wrong there.
         what: String,
@@ -81,17 +82,17 @@ fn check(body: &[u8], before: u64) -> u64 {
     rapidhash_v3_seeded(body, &RapidSecrets::seed(before))
 }
 
-/// Writes a snapshot.
+/// Writes a snapshot file.
 pub(crate) struct SnapshotWriter<W> {
     out: W,
     frame: wire::Writer,
-    /// The check of the last frame.
+    /// The checksum of the last frame.
     last: u64,
     counts: SnapshotCounts,
 }
 
 impl<W: Write> SnapshotWriter<W> {
-    /// Begins the file.
+    /// Writes the start of the file.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -107,7 +108,7 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(writer)
     }
 
-    /// Adds a row, whose key is greater than that of the last one.
+    /// Adds a row, whose key is greater than the previous one.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -122,7 +123,7 @@ impl<W: Write> SnapshotWriter<W> {
         if self.frame.len() < FRAME_BYTES { Ok(()) } else { self.end_frame() }
     }
 
-    /// Ends the file.
+    /// Finishes the file.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -150,11 +151,11 @@ impl<W: Write> SnapshotWriter<W> {
     }
 }
 
-/// Reads a snapshot and holds it against its checks.
+/// Reads a snapshot file and verifies its checksums.
 pub struct SnapshotReader<R> {
     input: R,
     header: SnapshotHeader,
-    /// Where the next frame begins.
+    /// The offset of the next frame.
     at: u64,
     last: u64,
     counts: SnapshotCounts,
@@ -163,7 +164,7 @@ pub struct SnapshotReader<R> {
 }
 
 impl<R: Read> SnapshotReader<R> {
-    /// Reads the beginning.
+    /// Reads the start of the file.
     ///
     /// # Errors
     /// If it is not a snapshot that this program reads.
@@ -189,10 +190,10 @@ impl<R: Read> SnapshotReader<R> {
         self.header
     }
 
-    /// Gives all rows that follow to `take`, in order, up to the end mark; says how many there were.
+    /// Passes all rows to `take`, in order, up to the end mark; returns their counts.
     ///
     /// # Errors
-    /// If the file is cut off or damaged, or `take` fails. Rows that were given before are then to be thrown away.
+    /// If the file is truncated or damaged, or `take` fails. The caller must then discard the rows it was given.
     pub fn rows<E: From<SnapshotError>>(
         mut self,
         mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
@@ -239,7 +240,7 @@ impl<R: Read> SnapshotReader<R> {
         if length > FRAME_BYTES_MAX {
             return Err(SnapshotError::Damaged { at: self.at, what: "a frame's length is out of bounds".into() });
         }
-        // Not allocated at once: the length may be damaged.
+        // Not preallocated: the length may be damaged.
         self.body.clear();
         let read = self.input.by_ref().take(length as u64).read_to_end(&mut self.body).map_err(SnapshotError::Io)?;
         if read < length {
@@ -284,7 +285,7 @@ fn parse_header(body: &[u8], at: u64) -> Result<SnapshotHeader, SnapshotError> {
         return Err(damaged("the header is missing"));
     }
     let found: u32 = body.small().map_err(unreadable)?;
-    // Judged before the rest: a newer format may say more, or say it differently.
+    // Checked before the rest: the rest of a newer format may differ.
     if found > VERSION {
         return Err(SnapshotError::Newer { found });
     }

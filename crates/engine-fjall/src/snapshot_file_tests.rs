@@ -30,7 +30,7 @@ fn read(file: &[u8]) -> Result<Rows, SnapshotError> {
     Ok(found)
 }
 
-/// Where each frame begins, and the end.
+/// The offset of each frame, and the end.
 fn frames(file: &[u8]) -> Vec<usize> {
     let mut places = vec![MAGIC.len()];
     while let Some(length) = file.get(places[places.len() - 1]..).and_then(|rest| rest.first_chunk::<4>()) {
@@ -50,7 +50,7 @@ fn rows_read_back_as_they_were_written() {
 fn a_file_that_was_cut_off_anywhere_is_refused_with_the_place() {
     let file = written();
     let ends = frames(&file);
-    // In the magic, at every end of a frame, and in every frame.
+    // In the magic, at every frame boundary, and inside every frame.
     let cuts = [0, 5].into_iter().chain(ends.iter().flat_map(|end| [*end, end + 1, end + 6, end + 13]));
     for cut in cuts.filter(|cut| *cut < file.len()) {
         match read(&file[..cut]) {

@@ -1,5 +1,5 @@
-//! The store: batches are checked, go to the journal and to memory. How rows are read is in [`crate::reads`]. It knows
-//! nothing of clocks, nor of how memory becomes tables.
+//! The store: checks batches, appends them to the journal and applies them to the memtables. Reads are in
+//! [`crate::reads`]. It knows nothing about clocks or flushing.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,53 +18,53 @@ use crate::record::{self, Record};
 use crate::syncer::Syncer;
 use crate::tables::{Snapshot, Tables};
 
-/// What a batch counts for at least, whatever it holds: alone it fills a block of the journal, which is read again at open.
+/// The minimum size that a batch counts for: on its own it fills a block of the journal, which is replayed at open.
 const BATCH_BYTES_MIN: usize = BLOCK_BYTES / 2;
 
-/// All rows: those in memory and those in tables.
+/// All rows: the memtables over the tables.
 pub(crate) struct Store<T: Tables> {
-    // The order of the fields is the order in which they end: the last sync, then the tables.
+    // Field order is drop order: the last sync, then the tables.
     pub(crate) syncer: Syncer,
     pub(crate) partitions: Partitions,
     pub(crate) tables: T,
-    /// When the latest of all batches was committed, in milliseconds: fenced or not, roles are judged by it too.
+    /// The latest commit time of any batch, fenced or not, in milliseconds: roles are judged by it too.
     last_committed: AtomicU64,
-    /// Memory that the active rows of all shards take, or half of what they take of the journal, whichever is more.
+    /// The memory of the active memtables, or half of their size in the journal, whichever is larger.
     pub(crate) active_bytes: AtomicUsize,
-    /// From so much on they are frozen and go to a table.
+    /// The size that triggers a flush.
     pub(crate) freeze_bytes: usize,
     pub(crate) flush: Mutex<Flush<T::Snapshot>>,
-    /// Told when there is something to flush, and when there is room again.
+    /// Notified when there is something to flush, and when there is room again.
     pub(crate) flush_changed: Condvar,
-    /// How long a flush waits for merges when none is at work.
+    /// How long a flush waits when no compaction is running.
     pub(crate) merge_wait_max: Duration,
-    /// Why no batch is taken at the moment, although the store is well: the disk is nearly full.
+    /// Why batches are refused at the moment although the store is healthy: the disk is nearly full.
     pub(crate) refuses: Mutex<Option<String>>,
 }
 
-/// What the flushing thread and the batches tell each other.
+/// State shared by the flush thread and committing threads.
 pub(crate) struct Flush<S> {
     pub(crate) closing: bool,
-    /// Who wants a snapshot after the next flush.
+    /// Requests for a snapshot after the next flush.
     pub(crate) wanted: Vec<oneshot::Sender<S>>,
-    /// Whether the thread is gone: nobody will be given one any more.
+    /// Whether the thread has ended: no more snapshots.
     pub(crate) over: bool,
-    /// Since when batches wait for room.
+    /// Since when commits have been waiting for room.
     pub(crate) stalled_since: Option<Instant>,
 }
 
 pub(crate) type Guard<'a> = (ShardId, MutexGuard<'a, Partition>);
 
-/// What a store starts with.
+/// The initial state of a store.
 pub(crate) struct Start<T> {
     pub(crate) syncer: Syncer,
     pub(crate) partitions: Partitions,
     pub(crate) tables: T,
-    /// When the latest batch was committed.
+    /// The latest commit time.
     pub(crate) last_committed: Time,
-    /// From so much memory on rows go to a table.
+    /// The memtable size that triggers a flush.
     pub(crate) freeze_bytes: usize,
-    /// How much of the journal would be read again at the next open.
+    /// The size of the journal that the next open would replay.
     pub(crate) journal_bytes: usize,
 }
 
@@ -86,12 +86,12 @@ impl<T: Tables> Store<T> {
         }
     }
 
-    /// When the latest of all batches was committed.
+    /// The latest commit time of any batch.
     pub(crate) fn last_committed(&self) -> Time {
         Time(self.last_committed.load(Ordering::Relaxed))
     }
 
-    /// Makes this process the owner of a shard.
+    /// Takes ownership of a shard.
     pub(crate) fn own(&self, shard: ShardId, expects: &[Expect], at: Time) -> Result<(Turn, Commit), Error> {
         self.syncer.check()?;
         let shards = shards_of(&[], expects, &[], std::iter::once(shard));
@@ -131,14 +131,14 @@ impl<T: Tables> Store<T> {
         }
         let turns = known.check(fences)?;
         self.check_rows(&guards, expects)?;
-        // Inside the locks: the order in the journal is the order in which the batches of a shard were applied.
+        // Under the locks: the order in the journal is the order in which a shard's batches were applied.
         let durable = self.syncer.append(&record::encode_batch(at, &turns, writes))?;
         self.apply(&mut guards, &turns, writes, at);
         Ok(durable)
     }
 
     fn apply(&self, guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], at: Time) {
-        // Under the locks of all shards that the batch touches, so a freeze finds it with the rows of the batch.
+        // Under the locks of all shards that the batch touches, so a freeze sees it together with the batch's rows.
         self.last_committed.fetch_max(at.0, Ordering::Relaxed);
         let grown = apply(guards, turns, writes, at).max(BATCH_BYTES_MIN);
         let held = self.active_bytes.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
@@ -147,14 +147,14 @@ impl<T: Tables> Store<T> {
         }
     }
 
-    /// Wakes whoever waits for something to flush, or for room.
+    /// Wakes threads waiting for something to flush, or for room.
     pub(crate) fn tell_flush(&self) {
-        // The lock lies between their look and their sleep: nobody misses it.
+        // Locking between their check and their wait prevents a lost wake-up.
         drop(self.flush.lock().unwrap_or_else(PoisonError::into_inner));
         self.flush_changed.notify_all();
     }
 
-    /// Has everything flushed, and a snapshot taken right after it.
+    /// Requests a flush of everything, followed by a snapshot.
     pub(crate) fn ask_for_snapshot(&self, wanted: oneshot::Sender<T::Snapshot>) {
         let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
         if !flush.closing && !flush.over {
@@ -163,7 +163,7 @@ impl<T: Tables> Store<T> {
         }
     }
 
-    /// Waits while memory is full and its rows cannot go to tables fast enough.
+    /// Back-pressure: waits while the memtables are full and flushing cannot keep up.
     fn wait_for_room(&self) {
         let full = || self.active_bytes.load(Ordering::Relaxed) >= self.freeze_bytes * 3 / 2;
         if !full() {
@@ -176,8 +176,7 @@ impl<T: Tables> Store<T> {
         waited.unwrap_or_else(PoisonError::into_inner).stalled_since = None;
     }
 
-    /// Brings the tables' blocks of expected rows into the cache, so that the check under the locks does not wait for the
-    /// disk.
+    /// Reads expected rows into the block cache, so that the check under the locks needs no disk I/O.
     fn warm(&self, expects: &[Expect]) -> Result<(), Error> {
         if expects.is_empty() {
             return Ok(());
@@ -186,7 +185,7 @@ impl<T: Tables> Store<T> {
         expects.iter().try_for_each(|(key, _)| snapshot.get(key).map(drop))
     }
 
-    /// Whether rows are as expected.
+    /// Checks compare-and-swap conditions.
     fn check_rows(&self, guards: &[Guard<'_>], expects: &[Expect]) -> Result<(), Error> {
         if expects.is_empty() {
             return Ok(());
@@ -205,7 +204,7 @@ impl<T: Tables> Store<T> {
     }
 }
 
-/// Applies what a record of the journal says; returns when its batch was committed.
+/// Applies a journal record; returns the commit time of its batch.
 pub(crate) fn replay(partitions: &Partitions, record: Record) -> Time {
     let Record::Batch { at, turns, writes } = record else { return Time::ZERO };
     let shards = shards_of(&[], &[], &writes, turns.iter().map(|(shard, _)| *shard));
@@ -215,7 +214,7 @@ pub(crate) fn replay(partitions: &Partitions, record: Record) -> Time {
     at
 }
 
-/// Applies a batch to the shards that it touches; returns by how much their memory grew, wrapping if it shrank.
+/// Applies a batch to its shards; returns the growth of their memory, wrapping if it shrank.
 fn apply(guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], at: Time) -> usize {
     for (shard, turn) in turns {
         if let Some(partition) = partition(guards, *shard) {
@@ -236,7 +235,7 @@ pub(crate) fn lock_all(places: &[(ShardId, Place)]) -> Vec<Guard<'_>> {
     places.iter().map(|(shard, place)| (*shard, lock(place))).collect()
 }
 
-/// What memory knows of a row: nothing, that it was removed, or its value.
+/// Looks a row up in memory: `None` if unknown, `Some(None)` for a tombstone.
 pub(crate) fn in_memory<'a>(guards: &'a [Guard<'_>], key: &[u8]) -> Option<Option<&'a [u8]>> {
     let shard = shard_of(key);
     guards.iter().find(|(s, _)| *s == shard).and_then(|(_, partition)| partition.get(key))
@@ -246,7 +245,7 @@ fn partition<'a>(guards: &'a mut [Guard<'_>], shard: ShardId) -> Option<&'a mut 
     guards.iter_mut().find(|(s, _)| *s == shard).map(|(_, partition)| &mut **partition)
 }
 
-/// All shards that a batch touches, in order.
+/// The sorted shards that a batch touches.
 fn shards_of(
     fences: &[Fence],
     expects: &[Expect],

@@ -1,9 +1,10 @@
-//! Carries out a group commit: all records that wait go to the journal in one write and one sync, then they are answered.
+//! Drives the group commit: writes all queued records to the journal with one write and one sync, then acknowledges
+//! them.
 //!
-//! Whoever waits for an answer writes and syncs itself if there is little to write: that spares two context switches, which
-//! take as long as the sync. Whatever is large, a rotation that had to wait, and what finds too many at it, is the thread's.
-//! The journal is locked from before a group is taken off the queue until it has its place in the file: so records stand in
-//! the order in which they were added. Writes and syncs then go on side by side.
+//! A committer that waits for a small group writes and syncs it itself (leader-follower): that saves two context
+//! switches, which take as long as the sync. The sync thread handles large groups, rotations that had to wait, and
+//! groups that find too many leaders active. The journal lock is held from before a group is dequeued until it has its
+//! place in the file, so records are in enqueue order. Writes and syncs then run concurrently.
 
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,63 +20,63 @@ use crate::group_commit::{Begun, GroupCommit};
 use crate::journal::{Journal, Placed, WRITES_MAX};
 use crate::trouble;
 
-/// How long a sync waits for company where there was much: less than it takes itself, about 0.2 ms on a good disk.
+/// How long a sync waits for more batches under load: less than its own duration, about 0.2 ms on a good disk.
 const GATHER: Duration = Duration::from_micros(100);
 
-/// Above this batch count, waiting for more pays; with fewer, each batch waits for its own client and longer than it gains.
+/// Above this batch count waiting for more pays off; below it, the batches would only delay their own clients.
 const COMPANY: usize = 6;
 
-/// More than this is left to the thread: whoever waits for it has other work.
+/// Larger groups are left to the sync thread.
 const LEAD_BYTES: usize = 64 << 10;
 
-/// Writes of those who wait that may be in flight at once; the thread's comes on top.
+/// The maximum number of concurrent leaders; the sync thread's write comes on top.
 const LEADS_MAX: usize = WRITES_MAX - 1;
 
-/// Who carries out what waits.
+/// Who drives the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drive {
-    /// A thread, and those who wait.
+    /// The sync thread and leaders.
     Threads,
-    /// The caller of [`Syncer::begin`] and [`Syncer::finish`] alone: a simulator.
+    /// The simulator, through [`Syncer::begin`] and [`Syncer::finish`].
     #[cfg(any(test, feature = "simulation"))]
     ByHand,
 }
 
-/// The group commit of a store. Dropping it writes what is left and ends the thread.
+/// The group commit of a store. Dropping it writes the queue and ends the thread.
 pub(crate) struct Syncer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// Taken before the queue.
+    /// Locked before the queue.
     journal: Mutex<Journal>,
     queue: Mutex<Queue>,
-    /// Told when the thread has something to do.
+    /// Notified when the thread has work.
     called: Condvar,
     drive: Drive,
 }
 
 struct Queue {
     commits: GroupCommit,
-    /// Whether the thread is to take what waits.
+    /// Whether the thread should take the queue.
     called: bool,
-    /// Those who sync by themselves.
+    /// The number of active leaders.
     leads: usize,
-    /// Since when the disk has had something to do and nothing has ended.
+    /// Since when the disk has been busy without completing anything.
     busy_since: Option<Instant>,
     closing: bool,
 }
 
-/// A step that has begun and is to be carried out, then handed to [`Syncer::finish`].
+/// A step in flight, to be carried out and then passed to [`Syncer::finish`].
 #[must_use]
 pub(crate) struct Flight {
     shared: Arc<Shared>,
     number: u64,
     waiters: usize,
-    /// None if placing it has failed, or if it was a rotation, which is over.
+    /// `None` if placing it failed, or if it was a rotation, which is already done.
     placed: Option<Placed>,
-    /// Where the next write begins, or why it failed; none once somebody was told.
+    /// The offset of the next write, or the error; `None` once it was reported.
     result: Option<Result<u64, String>>,
 }
 
@@ -93,7 +94,8 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if self.result.is_some() {
-            // Whoever carried it out panicked. Nobody would be told, and nothing behind it could be read back.
+            // The thread carrying it out panicked. Its waiters would hang, and recovery could not read past its
+            // records.
             self.shared.fail("a thread panicked while it wrote the journal: see the log, then start again".into());
         }
     }
@@ -107,7 +109,7 @@ impl Syncer {
     /// Starts the group commit of a journal that is durable up to its end.
     ///
     /// # Errors
-    /// If the machine gives no thread.
+    /// If no thread can be spawned.
     pub(crate) fn start(journal: Journal, drive: Drive) -> std::io::Result<Self> {
         let commits = GroupCommit::new(journal.number(), journal.end());
         let queue = Queue { commits, called: false, leads: 0, busy_since: None, closing: false };
@@ -124,25 +126,25 @@ impl Syncer {
         Ok(Self { shared, thread })
     }
 
-    /// Refuses if the store has failed.
+    /// Fails if the store has failed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with the failure that came first.
+    /// [`Error::Unavailable`] with the first failure.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.shared.lock().check()
     }
 
-    /// Marks the store as failed; the first cause stays.
+    /// Marks the store as failed; the first cause is kept.
     pub(crate) fn fail(&self, why: String) {
         self.shared.fail(why);
     }
 
-    /// Since when the disk has had something to do and nothing has ended.
+    /// Since when the disk has been busy without completing anything.
     pub(crate) fn busy_since(&self) -> Option<Instant> {
         self.shared.lock().busy_since
     }
 
-    /// Adds a record to the journal; the answer comes once it is durable.
+    /// Appends a record to the journal; the future resolves when it is durable.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the store has failed.
@@ -156,15 +158,15 @@ impl Syncer {
         Ok(Durable { answer: Some(answer), shared: Arc::clone(&self.shared) }.boxed())
     }
 
-    /// Lets the journal go on in a new file; returns the number of the old one.
+    /// Rotates the journal; returns the number of the old file.
     pub(crate) fn rotate(&self) -> u64 {
         self.shared.lock().commits.rotate()
     }
 
-    /// Resolves when all that was added is durable, rotations too.
+    /// Resolves when everything enqueued is durable, including rotations.
     ///
     /// # Errors
-    /// If the store has failed: then it is not, and the file that was to go on may not be there.
+    /// If the store has failed. The next file may then not exist.
     pub(crate) fn settled(&self) -> Result<oneshot::Receiver<Result<(), Error>>, String> {
         let mut queue = self.shared.lock();
         if let Some(why) = queue.commits.failed() {
@@ -175,26 +177,26 @@ impl Syncer {
         Ok(answer)
     }
 
-    /// Begins the next step, if one can begin now.
+    /// Begins the next step, if it can begin.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn begin(&self) -> Option<Flight> {
         self.shared.begin()
     }
 
-    /// Ends a step: answers all whose records are durable with everything before them.
+    /// Ends a step: acknowledges all records that are durable together with everything before them.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn finish(&self, flight: Flight) {
         self.shared.finish(flight);
     }
 
-    /// Notes in the journal that everything is durable.
+    /// Seals the journal: records that everything is durable.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn seal(&self) {
         self.shared.seal();
     }
 }
 
-/// Waits for a batch to become durable, and sees to it where nobody else does.
+/// Waits for a batch to become durable, as leader if needed.
 struct Durable {
     answer: Option<oneshot::Receiver<Result<(), Error>>>,
     shared: Arc<Shared>,
@@ -224,7 +226,7 @@ impl Future for Durable {
 impl Drop for Durable {
     fn drop(&mut self) {
         if self.answer.is_some() {
-            // Nobody waits for it any more, and it is to be durable all the same.
+            // The future was dropped, but the batch must still become durable.
             self.shared.call(self.shared.lock());
         }
     }
@@ -244,11 +246,11 @@ impl Shared {
         }
     }
 
-    /// Makes what waits durable, unless it is much or many are at it: then that is left to the thread.
+    /// Writes the queue as leader, unless it is large or enough leaders are active: then the thread takes it.
     fn lead(self: &Arc<Self>) {
         let mut queue = self.lock();
         if self.drive != Drive::Threads || !queue.commits.waits() {
-            // Whoever has begun it answers.
+            // Its leader answers.
             return;
         }
         let much = queue.commits.waiting_bytes() > LEAD_BYTES;
@@ -261,8 +263,8 @@ impl Shared {
         self.lock().leads -= 1;
     }
 
-    /// The thread's life: wait until it is called, then carry out steps until nothing waits. What is left at the end is
-    /// written, and the journal sealed.
+    /// The thread's main loop: waits until it is called, then carries out steps until the queue is empty. At shutdown
+    /// it writes the rest and seals the journal.
     fn run(self: &Arc<Self>) {
         let mut company = 0;
         while self.wait(company >= COMPANY) {
@@ -271,7 +273,7 @@ impl Shared {
         self.seal();
     }
 
-    /// Notes in the journal that everything is durable, if it is.
+    /// Seals the journal if everything is durable.
     fn seal(&self) {
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         if self.lock().commits.failed().is_none()
@@ -281,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Carries out the next step, if one can begin; says how many waited for it.
+    /// Carries out the next step, if it can begin; returns its number of waiters.
     fn step(self: &Arc<Self>) -> usize {
         let Some(mut flight) = self.begin() else { return 0 };
         let waiters = flight.waiters;
@@ -290,7 +292,7 @@ impl Shared {
         waiters
     }
 
-    /// Begins the next step: a group gets its place in the journal, a rotation is carried out whole.
+    /// Begins the next step: places a group in the journal, or carries out a whole rotation.
     fn begin(self: &Arc<Self>) -> Option<Flight> {
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = self.lock();
@@ -309,7 +311,7 @@ impl Shared {
             }
         };
         if let Err(error) = &result {
-            // Before the journal is free: what came after would stand where this is missing.
+            // Before the journal lock is released: later records would follow a gap.
             self.lock().commits.fail(describe(error));
         }
         flight.result = Some(result.map_err(|error| describe(&error)));
@@ -333,11 +335,11 @@ impl Shared {
         let mut queue = self.lock();
         let told = queue.commits.end(number, result);
         if !told.is_empty() || !queue.commits.in_flight() {
-            // Others that end behind one that hangs are no progress: nobody is told of them.
+            // Completions behind a write that hangs are no progress: they cannot be acknowledged.
             queue.busy_since = queue.commits.in_flight().then(Instant::now);
         }
         if queue.commits.rotation_can_begin() {
-            // It waited for what was in flight, and those who wait for it may have looked already.
+            // The rotation waited for what was in flight, and its waiters may have checked already.
             queue.called = true;
         }
         let wake = queue.called && queue.commits.can_begin() || queue.closing;
@@ -348,13 +350,13 @@ impl Shared {
         told.tell();
     }
 
-    /// Waits until the thread is called and can begin something; false when the store is closing and nothing is left. In
-    /// company, where the last sync served many, it waits a moment for the others: a sync costs more than that.
+    /// Waits until the thread is called and a step can begin; false when the store is closing and the queue is empty.
+    /// If the last sync served many batches, it waits briefly for more: that costs less than another sync.
     fn wait(&self, company: bool) -> bool {
         let mut queue = self.lock();
         queue.called &= queue.commits.waits();
         let idle = |queue: &mut Queue| {
-            // What others write is not over while it is in flight: the seal behind it says that it is durable.
+            // Leaders' writes in flight must complete first: the seal states that they are durable.
             let nothing = !queue.commits.waits() && !queue.commits.in_flight();
             let over = queue.closing && (nothing || queue.commits.failed().is_some());
             !over && !((queue.called || queue.closing) && queue.commits.can_begin())
@@ -383,7 +385,7 @@ impl Drop for Syncer {
         self.shared.lock().closing = true;
         self.shared.called.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has dropped its answers: their callers have been told.
+            // A panicked thread has dropped its senders, so its waiters were notified.
             let _ = thread.join();
         }
     }

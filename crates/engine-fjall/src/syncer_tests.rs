@@ -1,4 +1,4 @@
-//! Who syncs, who shares a sync, and what a failure leaves behind, with real threads on a disk whose syncs can be held up.
+//! Who syncs, who shares a sync, and the state after a failure, with real threads on a disk whose syncs can be held up.
 
 use std::fmt::Debug;
 use std::io::Result as IoResult;
@@ -11,11 +11,11 @@ use crate::disk::{Disk, DiskFile, OsDisk};
 use crate::record::Record;
 use crate::replay::Replay;
 
-/// What a sync is told at the gate: to go on or to fail.
+/// What the gate tells a sync: to go on or to fail.
 type Word = std::result::Result<(), &'static str>;
 type Gate = Arc<Mutex<mpsc::Receiver<Word>>>;
 
-/// The machine's disk, whose syncs wait for a gate where there is one, and tell who made them.
+/// The real disk, whose syncs optionally wait at a gate and report their thread.
 #[derive(Clone, Default)]
 struct Gated {
     gate: Option<Gate>,
@@ -99,7 +99,7 @@ impl Bench {
         self.syncer.append(&body(at)).unwrap()
     }
 
-    /// Ends it cleanly and reads the journal.
+    /// Closes it cleanly and reads the journal.
     fn read(self) -> Vec<u64> {
         drop(self.syncer);
         let (disk, mut found): (Arc<dyn Disk>, _) = (Arc::new(OsDisk), Vec::new());
@@ -123,7 +123,7 @@ fn body(at: u64) -> Vec<u8> {
     crate::record::encode_batch(wayleave_core::time::Time(at), &[], &[])
 }
 
-/// A disk whose syncs tell that they have begun and wait until they are let go.
+/// A disk whose syncs report that they have begun and wait for permission.
 fn gated() -> (Gated, mpsc::Receiver<Option<String>>, mpsc::Sender<Word>) {
     let ((begun, syncs), (go, gate)) = (mpsc::channel(), mpsc::channel());
     (Gated { gate: Some(Arc::new(Mutex::new(gate))), begun: Some(begun), ..Gated::default() }, syncs, go)
@@ -147,7 +147,7 @@ async fn batches_that_wait_share_one_sync_and_syncs_overlap() {
     assert_eq!(bench.read(), (0..=100).collect::<Vec<_>>());
 }
 
-/// With threads: a write is held up, the journal rotates, more batches come, and all are stopped cleanly.
+/// With threads: a write is held up, the journal rotates, more batches arrive, and everything is shut down cleanly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_rotation_behind_a_write_in_flight_loses_nothing() {
     let (disk, syncs, go) = gated();
@@ -158,7 +158,7 @@ async fn a_rotation_behind_a_write_in_flight_loses_nothing() {
     let second = tokio::spawn(bench.append(2));
     let third = tokio::spawn(bench.append(3));
     assert!(!first.is_finished());
-    // The first write, the mark at the end of its file, and at most two more.
+    // The first write, the continuation mark of its file, and at most two more.
     drop(go);
     for answer in [first, second, third] {
         assert_eq!(answer.await.unwrap(), Ok(()));
@@ -196,7 +196,7 @@ async fn a_sync_that_ends_after_another_failed_answers_nobody_that_it_is_done() 
     go.send(Err("the disk is gone")).unwrap();
     go.send(Ok(())).unwrap();
     let failed = "the data folder failed (the disk is gone): check the disk, then start again";
-    // Whichever of the two failed: one of them says so, and neither is told that it is durable after that.
+    // Whichever of the two failed, one of them reports it, and the other is not acknowledged after that.
     let told = [first.await.unwrap(), second.await.unwrap()];
     assert!(told.contains(&Err(Error::OutcomeUnknown(failed.into()))), "{told:?}");
     assert!(told != [Err(Error::OutcomeUnknown(failed.into())), Ok(())], "it stands behind one that may be missing");
@@ -215,13 +215,13 @@ async fn a_batch_is_synced_though_nobody_waits_for_it() {
     assert_eq!(syncs.recv().unwrap().as_deref(), Some("wayleave-sync"));
 }
 
-/// A call that finds nothing to do must not keep the thread from hearing the next one.
+/// A call that finds nothing to do must not make the thread miss the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_in_vain_does_not_silence_the_next() {
     let bench = Bench::new(&Gated::default());
     for at in 0..50 {
         bench.append(at).await.unwrap();
-        // All is durable: the thread is called and finds nothing.
+        // Everything is durable: the thread is called and finds nothing.
         bench.syncer.settled().unwrap().await.unwrap().unwrap();
         drop(bench.append(100 + at));
         bench.syncer.settled().unwrap().await.unwrap().unwrap();
@@ -247,7 +247,7 @@ async fn closing_writes_what_is_left() {
     }
 }
 
-/// Bytes of which nobody is left who waits are written all the same.
+/// Records whose futures were dropped are written all the same.
 #[tokio::test]
 async fn closing_right_after_a_rotation_writes_what_is_left() {
     let bench = Bench::new(&Gated::default());
@@ -257,7 +257,7 @@ async fn closing_right_after_a_rotation_writes_what_is_left() {
     assert_eq!(bench.read(), [1, 2]);
 }
 
-/// A flight that is dropped was carried out by a thread that panicked.
+/// A flight that is dropped was carried by a thread that panicked.
 #[tokio::test]
 async fn a_panic_while_writing_fails_the_store_and_tells_whoever_waits() {
     let bench = Bench::new(&Gated::default());

@@ -1,6 +1,6 @@
-//! The sorted tables under the rows in memory, behind one small trait: fjall in production, a map in the simulator.
+//! The sorted tables below the memtables, behind one small trait: fjall in production, a map in the simulator.
 //!
-//! Only the flusher adds a table, and what it adds is durable, wholly or not at all. It knows nothing of the journal.
+//! Only the flush thread adds tables, each durably and atomically. The trait knows nothing about the journal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,40 +13,40 @@ use crate::trouble;
 /// A row of a table.
 pub(crate) type TableRow = (Key, Value);
 
-/// Rows in tables.
+/// A store of tables.
 pub(crate) trait Tables: Send + Sync + 'static {
-    /// The rows at one moment.
+    /// A consistent view.
     type Snapshot: Snapshot;
 
-    /// The rows as they are now.
+    /// A consistent view of the current rows.
     fn snapshot(&self) -> Self::Snapshot;
 
-    /// Adds a table with all rows and removals of these memtables, which follow each other in the order of their keys.
+    /// Adds a table with all rows and tombstones of these memtables, which are in key order.
     ///
     /// # Errors
-    /// Why not, for the operator. Then nothing was added.
+    /// The reason, for the operator. Nothing was added.
     fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String>;
 
-    /// The number of tables that are not yet merged with others.
+    /// The number of L0 tables.
     fn young(&self) -> usize;
 
-    /// Asks for a merge: a request that found another merge at work was used up in vain.
+    /// Requests a compaction; a request that finds another one running is dropped.
     ///
     /// # Errors
-    /// Why not, for the operator.
+    /// The reason, for the operator.
     fn ask_for_merge(&self) -> Result<(), String>;
 
-    /// Whether tables are being merged at this moment.
+    /// Whether a compaction is running.
     fn merging(&self) -> bool;
 
-    /// Whether the threads that merge are alive.
+    /// Whether the compaction threads are alive.
     ///
     /// # Errors
-    /// If one has ended with an error or a panic: then nothing is merged any more until the store is opened again.
+    /// If one has ended with an error or a panic: then nothing is compacted until the store is reopened.
     fn check(&self) -> Result<(), String>;
 }
 
-/// The rows of all tables at one moment.
+/// A consistent view of all tables.
 pub(crate) trait Snapshot: Send + 'static {
     /// The value of a key.
     ///
@@ -54,7 +54,7 @@ pub(crate) trait Snapshot: Send + 'static {
     /// If it cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, Error>;
 
-    /// The rows from one key on, up to another one.
+    /// The rows of a key range, end exclusive.
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>>;
 }
 
@@ -74,10 +74,10 @@ fn read(row: fjall::Result<(fjall::UserKey, fjall::UserValue)>) -> Result<TableR
 
 /// fjall's tables.
 pub(crate) struct FjallTables {
-    // The order of the fields is the order in which they end.
+    // Field order is drop order.
     rows: Keyspace,
     database: Database,
-    /// Held while a table is added: the database holds a lock of its own meanwhile that asking it for its health needs.
+    /// Held while a table is added: fjall meanwhile holds a lock that its health check needs.
     adding: Mutex<()>,
 }
 
@@ -127,7 +127,7 @@ impl Tables for FjallTables {
 
     fn ask_for_merge(&self) -> Result<(), String> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        // The database asks for a merge only when an ingestion ends; one without rows adds no table.
+        // fjall checks for compactions only when an ingestion ends; an empty one adds no table.
         self.rows.start_ingestion().and_then(|empty| empty.finish()).map_err(|error| trouble::describe(&error))
     }
 
@@ -136,9 +136,9 @@ impl Tables for FjallTables {
     }
 
     fn check(&self) -> Result<(), String> {
-        // Whoever watches must not wait behind a table that a disk does not take.
+        // The watchdog must not block behind a table that a hanging disk does not take.
         let Ok(_adding) = self.adding.try_lock() else { return Ok(()) };
-        // Writes nothing, for nothing goes through the database's own journal; it only tells whether a thread has died.
+        // Writes nothing, because fjall's own journal is unused; it only reports whether a thread has died.
         self.database.persist(PersistMode::Buffer).map_err(|error| trouble::describe(&error))
     }
 }

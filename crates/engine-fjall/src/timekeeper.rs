@@ -1,25 +1,25 @@
-//! The arithmetic of the store's time, free of any clock: readings come in as arguments.
+//! The arithmetic of the store's time, without a clock: readings are arguments.
 //!
-//! Time starts at the greater of the wall clock and the last committed time, runs with the clock that also counts
-//! through suspend, and leans towards the wall by at most one part in [`SLEW`]. So a step of the wall clock neither
-//! expires a live lease nor shortens a delay, and a slow drift is still made good.
+//! Time starts at the greater of the wall clock and the last commit time, runs with CLOCK_BOOTTIME, which includes
+//! suspend, and is slewed towards the wall clock by at most one part in [`SLEW`]. So a step of the wall clock neither
+//! expires a live lease nor shortens a delay, and slow drift is still corrected.
 
 use wayleave_core::time::Time;
 
-/// At most 1 ms of correction in this many ms.
+/// At most 1 ms of correction per this many ms.
 const SLEW: u128 = 200;
 const NANOS_PER_MILLI: u128 = 1_000_000;
 
-/// What the machine's clocks show at one moment.
+/// Readings of both clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The wall clock, since 1970, in nanoseconds.
+    /// The wall clock: nanoseconds since 1970.
     pub wall_ns: u128,
-    /// The clock that counts through suspend, since boot, in nanoseconds.
+    /// CLOCK_BOOTTIME: nanoseconds since boot, including suspend.
     pub boot_ns: u128,
 }
 
-/// Keeps one store's time.
+/// The time of one store.
 #[derive(Debug)]
 pub(crate) struct Timekeeper {
     now_ns: u128,
@@ -27,18 +27,18 @@ pub(crate) struct Timekeeper {
 }
 
 impl Timekeeper {
-    /// Starts at an open of the store.
+    /// Starts when the store is opened.
     pub(crate) fn new(reading: Reading, last_committed: Time) -> Self {
         let last_ns = u128::from(last_committed.0) * NANOS_PER_MILLI;
         Self { now_ns: reading.wall_ns.max(last_ns), boot_ns: reading.boot_ns }
     }
 
-    /// The store's time at a reading. Readings may arrive out of order; time still does not go back.
+    /// The store's time at a reading. Readings may arrive out of order; time is monotonic all the same.
     pub(crate) fn advance(&mut self, reading: Reading) -> Time {
         let elapsed = reading.boot_ns.saturating_sub(self.boot_ns);
         self.boot_ns = self.boot_ns.max(reading.boot_ns);
         let free = self.now_ns.saturating_add(elapsed);
-        // The correction is a small part of what has elapsed, so even at full lean time moves forward.
+        // The correction is a small fraction of the elapsed time, so time moves forward even at the full slew rate.
         let lean = elapsed / SLEW;
         self.now_ns = reading.wall_ns.clamp(free.saturating_sub(lean), free.saturating_add(lean));
         Time(u64::try_from(self.now_ns / NANOS_PER_MILLI).unwrap_or(Time::NEVER.0)).min(Time::NEVER)
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_restart_goes_on_after_the_last_committed_time() {
-        // The machine booted anew (a small boot clock) with a wall clock ten seconds behind the store.
+        // After a reboot (a small boot clock) the wall clock is ten seconds behind the store.
         check((990_000, 5), 1_000_000, &[((990_000, 5), 1_000_000), ((992_000, 2_005), 1_001_990)]);
     }
 

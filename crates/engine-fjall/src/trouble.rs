@@ -1,10 +1,10 @@
-//! What fjall's errors mean to a caller, in words for the operator.
+//! Translates fjall's errors into engine errors, with a remedy for the operator.
 
 use std::io::ErrorKind;
 
 use wayleave_engine::Error;
 
-/// The input-output error inside, if there is one.
+/// The I/O error inside, if there is one.
 pub(crate) fn io(error: &fjall::Error) -> Option<&std::io::Error> {
     match error {
         fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => Some(io),
@@ -27,7 +27,7 @@ pub(crate) fn describe(error: &fjall::Error) -> String {
     }
 }
 
-/// The same of an error of the machine.
+/// The same for an I/O error.
 pub(crate) fn describe_io(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -37,7 +37,7 @@ pub(crate) fn describe_io(error: &std::io::Error) -> String {
     }
 }
 
-/// What a failed read tells the caller to do.
+/// Classifies a failed read.
 pub(crate) fn on_read(error: &fjall::Error) -> Error {
     let damaged = io(error).is_none() && !matches!(error, fjall::Error::Poisoned);
     if damaged {

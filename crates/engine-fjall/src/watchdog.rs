@@ -1,8 +1,8 @@
-//! The thread that watches the store's own progress: whether the disk answers, tables are merged, batches find room, and
-//! enough of the disk is free. What it finds is the store's health.
+//! The watchdog thread: monitors whether the disk responds, compactions run, commits find room, and enough space is
+//! free. Its verdict is the store's health.
 //!
-//! A disk that is nearly full refuses batches before they change anything, so reads go on and batches are taken again when
-//! there is room. What is kept in reserve is for rows that are in memory already and for merges.
+//! When the disk is nearly full, batches are refused before they change anything; reads continue, and batches are
+//! accepted again when space is freed. The reserve is for flushing the memtables and for compactions.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,46 +16,46 @@ use crate::disk::Disk;
 use crate::store::Store;
 use crate::tables::Tables;
 
-/// How often it looks.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(250);
-/// A sync, or a batch that waits for room, is worth a word after this time.
+/// A sync, or a commit waiting for room, that takes this long is reported as slow.
 const SLOW: Duration = Duration::from_secs(5);
 /// A sync that takes this long has failed.
 const DEAD: Duration = Duration::from_secs(60);
-/// The least that is kept free: more than can be written between two looks, and to merge what is there with that.
+/// The minimum reserve: more than can be written between two polls, plus its compaction.
 const RESERVE_BYTES_MIN: u64 = 64 << 20;
 
-/// What is kept free: for the rows in memory, which go to a table, and to merge that one with others.
+/// The free space to keep in reserve: for flushing the memtables, and for compacting the resulting table.
 pub(crate) const fn reserve_bytes(memtable_bytes: usize) -> u64 {
     let reserve = (memtable_bytes as u64).saturating_mul(4);
     if reserve > RESERVE_BYTES_MIN { reserve } else { RESERVE_BYTES_MIN }
 }
 
-/// What the watchdog sees at one moment.
+/// The signs that the watchdog observes at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Signs {
-    /// How long the disk has had something to do and nothing has ended.
+    /// How long the disk has been busy without completing anything.
     syncing: Option<Duration>,
-    /// How long batches have waited for room in memory.
+    /// How long commits have been waiting for room in memory.
     stalled: Option<Duration>,
-    /// What is free of the disk, if the machine can say.
+    /// The free space, if known.
     free_bytes: Option<u64>,
-    /// Why nothing is merged any more.
+    /// Why compactions have stopped.
     merges: Option<String>,
 }
 
-/// What follows from it.
+/// The verdict on the signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Well,
     /// Batches are refused, for this reason.
     Refuse(String),
-    /// Batches are taken but wait, for this reason.
+    /// Batches are accepted but delayed, for this reason.
     Slow(String),
     Fail(String),
 }
 
-/// Judges what is seen; `refusing` says whether batches are refused already.
+/// Judges the signs; `refusing` says whether batches are already refused.
 fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
     if let Some(why) = &signs.merges {
         return Verdict::Fail(why.clone());
@@ -64,13 +64,13 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
     if let Some(span) = signs.syncing.filter(|span| *span >= DEAD) {
         return Verdict::Fail(format!("the disk has not answered for {} s: check it, then start again", seconds(span)));
     }
-    // A little more than the reserve must be free before batches are taken again, or it would go back and forth.
+    // Hysteresis: a little more than the reserve must be free before batches are accepted again.
     let wanted = if refusing { reserve.saturating_add(reserve / 4) } else { reserve };
     if let Some(free) = signs.free_bytes.filter(|free| *free < wanted) {
         let mib = |bytes: u64| bytes >> 20;
         return Verdict::Refuse(format!(
             "no space left for the data folder ({} MiB free, {} MiB are kept in reserve): free some space; nothing was \
-             changed, and writes are taken again by themselves",
+             changed, and writes resume automatically",
             mib(free),
             mib(wanted)
         ));
@@ -80,21 +80,21 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
     }
     if let Some(span) = signs.stalled.filter(|span| *span >= SLOW) {
         return Verdict::Slow(format!(
-            "writes have waited {} s for tables to be merged: check the disk",
+            "writes have waited {} s for a compaction: check the disk",
             seconds(span)
         ));
     }
     Verdict::Well
 }
 
-/// The thread. Dropping it ends the thread.
+/// The watchdog thread. Dropping this ends it.
 pub(crate) struct Watchdog {
     end: Option<Sender<()>>,
     health: Arc<Mutex<Health>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is watched besides the store itself.
+/// What is watched besides the store.
 pub(crate) struct Watched {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
@@ -102,10 +102,10 @@ pub(crate) struct Watched {
 }
 
 impl Watchdog {
-    /// Starts to watch a store; looks once before it returns.
+    /// Starts to watch a store; polls once before it returns.
     ///
     /// # Errors
-    /// If the machine gives no thread.
+    /// If no thread can be spawned.
     pub(crate) fn start<T: Tables>(store: Arc<Store<T>>, watched: Watched) -> std::io::Result<Self> {
         let (end, ended) = channel::<()>();
         let health = Arc::new(Mutex::new(look(&store, &watched, &Health::Ok)));
@@ -120,7 +120,7 @@ impl Watchdog {
         Ok(Self { end: Some(end), health, thread: Some(thread) })
     }
 
-    /// How the store was at the last look.
+    /// The health of the store at the last poll.
     pub(crate) fn health(&self) -> Health {
         self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -135,14 +135,14 @@ impl Drop for Watchdog {
     }
 }
 
-/// Looks once: lets the store refuse, take again or fail, and says how it is. A change is logged once.
+/// Polls once: makes the store refuse, accept again or fail, and returns its health. A change is logged once.
 pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Health) -> Health {
     if let Err(Error::Unavailable(why)) = store.syncer.check() {
         return Health::Failed(why);
     }
     let stalled = store.flush.lock().unwrap_or_else(PoisonError::into_inner).stalled_since;
     let syncing = store.syncer.busy_since().map(|since| since.elapsed());
-    // A disk that is dead may hang these two as well.
+    // On a dead disk these two calls might hang as well.
     let dead = syncing.is_some_and(|span| span >= DEAD);
     let signs = Signs {
         syncing,
@@ -164,7 +164,7 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
         }
     };
     match (&now, before) {
-        (Health::Ok, Health::Degraded(_)) => tracing::info!("the store is well again"),
+        (Health::Ok, Health::Degraded(_)) => tracing::info!("the store has recovered"),
         (Health::Degraded(why), Health::Ok) => tracing::warn!(reason = %why, "the store is degraded"),
         (Health::Failed(why), Health::Ok | Health::Degraded(_)) => {
             tracing::error!(reason = %why, "the store has failed")

@@ -1,8 +1,8 @@
-//! A disk that loses, reorders and tears what was not synced, and fails at any operation.
+//! A simulated disk that loses, reorders and tears unsynced writes, and fails at any operation.
 //!
-//! A power cut keeps what was synced, and of the rest any part: each sector of a write by itself, each name by itself. A
-//! killed process loses nothing that was written. After a failed sync some of what was written is lost although nothing says
-//! so: the page cache still shows it, but no later sync writes it.
+//! A power cut keeps what was synced and any part of the rest: each sector of a write and each name independently. A
+//! killed process loses nothing that was written. After a failed sync, part of the unsynced data is silently lost: the
+//! page cache still shows it, but no later sync writes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -16,30 +16,30 @@ use crate::disk::{Disk, DiskFile};
 
 use super::node::{Id, NameOp, Node, Write, apply_name, put};
 
-/// What a disk writes as a whole.
+/// The unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
 /// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No space is left; a part may have been written.
+    /// No space left; part of the data may have been written.
     NoSpace,
-    /// The disk does not answer as it should; anything may have happened.
+    /// An I/O error; anything may have happened.
     Io,
     /// The file system has become read-only; nothing was changed.
     ReadOnly,
-    /// The power is gone: this operation and all after it do nothing.
+    /// The power is cut: this operation and all later ones have no effect.
     PowerCut,
 }
 
-/// A call that makes something durable: the phase it was made in, what was synced, and for how many times in that phase.
+/// A sync call: the phase it was made in, what was synced, and how many times before in that phase.
 pub type SyncPoint = (&'static str, String, u64);
 
 struct State {
     nodes: BTreeMap<Id, Node>,
     next: Id,
     random: u64,
-    /// Changes so far.
+    /// The number of changing operations so far.
     operations: u64,
     fault: Option<(u64, Fault)>,
     power: bool,
@@ -47,14 +47,14 @@ struct State {
     refuse_direct: bool,
     free_bytes: u64,
     phase: &'static str,
-    /// How often each thing was synced in this phase.
+    /// How often each path was synced in this phase.
     synced: BTreeMap<String, u64>,
     seen: BTreeSet<SyncPoint>,
-    /// A sync that does nothing.
+    /// A sync that silently does nothing.
     lie: Option<SyncPoint>,
 }
 
-/// The disk. Clones are the same disk.
+/// The disk. Clones share it.
 #[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
@@ -96,30 +96,30 @@ impl SimDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the operation after `after` others fail.
+    /// Makes the operation after `after` others fail.
     pub fn fail_after(&self, after: u64, fault: Fault) {
         let mut state = self.state();
         state.fault = Some((state.operations + after, fault));
     }
 
-    /// Takes a fault back that has not struck.
+    /// Removes a fault that has not struck yet.
     pub fn heal(&self) {
         self.state().fault = None;
     }
 
-    /// Whether the power is on: it goes with [`Fault::PowerCut`].
+    /// Whether the power is on; see [`Fault::PowerCut`].
     #[must_use]
     pub fn has_power(&self) -> bool {
         self.state().power
     }
 
-    /// How many operations have changed something.
+    /// The number of changing operations.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Ends the process: its locks go, all that it wrote stays.
+    /// Ends the process: its locks are released, its writes stay.
     pub fn kill(&self) {
         self.state().locked.clear();
     }
@@ -133,29 +133,29 @@ impl SimDisk {
         (state.power, state.fault) = (true, None);
     }
 
-    /// What is free from now on.
+    /// Sets the free space.
     pub fn set_free_bytes(&self, bytes: u64) {
         self.state().free_bytes = bytes;
     }
 
-    /// Names what the process does from now on, for [`SyncPoint`]s.
+    /// Names the current phase, for [`SyncPoint`]s.
     pub fn set_phase(&self, phase: &'static str) {
         let mut state = self.state();
         (state.phase, state.synced) = (phase, BTreeMap::new());
     }
 
-    /// All calls that made something durable.
+    /// All sync calls so far.
     #[must_use]
     pub fn sync_points(&self) -> BTreeSet<SyncPoint> {
         self.state().seen.clone()
     }
 
-    /// Lets one of them do nothing, as if it were not in the code.
+    /// Turns one of them into a no-op, as if it were missing from the code.
     pub fn lie_about(&self, point: SyncPoint) {
         self.state().lie = Some(point);
     }
 
-    /// Flips bits of one byte of a file, on the disk itself; false if there is no such byte.
+    /// Flips bits of one byte of a file on disk; false if there is no such byte.
     #[must_use]
     pub fn flip(&self, path: &Path, at: usize, bits: u8) -> bool {
         let mut state = self.state();
@@ -164,7 +164,7 @@ impl SimDisk {
         flipped == [true; 2]
     }
 
-    /// A number below `bound`, out of the disk's own seed.
+    /// A number below `bound` from the disk's seed.
     #[must_use]
     pub fn below(&self, bound: u64) -> u64 {
         self.state().below(bound)
@@ -202,7 +202,7 @@ impl State {
         self.nodes.get_mut(&id).ok_or_else(not_found)
     }
 
-    /// Counts an operation; says how it fails, if it does.
+    /// Counts an operation; returns its fault, if it has one.
     fn operation(&mut self) -> Option<Fault> {
         if !self.power {
             return Some(Fault::PowerCut);
@@ -215,7 +215,7 @@ impl State {
         Some(fault)
     }
 
-    /// An operation that is done wholly or not at all.
+    /// An operation that happens entirely or not at all.
     fn whole(&mut self) -> Result<()> {
         self.operation().map_or(Ok(()), |fault| Err(error(fault)))
     }
@@ -247,7 +247,8 @@ impl State {
         let name = name.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned();
         let count = self.synced.entry(name.clone()).or_default();
         *count += 1;
-        // While the store runs every sync of a kind is the same line, and so are those of the files that are read at an open.
+        // In the run phase every sync of a kind is the same line of code, and so are those of the files replayed at an
+        // open.
         let count = if self.phase == "run" || name.ends_with(".journal") { 0 } else { *count };
         let point = (self.phase, name, count);
         let lies = self.lie.as_ref() == Some(&point);
@@ -279,7 +280,7 @@ impl State {
         }
     }
 
-    /// Forgets what no name leads to any more, neither now nor after a power cut.
+    /// Drops files that no name reaches any more, neither now nor after a power cut.
     fn forget_removed(&mut self) {
         let (mut kept, mut next) = (BTreeSet::new(), vec![ROOT]);
         while let Some(id) = next.pop() {
@@ -293,7 +294,7 @@ impl State {
         self.nodes.retain(|id, _| kept.contains(id));
     }
 
-    /// Writes all of it, nothing of it, or some of its sectors.
+    /// Keeps all of a write, none of it, or some of its sectors.
     fn keep_some(&mut self, durable: &mut Vec<u8>, write: &Write) {
         let kind = self.below(4);
         for (number, sector) in write.bytes.chunks(SECTOR).enumerate() {
@@ -317,7 +318,7 @@ fn split(path: &Path) -> Result<(&Path, String)> {
     Ok((folder, name.to_string_lossy().into_owned()))
 }
 
-/// A lock, until it is dropped.
+/// A file lock, released on drop.
 struct Lock {
     disk: SimDisk,
     path: PathBuf,

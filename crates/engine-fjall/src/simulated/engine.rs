@@ -1,5 +1,5 @@
-//! The embedded store with every step in the hands of a simulator: when a group is written, when its write ends, when memory
-//! goes to a table.
+//! The embedded store with a simulator scheduling every step: when a group is written, when its write completes, when
+//! the memtables are flushed.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,10 +23,10 @@ use super::{SimDisk, SimTables};
 
 pub use crate::timekeeper::Reading;
 
-/// Memory is written to a table when the simulator says so, never by its size.
+/// The simulator decides when to flush, never the memtable size.
 const NEVER: usize = usize::MAX / 4;
 
-/// Where a flush is.
+/// The progress of a flush.
 #[derive(Default)]
 enum Flush {
     #[default]
@@ -80,7 +80,7 @@ impl Simulated {
         })
     }
 
-    /// Begins to write what waits, as one group; false if nothing can begin.
+    /// Begins to write the queue as one group; false if nothing can begin.
     pub fn begin_write(&self) -> bool {
         let flight = self.store.syncer.begin();
         let begun = flight.is_some();
@@ -88,13 +88,13 @@ impl Simulated {
         begun
     }
 
-    /// How many writes have begun and not ended.
+    /// The number of writes in flight.
     #[must_use]
     pub fn writes(&self) -> usize {
         lock(&self.flights).len()
     }
 
-    /// Writes and syncs one of the writes that have begun, and answers what can be answered.
+    /// Completes one of the writes in flight, and notifies all waiters that can be notified.
     pub fn end_write(&self, which: usize) {
         let mut flights = lock(&self.flights);
         if which < flights.len() {
@@ -105,8 +105,8 @@ impl Simulated {
         }
     }
 
-    /// Carries out the next step of a flush: freeze, wait for the journal, write the table, forget. Returns its name; a
-    /// failure fails the store.
+    /// Carries out the next step of a flush: freeze, wait for the journal, write the table, drop the frozen rows.
+    /// Returns the step's name. An error fails the store.
     pub fn step_flush(&self) -> &'static str {
         let mut flush = lock(&self.flush);
         let (next, name) = match std::mem::take(&mut *flush) {
@@ -140,19 +140,19 @@ impl Simulated {
         name
     }
 
-    /// Whether the store has failed and must be opened again.
+    /// Whether the store has failed and must be reopened.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.store.syncer.check().is_err()
     }
 
-    /// Ends the process: nothing more is written, and whoever still waits is told so.
+    /// Ends the process: nothing more is written, and remaining waiters get an error.
     pub fn kill(&self) {
         self.store.syncer.fail("the process has ended".into());
         lock(&self.flights).clear();
     }
 
-    /// Writes all that waits and seals the journal, as a clean stop does.
+    /// Writes everything queued and seals the journal, as a clean shutdown does.
     pub fn close(&self) {
         while self.begin_write() || self.writes() > 0 {
             self.end_write(0);

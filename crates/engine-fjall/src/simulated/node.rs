@@ -1,10 +1,10 @@
-//! What a simulated disk holds: files and folders.
+//! The content of a simulated disk: files and folders.
 
 use std::collections::BTreeMap;
 
 pub(super) type Id = u64;
 
-/// A write that was not synced.
+/// An unsynced write.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) at: usize,
@@ -12,7 +12,7 @@ pub(super) struct Write {
     pub(super) direct: bool,
 }
 
-/// A change of names that was not synced.
+/// An unsynced change of names.
 #[derive(Clone, Debug)]
 pub(super) enum NameOp {
     Add(String, Id),
@@ -20,14 +20,14 @@ pub(super) enum NameOp {
     Rename(String, String),
 }
 
-/// A file or a folder: as it is now, as it is durable, and what leads from one to the other.
+/// A file or folder: its current state, its durable state, and the unsynced changes between them.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     File { bytes: Vec<u8>, durable: Vec<u8>, unsynced: Vec<Write> },
     Dir { names: BTreeMap<String, Id>, durable: BTreeMap<String, Id>, unsynced: Vec<NameOp> },
 }
 
-/// Writes bytes at an offset, with zeros before them where there was nothing.
+/// Writes bytes at an offset, filling a gap before them with zeros.
 pub(super) fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
     if bytes.len() < at + new.len() {
         bytes.resize(at + new.len(), 0);
@@ -37,7 +37,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
     }
 }
 
-/// Changes names.
+/// Applies a change of names.
 pub(super) fn apply_name(names: &mut BTreeMap<String, Id>, op: &NameOp) {
     match op {
         NameOp::Add(name, id) => _ = names.insert(name.clone(), *id),

@@ -1,9 +1,9 @@
-//! Seeds of the store on its simulated disk: concurrent commits across rotations, flushes, kills, power cuts, clean stops and
-//! failures at every operation, opens included.
+//! Simulation of the store on its simulated disk: concurrent commits across rotations, flushes, kills, power cuts,
+//! clean shutdowns and failures at every operation, opens included.
 //!
-//! The oracle: of each shard's batches the store has a prefix that holds everything acknowledged, a batch over two shards is
-//! in both or in neither, rows outside the shards never go back behind what was acknowledged, epochs and time neither, and
-//! whatever happened but damage, the folder opens. The proofs of the proof: every sync of the code is left out in turn, and
+//! The oracle: the store has a prefix of each shard's batches that contains everything acknowledged; a batch over two
+//! shards is in both or in neither; rows outside the shards, epochs and time never fall behind what was acknowledged;
+//! and the folder opens after anything but damage. To test the test, every sync of the code is omitted in turn, and
 //! some seed must notice.
 
 use std::collections::BTreeMap;
@@ -20,23 +20,23 @@ use crate::OpenError;
 
 const PATH: &str = "/machine/data";
 const SHARDS: u16 = 3;
-/// Where a row lies that no shard owns, as those of roles do.
+/// The shard prefix of rows outside all shards, such as those of roles.
 const OUTSIDE: u16 = u16::MAX;
 
-/// A batch of a shard: its name, and the rows that it wrote or removed.
+/// A batch of a shard: its name, and the rows that it wrote or deleted.
 type Sent = (u64, Vec<(u8, Option<u64>)>);
 
-/// What is expected of a shard.
+/// The expected state of a shard.
 #[derive(Default)]
 struct Shard {
     epoch: u64,
-    /// The batches that were committed, in the order of their numbers, which begin at 1.
+    /// The committed batches, in sequence, starting at 1.
     batches: Vec<Sent>,
-    /// The number of the last one that was acknowledged.
+    /// The number of the last acknowledged batch.
     acked: u64,
 }
 
-/// A commit that nobody was told of.
+/// A commit that is not answered yet.
 struct Waiting {
     commit: Commit,
     fences: Vec<(u16, u64)>,
@@ -50,9 +50,9 @@ struct Story {
     tables: SimTables,
     clock: Arc<AtomicU64>,
     shards: BTreeMap<u16, Shard>,
-    /// The last value of the row outside, and the last that was acknowledged.
+    /// The last value of the row outside the shards, and the last acknowledged one.
     outside: (u64, u64),
-    /// The latest time at which something acknowledged was committed.
+    /// The latest commit time of anything acknowledged.
     at: u64,
     names: u64,
     counts: Counts,
@@ -91,7 +91,8 @@ impl Story {
         self.below(times) == 0
     }
 
-    /// Opens the store; tries again through faults and cuts within about so many operations, which the open must survive.
+    /// Opens the store, retrying through faults and power cuts within about `operations` operations, which the open
+    /// must survive.
     fn open(&mut self, operations: u64) -> Result<Simulated, String> {
         for _ in 0..20 {
             self.disk.set_phase("open");
@@ -133,7 +134,7 @@ impl Story {
         Simulated::open(&self.disk, &self.tables, Path::new(PATH), SHARDS, read)
     }
 
-    /// The process is gone: by a kill, or with the machine.
+    /// Ends the process: by a kill, or with the machine.
     fn end(&self, cut: bool) {
         if cut {
             self.disk.power_cut();
@@ -142,7 +143,7 @@ impl Story {
         }
     }
 
-    /// Compares the store with what was acknowledged, and takes it as it is from now on.
+    /// Compares the store with what was acknowledged, and continues from its state.
     fn check(&mut self, engine: &Simulated) -> Result<(), String> {
         self.check_outside(engine)?;
         if engine.now().0 < self.at {
@@ -211,7 +212,7 @@ impl Story {
         Ok(())
     }
 
-    /// One life of a process: commits and the steps of the disk, in any order, until it ends.
+    /// One life of a process: commits and disk steps in any order, until it ends.
     fn live(&mut self, engine: &Simulated) -> bool {
         let mut waiting: Vec<Waiting> = Vec::new();
         let steps = 20 + self.below(120);
@@ -267,7 +268,7 @@ impl Story {
                 .map(|_| (self.below(6) as u8, (!self.once_in(4)).then(|| name * 100 + self.below(100))))
                 .collect();
             let Some(expected) = self.shards.get_mut(&shard) else { continue };
-            // One key once: an engine sorts the writes of a batch.
+            // Each key once: an engine sorts the writes of a batch.
             let rows: BTreeMap<u8, Option<u64>> = rows.into_iter().collect();
             for (key, value) in &rows {
                 let value = value.map(|value| value.to_be_bytes().to_vec());
@@ -286,7 +287,7 @@ impl Story {
         Some(Waiting { commit, fences: numbers, outside: None, at })
     }
 
-    /// Hears what the store answers.
+    /// Collects the store's answers.
     fn poll(&mut self, waiting: &mut Vec<Waiting>) {
         let mut left = Vec::new();
         for mut one in waiting.drain(..) {
@@ -311,7 +312,7 @@ impl Story {
         *waiting = left;
     }
 
-    /// The whole story: lives of processes, each ended in some way, each followed by a check.
+    /// The whole run: lives of processes, each ended in some way, each followed by a check.
     fn run(&mut self) -> Result<(), String> {
         let mut engine = self.open(24)?;
         self.check(&engine)?;
@@ -320,7 +321,7 @@ impl Story {
             let cut = !clean && self.once_in(2);
             drop(engine);
             self.end(cut);
-            // A second end before anything new was written: what the last one left must hold by itself.
+            // A second end before anything new was written: what the first end left must be sufficient by itself.
             if self.once_in(3) {
                 drop(self.open(12)?);
                 self.end(self.once_in(2));
@@ -343,7 +344,7 @@ fn row_key(shard: u16, key: u8) -> Vec<u8> {
     vec![high, low, 9, key]
 }
 
-/// The rows of a shard but the large one.
+/// The rows of a shard except the large one.
 fn scan(engine: &Simulated, shard: u16) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
     let all = Scan { from: row_key(shard, 0), to: row_key(shard, 99), limit: 100 };
     let found = engine.scan_many(&[all]).now_or_never();
@@ -393,8 +394,8 @@ fn the_same_seed_tells_the_same_story() {
     assert_ne!(tell(1), tell(2));
 }
 
-/// One flipped bit anywhere in the journal after a clean stop: the store refuses to open, or nothing that was acknowledged is
-/// missing.
+/// One flipped bit anywhere in the journal after a clean shutdown: the store refuses to open, or nothing acknowledged
+/// is missing.
 #[test]
 fn no_flipped_bit_loses_what_was_acknowledged() {
     let (mut refused, mut harmless) = (0, 0);
@@ -417,7 +418,7 @@ fn no_flipped_bit_loses_what_was_acknowledged() {
         }
         match story.try_open() {
             Err(OpenError::JournalDamaged { .. }) => refused += 1,
-            // The power went while the journal was sealed.
+            // The power was cut while the journal was being sealed.
             Err(OpenError::Io { .. }) => {}
             Err(error) => panic!("seed {seed}: {error}"),
             Ok(engine) => {
@@ -430,7 +431,7 @@ fn no_flipped_bit_loses_what_was_acknowledged() {
     assert!(refused > 100 && harmless > 20, "both happen: {refused}, {harmless}");
 }
 
-/// Runs seeds until one of them breaks; says how many it took.
+/// Runs seeds until one fails; returns how many it took.
 fn seeds_until_broken(most: u64, arrange: impl Fn(&Story)) -> Option<u64> {
     (0..most).find(|seed| {
         let mut story = Story::new(*seed);
@@ -439,8 +440,8 @@ fn seeds_until_broken(most: u64, arrange: impl Fn(&Story)) -> Option<u64> {
     })
 }
 
-/// Each sync that the code makes, left out: some seed must lose something, or not open. A sync that nothing needs would
-/// only cost time.
+/// Each sync of the code, omitted: some seed must lose something or fail to open. A sync that nothing needs would only
+/// cost time.
 #[test]
 fn every_sync_that_is_left_out_is_noticed() {
     let points: std::collections::BTreeSet<SyncPoint> = (0..200)

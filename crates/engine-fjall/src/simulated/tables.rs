@@ -1,4 +1,4 @@
-//! fjall modelled as a store of tables: what is added is there, wholly and durably, or it is not.
+//! A model of fjall as a store of tables: an added table is completely there and durable, or not at all.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +15,7 @@ struct State {
     fail_next: bool,
 }
 
-/// The tables. Clones are the same tables; they outlive every process.
+/// The tables. Clones share them; they outlive every simulated process.
 #[derive(Clone, Default)]
 pub struct SimTables(Arc<Mutex<State>>);
 
@@ -24,12 +24,12 @@ impl SimTables {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a failure back that has not struck.
+    /// Removes a failure that has not struck yet.
     pub fn heal(&self) {
         self.state().fail_next = false;
     }
 
-    /// Lets the next table fail.
+    /// Makes the next table fail.
     pub fn fail_next(&self) {
         self.state().fail_next = true;
     }
