@@ -1,4 +1,4 @@
-//! The store's time in this process: the timekeeper, the machine's boot clock, and what other nodes should know of both.
+//! The store's time in this process: the timekeeper, the boot clock, and the notes about both for other nodes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,35 +8,35 @@ use wayleave_core::time::Time;
 
 use crate::timekeeper::{Sample, Step, Timekeeper};
 
-/// A lead over the store's clock that other nodes should know of, in microseconds. Answers that took different times on
-/// their way look like smaller ones.
+/// A lead over the store's clock that other nodes must learn of, in microseconds. Network jitter looks like smaller
+/// leads.
 const LEAD_US: u64 = 10_000;
 
-/// The store's clock as this process knows it.
+/// The store's clock, as known to this process.
 pub(crate) struct Clock {
     state: Mutex<State>,
-    /// Rung when there is something that other nodes should know.
+    /// Notified when there is something that other nodes must learn.
     pub(crate) news: Notify,
 }
 
 struct State {
     keeper: Timekeeper,
-    /// When the store's clock was last seen to step forward, here or by another node; zero if never.
+    /// When the store's clock was last seen to step forward, by this or another node; zero if never.
     stepped_at: Time,
-    /// What of it is known to be noted in the store.
+    /// The part of it that the store is known to have recorded.
     noted: Time,
 }
 
-/// What other nodes should know.
+/// A note for other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) stepped_at: Time,
-    /// The time here if it leads the store's clock, else zero.
+    /// The local time if it leads the store's clock, else zero.
     pub(crate) at: Time,
 }
 
 impl Clock {
-    /// Starts at the first answer, and not before the latest commit.
+    /// Starts at the first response, but not before the latest commit.
     pub(crate) fn start(first: Sample, last_commit: Time) -> Self {
         let keeper = Timekeeper::new(first, last_commit.0.saturating_mul(1_000));
         let state = State { keeper, stepped_at: Time::ZERO, noted: Time::ZERO };
@@ -46,7 +46,7 @@ impl Clock {
     /// The store's time.
     pub(crate) fn now(&self) -> Time {
         let state = self.lock();
-        // Read inside the lock, so that readings come in order.
+        // Read under the lock, so that readings are in order.
         Time(state.keeper.at(boot_us()) / 1_000)
     }
 
@@ -55,7 +55,7 @@ impl Clock {
         self.lock().stepped_at
     }
 
-    /// Takes in what the store's clock showed in an answer that has just arrived to a question sent at `sent_us`.
+    /// Takes the store's clock from a response that has just arrived; its request was sent at `sent_us`.
     pub(crate) fn learn(&self, store_us: i64, sent_us: u64) {
         let mut state = self.lock();
         let arrived_us = boot_us();
@@ -82,7 +82,7 @@ impl Clock {
         }
     }
 
-    /// Somebody has committed at this time.
+    /// Raises time to at least that of another node's commit.
     pub(crate) fn raise(&self, at: Time) {
         let mut state = self.lock();
         let boot_us = boot_us();
@@ -93,14 +93,14 @@ impl Clock {
         }
     }
 
-    /// Another node has noted a step.
+    /// Another node has recorded a step.
     pub(crate) fn hear_step(&self, stepped_at: Time) {
         let mut state = self.lock();
         state.stepped_at = state.stepped_at.max(stepped_at);
         state.noted = state.noted.max(stepped_at);
     }
 
-    /// What other nodes should know and the store does not say yet.
+    /// What other nodes must learn and the store does not record yet.
     pub(crate) fn note(&self) -> Option<Note> {
         let state = self.lock();
         let boot_us = boot_us();
@@ -114,7 +114,7 @@ impl Clock {
     }
 }
 
-/// Microseconds on the clock that runs through a suspend.
+/// CLOCK_BOOTTIME in microseconds, which includes suspend.
 pub(crate) fn boot_us() -> u64 {
     let boot = clock_gettime(ClockId::Boottime);
     let (secs, nanos) = (u64::try_from(boot.tv_sec).unwrap_or(0), u64::try_from(boot.tv_nsec).unwrap_or(0));

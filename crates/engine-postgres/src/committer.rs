@@ -1,14 +1,14 @@
-//! Commits what waits: takes it together, splits it when it is refused, and finds out what became of it when the
-//! connection broke.
+//! The committers: merge queued batches into one transaction, bisect it when it is refused, and resolve its outcome
+//! when the connection breaks.
 //!
-//! **A lost answer.** The fence makes a second try safe: whichever of the two arrives first moves the fence on, and the
-//! other is refused. So a fenced transaction is simply sent again. Refused then, it has met either its own first try,
-//! which the fence row shows by its number under our epoch, or another owner. Only where another owner has already
-//! come past our number nobody can tell any more.
+//! **A lost response.** The fence makes a retry idempotent: whichever of the two attempts arrives first advances the
+//! fence, and the other is refused. So a fenced transaction is simply sent again. If the retry is refused, it has met
+//! either its own first attempt, which the fence row shows by its sequence number under our epoch, or another owner.
+//! Only where another owner has already passed our sequence number is the outcome unknown.
 //!
-//! **A locked row.** Somebody else's session may hold a row for as long as it likes. So a transaction waits for locks only
-//! briefly at first. Halves then find out who needs the row, and that one waits beside the committers, in a task of its own:
-//! everybody else goes on.
+//! **A locked row.** A foreign session may hold a row lock indefinitely. So a transaction first waits only briefly for
+//! locks. Bisection then finds the batch that needs the row, and that batch waits in a task of its own: the others
+//! proceed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::transaction_batch::TransactionBatch;
 use crate::trouble::{Class, Trouble};
 use crate::wire::Database;
 
-/// How long a commit tries to get through, from the first trouble on: callers wait meanwhile, and hear "unavailable" then.
+/// How long a commit is retried, from the first error on. Callers wait meanwhile, and then get "unavailable".
 const PATIENCE: Duration = Duration::from_millis(2_500);
-/// The same for a commit that may have been applied: to learn what became of it is worth more waiting.
+/// The same for a commit that may have been applied: learning its outcome is worth a longer wait.
 const PATIENCE_IN_DOUBT: Duration = Duration::from_secs(5);
-/// How often a transaction is halved on account of locked rows; then what is left of it waits as a whole.
+/// How often a transaction is bisected because of locked rows; what remains then waits as a whole.
 const LOCK_TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -43,24 +43,24 @@ pub(crate) struct Bench<D> {
     pub(crate) queue: Queue,
     pub(crate) overlay: Overlay,
     pub(crate) database: D,
-    /// The database was away for longer than our patience: until it is back, one try is enough.
+    /// Set when the database was unreachable for longer than our patience: until it is back, commits are tried once.
     pub(crate) down: AtomicBool,
-    /// Places beside the committers for batches that wait for locked rows.
+    /// Permits for tasks of batches that wait for locked rows.
     pub(crate) stuck: Arc<Semaphore>,
 }
 
-/// How batches that were sent together ended.
+/// The outcome of batches that were sent together.
 enum Verdict {
     Done,
-    /// One of them is to blame, or the only one is.
+    /// At least one of them is at fault.
     Refused(Error),
-    /// All of them, for a reason that is none of theirs.
+    /// All of them failed, for a reason that is not theirs.
     Failed(Error),
     /// Another session has locked a row that one of them needs. Nothing was changed.
     Locked(String),
 }
 
-/// What the fence rows say about a transaction whose answer was lost.
+/// What the fence rows say about a transaction whose response was lost.
 enum Trace {
     Applied,
     NotApplied,
@@ -88,8 +88,9 @@ pub(crate) async fn run<D: Database>(bench: Arc<Bench<D>>, serves: Serves) {
 }
 
 impl<D: Database> Bench<D> {
-    /// Commits batches that fit together and answers each truly, in order. When they are refused as a whole, halves find
-    /// out who is to blame in few steps. Returns those that need locked rows, and those behind them, unanswered.
+    /// Commits batches that fit together and answers each with its true outcome, in order. If they are refused as a
+    /// whole, bisection finds the one at fault. Returns the batches that need locked rows, and those behind them,
+    /// unanswered.
     async fn commit(&self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
         let mut parts = vec![jobs];
         let mut stuck = Vec::new();
@@ -119,8 +120,8 @@ impl<D: Database> Bench<D> {
         stuck
     }
 
-    /// Commits batches one by one. The first that meets a locked row has all the patience that there is for it; by then the
-    /// others have waited as long. One behind a batch that failed fails too: its fence cannot hold any more, or it needs the
+    /// Commits batches one by one. The first that meets a locked row gets the whole patience for it; the others have
+    /// waited as long by then. A batch behind one that failed fails too: its fence can no longer hold, or it needs the
     /// same row.
     async fn wait_for_locks(&self, jobs: Vec<Arc<Job>>) {
         let mut failed: Vec<(Arc<Job>, Error)> = Vec::new();
@@ -139,7 +140,7 @@ impl<D: Database> Bench<D> {
                 },
             };
             if let Err(error) = &outcome {
-                // Of the ones behind it nothing was even sent.
+                // The batches behind it were never sent.
                 let unsent = Error::Unavailable(format!("a commit before this one failed: {error}"));
                 failed.push((Arc::clone(&job), unsent));
             }
@@ -170,11 +171,11 @@ impl<D: Database> Bench<D> {
                 Attempt::Fenced if tries.doubt.is_some() => match self.trace(&group).await {
                     Ok(Trace::Applied) => return Verdict::Done,
                     Ok(Trace::NotApplied) => return self.refuse(jobs).await,
-                    Ok(Trace::Unclear) => return tries.give_up("another owner has come past this commit"),
+                    Ok(Trace::Unclear) => return tries.give_up("another owner has already committed past it"),
                     Err(trouble) => trouble.words(),
                 },
                 Attempt::Fenced => return self.refuse(jobs).await,
-                // The first try may still be on its way to the database: only its fence would tell.
+                // The first attempt may still be on its way to the database: only its fence would tell.
                 Attempt::Conflict if tries.doubt.is_some() => return tries.give_up("a row has changed since"),
                 Attempt::Conflict => return Verdict::Refused(Error::Conflict),
                 Attempt::Locked(why) if tries.doubt.is_none() => return Verdict::Locked(why),
@@ -189,7 +190,7 @@ impl<D: Database> Bench<D> {
                 Attempt::InDoubt(why) => {
                     tries.doubt.get_or_insert_with(|| why.clone());
                     if group.moves.is_empty() {
-                        return tries.give_up("it has no fence to tell by");
+                        return tries.give_up("it has no fence that would tell");
                     }
                     why
                 }
@@ -201,10 +202,10 @@ impl<D: Database> Bench<D> {
         }
     }
 
-    /// Says which fence does not hold, as the store has it now.
+    /// Reports which fence does not hold, as the store has it now.
     async fn refuse(&self, jobs: &[Arc<Job>]) -> Verdict {
         let [job] = jobs else {
-            // Who of them it is will be found out by halves.
+            // Bisection finds which one it is.
             return Verdict::Refused(Error::Conflict);
         };
         let shards = job.fences.iter().map(|fence| i32::from(fence.shard.0)).collect();
@@ -212,13 +213,13 @@ impl<D: Database> Bench<D> {
             Err(trouble) => Verdict::Failed(trouble.unchanged()),
             Ok(turns) => match turns.check(&job.fences) {
                 Err(fenced) => Verdict::Refused(fenced),
-                // It did not hold, and holds now: only a store that was set back in time does that.
+                // It did not hold before and holds now: only a store that was set back in time does that.
                 Ok(_) => Verdict::Failed(Error::Unavailable("the fences moved meanwhile".into())),
             },
         }
     }
 
-    /// What became of a transaction that was refused at its second try.
+    /// Finds out the outcome of a transaction that was refused at its second attempt.
     async fn trace(&self, group: &TransactionBatch) -> Result<Trace, Trouble> {
         let shards = group.moves.iter().map(|step| i32::from(step.shard)).collect();
         let turns = self.database.settle(shards).await?;
@@ -227,7 +228,7 @@ impl<D: Database> Bench<D> {
             let Turn { epoch, seq } = turns.turn(ShardId(step.shard));
             let passed = seq >= step.next.cast_unsigned();
             match (passed, epoch == Epoch(step.epoch.cast_unsigned())) {
-                // Nobody else counts under our epoch, and fences move together.
+                // No other writer uses our epoch, and fences move together.
                 (true, true) => return Ok(Trace::Applied),
                 (false, _) => return Ok(Trace::NotApplied),
                 (true, false) => unclear = true,
@@ -237,7 +238,7 @@ impl<D: Database> Bench<D> {
     }
 }
 
-/// Whether a batch must wait for one that is held up, and with it those behind both.
+/// Whether a batch must wait for one that is held up; if so, so must those behind it.
 fn is_behind(held: &mut HashSet<Lane>, job: &Job) -> bool {
     let behind = job.lanes.iter().any(|lane| held.contains(lane));
     if behind {
@@ -246,17 +247,17 @@ fn is_behind(held: &mut HashSet<Lane>, job: &Job) -> bool {
     behind
 }
 
-/// The tries of one transaction.
+/// The attempts of one transaction.
 #[derive(Default)]
 struct Tries {
     since: Option<Instant>,
     pause: Option<Duration>,
-    /// Why it is not known whether an earlier try was applied.
+    /// Why it is unknown whether an earlier attempt was applied.
     doubt: Option<String>,
 }
 
 impl Tries {
-    /// Waits before the next try; false if there should be none.
+    /// Backs off before the next attempt; false if there should be none.
     async fn pause(&mut self, one_is_enough: bool) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         let patience = if self.doubt.is_some() { PATIENCE_IN_DOUBT } else { PATIENCE };

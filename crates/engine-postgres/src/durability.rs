@@ -1,18 +1,18 @@
-//! What the database promises about what it has acknowledged.
+//! What the database guarantees about acknowledged commits.
 
-/// What the database says about its own durability, for an operator to read at the start.
+/// The durability settings of the database, for the operator to see at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durability {
     /// Whether the database waits for its disk.
     pub fsync: bool,
-    /// The server's default for `synchronous_commit`. The engine's own sessions never run with less than `on`.
+    /// The server's default for `synchronous_commit`. The engine's own sessions never run below `on`.
     pub synchronous_commit: String,
-    /// The standbys that every commit waits for, as the server's setting names them; empty if there are none.
+    /// The standbys that every commit waits for, as in the server's setting; empty if there are none.
     pub synchronous_standbys: String,
 }
 
 impl Durability {
-    /// What an operator should know, one sentence each; empty if all is well.
+    /// Warnings for the operator, one sentence each; empty if all is well.
     #[must_use]
     pub fn warnings(&self) -> Vec<&'static str> {
         let mut warnings = Vec::new();

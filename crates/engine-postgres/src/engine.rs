@@ -1,4 +1,4 @@
-//! The engine over PostgreSQL's wire.
+//! The engine over the PostgreSQL wire protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,30 +27,30 @@ use crate::trouble::{Trouble, within};
 use crate::wire::{Database, Wire};
 use crate::{Durability, look, own, reads, schema, vendor};
 
-/// The oldest server that will do (YugabyteDB calls itself 11).
+/// The oldest supported server version (YugabyteDB calls itself 11).
 const VERSION_LEAST: u32 = 11;
-/// The clock is asked at least this often, so that it cannot drift away unseen.
+/// The clock is sampled at least this often, so that drift is noticed.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// Committers for leases and seats of nodes alone, each with a connection.
+/// Committers reserved for node leases and seats, each with a connection.
 const FOR_NODES: usize = 1;
-/// Batches that wait for locked rows beside the committers, each with a connection of its kind.
+/// The number of batches that may wait for locked rows outside the committers, each with a connection of its kind.
 const FOR_STUCK: usize = 2;
-/// Connections for looks: leases of nodes and roles are judged by them, and must not wait for an owner's long reads.
+/// Connections for looks: node leases and roles are judged by them, so they must not wait for the long reads of owners.
 const FOR_LOOKS: usize = 4;
-/// Opening a store may take this long once the database has answered: other nodes may be making its tables.
+/// Opening a store may take this long once the database has responded: other nodes may be creating its tables.
 const OPENING: Duration = Duration::from_secs(60);
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The number of shards of a new store. It stays with the store: later values are not looked at.
+    /// The number of shards of a new store. Ignored for an existing one.
     pub shards: u16,
-    /// Connections for the reads of owners.
+    /// Connections for the reads of shard owners.
     pub read_connections: usize,
     /// Connections for taking shards.
     pub write_connections: usize,
-    /// Transactions of owners and roles that may be on their way at once. With more than one, commits of different shards
-    /// may be answered out of order; those of one shard never are.
+    /// The maximum number of concurrent transactions of owners and roles. With more than one, commits of different
+    /// shards may be acknowledged out of order; those of one shard never are.
     pub committers: usize,
 }
 
@@ -60,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// The store of many nodes.
+/// The store shared by many nodes.
 pub struct Postgres {
     bench: Arc<Bench<Wire>>,
     reads: Pool,
@@ -71,11 +71,11 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Opens the store in a database, making its tables if they are new. The URL is as PostgreSQL's own tools take it, with
-    /// several hosts if need be: `postgres://user:password@host1,host2/database?sslmode=verify-full`.
+    /// Opens the store in a database, creating its tables if needed. The URL is in libpq's form, with several hosts if
+    /// needed: `postgres://user:password@host1,host2/database?sslmode=verify-full`.
     ///
     /// # Errors
-    /// If the database cannot be used; every message names the thing and the remedy, and none the password.
+    /// If the database cannot be used. Every message names the cause and the remedy, and never the password.
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
         if options.shards == 0
             || options.read_connections == 0
@@ -116,14 +116,13 @@ impl Postgres {
         Ok(Self { bench, reads, looks, sampler, shards: facts.shards, durability: facts.durability })
     }
 
-    /// The number of shards, fixed when the store was made.
+    /// The number of shards, fixed when the store was created.
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.shards
     }
 
-    /// What the database promises about what it has acknowledged, as it said when it was opened. Whoever starts a server
-    /// shows its warnings to the operator.
+    /// The durability settings of the database when it was opened. A server shows its warnings to the operator.
     #[must_use]
     pub fn durability(&self) -> &Durability {
         &self.durability
@@ -162,7 +161,7 @@ impl Engine for Postgres {
         match self.try_commit(batch) {
             Ok(commit) => commit,
             Err(Error::Fenced { shard, epoch, seq }) => {
-                // Refused already; the database only tells how far the shard has come since it was taken.
+                // Refused already; the database only tells how far the shard has progressed since it was taken.
                 let (bench, known) = (Arc::clone(&self.bench), Error::Fenced { shard, epoch, seq });
                 async move {
                     let turns = bench.database.turns(vec![shard.into()]).await;
@@ -178,13 +177,13 @@ impl Engine for Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // The committers commit what still waits, then end.
+        // The committers commit the queue, then end.
         self.bench.queue.close();
         self.sampler.abort();
     }
 }
 
-/// What is learnt once, when a store is opened.
+/// What is read once, when a store is opened.
 struct Facts {
     shards: u16,
     incarnation: &'static str,

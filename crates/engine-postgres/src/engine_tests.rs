@@ -1,4 +1,4 @@
-//! The suite over a real database.
+//! The conformance suite over a real database.
 
 use wayleave_engine::suite::harness::Harness;
 use wayleave_testbed::Cluster;
@@ -29,7 +29,7 @@ mod suite {
     wayleave_engine::conformance!(super::InDatabase);
 }
 
-/// Holds every connection of a pool, as slow calls would.
+/// Occupies every connection of a pool, as slow calls would.
 async fn hold(pool: &Pool) -> Vec<crate::pool::Lease<'_>> {
     let mut held = Vec::new();
     for _ in 0..pool.size() {
@@ -38,7 +38,7 @@ async fn hold(pool: &Pool) -> Vec<crate::pool::Lease<'_>> {
     held
 }
 
-/// A node's renewal.
+/// A node's lease renewal.
 fn renewal(old: Option<&str>, new: &str) -> Batch {
     let key = wayleave_engine::rows::node::key(wayleave_core::ids::NodeId(7));
     let value = |text: &str| text.as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! A batch on its way to the database: sorted, without repetitions, with a way back to whoever waits.
+//! A batch on its way to the database: sorted, deduplicated, with the sender of its answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,23 +9,24 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::rows::key::{OUTSIDE, is_about_nodes};
 use wayleave_engine::{Batch, Error, Expect, Fence, Write};
 
-/// Batches that share a lane are committed in the order in which they came. A shard is a lane. Rows outside the shards are
-/// spread over lanes by their keys, so that one locked row holds up nobody who does not need it.
+/// Batches that share a lane are committed in order of arrival. A shard is a lane. Rows outside the shards are hashed
+/// to lanes by key, so that one locked row delays only batches that need it.
 pub(crate) type Lane = u32;
 
-/// What kind of transaction a batch belongs in. Only batches of one kind share a transaction.
+/// The kind of transaction that a batch belongs in. Only batches of one kind share a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Track {
-    /// Commits of the owners of shards.
+    /// Commits of shard owners.
     Owners,
-    /// Swaps of rows without a fence. They are refused whenever another node was faster, and no owner's commit should be
-    /// split on their account.
+    /// Compare-and-swaps without a fence. They are refused whenever another node was faster, and that must not split
+    /// the transactions of owners.
     Guesses,
-    /// Leases and seats of nodes. They have a committer of their own: whatever holds up the others, a node stays alive.
+    /// Node leases and seats. They have a committer of their own, so that a node stays alive whatever delays the
+    /// others.
     Nodes,
 }
 
-/// What a shard's fence row must hold and what it becomes.
+/// The required value of a shard's fence row and its new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) shard: u16,
@@ -34,24 +35,24 @@ pub(crate) struct Move {
     pub(crate) next: i64,
 }
 
-/// A batch on its way.
+/// A batch on its way to the database.
 pub(crate) struct Job {
-    /// Its place among all batches of this process.
+    /// Its sequence number among all batches of this process.
     pub(crate) number: u64,
-    /// As the caller gave them: for the answer when they do not hold.
+    /// As given by the caller, for the error when they do not hold.
     pub(crate) fences: Vec<Fence>,
-    /// What they ask of each shard, by shard; none if they can never hold.
+    /// The combined fence per shard, by shard; `None` if they can never hold.
     pub(crate) moves: Option<Vec<Move>>,
-    /// By key, without repetitions.
+    /// By key, deduplicated.
     pub(crate) expects: Vec<(Bytes, Option<Bytes>)>,
-    /// By key, the last of each.
+    /// By key, the last write of each.
     pub(crate) writes: Vec<(Bytes, Option<Bytes>)>,
-    /// Every shard that it touches, by fence or by key, in order.
+    /// The shards that it touches, by fence or by key, sorted.
     pub(crate) shards: Vec<u16>,
-    /// Every lane that it touches, in order.
+    /// The lanes that it touches, sorted.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) track: Track,
-    /// Bytes of keys and values.
+    /// The bytes of its keys and values.
     pub(crate) bytes: usize,
     answer: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
 }
@@ -60,14 +61,14 @@ impl Job {
     /// Prepares a batch.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if its expectations contradict each other.
+    /// [`Error::Conflict`] if its conditions contradict each other.
     pub(crate) fn new(batch: Batch, answer: oneshot::Sender<Result<(), Error>>) -> Result<Self, Error> {
         let expects = sort_expects(&batch.expects).ok_or(Error::Conflict)?;
         let writes = sort_writes(batch.writes);
         let keys = || writes.iter().chain(&expects).map(|(key, _)| key);
         let mut lanes: Vec<Lane> = batch.fences.iter().map(|fence| lane(fence.shard.0, 0)).collect();
         for lane in keys().map(|key| lane_of(key)) {
-            // Neighbours share a lane: most repetitions are seen at once.
+            // Adjacent keys share a lane, so this removes most duplicates early.
             if lanes.last() != Some(&lane) {
                 lanes.push(lane);
             }
@@ -92,7 +93,7 @@ impl Job {
         Ok(Self { number: 0, fences, moves, expects, writes, shards, lanes, track, bytes, answer })
     }
 
-    /// Tells whoever waits. Nobody may be listening any more; what was done stays done.
+    /// Answers the caller. The receiver may be gone; the outcome stays.
     pub(crate) fn answer(&self, outcome: Result<(), Error>) {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(answer) = answer {
@@ -113,7 +114,7 @@ const fn lane(shard: u16, within: u16) -> Lane {
 
 fn lane_of(key: &[u8]) -> Lane {
     let shard = shard_of(key);
-    // FNV-1a, folded. Keys that fall together only wait for each other.
+    // FNV-1a, folded. A collision only makes batches wait for each other.
     let hash = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     if ShardId(shard) != OUTSIDE {
         return lane(shard, 0);
@@ -122,11 +123,11 @@ fn lane_of(key: &[u8]) -> Lane {
     lane(shard, (hash ^ hash >> 16) as u16)
 }
 
-/// What the fences ask of each shard. Fences of one shard must follow each other.
+/// Combines the fences of each shard. Fences of one shard must be consecutive.
 fn chain(fences: &[Fence]) -> Option<Vec<Move>> {
     let mut moves: BTreeMap<u16, Move> = BTreeMap::new();
     for fence in fences {
-        // Epoch 0 is nobody's.
+        // Epoch 0 has no owner.
         if fence.epoch == Epoch(0) {
             return None;
         }
@@ -142,7 +143,7 @@ fn chain(fences: &[Fence]) -> Option<Vec<Move>> {
     Some(moves.into_values().collect())
 }
 
-/// By key, each once; none if two of them contradict each other.
+/// Sorted by key and deduplicated; `None` if two contradict each other.
 pub(crate) fn sort_expects(expects: &[Expect]) -> Option<Vec<(Bytes, Option<Bytes>)>> {
     let mut sorted: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
     for (key, value) in expects {
@@ -160,7 +161,7 @@ fn sort_writes(writes: Vec<Write>) -> Vec<(Bytes, Option<Bytes>)> {
     last_of_each(writes.collect())
 }
 
-/// By key, the last of each key.
+/// Sorted by key, the last write of each key.
 pub(crate) fn last_of_each(mut writes: Vec<(Bytes, Option<Bytes>)>) -> Vec<(Bytes, Option<Bytes>)> {
     // Stable, so that the last of equal keys is the latest.
     writes.sort_by(|a, b| a.0.cmp(&b.0));

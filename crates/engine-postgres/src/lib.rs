@@ -1,10 +1,10 @@
-//! Keeps: the store of many nodes, the engine contract over PostgreSQL's wire.
+//! The store shared by many nodes: implements the engine contract over the PostgreSQL wire protocol.
 //!
-//! In go batches, out come answers once the database has committed them. Reads see batches before that, through an
-//! overlay of what is in flight. This crate knows SQL, connections and the database's clock; it must not know what the
-//! rows mean, nor any other engine. SQL is portable, so that databases that only speak the wire can serve too; what
-//! only PostgreSQL itself has lies in `vendor.rs`, and the engine works without it. Sessions keep settings and prepared
-//! statements, so a pooler before the database must leave a session to its client.
+//! A batch is acknowledged once the database has committed it. Reads see it before that, through an overlay of batches
+//! in flight. This crate knows SQL, connections and the database's clock. It must not know what the rows mean, nor any
+//! other engine. The SQL is portable, so that databases that only speak the wire protocol work too; what only
+//! PostgreSQL itself has is in `vendor.rs`, and the engine works without it. Sessions keep settings and prepared
+//! statements, so a connection pooler must use session pooling.
 
 mod clock;
 mod committer;

@@ -1,4 +1,4 @@
-//! One connection to the database, ready for work: its session set up, its statements prepared.
+//! One connection to the database, with its session configured and its statements prepared.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,17 +15,17 @@ use crate::tls::Stream;
 use crate::trouble::{Trouble, within};
 use crate::vendor;
 
-/// A call that takes longer has failed.
+/// The timeout of a call.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Reading. The database gives a statement up before we do.
+    /// Reads. The database's statement timeout fires before ours.
     Reads,
-    /// Writing. No time limit of the database may end a commit: a commit that is ended while it waits for a standby
-    /// reports success, with a mere warning. Waiting for locks is limited instead, and idling within a transaction, so
-    /// that a node that was cut off or sleeps cannot keep others from a shard.
+    /// Writes. These sessions have no statement timeout: a commit that is cancelled while it waits for a standby
+    /// reports success, with a mere warning. Lock waits and idling within a transaction are limited instead, so that a
+    /// node that is partitioned or suspended cannot keep others from a shard.
     Writes,
 }
 
@@ -33,14 +33,14 @@ pub(crate) enum Use {
 pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) statements: Statements,
-    /// The timeline of the server, which lasts as long as the connection: a promotion is seen by new ones only.
+    /// The server's timeline when the connection was made: a promotion is visible to new connections only.
     pub(crate) timeline: u64,
     warnings: Arc<Warnings>,
     driver: AbortHandle,
 }
 
 impl Link {
-    /// Connects, sets the session up and prepares the statements.
+    /// Connects, configures the session and prepares the statements.
     pub(crate) async fn open(target: &Target, usage: Use, incarnation: &str) -> Result<Self, Trouble> {
         let patience = target.patience();
         let (client, connection) = within(patience, target.config.connect(target.tls.clone())).await?;
@@ -68,28 +68,28 @@ impl Link {
         }
     }
 
-    /// Whether the connection has ended.
+    /// Whether the connection is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// How many warnings the database has sent. One during a commit says that it stands on weaker feet than it should.
+    /// The number of warnings received. A warning during a commit means that it is less durable than it should be.
     pub(crate) fn warnings(&self) -> u64 {
         self.warnings.count.load(Ordering::Acquire)
     }
 
-    /// What the database has warned of since there were so many warnings; the last one, if there were several.
+    /// The last warning received after the first `count`, if any.
     pub(crate) fn warned_since(&self, count: u64) -> Option<String> {
         (self.warnings() != count).then(|| self.warnings.last.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Ends the connection at once, whatever is under way on it.
+    /// Closes the connection at once, whatever is in flight on it.
     pub(crate) fn cut(&self) {
         self.driver.abort();
     }
 }
 
-/// What the database has warned of on one connection.
+/// The warnings received on one connection.
 #[derive(Default)]
 struct Warnings {
     count: AtomicU64,

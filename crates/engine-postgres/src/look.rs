@@ -1,4 +1,4 @@
-//! Rows, time and incarnation, read by the database in one step.
+//! Rows, time and incarnation in one consistent read.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,13 +12,13 @@ use crate::pool::Pool;
 use crate::reads::{Answer, ask, scan_one};
 use crate::trouble::within;
 
-/// All statements of it see one and the same moment.
+/// All statements of this transaction share one snapshot.
 const ONE_STEP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// What the database says about time.
 struct Told {
     store_us: i64,
-    /// The latest time of a node that leads the database's clock, as far as one has noted it.
+    /// The latest time of a node that leads the database's clock, as far as recorded.
     noted: Time,
     stepped_at: Time,
     incarnation: u64,
@@ -30,9 +30,9 @@ enum Part {
     Rows(Vec<Row>),
 }
 
-/// Looks. What was in flight when it began may be missing.
+/// Reads rows with the store's time. Batches in flight when it begins may be missing.
 pub(crate) async fn look(pool: &Pool, clock: &Clock, scans: &[Scan]) -> Result<Look, Error> {
-    // Taken before the question goes out: what the answer does not show happened later.
+    // Read before the request is sent: what the response does not show happened later.
     let floor = clock.now();
     let sent = boot_us();
     let (told, rows) = ask(pool, scans, |link, scans| one_step(link, scans).boxed()).await?;
@@ -40,13 +40,13 @@ pub(crate) async fn look(pool: &Pool, clock: &Clock, scans: &[Scan]) -> Result<L
     clock.learn(told.store_us, sent);
     clock.raise(now);
     clock.hear_step(told.stepped_at);
-    // After `learn`: this very answer may be the first to show a step.
+    // After `learn`: this very response may be the first to show a step.
     Ok(Look { now, incarnation: told.incarnation, stepped_at: clock.stepped_at(), rows })
 }
 
 async fn one_step(link: &Link, scans: &[Scan]) -> Answer<(Told, Vec<Vec<Row>>)> {
     let frame = |text| async move { link.client.batch_execute(text).await.map(|()| Part::Frame) }.boxed();
-    // The time comes first: it is older than the moment that all statements see.
+    // Time comes first: it is older than the snapshot that all statements see.
     let mut questions: Vec<BoxFuture<'_, Answer<Part>>> = vec![frame(ONE_STEP), ask_time(link).boxed()];
     for scan in scans {
         questions.push(scan_one(link, scan).map(|rows| rows.map(Part::Rows)).boxed());
@@ -72,7 +72,7 @@ async fn ask_time(link: &Link) -> Answer<Part> {
     Ok(Part::Told(Told { store_us: number(0)?, noted: time(1)?, stepped_at: time(2)?, incarnation }))
 }
 
-/// Lets the clock learn, and tells other nodes what they should know of it.
+/// Samples the clock, and records what other nodes must learn of it.
 pub(crate) async fn sample(looks: &Pool, notes: &Pool, clock: &Clock) -> Result<(), Error> {
     look(looks, clock, &[]).await?;
     let Some(note) = clock.note() else { return Ok(()) };

@@ -1,15 +1,15 @@
-//! Why a database did not open as a store, and what to do about it.
+//! Why a database cannot be opened as a store, and the remedy.
 
 use crate::target::Target;
 use crate::trouble::{Trouble, words};
 
-/// Why a database did not open as a store. Every message names the thing and the remedy; none holds a password.
+/// Why a database cannot be opened as a store. Every message names the cause and the remedy; none contains a password.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The URL cannot be used.
+    /// The URL is invalid.
     #[error("the database's URL cannot be used: {0}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
     Url(String),
-    /// Nothing answers there.
+    /// The database is unreachable.
     #[error("cannot reach the database at {place}: {why}; start it, or correct the URL")]
     Unreachable {
         /// Hosts and database.
@@ -17,7 +17,7 @@ pub enum OpenError {
         /// What happened.
         why: String,
     },
-    /// The database does not let the user in.
+    /// The database rejects the credentials.
     #[error(
         "the database at {place} does not let user {user} in ({why}): correct user and password in the URL, or make the \
          user with `createuser --pwprompt {user}` as the database's superuser"
@@ -32,7 +32,7 @@ pub enum OpenError {
     },
     /// The database has no such user.
     #[error(
-        "there is no user {user} at {place}: make it with `createuser --pwprompt {user}` as the database's superuser, or \
+        "there is no user {user} at {place}: create it with `createuser --pwprompt {user}` as the database's superuser, or \
          correct the URL"
     )]
     NoUser {
@@ -41,7 +41,7 @@ pub enum OpenError {
         /// The user.
         user: String,
     },
-    /// The database wants TLS and the URL does not say so, or the other way round.
+    /// The database requires TLS and the URL does not, or the reverse.
     #[error("the database at {place} refuses this kind of connection ({why}): {remedy}")]
     Tls {
         /// Hosts and database.
@@ -53,7 +53,7 @@ pub enum OpenError {
     },
     /// There is no such database.
     #[error(
-        "there is no database {name} at {place}: make it with `createdb --owner {user} {name}` as the database's superuser, \
+        "there is no database {name} at {place}: create it with `createdb --owner {user} {name}` as the database's superuser, \
          or correct the URL"
     )]
     NoDatabase {
@@ -64,7 +64,7 @@ pub enum OpenError {
         /// The user that should own it.
         user: String,
     },
-    /// All that answered are standbys.
+    /// All reachable servers are standbys.
     #[error("the database at {place} takes no writes (a standby): name the primary, or all hosts, in the URL")]
     ReadOnly {
         /// Hosts and database.
@@ -77,11 +77,11 @@ pub enum OpenError {
         place: String,
         /// Its version.
         found: String,
-        /// The oldest that will do.
+        /// The oldest supported version.
         least: u32,
     },
-    /// The user may not make or use the tables.
-    #[error("user {user} may not make tables at {place} ({why}): `GRANT CREATE, USAGE ON SCHEMA public TO {user}`")]
+    /// The user may not create or use the tables.
+    #[error("user {user} may not create tables at {place} ({why}): `GRANT CREATE, USAGE ON SCHEMA public TO {user}`")]
     Denied {
         /// Hosts and database.
         place: String,
@@ -95,12 +95,12 @@ pub enum OpenError {
     Newer {
         /// Hosts and database.
         place: String,
-        /// Its format.
+        /// Its format version.
         found: i32,
-        /// The newest format that this program reads.
+        /// The newest format version that this program reads.
         known: i32,
     },
-    /// The store's own tables hold what they should not.
+    /// The store's own tables have invalid content.
     #[error("the store at {place} is damaged ({what}): restore it from a backup")]
     Damaged {
         /// Hosts and database.
@@ -108,10 +108,10 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option is invalid.
     #[error("{0}")]
     Options(String),
-    /// Anything else that the database says.
+    /// Any other error of the database.
     #[error("cannot open the store at {place}: {why}")]
     Other {
         /// Hosts and database.
@@ -127,7 +127,7 @@ const HAS_NO_TLS: &str = "it has no TLS; switch it on there (ssl = on), or take 
                           one you trust";
 
 impl OpenError {
-    /// Sorts what went wrong on the way to a database.
+    /// Classifies a failure to connect to a database.
     pub(crate) fn sort(target: &Target, trouble: &Trouble) -> Self {
         let (place, user, why) = (target.to_string(), target.user().to_owned(), trouble.words());
         let Trouble::Said(error) = trouble else { return Self::Unreachable { place, why } };
@@ -144,7 +144,7 @@ impl OpenError {
             Some(_) => Self::Other { place, why },
             None if is_read_only(error) => Self::ReadOnly { place },
             None if why.contains("does not support TLS") => Self::Tls { place, why, remedy: HAS_NO_TLS },
-            // The client's own words for a password that is missing or of a kind it does not know.
+            // The client library's text for a password that is missing or of an unsupported kind.
             None if error.to_string().contains("authentication") || why.contains("password missing") => {
                 Self::Login { place, user, why: words(error) }
             }
@@ -153,7 +153,7 @@ impl OpenError {
     }
 }
 
-/// The client library says so by an error of the machine.
+/// The client library reports this as an I/O error.
 fn is_read_only(error: &tokio_postgres::Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
     cause.is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied && io.to_string().contains("writes"))

@@ -1,17 +1,17 @@
-//! What is in flight: the writes of batches that have been taken and are not durable yet, by key.
+//! The overlay: writes of accepted batches that are not durable yet, by key.
 //!
-//! The database shows a batch only once it is durable, but the contract promises it to reads as soon as it was taken. So
-//! a read looks here first, asks the database second, and lets what it found here win. That order is right:
+//! The database shows a batch only once it is committed, but the contract makes it visible to reads as soon as it was
+//! accepted. So a read looks here first, asks the database second, and lets the overlay win. That order is correct:
 //!
-//! - A batch that is still in flight is found here, and the database has an older value or none.
-//! - A batch that becomes durable in between was found here, and the database now says the same.
-//! - A batch that left here before the look was durable by then, so the database, asked later, has it. (Asked the other
-//!   way round, a batch could be missed in both places.)
-//! - A batch that was taken after the look would be seen in part: rows that an older batch in flight wrote come from
-//!   here with their older values, the others from the database. So a read asks afterwards whether any such batch has
-//!   come (by shard, which is what callers read), and if so begins again.
+//! - A batch still in flight is found here; the database has an older value or none.
+//! - A batch that commits in between was found here, and the database now says the same.
+//! - A batch that left the overlay before the lookup was durable by then, so the database, asked later, has it. (In the
+//!   reverse order, a batch could be missed in both places.)
+//! - A batch that was accepted after the lookup might be seen in part: keys that an older batch in flight wrote come
+//!   from here with their older values, the others from the database. So a read then checks whether such a batch has
+//!   arrived (by shard, which is what callers read), and if so starts over.
 //!
-//! An entry is removed only by its own batch; of several for one key the newest is the last.
+//! An entry is removed only by its own batch; of several for one key the last is the newest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -22,7 +22,7 @@ use wayleave_engine::{Key, Scan};
 
 use crate::job::{Job, shard_of};
 
-/// A value in flight; none is a deletion.
+/// A value in flight; `None` is a deletion.
 pub(crate) type InFlight = Option<Bytes>;
 
 /// The writes in flight.
@@ -32,17 +32,18 @@ pub(crate) struct Overlay(Mutex<State>);
 #[derive(Default)]
 struct State {
     rows: BTreeMap<Bytes, Vec<(u64, InFlight)>>,
-    /// How many batches have come, in each shard and in all.
+    /// The number of batches that have arrived, per shard and in total.
     came: HashMap<u16, u64>,
     came_in_all: u64,
 }
 
-/// How many batches had come when a read looked: if as many have come when it is done, it saw each wholly or not at all.
+/// The number of batches that had arrived when a read began: if it is unchanged at the end, the read saw each batch
+/// entirely or not at all.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(Vec<u64>);
 
 impl Overlay {
-    /// Shows a batch. Batches must come in the order in which they will be committed.
+    /// Makes a batch visible. Batches must be added in commit order.
     pub(crate) fn add(&self, job: &Job) {
         let mut state = self.lock();
         for (key, value) in &job.writes {
@@ -54,7 +55,7 @@ impl Overlay {
         }
     }
 
-    /// Forgets a batch, which is durable or refused.
+    /// Removes a batch that is durable or refused.
     pub(crate) fn remove(&self, job: &Job) {
         let mut state = self.lock();
         for (key, _) in &job.writes {
@@ -67,26 +68,26 @@ impl Overlay {
         }
     }
 
-    /// What is in flight of each key.
+    /// The in-flight values of keys.
     pub(crate) fn get(&self, keys: &[Key]) -> (Vec<Option<InFlight>>, Stamp) {
         let state = self.lock();
         let found = keys.iter().map(|key| state.newest(state.rows.get(key.as_slice()))).collect();
         (found, state.stamp_of_keys(keys))
     }
 
-    /// What is in flight in the range of each scan, in key order.
+    /// The in-flight rows in the range of each scan, in key order.
     pub(crate) fn scan(&self, scans: &[Scan]) -> (Vec<Vec<(Bytes, InFlight)>>, Stamp) {
         let state = self.lock();
         let found = scans.iter().map(|scan| state.range(scan)).collect();
         (found, state.stamp_of_scans(scans))
     }
 
-    /// The stamp of a read of keys now.
+    /// The current stamp for a read of keys.
     pub(crate) fn stamp_of_keys(&self, keys: &[Key]) -> Stamp {
         self.lock().stamp_of_keys(keys)
     }
 
-    /// The stamp of a read of ranges now.
+    /// The current stamp for a read of ranges.
     pub(crate) fn stamp_of_scans(&self, scans: &[Scan]) -> Stamp {
         self.lock().stamp_of_scans(scans)
     }
@@ -126,7 +127,7 @@ impl State {
 
     fn stamp_of_scans(&self, scans: &[Scan]) -> Stamp {
         let stamp = scans.iter().map(|scan| match (shard_of(&scan.from), shard_of(&scan.to)) {
-            // A range within a shard ends at the beginning of the next at most.
+            // A range within a shard ends at the start of the next shard at most.
             (from, to) if from == to || (from.checked_add(1) == Some(to) && scan.to.len() <= 2) => self.came(from),
             _ => self.came_in_all,
         });

@@ -1,4 +1,4 @@
-//! Taking a shard: its epoch grows by one in the transaction that also holds the expectations against the rows.
+//! Takes a shard: increments its epoch in the transaction that also checks the conditions.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Class;
 use crate::wire::Wire;
 
-/// How long to try while the database undoes it (a deadlock, a lock that the old owner's last commit holds).
+/// How long to retry while the database rolls back (a deadlock, or a lock of the old owner's last commit).
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Takes a shard. Commits of the old owner that are on their way are refused from then on.
+/// Takes a shard. In-flight commits of the old owner are refused from then on.
 pub(crate) async fn own(bench: &Bench<Wire>, shard: ShardId, expects: &[Expect]) -> Result<(Epoch, u64), Error> {
     let group = TransactionBatch::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
     let start = Instant::now();
@@ -28,12 +28,12 @@ pub(crate) async fn own(bench: &Bench<Wire>, shard: ShardId, expects: &[Expect])
         match transaction::run(&link, &bench.database.clock, Head::Own(shard), &group, Locks::Patient).await {
             Attempt::Done(row) => {
                 link.keep();
-                let row = row.ok_or_else(|| Error::Corrupt("the new epoch was not told".into()))?;
+                let row = row.ok_or_else(|| Error::Corrupt("the new epoch was not returned".into()))?;
                 let told = |column: usize| row.try_get::<_, i64>(column).map(i64::cast_unsigned);
                 let (Ok(epoch), Ok(seq), Ok(at)) = (told(0), told(1), told(2)) else {
                     return Err(Error::Corrupt(format!("the fence row of shard {} cannot be read", shard.0)));
                 };
-                // What the old owner committed lies in the past, by whatever clock it did.
+                // The old owner's commits are in the past, by whichever clock it made them.
                 bench.database.clock.raise(Time(at));
                 let epoch = Epoch(epoch);
                 bench.queue.supersede(shard, Turn { epoch, seq }, &bench.overlay);

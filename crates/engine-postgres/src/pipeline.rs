@@ -1,4 +1,4 @@
-//! Questions that go out one after the other without waiting for answers: one round trip.
+//! Pipelining: sends requests back to back without waiting for responses, in one round trip.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use futures::future::{MaybeDone, maybe_done};
 
-/// Runs all of them to their ends. Each is polled in its place from the first round on, and a question is sent at its
-/// first poll, so they reach the server in this order. (The joins of the libraries promise no order.)
+/// Runs all futures to completion. Each is polled in its position from the first round on, and a request is sent at its
+/// first poll, so requests reach the server in this order. (The join functions of the libraries guarantee no order.)
 pub(crate) async fn in_order<F: Future + Unpin>(questions: Vec<F>) -> Vec<F::Output> {
     let mut waiting: Vec<MaybeDone<F>> = questions.into_iter().map(maybe_done).collect();
     poll_fn(|context| {

@@ -1,4 +1,5 @@
-//! A few connections for one use, made when needed and kept while they are sound and lead to the server of the greatest timeline seen.
+//! A small connection pool for one purpose. Connections are opened on demand and kept while they are healthy and lead
+//! to the newest timeline seen.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use crate::target::Target;
 use crate::timelines::Timelines;
 use crate::trouble::Trouble;
 
-/// The connections for one use.
+/// The connections for one purpose.
 pub(crate) struct Pool {
     target: Target,
     usage: Use,
@@ -22,7 +23,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// No connection is made yet.
+    /// An empty pool.
     pub(crate) fn new(
         target: Target,
         usage: Use,
@@ -34,8 +35,8 @@ impl Pool {
         Self { target, usage, incarnation, timelines, size, permits, idle: Mutex::default() }
     }
 
-    /// A connection that was sound when last seen, or a new one. It goes back only by [`Lease::keep`]: after an error, and
-    /// when the caller is dropped in the middle, nobody knows what is still under way on it.
+    /// A connection that was healthy when last used, or a new one. It returns to the pool only by [`Lease::keep`]:
+    /// after an error, or when the caller is dropped midway, something may still be in flight on it.
     pub(crate) async fn lease(&self) -> Result<Lease<'_>, Trouble> {
         let permit = tokio::time::timeout(CALL, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else { return Err(Trouble::Crowded(self.size)) };
@@ -46,8 +47,8 @@ impl Pool {
         Ok(Lease { link: Some(link), pool: self, _permit: permit })
     }
 
-    /// A new connection. Of several hosts the first that takes writes answers, and an old primary says that it does. So each host is
-    /// asked by itself before we give up.
+    /// Opens a connection. Of several hosts the first that accepts writes answers, and an old primary claims to. So
+    /// each host is tried individually before giving up.
     async fn open(&self) -> Result<Link, Trouble> {
         let first = Link::open(&self.target, self.usage, self.incarnation).await?;
         if self.timelines.admit(first.timeline) {
@@ -56,7 +57,7 @@ impl Pool {
         let found = first.timeline;
         first.cut();
         for host in self.target.hosts() {
-            // One that cannot be reached, or takes no writes, is not the one that we look for.
+            // A host that is unreachable or read-only is not the primary.
             let Ok(link) = Link::open(&host, self.usage, self.incarnation).await else { continue };
             if self.timelines.admit(link.timeline) {
                 return Ok(link);
@@ -66,7 +67,7 @@ impl Pool {
         Err(Trouble::Outdated { found, newest: self.timelines.newest() })
     }
 
-    /// How many connections it may have.
+    /// The maximum number of connections.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.size
@@ -93,7 +94,7 @@ pub(crate) struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// Nothing is under way on it any more: the next caller may have it.
+    /// Returns it to the pool: nothing is in flight on it any more.
     pub(crate) fn keep(mut self) {
         if let Some(link) = self.link.take().filter(|link| !link.is_closed()) {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(link);

@@ -1,8 +1,8 @@
-//! What waits to be committed. Batches that share a lane are committed in the order in which they came.
+//! The commit queue. Batches that share a lane are committed in order of arrival.
 //!
-//! The queue also knows under which epoch this process last took each shard. A batch with an older fence can only be refused by
-//! the database. It is refused here instead, before reads could see it: the owner that took the shard again must never read
-//! what its predecessor failed to write.
+//! The queue also knows the epoch under which this process last took each shard. The database would refuse a batch with
+//! an older fence. It is refused here instead, before reads could see it: an owner that took the shard again must never
+//! read what its predecessor failed to write.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use crate::job::{Job, Lane, Track};
 use crate::overlay::Overlay;
 use crate::transaction_batch::Gathering;
 
-/// Past this much waiting the database is too slow for what it is asked, and callers are told so.
+/// Above this many queued bytes the database is too slow for the load, and callers get back-pressure.
 const WAITING_BYTES: usize = 256 << 20;
 
-/// Whose batches a committer takes.
+/// Which batches a committer takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// Those about nodes.
@@ -34,11 +34,11 @@ impl Serves {
     }
 }
 
-/// The line before the database.
+/// The commit queue.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// One bell for each kind of committer: one bell for both would wake the wrong one.
+    /// One notification per kind of committer: a shared one could wake the wrong kind.
     for_nodes: Notify,
     for_others: Notify,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Arc<Job>>,
-    /// Batches that are being committed, and how many of them are in each lane.
+    /// Batches being committed, and their number per lane.
     running: Vec<Arc<Job>>,
     busy: HashMap<Lane, usize>,
     /// The shards that this process has taken: the latest epoch, and the last commit at that time.
@@ -56,7 +56,7 @@ struct State {
     closing: bool,
 }
 
-/// What a committer finds.
+/// The next work of a committer.
 enum Next {
     Jobs(Vec<Arc<Job>>),
     Wait,
@@ -64,23 +64,23 @@ enum Next {
 }
 
 impl Queue {
-    /// Lets a batch stand in line and shows it to reads.
+    /// Enqueues a batch and makes it visible to reads.
     ///
     /// # Errors
     /// [`Error::Fenced`] if this process has taken one of its shards again since, [`Error::Unavailable`] if too much is
-    /// waiting.
+    /// queued.
     pub(crate) fn push(&self, mut job: Job, overlay: &Overlay) -> Result<(), Error> {
         let mut state = self.lock();
         if let Some((shard, turn)) = job.fences.iter().find_map(|fence| state.superseded(fence)) {
             return Err(Error::Fenced { shard: shard.0, epoch: turn.epoch.0, seq: turn.seq });
         }
-        // What nodes write of themselves is small, and without it they lose what the rest waits for.
+        // Batches about nodes are small, and without them the node loses the shards for which the rest is queued.
         if state.bytes > WAITING_BYTES && !Serves::Nodes.takes(&job) {
-            return Err(Error::Unavailable(format!("{} MiB wait to be committed", state.bytes >> 20)));
+            return Err(Error::Unavailable(format!("{} MiB are queued for commit", state.bytes >> 20)));
         }
         state.number += 1;
         job.number = state.number;
-        // Inside the lock: the order in the overlay is the order of the commits.
+        // Under the lock: the order in the overlay is commit order.
         overlay.add(&job);
         state.bytes += job.bytes;
         let bell = if Serves::Nodes.takes(&job) { &self.for_nodes } else { &self.for_others };
@@ -90,7 +90,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The next batches to commit together, or none once the queue is closed and empty. Their lanes are busy until
+    /// The next batches to commit together, or `None` once the queue is closed and empty. Their lanes are busy until
     /// [`Queue::done`].
     pub(crate) async fn next(&self, serves: Serves) -> Option<Vec<Arc<Job>>> {
         let bell = if serves == Serves::Nodes { &self.for_nodes } else { &self.for_others };
@@ -109,7 +109,7 @@ impl Queue {
         let jobs = state.take(serves);
         let ended = state.closing && state.waiting.is_empty();
         if ended || (!jobs.is_empty() && !state.waiting.is_empty()) {
-            // The other committers must learn of it too.
+            // The other committers must be woken too.
             self.ring();
         }
         match jobs.is_empty() {
@@ -119,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// These batches have been answered.
+    /// Marks batches as answered.
     pub(crate) fn done(&self, jobs: &[Arc<Job>]) {
         let mut state = self.lock();
         let answered: HashSet<u64> = jobs.iter().map(|job| job.number).collect();
@@ -136,8 +136,8 @@ impl Queue {
         self.ring();
     }
 
-    /// This process has taken a shard. From now on batches of earlier epochs are refused, and those that are on their way are
-    /// hidden from reads: each of them is durable already, and the database shows it, or will be refused.
+    /// This process has taken a shard. From now on batches of earlier epochs are refused, and those in flight are
+    /// hidden from reads: each of them is durable, and the database shows it, or will be refused.
     pub(crate) fn supersede(&self, shard: ShardId, turn: Turn, overlay: &Overlay) {
         let mut state = self.lock();
         let owned = state.owned.entry(shard).or_default();
@@ -151,7 +151,7 @@ impl Queue {
         }
     }
 
-    /// What waits is still committed, and then the committers end.
+    /// The queue is still committed, then the committers end.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
         self.ring();
@@ -168,7 +168,7 @@ impl Queue {
 }
 
 impl State {
-    /// The turn that has come since a fence was made, if there is one.
+    /// The newer ownership that supersedes a fence, if there is one.
     fn superseded(&self, fence: &Fence) -> Option<(ShardId, Turn)> {
         let turn = self.owned.get(&fence.shard).filter(|turn| fence.epoch < turn.epoch)?;
         Some((fence.shard, *turn))
@@ -176,7 +176,7 @@ impl State {
 
     fn take(&mut self, serves: Serves) -> Vec<Arc<Job>> {
         let mut gathering = Gathering::default();
-        // OwnerThreads of batches that must wait: a later batch must not pass them.
+        // Lanes of batches that must wait: a later batch must not overtake them.
         let mut barred: HashSet<Lane> = self.busy.keys().copied().collect();
         let mut rest = VecDeque::new();
         while let Some(job) = self.waiting.pop_front() {
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A batch that writes one row, named by its place in line, in each of these shards.
+    /// A queue of batches that write one row in each of these shards, named by position.
     fn line(shards: &[&[u16]]) -> (Queue, Overlay) {
         let (queue, overlay) = (Queue::default(), Overlay::default());
         for touched in shards {
@@ -241,7 +241,7 @@ mod tests {
             let writes = touched.iter().map(|shard| put(*shard, "a", "1"));
             queue.push(Job::new(batch(writes), oneshot::channel().0).unwrap(), &overlay).unwrap();
         }
-        // 3 waits for shard 1, 4 waits behind it for shard 3.
+        // 3 waits for shard 1, and 4 waits behind it for shard 3.
         let passed = next(&queue).await;
         assert_eq!(numbers(&passed), [2, 5]);
         queue.done(&running);
@@ -256,7 +256,7 @@ mod tests {
             queue.push(Job::new(job, oneshot::channel().0).unwrap(), &overlay).unwrap();
         }
         let first = next(&queue).await;
-        // 5 must not pass the guess about its shard.
+        // 5 must not overtake the unfenced batch on its shard.
         assert_eq!(numbers(&first), [1, 2, 6]);
         let second = next(&queue).await;
         assert_eq!(numbers(&second), [3], "the guess about shard 2 waits for what is being written there");
@@ -297,7 +297,7 @@ mod tests {
         }
         assert_eq!(numbers(&next(&queue).await), [6], "5 waits for role a");
         assert_eq!(numbers(&queue.next(Serves::Nodes).await.unwrap()), [2, 7]);
-        // One of the two batches of role a is still under way.
+        // One of the two batches of role a is still in flight.
         queue.done(&first[..1]);
         queue.push(outside(Kind::Role, "d"), &overlay).unwrap();
         assert_eq!(numbers(&next(&queue).await), [8]);
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(push(4, 8, "late"), Err(Error::Fenced { shard: 1, epoch: 5, seq: 6 }));
         assert!(!shown("late"));
         push(5, 7, "mine").unwrap();
-        // The answer to an earlier `own` that comes late must not bring its epoch back.
+        // The late response of an earlier `own` must not restore its epoch.
         own(4, 0);
         assert!(shown("mine"));
         assert!(push(4, 1, "later").is_err());

@@ -1,4 +1,4 @@
-//! Reads: what is in flight first, the database second, merged.
+//! Reads: the overlay first, the database second, merged.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::pipeline::in_order;
 use crate::pool::Pool;
 use crate::trouble::{Class, Trouble, within};
 
-/// How often a read begins again because batches came in between. The last is taken as it is: a reader that never stops
-/// being overtaken would never answer. Only one who reads a shard while its owner writes can meet that.
+/// How often a read starts over because batches arrived meanwhile. The last attempt is accepted as it is, or a read
+/// that is always overtaken would never end. Only a reader of a shard that its owner is writing can meet that.
 const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The answer of the client library.
+/// A result of the client library.
 pub(crate) type Answer<T> = Result<T, tokio_postgres::Error>;
 
-/// The values of keys, in their order.
+/// Point lookups, in the order of the keys.
 pub(crate) async fn get_many(pool: &Pool, overlay: &Overlay, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
     get_over(overlay, keys, |asked| async move { get_stored(pool, &asked).await }).await
 }
 
-/// The values of keys where `stored` asks the database.
+/// Point lookups where `stored` queries the database.
 pub(crate) async fn get_over<'k, F>(
     overlay: &Overlay,
     keys: &'k [Key],
@@ -67,12 +67,12 @@ async fn get_stored(pool: &Pool, keys: &[&[u8]]) -> Result<HashMap<Vec<u8>, Valu
     .await
 }
 
-/// The rows of each scan.
+/// Range scans.
 pub(crate) async fn scan_many(pool: &Pool, overlay: &Overlay, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
     scan_over(overlay, scans, |wider| async move { scan_stored(pool, &wider).await }).await
 }
 
-/// The rows of each scan where `stored` asks the database.
+/// Range scans where `stored` queries the database.
 pub(crate) async fn scan_over<F>(
     overlay: &Overlay,
     scans: &[Scan],
@@ -84,7 +84,7 @@ where
     let mut tries = 0;
     loop {
         let (in_flight, stamp) = overlay.scan(scans);
-        // Rows that are being deleted must not use up the limit.
+        // Rows with a deletion in flight must not use up the limit.
         let wider: Vec<Scan> = scans.iter().zip(&in_flight).map(|(scan, found)| widen(scan, found)).collect();
         let found = stored(wider).await?;
         tries += 1;
@@ -116,7 +116,7 @@ async fn scan_stored(pool: &Pool, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error
     .await
 }
 
-/// Whether a scan can find anything.
+/// Whether a scan can return anything.
 fn is_useful(scan: &Scan) -> bool {
     scan.from < scan.to && scan.limit > 0
 }
@@ -131,8 +131,8 @@ pub(crate) async fn scan_one(link: &Link, scan: &Scan) -> Answer<Vec<Row>> {
     rows.iter().map(|row| Ok(Row { key: row.try_get(0)?, value: row.try_get(1)? })).collect()
 }
 
-/// What is in flight wins. The database was asked for as many rows more as are being deleted, so the first `limit` of the
-/// merged rows never reach past the last that it gave.
+/// The overlay wins. The database was asked for one more row per deletion in flight, so the first `limit` merged rows
+/// never extend past the last row that it returned.
 fn merge(stored: Vec<Row>, in_flight: Vec<(Bytes, InFlight)>, limit: usize) -> Vec<Row> {
     if in_flight.is_empty() {
         return stored;
@@ -153,8 +153,8 @@ fn merge(stored: Vec<Row>, in_flight: Vec<(Bytes, InFlight)>, limit: usize) -> V
     merged
 }
 
-/// Asks on a connection of the pool. A connection that turns out to be broken (as after a restart of the database) is
-/// worth another try: reading twice does no harm.
+/// Queries on a pooled connection. If the connection turns out to be broken (as after a restart of the database), the
+/// read is retried: reads are idempotent.
 pub(crate) async fn ask<T, A: ?Sized>(
     pool: &Pool,
     about: &A,

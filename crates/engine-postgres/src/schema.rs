@@ -1,8 +1,8 @@
-//! The tables of a store: made at the first open, brought up to date at later ones.
+//! The tables of a store: created at the first open, migrated at later ones.
 //!
-//! Several nodes may open a new store at once. Advisory locks are not portable, so the row of `wayleave_format` is the
-//! lock: whoever holds it runs the steps, the others wait and find them done. Steps must bear being run twice, because not
-//! every database rolls back a change of tables.
+//! Several nodes may open a new store at once. Advisory locks are not portable, so the row in `wayleave_format` is the
+//! lock: its holder runs the migrations, the others wait and find them done. Migrations must be idempotent, because not
+//! every database rolls back DDL.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::target::Target;
 use crate::trouble::Trouble;
 use crate::vendor;
 
-/// The newest format: how many steps there are.
+/// The newest format: the number of migrations.
 pub(crate) const FORMAT: i32 = 1;
 
-/// Step n makes format n of format n − 1. A step that has been released is never changed.
+/// Migration n turns format n − 1 into format n. A released migration is never changed.
 const STEPS: [&str; FORMAT as usize] = ["\
 CREATE TABLE IF NOT EXISTS wayleave_rows (key bytea PRIMARY KEY, value bytea NOT NULL); \
 CREATE TABLE IF NOT EXISTS wayleave_fences (shard int4 PRIMARY KEY, epoch int8 NOT NULL, seq int8 NOT NULL, at int8 NOT NULL)"];
@@ -27,13 +27,13 @@ const LOCKED: &str = "SELECT version, shards FROM wayleave_format WHERE one FOR 
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-/// Makes or updates the tables and returns the number of shards, which is fixed when the store is made.
+/// Creates or migrates the tables and returns the number of shards, which is fixed at creation.
 pub(crate) async fn prepare(client: &Client, target: &Target, shards: u16) -> Result<u16, OpenError> {
     let mut tries = 0;
     loop {
         match attempt(client, target, shards).await {
             Ok(done) => return done,
-            // Two nodes that make a table at the same moment: one of them fails and finds it made at the next look.
+            // Two nodes create a table at the same moment: one fails, and finds it created when it retries.
             Err(error) if tries < TRIES && is_race(&error) => {
                 tries += 1;
                 tokio::time::sleep(BETWEEN_TRIES).await;
@@ -44,8 +44,8 @@ pub(crate) async fn prepare(client: &Client, target: &Target, shards: u16) -> Re
 }
 
 fn is_race(error: &Error) -> bool {
-    // Unique violation in the catalogue, duplicate table or type, serialization failure, deadlock, internal (a row of
-    // the catalogue that another changed meanwhile).
+    // Unique violation in the catalogue, duplicate table or type, serialization failure, deadlock, internal error (a
+    // catalogue row that another session changed meanwhile).
     error.code().is_some_and(|code| matches!(code.code(), "23505" | "42P07" | "42710" | "40001" | "40P01" | "XX000"))
 }
 
@@ -65,7 +65,7 @@ async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result
     } else {
         make_lock(client, shards).await?;
     }
-    // A transaction by hand: the client's own would need it for itself alone.
+    // An explicit transaction: the client's own would need exclusive access to the connection.
     client.batch_execute("BEGIN").await?;
     match run_steps(client).await {
         Ok(shards) => {
@@ -89,8 +89,8 @@ async fn make_lock(client: &Client, shards: u16) -> Result<(), Error> {
     client.execute(row, &[&i32::from(shards)]).await.map(drop)
 }
 
-/// Under the lock: the steps that are missing, if another node has not run them meanwhile. A store that has become newer
-/// is noticed by the next look.
+/// Under the lock: runs the missing migrations, if another node has not run them meanwhile. The next check notices a
+/// store that has become newer.
 async fn run_steps(client: &Client) -> Result<i32, Error> {
     let row = client.query_one(LOCKED, &[]).await?;
     let (version, shards): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::link;
 
-    /// Without the tries after a race about every second round fails.
+    /// Without the retries after a race, about every second round fails.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn tables_made_at_the_same_moment_are_made_once() {
         const NODES: u16 = 8;

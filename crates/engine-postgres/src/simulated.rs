@@ -1,9 +1,10 @@
-//! Queue, overlay and committers of two nodes over one simulated database, run from seeds: transactions are late, lost on the
-//! way there or back, arrive after their sender gave up, or meet locked rows, while owners change and batches are fenced by
-//! shards that have since been taken again.
+//! Simulation of two nodes' queues, overlays and committers over one simulated database, run from seeds: transactions
+//! are delayed, lost on the way there or back, arrive after their sender gave up, or meet locked rows, while owners
+//! change and batches are fenced by shards that have since been taken again.
 //!
-//! What must hold, whatever the seed:
-//! - an owner that has just taken a shard reads exactly what the database has, nothing of its predecessors' failed batches;
+//! Invariants for every seed:
+//! - an owner that has just taken a shard reads exactly what the database has, and nothing of its predecessors' failed
+//!   batches;
 //! - an owner reads its own batches as soon as it has sent them;
 //! - a batch that was answered `Ok` is in the database, once;
 //! - a batch that was refused or "unavailable" is not, not even long after the answer.
@@ -35,7 +36,7 @@ const NAMES: u64 = 4;
 const SEEDS: u64 = 300;
 const STEPS: usize = 60;
 
-/// A generator of its own for every seed (SplitMix64).
+/// A generator per seed (SplitMix64).
 #[derive(Clone)]
 struct Chance(Arc<Mutex<u64>>);
 
@@ -54,12 +55,12 @@ impl Chance {
 struct Tables {
     fences: Fences,
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// How often each value has been written. Every batch writes a row of its own besides the ones that it shares with
-    /// others, whose values a later batch of the same transaction may replace.
+    /// How often each value has been written. Besides rows shared with other batches, whose values a later batch of the
+    /// same transaction may replace, every batch writes a row of its own.
     written: HashMap<Vec<u8>, usize>,
 }
 
-/// The simulated database, which all nodes share.
+/// The simulated database, shared by all nodes.
 #[derive(Clone)]
 struct Sim {
     tables: Arc<Mutex<Tables>>,
@@ -75,7 +76,7 @@ impl Sim {
         tokio::time::sleep(Duration::from_millis(self.chance.below(40))).await;
     }
 
-    /// One transaction, as the database runs it.
+    /// Runs one transaction.
     fn run(&self, group: &TransactionBatch) -> Attempt {
         let mut tables = self.lock();
         for step in &group.moves {
@@ -124,12 +125,12 @@ impl Database for Sim {
         match self.chance.below(12) {
             // Never arrives.
             0 => Attempt::InDoubt("lost on the way there".into()),
-            // Arrives, and the answer is lost.
+            // Arrives, and the response is lost.
             1 => {
                 drop(self.run(group));
                 Attempt::InDoubt("lost on the way back".into())
             }
-            // Arrives long after its sender has given up waiting for it.
+            // Arrives long after its sender has given up.
             2 => {
                 let (late, group, wait) = (self.clone(), group.clone(), self.chance.below(3_000));
                 tokio::spawn(async move {
@@ -161,10 +162,10 @@ impl Database for Sim {
     }
 }
 
-/// One node: its own queue and overlay.
+/// One node with its own queue and overlay.
 struct Node {
     bench: Arc<Bench<Sim>>,
-    /// What its owners go by: the shards that it believes to own.
+    /// The shards that its owners believe to own.
     owned: HashMap<u16, Turn>,
 }
 
@@ -201,14 +202,14 @@ impl Node {
     }
 }
 
-/// What a batch will be answered.
+/// The pending answer of a batch.
 type Answer = tokio::task::JoinHandle<Result<(), Error>>;
 
 /// One run of a seed.
 struct Run {
     sim: Sim,
     nodes: Vec<Node>,
-    /// Fences that were handed out earlier, as a move of a host carries them: most are old by the time they are used.
+    /// Fences that were issued earlier, as a host move carries them: most are stale by the time they are used.
     old: Vec<(u16, Turn)>,
     sent: Vec<(Vec<u8>, Answer)>,
     values: u64,
@@ -221,11 +222,11 @@ impl Run {
         Self { sim, nodes, old: Vec::new(), sent: Vec::new(), values: 0 }
     }
 
-    /// A node takes a shard, and reads it as an owner does that opens it. Meanwhile its old batches are still under way, and
-    /// whoever holds an old fence sends another one.
+    /// A node takes a shard, and reads it as a new owner does. Meanwhile its old batches are still in flight, and
+    /// holders of stale fences send more.
     async fn own(&mut self, at: usize, shard: u16) {
         let turn = self.sim.own(ShardId(shard));
-        // The answer takes a moment: in between the old owner goes on sending.
+        // The response takes a moment, during which the old owner keeps sending.
         if self.sim.chance.below(2) == 0 {
             self.send_old(at);
         }
@@ -242,7 +243,7 @@ impl Run {
         }
     }
 
-    /// A row that other batches write too, and one that tells this batch.
+    /// A row that other batches write too, and one that identifies this batch.
     fn writes(&mut self, shard: u16, name: &str) -> ([Write; 2], Vec<u8>) {
         self.values += 1;
         let mark = format!("batch {}", self.values).into_bytes();
@@ -269,7 +270,7 @@ impl Run {
         self.keep(mark, answer);
         let held = self.sim.lock().fences.turn(ShardId(shard)).epoch == epoch;
         if self.sim.chance.below(3) == 0 && held {
-            // Nobody else reads or writes here in between, so the owner must find its own write, unless it was refused.
+            // Nothing else reads or writes here meanwhile, so the owner must find its own write, unless it was refused.
             let shown = self.nodes[at].bench.overlay.get(&[shared.key]).0.remove(0);
             assert!(
                 shown.is_none_or(|shown| shown.as_deref() == shared.value.as_deref()),
@@ -278,7 +279,7 @@ impl Run {
         }
     }
 
-    /// Somebody sends a batch under a fence that it was given earlier.
+    /// Sends a batch under a fence that was issued earlier.
     fn send_old(&mut self, at: usize) {
         let Some((shard, turn)) = self.old.last().copied() else { return };
         let name = self.name();
@@ -317,7 +318,7 @@ impl Run {
         for (value, answer) in std::mem::take(&mut self.sent) {
             told.push((value, answer.await.unwrap()));
         }
-        // Until everything that is late has arrived.
+        // Until everything delayed has arrived.
         tokio::time::sleep(Duration::from_secs(60)).await;
         for (value, answer) in told {
             let written = self.sim.lock().written.get(&value).copied().unwrap_or(0);

@@ -1,11 +1,11 @@
-//! Every statement of the hot paths, prepared once on each connection.
+//! The statements of the hot paths, prepared once per connection.
 //!
-//! Nothing here is beyond what YugabyteDB and CockroachDB understand. A statement that must fail as a whole divides by
-//! zero: raising an error by name needs a procedural language, which is not portable.
+//! All of this works on YugabyteDB and CockroachDB. A failed check raises division_by_zero, which aborts the
+//! transaction: raising a named error would need a procedural language, which is not portable.
 //!
-//! **The guard.** A transaction is pipelined, so its statements are on their way before it is known whether its BEGIN went
-//! through. Had that failed, each statement would be a transaction of its own, without fence or atomicity. So BEGIN sets a
-//! variable that lasts as long as the transaction, and a statement that does not see it changes nothing.
+//! **The guard.** A transaction is pipelined: its statements are sent before the result of BEGIN is known. If BEGIN
+//! failed, each statement would autocommit, without fence or atomicity. So BEGIN sets a transaction-local variable, and
+//! a statement that does not see it changes nothing.
 
 use tokio_postgres::{Client, Error, Statement};
 
@@ -13,21 +13,21 @@ use tokio_postgres::{Client, Error, Statement};
 /// statement does not see happened later.
 const MICROS: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8";
 
-/// Opens a transaction, with the variable that the guard looks for. Its name has a dot, so databases take it as it is.
+/// Opens a transaction and sets the variable for the guard. A name with a dot needs no declaration.
 pub(crate) const BEGIN: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'";
 
-/// The same, and the transaction waits for locks only briefly.
+/// The same with a short lock timeout.
 pub(crate) const BEGIN_IMPATIENT: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'; SET LOCAL lock_timeout = 200";
 
-/// Holds within a transaction that [`BEGIN`] has opened and nowhere else.
+/// True within a transaction that [`BEGIN`] has opened and nowhere else.
 macro_rules! guard {
     () => {
         "current_setting('wayleave.transaction', true) = 'open'"
     };
 }
 
-/// Moves the fences of a batch on, or fails as a whole. Rows are locked in order of their shards, so that two nodes
-/// that write the same shards cannot wait for each other.
+/// Advances the fences of a batch, or fails. Rows are locked in shard order, so that two nodes that write the same
+/// shards cannot deadlock.
 const FENCE: &str = concat!(
     "\
 WITH want AS (SELECT shard, epoch, prev, next FROM \
@@ -40,13 +40,13 @@ done AS (UPDATE wayleave_fences AS f SET seq = w.next, at = greatest(f.at, $5::i
 SELECT 1 / CASE WHEN (SELECT count(*) FROM done) = $6::int8 THEN 1 ELSE 0 END, "
 );
 
-/// Locks rows and fails unless every one is there with its expected value.
+/// Locks rows and fails unless each exists with its expected value.
 const EXPECT: &str = "\
 WITH want AS (SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v)), \
 held AS (SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::bytea[]) ORDER BY key FOR UPDATE) \
 SELECT 1 / CASE WHEN (SELECT count(*) FROM held, want WHERE key = k AND value = v) = $3::int8 THEN 1 ELSE 0 END";
 
-/// Takes the places of rows that must be absent: a plain insert, so that of two nodes only one gets through.
+/// Inserts placeholders for rows that must be absent: a plain insert, so that only one of two nodes succeeds.
 const ABSENT: &str = concat!(
     "INSERT INTO wayleave_rows (key, value) SELECT k, ''::bytea FROM unnest($1::bytea[]) AS w (k) WHERE ",
     guard!()
@@ -68,13 +68,13 @@ const OWN: &str = concat!(
 
 const TURNS: &str = "SELECT shard, epoch, seq FROM wayleave_fences WHERE shard = ANY ($1::int4[])";
 
-/// The turns of shards, and a write: once that is durable so is every commit before it, also on the standbys that the
-/// database waits for.
+/// The fence states of shards, and a write: once that is durable, so is every earlier commit, also on synchronous
+/// standbys.
 const SETTLE: &str = "\
 UPDATE wayleave_fences SET at = greatest(at, $2::int8) WHERE shard = ANY ($1::int4[]) RETURNING shard, epoch, seq";
 
-/// Notes about time that all nodes read, in a fence row that belongs to no shard: `at` is the latest time of a node that leads
-/// the database's clock, `seq` the time at which that clock was last seen to step forward.
+/// Notes about time for all nodes, in a fence row that belongs to no shard: `at` is the latest time of a node that
+/// leads the database's clock, `seq` the time at which that clock was last seen to step forward.
 const NOTE: &str = "\
 INSERT INTO wayleave_fences (shard, epoch, seq, at) VALUES (-1, 0, $1::int8, $2::int8) ON CONFLICT (shard) DO UPDATE \
 SET seq = greatest(wayleave_fences.seq, excluded.seq), at = greatest(wayleave_fences.at, excluded.at)";
@@ -122,8 +122,9 @@ impl Statements {
     }
 }
 
-/// The database's time, what nodes have noted about time (see [`NOTE`]), and which store this is. Only the one row is read:
-/// the fences of all shards change with every commit, and a scan of them passes every version that an old snapshot keeps.
+/// The database's time, the nodes' notes about time (see [`NOTE`]), and the store's incarnation. It reads only that one
+/// row: the fences of all shards change with every commit, and a scan of them would visit every version that an old
+/// snapshot keeps alive.
 fn time(incarnation: &str) -> String {
     format!(
         "SELECT {MICROS}, coalesce((SELECT at FROM wayleave_fences WHERE shard = -1), 0)::int8, \

@@ -1,4 +1,4 @@
-//! Where the database is: the URL, parsed at the door. The password goes no further than the client's configuration.
+//! The location of the database: the parsed URL. The password goes only into the client's configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::open_error::OpenError;
 use crate::tls::{Tls, Trust};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// A cut line is noticed within about this time, whether we wait for an answer or the line is idle.
+/// A dead connection is noticed within about this time, whether it is idle or waiting for a response.
 const CUT_NOTICED: Duration = Duration::from_secs(10);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -25,15 +25,15 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a URL as PostgreSQL's own tools write it, with several hosts if need be.
+    /// Parses a URL in libpq's form, with several hosts if needed.
     ///
     /// # Errors
-    /// If it cannot be read; the message names what is wrong and never the password.
+    /// If it is invalid. The message names the cause and never the password.
     pub(crate) fn parse(url: &str) -> Result<Self, OpenError> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(OpenError::Url("it does not begin with postgres://".into()));
         }
-        // A password may hold a question mark; what stands before the first @ is not the query's.
+        // A password may contain a question mark; the query begins after the first @.
         let from = url.find('@').unwrap_or(0);
         let (base, query) = match url.get(from..).and_then(|rest| rest.find('?')) {
             Some(at) => (url.get(..from + at).unwrap_or(url), url.get(from + at + 1..).unwrap_or("")),
@@ -56,7 +56,7 @@ impl Target {
             return Err(OpenError::Url("target_session_attrs must be read-write".into()));
         }
         let (mode, trust) = security.judge()?;
-        // Of several hosts only the one that takes writes is the store.
+        // Of several hosts only the one that accepts writes is the store.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite).ssl_mode(mode);
         set_defaults(&mut config, |name| pairs.iter().any(|pair| pair.split('=').next() == Some(name)));
         Ok(Self { config, tls: Tls::new(&trust).map_err(OpenError::Url)? })
@@ -72,7 +72,7 @@ impl Target {
         self.config.get_user().unwrap_or("")
     }
 
-    /// Each host by itself; none if there is only one.
+    /// Each host individually; empty if there is only one.
     pub(crate) fn hosts(&self) -> Vec<Self> {
         let all = &self.config;
         let count = all.get_hosts().len().max(all.get_hostaddrs().len());
@@ -82,7 +82,7 @@ impl Target {
         (0..count).map(|at| Self { config: only(all, at), tls: self.tls.clone() }).collect()
     }
 
-    /// How long a connection may take, all hosts together.
+    /// The connect timeout for all hosts together.
     pub(crate) fn patience(&self) -> Duration {
         let each = self.config.get_connect_timeout().copied().unwrap_or(CONNECT);
         let hosts = self.config.get_hosts().len().max(self.config.get_hostaddrs().len()).max(1);
@@ -106,7 +106,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The same configuration with one of its hosts.
+/// The same configuration with only one of its hosts.
 fn only(all: &Config, at: usize) -> Config {
     let mut one = Config::new();
     match all.get_hosts().get(at) {
@@ -155,7 +155,7 @@ fn set_defaults(config: &mut Config, given: impl Fn(&str) -> bool) {
     }
 }
 
-/// The words about TLS, which the client library knows only in part.
+/// The TLS parameters, which the client library supports only in part.
 #[derive(Default)]
 struct Security {
     mode: Option<String>,
@@ -163,7 +163,7 @@ struct Security {
 }
 
 impl Security {
-    /// Takes a pair of the query if it is one of these words.
+    /// Takes a query parameter if it is one of these.
     fn take(&mut self, pair: &str) -> Result<bool, OpenError> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value = percent_decode_str(value).decode_utf8();
@@ -179,8 +179,8 @@ impl Security {
         Ok(true)
     }
 
-    /// Roots that were named are used, also where PostgreSQL's own tools would check less: whoever names them wants the
-    /// server checked. Modes that would go on without a check contradict that.
+    /// Given root certificates are always used for verification, even in modes in which libpq would verify less. Modes
+    /// without verification contradict them.
     fn judge(self) -> Result<(SslMode, Trust), OpenError> {
         let checked = match self.roots {
             None => Trust::PublicRoots,

@@ -1,47 +1,48 @@
-//! The store's time between two of its answers: never ahead of the store while its clock runs evenly, never back.
+//! The store's time between two samples: never ahead of the store while its clock runs evenly, and monotonic.
 //!
-//! An answer tells the store's clock at some moment between question and arrival. Time goes on from there by the boot
-//! clock, counted from the arrival, so it lags by at most the way back. Where the store's clock has stepped back (as after
-//! a failover to a machine with another clock) time does not: it goes on, a two-hundredth slower, until the store has
-//! caught up. Standing still instead would let no lease end for as long as the step was wide.
+//! A response carries the store's clock at some moment between request and arrival. Time continues from there by the
+//! boot clock, counted from the arrival, so it lags by at most the return trip. If the store's clock steps back (as
+//! after a failover to another machine), time does not: it continues, slower by one part in 200, until the store has
+//! caught up. If it stood still instead, no lease would end for the duration of the step.
 
-/// Of this many microseconds one is held back while time leads the store.
+/// While time leads the store, one of this many microseconds is held back.
 const LEAN: u64 = 200;
-/// An answer that took longer says too little of the store's clock to tell a step by.
+/// A response slower than this bounds the store's clock too loosely to detect a step.
 const SLOW_US: u64 = 200_000;
-/// A step of the store's clock that an operator should know of, in microseconds.
+/// A step of the store's clock worth a warning, in microseconds.
 const STEP_BACK_US: i64 = 100_000;
 const STEP_FORWARD_US: i64 = 250_000;
 
-/// One answer of the store. All in microseconds; the first by the store's clock, the others by this machine's boot clock.
+/// One sample of the store's clock. All in microseconds; the first by the store's clock, the others by this machine's
+/// boot clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// What the store's clock showed.
+    /// The store's clock.
     pub(crate) store_us: u64,
-    /// When the question was sent.
+    /// When the request was sent.
     pub(crate) sent_us: u64,
-    /// When the answer arrived.
+    /// When the response arrived.
     pub(crate) arrived_us: u64,
 }
 
-/// A step of the store's clock that two answers prove, whatever the network did; positive is forward.
+/// A step of the store's clock that two samples prove, whatever the network did; positive is forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step(pub(crate) i64);
 
 /// Pure: the boot clock is an argument.
 #[derive(Debug)]
 pub(crate) struct Timekeeper {
-    /// Time at the anchor, and the boot clock there.
+    /// The time at the anchor, and the boot clock there.
     anchor_us: u64,
     boot_us: u64,
-    /// How far time led the store at the anchor.
+    /// The lead over the store at the anchor.
     lead_us: u64,
-    /// Bounds of (store's clock − boot clock) by the last answer.
+    /// Bounds of (store's clock − boot clock) by the last sample.
     bounds: Option<(i64, i64)>,
 }
 
 impl Timekeeper {
-    /// Starts at the first answer, or at the latest time that the store remembers, whichever is later.
+    /// Starts at the first sample, or at the latest time that the store has recorded, whichever is later.
     pub(crate) fn new(first: Sample, floor_us: u64) -> Self {
         let mut keeper = Self { anchor_us: 0, boot_us: first.arrived_us, lead_us: 0, bounds: None };
         keeper.learn(first);
@@ -55,17 +56,17 @@ impl Timekeeper {
         self.anchor_us + elapsed - self.lead_us.min(elapsed / LEAN)
     }
 
-    /// Takes an answer in. Returns the step that it proves.
+    /// Takes a sample. Returns the step that it proves, if any.
     pub(crate) fn learn(&mut self, sample: Sample) -> Option<Step> {
         let now = self.at(sample.arrived_us);
         self.boot_us = self.boot_us.max(sample.arrived_us);
-        // An answer that arrived before the anchor is carried forward to it.
+        // A sample that arrived before the anchor is carried forward to it.
         let store = sample.store_us + self.boot_us.saturating_sub(sample.arrived_us);
         self.anchor_us = now.max(store);
         self.lead_us = self.anchor_us - store;
         let (low, high) = (since(sample.store_us, sample.arrived_us), since(sample.store_us, sample.sent_us));
         if sample.arrived_us.saturating_sub(sample.sent_us) > SLOW_US && self.bounds.is_some() {
-            // Its bounds are so wide that a step would hide in them, and the next answer would agree with it.
+            // Its bounds are so loose that a step would be hidden, and the next sample would agree with it.
             return None;
         }
         let (old_low, old_high) = self.bounds.replace((low, high))?;
@@ -78,12 +79,12 @@ impl Timekeeper {
         }
     }
 
-    /// How far time leads the store at a reading of the boot clock, as far as that is known.
+    /// The known lead over the store at a reading of the boot clock.
     pub(crate) fn lead(&self, boot_us: u64) -> u64 {
         self.lead_us.saturating_sub(boot_us.saturating_sub(self.boot_us) / LEAN)
     }
 
-    /// Time is at least `floor_us`: somebody has committed at that time.
+    /// Raises time to at least `floor_us`, the time of another node's commit.
     pub(crate) fn raise(&mut self, floor_us: u64, boot_us: u64) {
         let now = self.at(boot_us);
         if floor_us > now {
@@ -108,7 +109,7 @@ mod tests {
         Sample { store_us, sent_us, arrived_us }
     }
 
-    /// A commit that waited for a lock is the first to be answered after the clock has stepped.
+    /// A commit that waited for a lock gets the first response after the clock has stepped.
     #[test]
     fn a_step_does_not_hide_behind_an_answer_that_took_long() {
         let mut keeper = Timekeeper::new(sample(1_000 * SECOND, 0, 300), 0);
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(keeper.learn(sample(901 * SECOND, 2 * SECOND, 2 * SECOND + 100)), None);
         let after = keeper.at(2 * SECOND + 100);
         assert!(after > before, "{after} {before}");
-        // A hundred seconds are made good in some twenty thousand.
+        // A hundred seconds are made up in about twenty thousand.
         let late = 21_000 * SECOND;
         assert_eq!(keeper.at(late + 50 * SECOND) - keeper.at(late), 50 * SECOND);
         let told = keeper.at(2 * SECOND + 100 + 200 * SECOND) - after;
@@ -162,7 +163,7 @@ mod tests {
         let step = keeper.learn(sample(1_101 * SECOND, SECOND, SECOND + 100));
         assert!(matches!(step, Some(Step(step)) if step > 99_000_000));
         assert_eq!(keeper.at(SECOND + 100), 1_101 * SECOND);
-        // Half a second is enough to end a short lease; what the network may have done is not.
+        // Half a second is enough to end a short lease; network jitter is not.
         assert!(keeper.learn(sample(1_102 * SECOND + SECOND / 2, 2 * SECOND, 2 * SECOND + 100)).is_some());
         assert_eq!(keeper.learn(sample(1_105 * SECOND, 3 * SECOND, 5 * SECOND)), None);
     }

@@ -1,20 +1,20 @@
-//! The greatest timeline that was seen. Connections to a server of a lesser one are dropped: it is an old primary that was left running
-//! after a failover, and what it says is out of date.
+//! The newest timeline seen. Connections to a server with an older one are dropped: it is an old primary that was left
+//! running after a failover, and its data is stale.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shared by all connections of a store. Databases without timelines say 0 on all of them.
+/// Shared by all connections of a store. Databases without timelines always report 0.
 #[derive(Clone, Default)]
 pub(crate) struct Timelines(Arc<AtomicU64>);
 
 impl Timelines {
-    /// The greatest one seen.
+    /// The newest timeline seen.
     pub(crate) fn newest(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Takes note of a connection's timeline. Whether it is the greatest one seen.
+    /// Records a connection's timeline; false if it is older than the newest.
     pub(crate) fn admit(&self, timeline: u64) -> bool {
         self.0.fetch_max(timeline, Ordering::AcqRel) <= timeline
     }

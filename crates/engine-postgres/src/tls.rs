@@ -1,4 +1,4 @@
-//! TLS by rustls, as far as the database's client asks for it.
+//! TLS for the database client, over rustls.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -18,26 +18,26 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whom to believe.
+/// Which servers to trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Whoever answers: the line is encrypted, the server is not checked. What `prefer` and `require` mean.
+    /// Any: the connection is encrypted, the server is not verified. This is what `prefer` and `require` mean.
     Anybody,
-    /// A server whose certificate names the host and leads to one of the public roots.
+    /// A server whose certificate names the host and chains to a public root.
     PublicRoots,
     /// The same with the roots in a file.
     RootsIn(PathBuf),
 }
 
-/// Makes encrypted connections.
+/// Opens encrypted connections.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// For a kind of trust.
+    /// A connector with this kind of trust.
     ///
     /// # Errors
-    /// If the file with the roots cannot be used; says why.
+    /// If the file with the root certificates cannot be used; says why.
     pub(crate) fn new(trust: &Trust) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -82,7 +82,7 @@ impl MakeTlsConnect<Socket> for Tls {
     }
 }
 
-/// One handshake to come.
+/// A pending handshake.
 pub(crate) struct Handshake {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
@@ -128,7 +128,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Checks that the other side holds the key of its certificate, and nothing else about it.
+/// Verifies that the peer holds the key of its certificate, and nothing else.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

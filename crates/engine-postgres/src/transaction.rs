@@ -1,8 +1,8 @@
-//! One transaction, sent in one go: fences, expectations, writes, commit.
+//! One pipelined transaction: fences, conditions, writes, commit.
 //!
-//! The commit goes out before the first answer is in. That is safe: when a statement fails the database undoes the
-//! transaction and takes the commit for a rollback; when BEGIN itself fails, the guard in each statement keeps it from
-//! changing anything.
+//! COMMIT is sent before the first response arrives. That is safe: if a statement fails, the database aborts the
+//! transaction and treats COMMIT as ROLLBACK; if BEGIN itself fails, the guard keeps each statement from changing
+//! anything.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -20,36 +20,36 @@ use crate::statements::{BEGIN, BEGIN_IMPATIENT};
 use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Trouble;
 
-/// What a transaction begins with.
+/// The first statement of a transaction.
 pub(crate) enum Head {
     /// The group's fences.
     Fences,
-    /// A shard gets a new owner.
+    /// Gives a shard a new owner.
     Own(ShardId),
 }
 
-/// How long a transaction waits for rows that another session has locked.
+/// How long a transaction waits for row locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locks {
-    /// As long as it takes to see that this is no ordinary contention.
+    /// Just long enough to tell a foreign lock from ordinary contention.
     Brief,
-    /// As long as the session is set to.
+    /// As long as the session's lock timeout.
     Patient,
 }
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 pub(crate) enum Attempt {
-    /// It is durable; with the row that its head gave, if it had one.
+    /// Durable; with the row that its first statement returned, if any.
     Done(Option<Row>),
     /// A fence does not hold. Nothing was changed.
     Fenced,
-    /// An expectation does not hold. Nothing was changed.
+    /// A condition does not hold. Nothing was changed.
     Conflict,
-    /// Another session has locked a row for too long. Nothing was changed.
+    /// Another session held a row lock for too long. Nothing was changed.
     Locked(String),
-    /// Nothing was changed, for another reason.
+    /// Rolled back for another reason. Nothing was changed.
     Undone(Trouble),
-    /// Nobody knows.
+    /// Unknown.
     InDoubt(String),
 }
 
@@ -64,8 +64,8 @@ enum Step {
 
 type Question<'a> = BoxFuture<'a, (Step, Result<Vec<Row>, tokio_postgres::Error>)>;
 
-/// Sends a transaction and waits for its end. The connection is sound afterwards unless the attempt is in doubt or
-/// its trouble is a lost connection.
+/// Runs a transaction to its end. The connection is healthy afterwards unless the outcome is in doubt or the connection
+/// was lost.
 pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &TransactionBatch, locks: Locks) -> Attempt {
     let warnings = link.warnings();
     let statements = &link.statements;
@@ -115,7 +115,7 @@ fn say<'a>(link: &'a Link, step: Step, text: &'a str) -> Question<'a> {
     async move { (step, link.client.batch_execute(text).await.map(|()| Vec::new())) }.boxed()
 }
 
-/// What the answers mean together. The first that failed tells why; the ones after it only follow.
+/// Judges the responses together. The first failure is the cause; later ones are consequences.
 fn judge(answers: Vec<(Step, Result<Vec<Row>, tokio_postgres::Error>)>, warned: Option<String>) -> Attempt {
     let mut head = None;
     for (step, answer) in answers {
@@ -142,12 +142,12 @@ fn judge_failure(step: Step, trouble: Trouble) -> Attempt {
         Step::Commit if trouble.proves_refused_commit() => Attempt::Undone(trouble),
         Step::Head | Step::Expect | Step::Write if trouble.is_lock_timeout() => Attempt::Locked(trouble.words()),
         Step::Begin | Step::Head | Step::Expect | Step::Write if trouble.proves_rollback() => Attempt::Undone(trouble),
-        // The commit is on its way and may have been done.
+        // COMMIT was sent and may have succeeded.
         _ => Attempt::InDoubt(trouble.words()),
     }
 }
 
-/// Lets the clock learn from the answer, at the moment when it arrives: the commit's own answer comes much later.
+/// Samples the clock when the response arrives: the response to COMMIT comes much later.
 fn timed<'a>(clock: &'a Clock, column: usize, question: Question<'a>) -> Question<'a> {
     let sent = boot_us();
     let learn = move |(step, answer): (Step, Result<Vec<Row>, tokio_postgres::Error>)| {
@@ -161,7 +161,7 @@ fn timed<'a>(clock: &'a Clock, column: usize, question: Question<'a>) -> Questio
     question.map(learn).boxed()
 }
 
-/// The fences as columns.
+/// The fences as column arrays.
 struct Fences {
     shards: Vec<i32>,
     epochs: Vec<i64>,

@@ -1,4 +1,4 @@
-//! Batches that go to the database as one transaction.
+//! Merges batches into one transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use crate::job::{Job, Move, Track, last_of_each};
 
-/// Past this many rows a transaction only takes longer.
+/// Above this many rows a larger transaction no longer pays.
 pub(crate) const ROWS: usize = 1_000;
 /// The same in bytes.
 pub(crate) const BYTES: usize = 1 << 20;
 
-/// Gathers batches while they can be one transaction.
+/// Collects batches that can share a transaction.
 #[derive(Default)]
 pub(crate) struct Gathering {
     pub(crate) jobs: Vec<Arc<Job>>,
@@ -23,12 +23,12 @@ pub(crate) struct Gathering {
 }
 
 impl Gathering {
-    /// Whether a batch is of the same kind as those that are here.
+    /// Whether a batch is of the same kind as the collected ones.
     pub(crate) fn is_kin(&self, job: &Job) -> bool {
         self.jobs.first().is_none_or(|first| first.track == job.track)
     }
 
-    /// Whether a batch can join those that are here.
+    /// Whether a batch can join the collected ones.
     pub(crate) fn fits(&self, job: &Job) -> bool {
         if self.jobs.is_empty() {
             return true;
@@ -37,7 +37,7 @@ impl Gathering {
         room && self.follows(job) && self.agrees(job)
     }
 
-    /// Takes a batch that fits.
+    /// Adds a batch that fits.
     pub(crate) fn take(&mut self, job: Arc<Job>) {
         for step in job.moves.iter().flatten() {
             self.moves.entry(step.shard).or_insert(*step).next = step.next;
@@ -48,7 +48,7 @@ impl Gathering {
         self.jobs.push(job);
     }
 
-    /// Whether its fences follow those that are here. Fences that can never hold must not spoil a whole transaction.
+    /// Whether its fences continue the collected ones. Fences that can never hold must not fail a whole transaction.
     fn follows(&self, job: &Job) -> bool {
         let alone = |other: &Arc<Job>| other.moves.is_none();
         let Some(moves) = &job.moves else { return false };
@@ -58,8 +58,8 @@ impl Gathering {
             })
     }
 
-    /// Expectations are held against the database before anything is written: they must not be about rows that a batch
-    /// before has yet to write.
+    /// Conditions are checked before anything is written, so they must not concern rows that an earlier batch of the
+    /// same transaction writes.
     fn agrees(&self, job: &Job) -> bool {
         job.expects
             .iter()
@@ -78,20 +78,20 @@ impl Gathering {
 pub(crate) struct TransactionBatch {
     /// By shard.
     pub(crate) moves: Vec<Move>,
-    /// Rows that must be there with a value, by key.
+    /// Rows that must exist with a value, by key.
     pub(crate) present: Vec<(Bytes, Bytes)>,
-    /// Rows that must not be there, by key.
+    /// Rows that must be absent, by key.
     pub(crate) absent: Vec<Bytes>,
     /// By key.
     pub(crate) puts: Vec<(Bytes, Bytes)>,
-    /// Whether it is about leases and seats of nodes, which have connections of their own.
+    /// Whether it concerns node leases and seats, which have connections of their own.
     pub(crate) about_nodes: bool,
-    /// By key. Among them the places that were taken for absent rows and are not written.
+    /// By key. Includes placeholders for absent rows that are not written.
     pub(crate) deletes: Vec<Bytes>,
 }
 
 impl TransactionBatch {
-    /// One transaction of batches that fit together; none if their fences can never hold.
+    /// One transaction of batches that fit together; `None` if their fences can never hold.
     pub(crate) fn merge(jobs: &[Arc<Job>]) -> Option<Self> {
         let mut moves: BTreeMap<u16, Move> = BTreeMap::new();
         let mut expects = BTreeMap::new();
@@ -115,7 +115,7 @@ impl TransactionBatch {
         Some(group)
     }
 
-    /// A transaction that only holds expectations against the database, in key order.
+    /// A transaction that only checks conditions, in key order.
     pub(crate) fn of_expects(expects: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> Self {
         let mut group = Self::default();
         for (key, value) in expects {
@@ -128,7 +128,7 @@ impl TransactionBatch {
         group
     }
 
-    /// The place of an absent row that nobody writes is free again in the end.
+    /// Deletes the placeholders of absent rows that no batch writes.
     fn give_places_back(&mut self) {
         self.deletes.extend(self.absent.iter().cloned());
         self.deletes.sort_unstable();
@@ -137,7 +137,7 @@ impl TransactionBatch {
         self.deletes.retain(|key| puts.binary_search_by(|(put, _)| put.cmp(key)).is_err());
     }
 
-    /// Whether there is nothing to ask of the database.
+    /// Whether it has no statement.
     pub(crate) fn is_empty(&self) -> bool {
         self.moves.is_empty()
             && self.present.is_empty()
@@ -178,7 +178,7 @@ mod tests {
         assert!(fit(&fence(1, 7), &job(fenced([(2, Epoch(9), 3)], []))));
         assert!(!fit(&fence(1, 7), &fence(1, 9)));
         assert!(!fit(&fence(1, 7), &fence(2, 8)));
-        // Fences that can never hold go alone: epoch 0, number 0, a gap within.
+        // Fences that can never hold go alone: epoch 0, sequence number 0, a gap.
         for hopeless in [fence(0, 1), fence(1, 0), job(fenced([(1, Epoch(1), 1), (1, Epoch(1), 3)], []))] {
             assert!(hopeless.moves.is_none());
             assert!(!fit(&fence(1, 7), &hopeless) && !fit(&hopeless, &job(batch([]))));

@@ -1,4 +1,4 @@
-//! What went wrong between us and the database, sorted by what must be done about it.
+//! Database errors, classified by what must be done about them.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use tokio_postgres::error::{Severity, SqlState};
 use wayleave_engine::Error;
 
-/// Why a question got no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The database refused, or the connection broke.
+    /// The database returned an error, or the connection broke.
     Said(tokio_postgres::Error),
-    /// No answer in time.
+    /// No response in time.
     Slow(Duration),
-    /// The database answered, but warned: as when the wait for a standby was cut short.
+    /// The database succeeded with a warning, as when the wait for a standby was cancelled.
     Warned(String),
-    /// No connection was free in time.
+    /// No connection became free in time.
     Crowded(usize),
-    /// The database is on a lesser timeline than one that was seen before.
+    /// The server is on an older timeline than one seen before.
     Outdated {
         /// Its timeline.
         found: u64,
-        /// The greatest one seen.
+        /// The newest one seen.
         newest: u64,
     },
 }
@@ -29,11 +29,11 @@ pub(crate) enum Trouble {
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// This connection is of no more use: what was under way on it may have been done or not.
+    /// The connection is unusable; requests in flight on it may or may not have taken effect.
     Lost,
-    /// The database undid it: another try may pass.
+    /// The database rolled back: a retry may succeed.
     Again,
-    /// The database holds what it should not, or misses what it should hold.
+    /// The database's content is invalid or incomplete.
     Damaged,
     /// The database refused, and will refuse again.
     Refused,
@@ -55,21 +55,20 @@ impl Trouble {
             return Class::Lost;
         }
         match said.code().code() {
-            // A read-only database is an old primary or a standby: the right one is somewhere else. A session that is stuck
-            // in an aborted transaction (its COMMIT was cancelled) never gets out of it by itself.
+            // A read-only database is an old primary or a standby: the right one is elsewhere. A session stuck in an
+            // aborted transaction (its COMMIT was cancelled) never recovers by itself.
             "25006" | "25P02" => Class::Lost,
-            // Serialization failure, deadlock, a lock that another node holds for too long, a wait for the disk or a
-            // recovery that is under way.
+            // Serialization failure, deadlock, a lock timeout, or a recovery in progress.
             "40001" | "40P01" | "55P03" | "57P03" => Class::Again,
-            // A table or a column is gone, or the database found its own files damaged.
+            // A table or column is missing, or the database detected corruption.
             "42P01" | "42703" | "XX001" | "XX002" => Class::Damaged,
             _ => Class::Refused,
         }
     }
 
-    /// Whether this error, as the answer to a statement of a transaction, proves that the transaction was undone although its
-    /// COMMIT had been sent. An error about the connection does not: a pooler makes it up when it has lost the server, and the
-    /// server goes on and commits. Nor does "statement completion unknown".
+    /// Whether this error, as the response to a statement of a transaction, proves that the transaction was rolled back
+    /// although COMMIT had been sent. A connection error does not: a pooler makes it up when it loses the server, which
+    /// goes on and commits. Nor does "statement completion unknown".
     pub(crate) fn proves_rollback(&self) -> bool {
         let Self::Said(error) = self else { return false };
         let Some(said) = error.as_db_error() else { return false };
@@ -79,24 +78,24 @@ impl Trouble {
         !fatal && !of_the_connection && code != "40003"
     }
 
-    /// The same of an answer to COMMIT itself. Only what the database is known to say when it refuses to commit counts:
-    /// a serialization failure, a deadlock, a constraint that is checked at the end.
+    /// The same for a response to COMMIT itself. Only errors that the database is known to return when it refuses to
+    /// commit count: a serialization failure, a deadlock, a deferred constraint.
     pub(crate) fn proves_refused_commit(&self) -> bool {
         let refusal = |code: &SqlState| ["40", "23"].iter().any(|class| code.code().starts_with(class));
         self.proves_rollback() && self.code().is_some_and(refusal)
     }
 
-    /// Whether rows were locked by another session for too long.
+    /// Whether another session held row locks for too long.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         self.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
-    /// Whether somebody cancelled the statement. No time limit of the database does that to a transaction that writes.
+    /// Whether the statement was cancelled. No timeout of the database does that to a transaction that writes.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.code() == Some(&SqlState::QUERY_CANCELED)
     }
 
-    /// The database's own code for it.
+    /// The SQLSTATE of the error.
     pub(crate) fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Said(error) => error.code(),
@@ -104,11 +103,11 @@ impl Trouble {
         }
     }
 
-    /// For the operator: what happened and what to try. Values of rows and passwords are never in it.
+    /// For the operator: what happened and what to try. Never contains row values or passwords.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Slow(waited) => format!("the database did not answer within {} ms", waited.as_millis()),
-            // Only this warning speaks of standbys; others come with a shutdown, or from anywhere in the database.
+            // Only this warning concerns standbys; others come with a shutdown, or from anywhere in the database.
             Self::Warned(text) if text.contains("synchronous replication") => {
                 format!("the database committed with a warning, a standby may not have it: {text}")
             }
@@ -122,7 +121,7 @@ impl Trouble {
         }
     }
 
-    /// For the caller of a read or of anything else that has surely changed nothing.
+    /// The error for a read or any other call that certainly changed nothing.
     pub(crate) fn unchanged(&self) -> Error {
         match self.class() {
             Class::Damaged => Error::Corrupt(self.words()),
@@ -131,7 +130,7 @@ impl Trouble {
     }
 }
 
-/// What a database error says, with a remedy where we know one.
+/// The text of a database error, with a remedy where we know one.
 pub(crate) fn words(error: &tokio_postgres::Error) -> String {
     let Some(said) = error.as_db_error() else {
         let mut text = error.to_string();
@@ -154,7 +153,7 @@ pub(crate) fn words(error: &tokio_postgres::Error) -> String {
     format!("{} (SQLSTATE {}){remedy}", said.message(), said.code().code())
 }
 
-/// A time limit for every call: none may wait for ever.
+/// A timeout for every call: none may wait forever.
 pub(crate) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, tokio_postgres::Error>>,

@@ -1,4 +1,4 @@
-//! The database as committers use it. Behind a trait of three questions, so that a test can put a simulated database there.
+//! The database as committers use it, behind a trait of three requests, so that a test can substitute a simulated one.
 
 use std::future::Future;
 
@@ -13,24 +13,24 @@ use crate::transaction::{self, Attempt, Head, Locks};
 use crate::transaction_batch::TransactionBatch;
 use crate::trouble::{Class, Trouble, within};
 
-/// What committers ask.
+/// The requests of committers.
 pub(crate) trait Database: Send + Sync + 'static {
-    /// Tries to commit a group.
+    /// Tries to commit a transaction.
     fn attempt(&self, group: &TransactionBatch, locks: Locks) -> impl Future<Output = Attempt> + Send;
 
-    /// The turns of shards.
+    /// The fence states of shards.
     fn turns(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
 
-    /// The turns of shards, once everything that they show is as durable as a commit.
+    /// The fence states of shards, once everything that they show is as durable as a commit.
     fn settle(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
 }
 
-/// The real database. What keeps a node alive and gives it shards has connections of its own: it must not wait for commits, of which
-/// there may be as many as there are connections.
+/// The real database. Leases and shard ownership have connections of their own: they must not queue behind commits, of
+/// which there may be as many as there are connections.
 pub(crate) struct Wire {
     /// For commits of owners and roles.
     pub(crate) commits: Pool,
-    /// For leases and seats of nodes, and notes about time.
+    /// For node leases and seats, and notes about time.
     pub(crate) nodes: Pool,
     /// For taking shards.
     pub(crate) owns: Pool,
@@ -64,8 +64,8 @@ impl Database for Wire {
         read_turns(&rows)
     }
 
-    /// To see a commit is not enough: one whose wait for a standby was cut short is seen, and lost in a failover. So a write
-    /// goes after it.
+    /// Seeing a commit is not enough: one whose wait for a standby was cancelled is visible, yet lost in a failover. So
+    /// a write follows it.
     async fn settle(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
         let at = self.clock.now().0.cast_signed();
         let link = self.commits.lease().await?;

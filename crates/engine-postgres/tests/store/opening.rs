@@ -67,7 +67,7 @@ async fn what_is_wrong_is_named_with_its_remedy_and_never_the_password() {
             ["database nowhere", "createdb --owner postgres nowhere"],
         ),
         (format!("postgres://postgres:secret@{closed}/postgres"), ["cannot reach", "start it"]),
-        (format!("postgres://guarded:right@{address}/postgres"), ["may not make tables", "GRANT CREATE"]),
+        (format!("postgres://guarded:right@{address}/postgres"), ["may not create tables", "GRANT CREATE"]),
         ("host=localhost password=secret".into(), ["postgres://", "URL"]),
         (format!("postgres://postgres:secret@{address}/postgres?sslmode=require"), ["has no TLS", "sslmode"]),
         (format!("postgres://stranger@{address}/postgres"), ["no user stranger", "createuser --pwprompt stranger"]),
