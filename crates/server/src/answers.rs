@@ -1,9 +1,9 @@
-//! Answers on their way to a client: each byte counts against the budget until the connection has let go of it, and an
-//! answer that nobody reads is noticed.
+//! Responses in flight: every byte counts against the memory budget until the connection has sent it, and a response
+//! that the client does not read is detected.
 //!
-//! HTTP/2 keeps whole answers for a client that gives them no window, and such a client may well answer pings and read other
-//! streams. So every answer is watched by itself, and one that stands still ends its connection: no other handle on the
-//! bytes is left once HTTP/2 has them.
+//! HTTP/2 flow control lets a client stall a response by granting no window, while it still answers pings and reads
+//! other streams. So each response is monitored individually, and one that stalls closes its connection: once HTTP/2
+//! has buffered the bytes, there is no other handle on them.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,20 +19,20 @@ use tokio::time::Instant;
 
 use crate::budget::{Budget, Share};
 
-/// Bytes that are given to the connection at once: it asks for more when there is room, and what it has cannot be had back.
+/// Bytes passed to the connection at a time: it asks for more when it has room, and what it has cannot be taken back.
 const PIECE_BYTES: usize = 32 << 10;
-/// Looks at the answers of a connection in the time that one may stand still.
+/// How many times per stall timeout the responses of a connection are checked.
 const LOOKS: u32 = 4;
 
-/// The answers of one connection.
+/// The responses of one connection.
 pub struct Answers {
-    /// Those under way, and some that are over.
+    /// Those in flight, and some that have ended.
     list: Mutex<Vec<Weak<Answer>>>,
     begun: Notify,
-    /// Requests under way, the reading of their answers included.
+    /// Requests in flight, including the reading of their responses.
     pub busy: Arc<AtomicUsize>,
     last_request: Mutex<Instant>,
-    /// Whether there was a request at all.
+    /// Whether any request has arrived.
     asked: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl Default for Answers {
     }
 }
 
-/// One answer.
+/// One response.
 pub struct Answer {
     state: Mutex<State>,
     busy: Arc<AtomicUsize>,
@@ -52,14 +52,14 @@ pub struct Answer {
 
 struct State {
     share: Share,
-    /// Bytes that the connection has.
+    /// Bytes that the connection has buffered.
     given: usize,
-    /// When it last took or let go of some.
+    /// When the connection last took or released some.
     moved: Instant,
 }
 
 impl Answers {
-    /// A request has come; it is under way until the answer is dropped.
+    /// Starts a request; it is in flight until the returned response is dropped.
     pub fn begin(&self, budget: &Arc<Budget>) -> Arc<Answer> {
         self.busy.fetch_add(1, Ordering::Relaxed);
         self.asked.store(true, Ordering::Relaxed);
@@ -76,17 +76,17 @@ impl Answers {
         answer
     }
 
-    /// Whether a request has ever come.
+    /// Whether any request has arrived.
     pub fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// When the last request came; before any, when the connection was made.
+    /// When the last request arrived; before the first, when the connection was opened.
     pub fn last_request(&self) -> Instant {
         *self.last_request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until an answer has not been read on for so long.
+    /// Resolves when a response has stalled for this long.
     pub async fn stalled(&self, after: Duration) {
         loop {
             tokio::time::sleep(after / LOOKS).await;
@@ -95,7 +95,7 @@ impl Answers {
                 return;
             }
             if under_way.is_empty() {
-                // A permit from before is spent in one more look.
+                // A stale permit costs one more check.
                 self.begun.notified().await;
             }
         }
@@ -113,7 +113,7 @@ impl Answers {
 }
 
 impl Answer {
-    /// An answer outside any connection.
+    /// A response outside any connection.
     pub fn alone(budget: &Arc<Budget>) -> Arc<Self> {
         Answers::default().begin(budget)
     }
@@ -127,7 +127,7 @@ impl Answer {
         state.given > 0 && now.duration_since(state.moved) >= after
     }
 
-    /// The body, counted from here on. It is never refused: what it tells of may have been done.
+    /// Wraps the body so that it is counted. It is never refused: what it reports may already have been done.
     pub fn carry(self: Arc<Self>, body: Body) -> Body {
         let counted = body.size_hint().exact().map_or(0, |bytes| bytes as usize);
         self.state().share.overdraw(counted);
@@ -145,9 +145,9 @@ impl Drop for Answer {
 struct Carried {
     body: Body,
     answer: Arc<Answer>,
-    /// Bytes that were counted before they came.
+    /// Bytes that were counted before they arrived.
     counted: usize,
-    /// What has come and was not given on.
+    /// What has arrived and was not yet passed on.
     rest: Bytes,
 }
 
@@ -186,7 +186,7 @@ impl HttpBody for Carried {
             };
             match frame.into_data() {
                 Ok(data) if !self.count(data.len()) => {
-                    let full = "the answer was cut: the server holds as many unread bytes as it may";
+                    let full = "the answer was cut: the server's memory budget for unread answers is exhausted";
                     return Poll::Ready(Some(Err(axum::Error::new(std::io::Error::other(full)))));
                 }
                 Ok(data) => self.rest = data,
@@ -210,7 +210,7 @@ impl HttpBody for Carried {
     }
 }
 
-/// Bytes that the connection has. They are given back when it lets go of them.
+/// Bytes buffered by the connection. They are released when it drops them.
 struct Piece {
     bytes: Bytes,
     answer: Arc<Answer>,

@@ -1,16 +1,17 @@
-//! One budget of bytes for all connections: bodies that arrive, calls that are being answered, answers that nobody has read.
+//! One memory budget for all connections: request bodies, calls in progress, unread responses.
 //!
-//! Without it each connection keeps to its own bounds and all of them together fill the memory. Bytes are counted when they have
-//! arrived, never when they are announced: an announcement costs a client nothing. Who asks when nothing is left is refused;
-//! who has some keeps it. The last quarter is for those who hold little, so that a flood of large bodies leaves room for heartbeats.
+//! Without it each connection could stay within its own limits while all of them together exhaust memory. Bytes are
+//! counted when they arrive, never when they are announced, because an announcement costs a client nothing. When the
+//! budget is exhausted, new requests are refused; existing shares are kept. The last quarter is reserved for small
+//! shares, so that a flood of large bodies leaves room for heartbeats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Who holds no more than this may use the last quarter.
+/// A share of at most this size may use the last quarter.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// Bytes that may be held in total.
+/// The shared budget.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
@@ -18,26 +19,26 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes` bytes.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self { limit, held: AtomicUsize::new(0) }
     }
 
-    /// Bytes that are held now.
+    /// The bytes in use.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// An empty share. It takes and gives back in steps of so many bytes, so that streams of small things seldom touch the
-    /// number that all connections share.
+    /// An empty share. It takes and returns bytes in multiples of `step`, so that streams of small items rarely touch
+    /// the shared counter.
     #[must_use]
     pub fn share(self: &Arc<Self>, step: usize) -> Share {
         Share { budget: Arc::clone(self), step: step.max(1), taken: 0, used: 0 }
     }
 
-    /// Whether nothing is left, not even for those who hold little.
+    /// Whether nothing is left, not even for small shares.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.held() >= self.limit
@@ -54,7 +55,7 @@ impl Budget {
     }
 }
 
-/// What one body, stream or answer holds of the budget. Dropped, it gives everything back.
+/// What one body, stream or response holds of the budget. Dropping it returns everything.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
@@ -64,7 +65,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Takes bytes; false if there are not so many left, and then nothing is taken.
+    /// Takes bytes; false if too few are left, and then nothing is taken.
     #[must_use]
     pub fn take(&mut self, bytes: usize) -> bool {
         let Some(used) = self.used.checked_add(bytes) else { return false };
@@ -79,7 +80,7 @@ impl Share {
         true
     }
 
-    /// Takes bytes, whether or not there are so many left: who asks next is refused.
+    /// Takes bytes even beyond the budget: the next request is refused.
     pub fn overdraw(&mut self, bytes: usize) {
         let used = self.used.saturating_add(bytes);
         if used > self.taken {
@@ -90,10 +91,10 @@ impl Share {
         self.used = used;
     }
 
-    /// Gives bytes back.
+    /// Returns bytes.
     pub fn give(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
-        // One step is kept: a stream takes it again at once.
+        // One step is kept: a stream will need it again at once.
         let kept = if self.step == 1 { self.used } else { self.used.next_multiple_of(self.step) + self.step };
         if let Some(spare) = self.taken.checked_sub(kept) {
             self.budget.give(spare);

@@ -1,6 +1,6 @@
-//! A connection whose output is gathered: all that one turn of it writes leaves in one piece at the turn's end. An answer to
-//! a call is three frames, and HTTP/2 would give each of them to the network by itself, which costs more than the answer;
-//! its reader would wake up for each as well.
+//! A write-coalescing connection: everything written during one poll of its task is sent in one `write` at the end of
+//! the poll. A gRPC response is three HTTP/2 frames; sending each separately costs more than the response itself, and
+//! wakes the client for each.
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -12,49 +12,49 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that are gathered at most; whoever has more to say waits for the network.
+/// The maximum number of buffered bytes; beyond it writers wait for the network.
 const OUT_BYTES_MAX: usize = 64 << 10;
-/// Room that a connection keeps when it has nothing to say.
+/// The buffer capacity that an idle connection keeps.
 const OUT_BYTES_KEPT: usize = 16 << 10;
 
-/// A connection. Its clones are the same one.
+/// A connection. Clones share it.
 #[derive(Clone)]
 pub(crate) struct CoalescingStream(Arc<Mutex<Both>>);
 
 struct Both {
     stream: TcpStream,
-    /// What was read before anybody knew which protocol it is.
+    /// What was read while detecting the protocol.
     ahead: Bytes,
-    /// What is to be sent.
+    /// The output buffer.
     out: Vec<u8>,
 }
 
 impl CoalescingStream {
-    /// A connection of which these bytes were read already.
+    /// A connection of which these bytes were already read.
     pub(crate) fn new(stream: TcpStream, ahead: Bytes) -> Self {
         Self(Arc::new(Mutex::new(Both { stream, ahead, out: Vec::new() })))
     }
 
-    /// Runs what reads and writes this connection, and sends at the end of its every turn what it has written.
+    /// Runs the task that reads and writes this connection, and flushes its output at the end of every poll.
     pub(crate) async fn run<F: Future>(self, work: F) -> F::Output {
         let mut work = pin!(work);
         poll_fn(|cx| {
             let done = work.as_mut().poll(cx);
-            // An error is told to whoever writes next, or reads: the connection is no more.
+            // The next read or write reports the error: the connection is closed.
             _ = self.lock().poll_send(cx);
             done
         })
         .await
     }
 
-    /// Only one task has to do with a connection: nobody ever waits for this.
+    /// Only one task uses a connection, so this lock is uncontended.
     fn lock(&self) -> MutexGuard<'_, Both> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Both {
-    /// Sends all that was gathered.
+    /// Sends the output buffer.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         while !self.out.is_empty() {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.out))? {
@@ -66,7 +66,7 @@ impl Both {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room for more, or sends what is too much to be gathered.
+    /// Makes room in the output buffer, sending it if it is full.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if self.out.len() < OUT_BYTES_MAX { Poll::Ready(Ok(())) } else { self.poll_send(cx) }
     }
@@ -108,7 +108,7 @@ impl AsyncWrite for CoalescingStream {
         true
     }
 
-    /// Nothing: that is what the end of the turn is for.
+    /// A no-op: the end of the poll flushes.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -175,7 +175,7 @@ mod tests {
         drop(there);
         let work = async {
             let piece = vec![0; OUT_BYTES_MAX];
-            // The first pieces may still find room in the network.
+            // The first chunks may still fit into the socket buffer.
             while writer.write_all(&piece).await.is_ok() {}
         };
         here.run(work).await;

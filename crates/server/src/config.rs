@@ -1,34 +1,35 @@
-//! How the server listens: plain data, defaults in one place, checked before anything is opened.
+//! Server configuration: plain data with its defaults, validated before anything is opened.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Settings of the listening side.
+/// The configuration of the listening side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The one address for everything.
+    /// The one address for all protocols.
     pub listen: SocketAddr,
-    /// Allows an address that other machines can reach, although there is no TLS and no token.
+    /// Allows an address that other machines can reach, although there is neither TLS nor authentication.
     pub insecure: bool,
-    /// The address that clients are told to use, where it is not the one listened on.
+    /// The address announced to clients, if it differs from the one listened on.
     pub advertise: Option<String>,
-    /// Names beside the usual ones under which HTTP/1.1 clients may call; one that begins with a dot stands for all below it.
+    /// Host names besides the usual ones by which HTTP/1.1 clients may call; a leading dot stands for all subdomains.
     pub allow_hosts: Vec<String>,
-    /// Origins of web pages, beside the server's own, that may call, such as `https://board.example`.
+    /// Origins of web pages, besides the server's own, that may call, such as `https://board.example`.
     pub allow_origins: Vec<String>,
-    /// Connections at once; further ones wait in the system's queue.
+    /// The maximum number of connections; further ones wait in the accept queue.
     pub connections_max: usize,
-    /// Requests at once on one HTTP/2 connection.
+    /// The maximum number of concurrent requests on one HTTP/2 connection.
     pub streams_max: u32,
-    /// How long the head of a request may take, and how long an HTTP/1 connection may idle.
+    /// The timeout for request headers, and the idle timeout of an HTTP/1 connection.
     pub head_timeout: Duration,
-    /// How long a body may take before it is given up, beside the time that its bytes take at the slowest rate allowed.
+    /// The timeout for a request body, in addition to the time that its bytes take at the minimum rate.
     pub body_timeout: Duration,
-    /// How long an answer may stand still because its client does not read it.
+    /// How long a response may stall because its client does not read it.
     pub answer_timeout: Duration,
-    /// Bytes of bodies, of calls under way and of unread answers, over all connections; past it requests are refused.
+    /// The memory budget for request bodies, calls in progress and unread responses of all connections; beyond it
+    /// requests are refused.
     pub held_bytes_max: usize,
-    /// How long requests may go on after the stop signal.
+    /// How long requests may continue after the stop signal.
     pub grace: Duration,
 }
 
@@ -51,10 +52,10 @@ impl Default for Config {
     }
 }
 
-/// Settings that cannot be used.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadConfig {
-    /// The address is open to other machines.
+    /// The address can be reached from other machines.
     #[error(
         "listen address {0} can be reached from other machines, and without TLS and tokens anybody there could \
          steer the crawl: listen on 127.0.0.1, or say --insecure if the network is trusted"
@@ -66,16 +67,16 @@ pub enum BadConfig {
 }
 
 impl Config {
-    /// The address that clients are told to use.
+    /// The address announced to clients.
     #[must_use]
     pub fn advertised(&self) -> String {
         self.advertise.clone().unwrap_or_else(|| self.listen.to_string())
     }
 
-    /// Whether the settings can be used.
+    /// Validates the configuration.
     ///
     /// # Errors
-    /// If the address is open to others without consent, or a bound lets nothing through.
+    /// If the address is public without consent, or a limit is zero.
     pub fn validate(&self) -> Result<(), BadConfig> {
         if !self.insecure && !self.listen.ip().to_canonical().is_loopback() {
             return Err(BadConfig::Exposed(self.listen));

@@ -1,6 +1,6 @@
-//! ConnectionSlots for connections, in a bounded number. When all are taken, the connection that has been without a request for longest
-//! makes room for a new one, those first that never had one: so clients that connect and say nothing, or half a head, keep
-//! nobody out, and no worker that rests between two requests.
+//! A bounded number of connection slots. When all are taken, the least recently used connection without a request in
+//! progress is evicted, connections without any request so far first: clients that connect and send nothing, or half a
+//! header, keep nobody out, and neither does a worker that rests between requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::answers::Answers;
 /// While every connection is busy, idle ones are looked for this often.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The places of a server.
+/// The slots of a server.
 pub struct ConnectionSlots {
     free: Arc<Semaphore>,
     taken: Mutex<Taken>,
@@ -24,34 +24,34 @@ pub struct ConnectionSlots {
 #[derive(Default)]
 struct Taken {
     next: u64,
-    /// The order of numbers is the order of arrival.
+    /// Numbers are in order of arrival.
     by_number: HashMap<u64, (Arc<Answers>, CancellationToken)>,
 }
 
-/// One connection's place; free again when it is dropped.
+/// The slot of one connection; freed on drop.
 pub struct Place {
     places: Arc<ConnectionSlots>,
     number: u64,
-    /// The answers of the connection.
+    /// The responses of the connection.
     pub answers: Arc<Answers>,
-    /// Cancelled when the place is needed.
+    /// Cancelled when the slot is needed.
     pub needed: CancellationToken,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ConnectionSlots {
-    /// So many places.
+    /// A set of `most` slots.
     pub fn new(most: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(most)), taken: Mutex::default() }
     }
 
-    /// A free place, if there is one.
+    /// A free slot, if there is one.
     pub fn free(self: &Arc<Self>) -> Option<Place> {
         let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
         Some(self.taken_by(Some(permit)))
     }
 
-    /// A place, as soon as one is free or can be freed.
+    /// Waits for a slot that is free or can be freed.
     pub async fn wait(self: &Arc<Self>) -> Place {
         loop {
             if let Some(place) = self.free() {
@@ -75,7 +75,7 @@ impl ConnectionSlots {
         Place { places: Arc::clone(self), number, answers, needed, _permit: permit }
     }
 
-    /// Asks the connection that has been idle since the earliest request, or arrival, to end; one at a time.
+    /// Asks the least recently used idle connection to close; one at a time.
     fn make_room(&self) {
         let taken = self.taken();
         if taken.by_number.values().any(|(_, needed)| needed.is_cancelled()) {
@@ -115,7 +115,7 @@ mod tests {
         let [busy, first, second] = std::array::from_fn(|_| places.free().unwrap());
         let request = busy.answers.begin(&budget);
         assert!(places.free().is_none());
-        // The first one has had a request since the second came.
+        // The first one has had a request since the second arrived.
         while first.answers.last_request() <= second.answers.last_request() {
             drop(first.answers.begin(&budget));
         }

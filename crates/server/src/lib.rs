@@ -1,7 +1,7 @@
-//! Listens: HTTP/JSON, gRPC, metrics and health on one port, with limits in front.
+//! The server: HTTP/JSON, gRPC, metrics and health on one port, with limits in front.
 //!
-//! This crate must not know how anything is decided or kept: it parses what arrives into the core's values, asks the
-//! frontier and tells the answer. In: bytes of many connections. Out: answers, problems with stable codes, logs, numbers.
+//! It parses requests into core types, calls the frontier or the roles, and renders their answers, problems with stable
+//! codes, logs and metrics. It must not know how anything is decided or stored.
 
 mod answers;
 pub mod budget;

@@ -1,4 +1,4 @@
-//! The numbers that the doors keep, and their Prometheus text. Totals of the frontier are asked for when they are read.
+//! The server's metrics and their Prometheus text. Totals of the frontier are queried when they are scraped.
 
 pub mod histogram;
 pub mod roles;
@@ -14,15 +14,15 @@ use wayleave_core::frontier::view::Stats;
 
 pub use histogram::Histogram;
 
-/// Writes further numbers after those of this crate; another door brings it.
+/// Appends metrics of another API to the page.
 type Annex = Box<dyn Fn(&mut String) + Send + Sync>;
 
-/// Counters of one process; cheap to raise from any task.
+/// Counters of one process; cheap to increment from any task.
 #[derive(Default)]
 pub struct Metrics {
-    /// Connections that are open.
+    /// Open connections.
     pub connections: AtomicI64,
-    /// URLs that came in over HTTP, by what became of them.
+    /// URLs received over HTTP, by result.
     pub urls: UrlCounters,
     /// Reservations granted over HTTP.
     pub reservations_granted: AtomicU64,
@@ -30,13 +30,13 @@ pub struct Metrics {
     pub urls_reserved: AtomicU64,
     /// Reservations released over HTTP.
     pub reservations_released: AtomicU64,
-    /// Renewals and releases that came too late.
+    /// Renewals and releases with an expired token.
     pub reservations_stale: AtomicU64,
     requests: RwLock<BTreeMap<Requests, Arc<Histogram>>>,
     annexes: RwLock<Vec<Annex>>,
 }
 
-/// URLs by what became of them.
+/// URLs by result.
 #[derive(Default)]
 pub struct UrlCounters {
     added: AtomicU64,
@@ -47,7 +47,7 @@ pub struct UrlCounters {
 }
 
 impl UrlCounters {
-    /// Counts what one request or one part of a stream brought.
+    /// Adds the counts of one request or one chunk of a stream.
     pub fn add(&self, counts: &AddCounts) {
         self.added.fetch_add(counts.added, Ordering::Relaxed);
         self.known.fetch_add(counts.known, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl UrlCounters {
     }
 }
 
-/// One line of the table of requests. Routes are templates, so there are as many as the API has calls.
+/// The labels of a request. Routes are templates, so their number is bounded.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Requests {
     method: &'static str,
@@ -66,7 +66,7 @@ struct Requests {
 }
 
 impl Metrics {
-    /// Counts a request that was answered.
+    /// Counts an answered request.
     pub fn on_request(&self, method: &hyper::Method, route: &str, status: u16, took: Duration) {
         let line = Requests { method: known_method(method), route: route.to_owned(), status };
         let known = self.requests.read().unwrap_or_else(PoisonError::into_inner).get(&line).cloned();
@@ -76,12 +76,12 @@ impl Metrics {
         histogram.observe(took);
     }
 
-    /// Lets another door write its numbers on the same page.
+    /// Registers the metrics of another API on the same page.
     pub fn annex(&self, write: impl Fn(&mut String) + Send + Sync + 'static) {
         self.annexes.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(write));
     }
 
-    /// All numbers as Prometheus text; `stats` where the frontier gave them.
+    /// All metrics as Prometheus text; with `stats` if the frontier provided them.
     #[must_use]
     pub fn render(&self, stats: Option<&Stats>, ready: bool) -> String {
         let mut out = text::Page::default();
@@ -99,10 +99,10 @@ impl Metrics {
 
     fn render_server(&self, out: &mut text::Page, ready: bool) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        out.gauge("wayleave_ready", "Whether the frontier serves.", u64::from(ready));
+        out.gauge("wayleave_ready", "Whether the frontier is ready.", u64::from(ready));
         let open = u64::try_from(self.connections.load(Ordering::Relaxed)).unwrap_or(0);
-        out.gauge("wayleave_connections", "Connections that are open.", open);
-        out.head("wayleave_http_urls_total", "URLs that came in over HTTP, by result.", "counter");
+        out.gauge("wayleave_connections", "Open connections.", open);
+        out.head("wayleave_http_urls_total", "URLs received over HTTP, by result.", "counter");
         for (result, counter) in [
             ("added", &self.urls.added),
             ("known", &self.urls.known),
@@ -118,7 +118,7 @@ impl Metrics {
             ("wayleave_reservations_released_total", "Reservations released over HTTP.", &self.reservations_released),
             (
                 "wayleave_reservations_stale_total",
-                "Renewals and releases that came too late.",
+                "Renewals and releases with an expired token.",
                 &self.reservations_stale,
             ),
         ] {
@@ -128,7 +128,7 @@ impl Metrics {
 
     fn render_requests(&self, out: &mut text::Page) {
         const NAME: &str = "wayleave_http_request_duration_seconds";
-        out.head(NAME, "Time from request to the head of the answer.", "histogram");
+        out.head(NAME, "Time from request to response header.", "histogram");
         for (line, histogram) in self.requests.read().unwrap_or_else(PoisonError::into_inner).iter() {
             let status = line.status.to_string();
             let labels = [("method", line.method), ("route", line.route.as_str()), ("status", status.as_str())];
@@ -137,7 +137,7 @@ impl Metrics {
     }
 }
 
-/// The methods of the API; whatever else a client sends is one line, not one for each invention.
+/// The methods of the API; all others share one label, so that clients cannot invent labels.
 fn known_method(method: &hyper::Method) -> &'static str {
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
         .into_iter()
@@ -157,11 +157,11 @@ fn render_stats(out: &mut text::Page, stats: &Stats) {
         out.line("wayleave_urls", &[("state", state)], count);
     }
     for (name, help, value) in [
-        ("wayleave_hosts", "Hosts that are known.", stats.hosts),
+        ("wayleave_hosts", "Known hosts.", stats.hosts),
         ("wayleave_aliases", "Groups of several hosts.", stats.aliases),
         ("wayleave_crawls", "Crawls.", stats.crawls),
         ("wayleave_queues", "Queues: one for each host and crawl.", stats.queues),
-        ("wayleave_reservations", "Reservations that are not over.", stats.reservations),
+        ("wayleave_reservations", "Current reservations.", stats.reservations),
         ("wayleave_holds", "URLs on hold in the paced form.", stats.holds),
         ("wayleave_groups_ready", "Pairs of group and crawl that may be visited now.", stats.ready),
         ("wayleave_groups_waiting", "Pairs of group and crawl that wait for a time.", stats.waiting),

@@ -1,5 +1,5 @@
-//! What the doors know of other nodes: the service that those call, and the list of them. A process that is alone has
-//! none of it.
+//! The other nodes, as the server sees them: the service for calls between nodes, and the list of nodes. A process that
+//! is alone has neither.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use wayleave_core::ids::NodeId;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
-/// The other nodes, as soon as this one has joined them.
+/// The other nodes, once this one has joined them.
 #[derive(Clone)]
 pub struct Peers {
     id: NodeId,
@@ -21,7 +21,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Of a node that shows others this secret.
+    /// For a node with this shared secret.
     #[must_use]
     pub fn new(id: NodeId, secret: u128) -> Self {
         Self { id, secret, member: Arc::default(), leaving: Arc::default() }
@@ -33,12 +33,12 @@ impl Peers {
         _ = self.member.set(member);
     }
 
-    /// The node is on its way out: whoever spreads requests over nodes should send no more.
+    /// The node is leaving: load balancers should send no more requests.
     pub fn leaving(&self) {
         self.leaving.store(true, Ordering::Release);
     }
 
-    /// Tells all other nodes that a role has changed.
+    /// Notifies all other nodes that a role has changed.
     pub fn tell_role(&self, role: &str) {
         if let Some(member) = self.member.get() {
             member.tell_role(role);
@@ -68,7 +68,7 @@ impl Peers {
         }
     }
 
-    /// All nodes; none if the store could not be looked at for long.
+    /// All nodes; `None` if the store could not be read for too long.
     pub(crate) fn nodes(&self) -> Option<Vec<Node>> {
         Some(self.member.get()?.nodes()?.iter().map(node).collect())
     }

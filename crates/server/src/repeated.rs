@@ -1,11 +1,11 @@
-//! Lines of the log that would come again and again: the first at once, then one now and then with how many were left out.
+//! Rate-limits repeated log lines: the first at once, then one every so often with the number of suppressed ones.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two lines of the same kind.
+/// The interval between two lines of the same kind.
 const EVERY: Duration = Duration::from_secs(30);
-/// Kinds that are told apart; the one that came least recently makes room.
+/// The number of kinds remembered; the least recently used is evicted.
 const KINDS_MAX: usize = 32;
 
 /// Remembers what was logged.
@@ -19,7 +19,7 @@ struct Kind {
 }
 
 impl Repeated {
-    /// Whether a line of this kind is due, and then how many were left out since the last one.
+    /// Whether a line of this kind is due, and if so how many were suppressed since the last one.
     pub(crate) fn due(&self, kind: &str, now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = kinds.iter_mut().find(|found| found.text == kind) {

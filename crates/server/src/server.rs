@@ -1,4 +1,4 @@
-//! The accept loop: one port, HTTP/1.1 and HTTP/2 without TLS, bounded connections, a stop that lets requests finish.
+//! The accept loop: one port, HTTP/1.1 and HTTP/2 without TLS, bounded connections, graceful shutdown.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -27,73 +27,74 @@ use crate::http::{self, App};
 use crate::repeated::Repeated;
 use crate::{Metrics, Peers, Store};
 
-/// Bytes that a peer may send on one stream before it must wait: batches of URLs are large.
+/// The HTTP/2 flow-control window of a stream: batches of URLs are large.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// The same for all streams of a connection together.
+/// The HTTP/2 flow-control window of a connection.
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Connections that get such windows; further ones get the protocol's own, for all of them may be full at once.
+/// The number of connections that get such windows; further ones get the protocol's default, because all windows may be
+/// full at once.
 const ROOMY_CONNECTIONS: i64 = 32;
 const SMALL_WINDOW: u32 = (64 << 10) - 1;
-/// Bytes of a head, and of what one HTTP/1 connection reads or writes ahead.
+/// The limit of request headers, and of an HTTP/1 connection's read and write buffers.
 const BUFFER_BYTES: usize = 64 << 10;
-/// How every HTTP/2 connection begins.
+/// The HTTP/2 connection preface.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How often a silent HTTP/2 peer is asked whether it is still there. A live one answers, so idle streams stay open.
+/// The HTTP/2 keep-alive interval. A live peer answers the ping, so idle streams stay open.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// How long it may take to answer.
+/// The keep-alive timeout.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// The first byte of every TLS connection; no HTTP request begins with it.
 const TLS_HELLO: u8 = 0x16;
-/// Pauses after failed accepts, from the first to the longest: out of file descriptors, asking again at once only burns the
-/// processor.
+/// The back-off after failed accepts, from the first to the longest: without file descriptors, retrying at once only
+/// burns CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Connections that may wait to be accepted.
+/// The length of the accept queue.
 const BACKLOG: u32 = 1024;
 
 /// Why the server could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The settings cannot be used.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] BadConfig),
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {cause}; {}", remedy(cause))]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The I/O error.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// What to do when an address cannot be had.
+/// What to do when an address cannot be bound.
 fn remedy(cause: &std::io::Error) -> &'static str {
     match cause.kind() {
         ErrorKind::AddrInUse => {
             "is another server running there? stop it, or give this one an address of its own with --listen (port 0 takes a \
              free port)"
         }
-        ErrorKind::AddrNotAvailable => "this machine has no such address: give it one that it has with --listen",
+        ErrorKind::AddrNotAvailable => "this machine has no such address: choose one of its addresses with --listen",
         ErrorKind::PermissionDenied => "the system does not allow it: choose a port from 1024 on with --listen",
         _ => "give it another address with --listen",
     }
 }
 
-/// An address that nobody else can take any more, but on which nobody is heard yet. Whoever makes things on disk before it
-/// can answer takes the address first, so that nothing is left behind where there is none.
+/// A bound address that does not listen yet. A process that creates files before it can serve binds the address first,
+/// so that it leaves nothing behind if the address is taken.
 pub struct Port {
     socket: TcpSocket,
     config: Config,
 }
 
 impl Port {
-    /// Checks the settings and takes the address.
+    /// Validates the configuration and binds the address.
     ///
     /// # Errors
-    /// If the settings cannot be used or the address cannot be had.
+    /// If the configuration is invalid or the address cannot be bound.
     pub fn take(config: Config) -> Result<Self, BindError> {
         config.validate()?;
         let socket = bound(config.listen).map_err(|cause| BindError::Listen { address: config.listen, cause })?;
@@ -103,13 +104,13 @@ impl Port {
 
 fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A server that comes back must not wait for the connections of the one before it.
+    // A restarted server must not wait for the connections of its predecessor.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
 }
 
-/// A server that has its port and waits to be run.
+/// A server that is bound and ready to run.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -118,42 +119,42 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens a port that was taken.
+    /// Listens on a bound port.
     ///
     /// # Errors
-    /// If the address cannot be had after all.
+    /// If listening fails.
     pub fn on(port: Port, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Result<Self, BindError> {
         let Port { socket, mut config } = port;
         let failed = |cause| BindError::Listen { address: config.listen, cause };
         let listener = socket.listen(BACKLOG).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        // The real port from here on, where 0 was asked for: it is what others are told.
+        // From here on the actual port, if 0 was requested: it is announced to others.
         config.listen = address;
         let app = App::new(config.clone(), frontier, roles, peers);
         Ok(Self { listener, address, config, app })
     }
 
-    /// The same server, told of the store beneath its frontier.
+    /// Adds the store below the frontier.
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
         self.app.store = Some(store);
         self
     }
 
-    /// The address that it listens on; the real port, where 0 was asked for.
+    /// The address that it listens on, with the actual port if 0 was requested.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The numbers that it keeps.
+    /// The metrics of the server.
     #[must_use]
     pub const fn metrics(&self) -> &Arc<Metrics> {
         &self.app.metrics
     }
 
-    /// Serves until `shutdown`; then takes no more connections, ends long polls, lets requests finish, and after the
-    /// grace time cuts what is left.
+    /// Serves until `shutdown`; then accepts no more connections, ends long polls, lets requests finish, and closes the
+    /// rest after the grace period.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, address, config, app } = self;
         let router = http::router(&app);
@@ -163,7 +164,7 @@ impl Server {
         let graceful = GracefulShutdown::new();
         let told_tls = Arc::<AtomicBool>::default();
         let mut connections = JoinSet::new();
-        // Accepted, and without a place yet.
+        // Accepted, but still without a slot.
         let mut accepted = None;
         tokio::pin!(shutdown);
         tracing::info!(listen.address = %address, "listening");
@@ -171,7 +172,7 @@ impl Server {
             let place = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                // Ended tasks are collected, else the set would grow with every connection ever made.
+                // Reap ended tasks, or the set would grow with every connection.
                 Some(_) = connections.join_next() => continue,
                 stream = accept(&listener, &app.repeated), if accepted.is_none() => {
                     accepted = Some(stream);
@@ -190,7 +191,7 @@ impl Server {
         app.stopping.cancel();
         tracing::info!(connections.open = connections.len(), grace.ms = config.grace.as_millis(), "stopping");
         if tokio::time::timeout(config.grace, graceful.shutdown()).await.is_err() {
-            tracing::warn!(connections.cut = connections.len(), "cut connections that did not finish in time");
+            tracing::warn!(connections.cut = connections.len(), "closed connections that did not finish in time");
         }
         connections.shutdown().await;
     }
@@ -215,7 +216,7 @@ fn connection_builder(config: &Config, window: u32) -> auto::Builder<TokioExecut
     builder
 }
 
-/// The next connection. Dropped half-way it has accepted none.
+/// Accepts the next connection. Cancel-safe.
 async fn accept(listener: &TcpListener, repeated: &Repeated) -> TcpStream {
     let mut pause = ACCEPT_PAUSE;
     loop {
@@ -223,7 +224,7 @@ async fn accept(listener: &TcpListener, repeated: &Repeated) -> TcpStream {
             Ok((stream, _)) => return stream,
             Err(cause) => {
                 if let Some(left_out) = repeated.due(&format!("accept: {cause}"), Instant::now()) {
-                    tracing::warn!(error = %cause, log.left_out = left_out, "a connection cannot be accepted");
+                    tracing::warn!(error = %cause, log.left_out = left_out, "cannot accept a connection");
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
@@ -232,8 +233,8 @@ async fn accept(listener: &TcpListener, repeated: &Repeated) -> TcpStream {
     }
 }
 
-/// A place for a connection that was accepted. Further ones meanwhile wait in the system's queue instead of our memory, and
-/// take none of the file descriptors that the store needs.
+/// Waits for a slot for an accepted connection. Meanwhile further ones wait in the kernel's accept queue instead of our
+/// memory, and use none of the file descriptors that the store needs.
 async fn place(places: &Arc<ConnectionSlots>, repeated: &Repeated) -> Place {
     if let Some(place) = places.free() {
         return place;
@@ -251,7 +252,7 @@ struct Connection {
     router: Router,
     app: App,
     place: Place,
-    /// Whether somebody was told of clients that speak TLS.
+    /// Whether TLS clients were already logged.
     told_tls: Arc<AtomicBool>,
 }
 
@@ -261,7 +262,7 @@ impl Connection {
         let answers = Arc::clone(&self.place.answers);
         tokio::select! {
             () = self.serve(stream, watcher) => {}
-            () = self.place.needed.cancelled() => tracing::debug!("an idle connection made room for a new one"),
+            () = self.place.needed.cancelled() => tracing::debug!("evicted an idle connection for a new one"),
             () = answers.stalled(self.app.config.answer_timeout) => {
                 if let Some(left_out) = self.app.repeated.due("unread", Instant::now()) {
                     tracing::warn!(log.left_out = left_out, "closed a connection whose client does not read its answers");
@@ -276,14 +277,14 @@ impl Connection {
         if let Err(cause) = stream.set_nodelay(true) {
             tracing::debug!(error = %cause, "cannot set TCP_NODELAY");
         }
-        // Until the first bytes nobody knows which protocol it will be, so no protocol's timeout runs yet.
+        // The protocol is unknown until the first bytes, so no protocol's timeout applies yet.
         let spoke = tokio::select! {
             () = self.app.stopping.cancelled() => return,
             spoke = tokio::time::timeout(self.app.config.head_timeout, first_bytes(&mut stream)) => spoke,
         };
         let Ok(Ok(ahead)) = spoke else { return };
         if ahead.first() == Some(&TLS_HELLO) {
-            // Whoever speaks TLS cannot read what this port would say: an end without a word is all that it understands.
+            // A TLS client cannot read a cleartext response: closing the connection is all that it understands.
             if !self.told_tls.swap(true, Ordering::Relaxed) {
                 let client = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
                 let text = "a client speaks TLS to this port, which has none: let it use http://, or put a proxy that ends TLS \
@@ -307,7 +308,7 @@ impl Connection {
     }
 }
 
-/// Reads until it is certain whether HTTP/2 is spoken. The end of the connection is an error.
+/// Reads until the protocol is certain. EOF is an error.
 async fn first_bytes(stream: &mut TcpStream) -> std::io::Result<Bytes> {
     let mut ahead = BytesMut::with_capacity(PREFACE.len());
     loop {

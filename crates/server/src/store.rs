@@ -1,5 +1,5 @@
-//! What a server knows of the store beneath the frontier: how it is, and how to copy it. Whoever starts the server says so;
-//! the server itself reaches no engine.
+//! The store below the frontier, as the server sees it: its health, and how to copy it. The starter of the server
+//! provides it; the server itself accesses no engine.
 
 use std::io::{Error, ErrorKind, Result, Write};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use wayleave_api::Problem;
 
-/// How a store is, by its own account.
+/// The health of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It takes reads and writes.
+    /// It accepts reads and writes.
     Ok,
-    /// It cannot take writes now, for this reason, and goes on by itself once the cause is gone.
+    /// It cannot accept writes at present, for this reason, and recovers by itself once the cause is gone.
     Degraded(String),
-    /// It will not go on, for this reason: the process must be started again.
+    /// It has failed, for this reason: the process must be restarted.
     Failed(String),
 }
 
@@ -34,24 +34,24 @@ impl Health {
 /// Writes a snapshot, on a thread that may block.
 pub type WriteSnapshot = Box<dyn FnOnce(&mut dyn Write) -> Result<()> + Send>;
 
-/// A store as a server sees it from outside.
+/// A store as a server sees it.
 pub trait Store: Send + Sync {
-    /// What it is, in a few words for people.
+    /// The kind of store, for people.
     fn kind(&self) -> &'static str;
 
-    /// How it is. Asked often: it must answer at once.
+    /// Its health. Called often, so it must not block.
     fn health(&self) -> Health;
 
-    /// Takes a snapshot, and returns what writes it; or the problem to answer with, if there can be none.
+    /// Takes a snapshot, and returns the function that writes it; or the problem to answer with.
     fn snapshot(&self) -> BoxFuture<'static, std::result::Result<WriteSnapshot, Problem>>;
 }
 
-/// Bytes of one piece of a body.
+/// The chunk size of a body.
 const PIECE_BYTES: usize = 64 << 10;
-/// A reader that takes nothing for this long is given up: a snapshot keeps old tables on the disk.
+/// A reader that takes nothing for this long is abandoned: a snapshot pins old tables on disk.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// Writes into the body of an answer, piece by piece, as fast as the other side reads.
+/// Writes into a response body, chunk by chunk, with back-pressure from the client.
 pub(crate) struct BodyWriter {
     pieces: mpsc::Sender<Bytes>,
     runtime: tokio::runtime::Handle,
@@ -59,7 +59,7 @@ pub(crate) struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// A writer whose pieces go to a channel, from a thread that may block.
+    /// A writer whose chunks go to a channel, from a thread that may block.
     pub(crate) fn new(pieces: mpsc::Sender<Bytes>, runtime: tokio::runtime::Handle) -> Self {
         Self { pieces, runtime, piece: Vec::with_capacity(PIECE_BYTES) }
     }
@@ -83,7 +83,7 @@ impl Write for BodyWriter {
         match self.runtime.block_on(sent) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Error::new(ErrorKind::BrokenPipe, "the reader went away")),
-            Err(_) => Err(Error::new(ErrorKind::TimedOut, "the reader takes nothing any more")),
+            Err(_) => Err(Error::new(ErrorKind::TimedOut, "the reader stopped reading")),
         }
     }
 }

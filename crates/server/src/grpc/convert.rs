@@ -1,4 +1,4 @@
-//! Messages of the protocol to the core's words and back. Pure; nothing is asked and nothing is kept but a name.
+//! Converts URLFrontier messages to core types and back. Pure, except for a cached crawl name.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use wayleave_core::metadata::{Metadata, TooLarge};
 use wayleave_core::names::{self, BadName, CrawlName, HostName};
 use wayleave_core::time::Time;
 
-/// What a URL that is sent as discovered asks for.
+/// The put of a URL that is sent as discovered.
 pub const DISCOVERED: PutKind = PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 };
 
-/// The crawl that was named last: the items of a stream mostly share one, so its name is made once.
+/// The last crawl named: the items of a stream mostly share one, so its name is interned.
 #[derive(Default)]
 pub struct LastCrawl(Option<(String, CrawlName)>);
 
@@ -32,7 +32,7 @@ impl LastCrawl {
     }
 }
 
-/// What an item asks for: its kind and its URL. An item that is neither discovered nor known has no URL.
+/// The kind of put and the URL of an item. An item that is neither discovered nor known has no URL.
 pub fn kind(item: Option<url_item::Item>) -> (PutKind, UrlInfo) {
     match item {
         Some(url_item::Item::Discovered(discovered)) => (DISCOVERED, discovered.info.unwrap_or_default()),
@@ -45,17 +45,17 @@ pub fn kind(item: Option<url_item::Item>) -> (PutKind, UrlInfo) {
     }
 }
 
-/// Why an item is not put.
+/// Why an item is not stored.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotPut {
-    /// It has no key, or a name that is too long: as the protocol has it, it is passed over.
+    /// It has no key, or a name that is too long: the protocol skips such items.
     Skipped,
-    /// Its metadata is too large. The client must hear of that: passed over, it would count as stored.
+    /// Its metadata is too large. The client must learn of it: if skipped, it would count as stored.
     TooLarge(TooLarge),
 }
 
 impl NotPut {
-    /// What the client is told. The log says why, once for each stream that has not `told` it yet.
+    /// The acknowledgement. The reason is logged once per stream, tracked by `told`.
     pub fn ack(&self, url: &str, told: &mut bool) -> Ack {
         let Self::TooLarge(why) = self else { return Ack::Skipped };
         if !std::mem::replace(told, true) {
@@ -81,7 +81,7 @@ pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Result<Put, 
     Ok(Put { url: info.url.into_boxed_str(), host, crawl, kind, metadata })
 }
 
-/// What the client of a put is told.
+/// The acknowledgement of a put.
 pub const fn ack(outcome: &PutOutcome) -> Ack {
     match outcome {
         PutOutcome::Added | PutOutcome::Updated | PutOutcome::Requeued => Ack::Ok,
@@ -90,7 +90,7 @@ pub const fn ack(outcome: &PutOutcome) -> Ack {
     }
 }
 
-/// A URL that was handed out, as the protocol sends it.
+/// A URL that was handed out, as a protocol message.
 pub fn handed_out(url: UrlToFetch) -> UrlInfo {
     UrlInfo {
         metadata: values(&url.metadata),
@@ -100,7 +100,7 @@ pub fn handed_out(url: UrlToFetch) -> UrlInfo {
     }
 }
 
-/// A stored URL as the protocol shows it: always known, without an ID; completed ones without date and metadata.
+/// A stored URL as a protocol message: always known, without an ID; completed ones without date and metadata.
 pub fn stored(view: UrlView) -> UrlItem {
     let due = match view.state {
         UrlState::Queued | UrlState::Reserved => view.due_at.unwrap_or(view.created_at).as_secs().max(1),
@@ -116,7 +116,7 @@ pub fn stored(view: UrlView) -> UrlItem {
     UrlItem { id: String::new(), creation_date: view.created_at.as_secs(), item: Some(url_item::Item::Known(known)) }
 }
 
-/// The queue that a key names; none for a text that no queue can have.
+/// The queue that a key names; `None` for a text that cannot name a queue.
 pub fn key(text: &str) -> Option<HostName> {
     names::check_key(text).is_ok().then(|| text.into())
 }

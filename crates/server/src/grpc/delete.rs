@@ -1,4 +1,4 @@
-//! DeleteQueue, DeleteCrawl and PurgeURLs: how many URLs went.
+//! DeleteQueue, DeleteCrawl and PurgeURLs; each returns the number of URLs deleted.
 
 use tonic::Status;
 use wayleave_api::urlfrontier::{DeleteCrawlMessage, Long, PurgeUrlParams, QueueWithinCrawlParams};
@@ -47,7 +47,7 @@ fn removed(answer: Answer<u64>) -> Result<Long, Status> {
     }
 }
 
-/// What was stored before this is purged: with no days, also what was stored in this very millisecond.
+/// The purge cutoff: with zero days, it includes what was stored in this very millisecond.
 const fn cut(now: Time, days: u32) -> Time {
     match days {
         0 => now.after(Millis(1)),

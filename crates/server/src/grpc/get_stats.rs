@@ -1,4 +1,4 @@
-//! GetStats: counts of a crawl or of one of its queues; zeros for what is not known.
+//! GetStats: counts of a crawl or of one of its queues; zeros if it is unknown.
 
 use tonic::Status;
 use wayleave_api::urlfrontier::{QueueWithinCrawlParams, Stats};

@@ -1,4 +1,4 @@
-//! GetURLs: URLs that may be fetched now, each on hold for a time.
+//! GetURLs: URLs that may be fetched now, each placed on hold for a time.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -38,17 +38,17 @@ pub async fn get_urls(
     metrics.on_get(urls.len(), started.elapsed());
     let bytes = urls.iter().map(|url| url.url.len() + url.metadata.as_bytes().len() + URL_EXTRA_BYTES).sum();
     let taken = share.take(bytes);
-    // Dropped without having been read, it puts its URLs back.
+    // If dropped unread, it returns its URLs.
     let handed_out = HandedOut::new(frontier, urls, share);
     if taken { Ok(handed_out) } else { Err(refused::memory_full()) }
 }
 
-/// What the parameters ask for; none for a key that no queue can have.
+/// Parses the parameters; `None` for a key that cannot name a queue.
 fn request(params: &GetParams) -> Result<Option<HandOut>, BadName> {
     let keyed = !params.key.is_empty();
     let crawl = match &params.item {
         Some(get_params::Item::CrawlId(crawl)) => Some(names::crawl(crawl)?),
-        // The official client sends a key without a crawl and means the default one.
+        // The official client sends a key without a crawl and means the default crawl.
         _ if keyed => Some(names::DEFAULT_CRAWL.into()),
         _ => None,
     };
@@ -70,7 +70,7 @@ fn request(params: &GetParams) -> Result<Option<HandOut>, BadName> {
     }))
 }
 
-/// A limit of the client's; 0 asks for as much as there may be.
+/// A limit given by the client; 0 asks for the maximum.
 fn bounded(asked: u32, max: usize) -> usize {
     match usize::try_from(asked) {
         Ok(0) | Err(_) => max,
@@ -78,8 +78,8 @@ fn bounded(asked: u32, max: usize) -> usize {
     }
 }
 
-/// The URLs of one call on their way to the client. Those that were never given to the transport, because the client
-/// is gone, are put back, so that nobody waits for their holds to end.
+/// The URLs of one call on their way to the client. URLs that were never passed to the transport, because the client is
+/// gone, are returned to their queues instead of waiting for their holds to end.
 pub struct HandedOut {
     frontier: Frontier,
     urls: std::vec::IntoIter<UrlToFetch>,
@@ -112,14 +112,14 @@ impl Drop for HandedOut {
         }
         let back: Vec<Put> = self.urls.by_ref().filter_map(put_back).collect();
         let frontier = self.frontier.clone();
-        // Outside a runtime the server is stopping; the holds then end by themselves.
+        // Outside a runtime the server is stopping; the holds then expire by themselves.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { frontier.put(back).await });
         }
     }
 }
 
-/// Only under its own hold: a process that stood still comes back to URLs that others have fetched since.
+/// Only under its own hold: a process that was suspended comes back to URLs that others have fetched since.
 fn put_back(url: UrlToFetch) -> Option<Put> {
     let kind = PutKind::Undelivered { held_until: url.held_until? };
     Some(Put { url: url.url, host: url.host, crawl: url.crawl, kind, metadata: url.metadata })

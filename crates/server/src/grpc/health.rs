@@ -1,4 +1,4 @@
-//! gRPC health: serving while `/readyz` says so.
+//! gRPC health checking: serving while `/readyz` says so.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::http::App;
 
-/// How often a watched state is looked at.
+/// The polling interval of a watched status.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The services that share this state; the empty name is the whole server.
+/// The services that share this status; the empty name is the whole server.
 const SERVICES: [&str; 2] = ["", "urlfrontier.URLFrontier"];
 
 /// The health service of a server.

@@ -11,11 +11,11 @@ use super::refused;
 use super::service::Nodes;
 use crate::Peers;
 
-/// Queues of one answer; stock clients ask for 10,000 at a time.
+/// The maximum number of queues per response; stock clients ask for 10,000 at a time.
 const QUEUES_MAX: usize = 100_000;
-/// Bytes left of a message for what is not a queue's key.
+/// Bytes of a message reserved for everything but queue keys.
 const MARGIN_BYTES: usize = 1_024;
-/// Bytes that a key costs in a message beside its own.
+/// The encoding overhead of a key in a message.
 const KEY_EXTRA_BYTES: usize = 4;
 
 /// Answers a ListQueues call.
@@ -43,7 +43,7 @@ pub async fn list_crawls(frontier: &Frontier) -> Result<StringList, Status> {
     Ok(StringList { values: with_queues.map(|view| view.crawl.as_ref().to_owned()).collect() })
 }
 
-/// Answers a ListNodes call: `host:port` of every node that lives, sorted. Each of them answers for all.
+/// Answers a ListNodes call: `host:port` of every live node, sorted. Each of them answers for all.
 pub fn list_nodes(nodes: &Nodes) -> StringList {
     let others = nodes.peers.as_ref().and_then(Peers::nodes).unwrap_or_default();
     let living = others.into_iter().filter(|node| node.state != NodeState::Lost);
@@ -63,7 +63,7 @@ fn size(asked: u32) -> usize {
     }
 }
 
-/// As many keys as one message holds that stock clients still take.
+/// As many keys as fit into one message of the size that stock clients accept.
 fn fitting(queues: Vec<HostName>) -> Vec<String> {
     let mut left = limits::MESSAGE_BYTES_MAX - MARGIN_BYTES;
     let fits = |queue: &HostName| match left.checked_sub(queue.len() + KEY_EXTRA_BYTES) {

@@ -1,4 +1,4 @@
-//! ListURLs and CountURLs: the records of a crawl or a queue, page by page, as fast as the client takes them.
+//! ListURLs and CountURLs: the records of a crawl or a queue, page by page, as fast as the client reads them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
 use crate::budget::Share;
 
-/// Answers a ListURLs call. The next page is read when the client has taken the last.
+/// Answers a ListURLs call. The next page is read when the client has consumed the last.
 pub fn list_urls(
     frontier: &Frontier,
     share: Share,
@@ -38,7 +38,7 @@ pub async fn count_urls(frontier: &Frontier, params: &CountUrlParams) -> Result<
     counts.try_fold(0, |sum, count| async move { Ok(sum + count) }).await
 }
 
-/// Counts each page until the next one is read.
+/// Counts each page against the budget until the next one is read.
 fn within(mut share: Share) -> impl FnMut(Result<Vec<UrlView>, Status>) -> Result<Vec<UrlView>, Status> {
     let mut last = 0;
     move |page| {
@@ -54,7 +54,7 @@ fn within(mut share: Share) -> impl FnMut(Result<Vec<UrlView>, Status>) -> Resul
     }
 }
 
-/// The URLs that the parameters select; none for a key that no queue can have.
+/// Parses the filter; `None` for a key that cannot name a queue.
 fn filter(crawl: &str, key: &str, contains: Option<&str>, ignore_case: bool) -> Result<Option<UrlFilter>, Status> {
     let crawl = names::crawl(crawl).map_err(|name| refused::bad_name(&name))?;
     let host = convert::key(key);

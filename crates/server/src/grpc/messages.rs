@@ -1,8 +1,8 @@
-//! The body of a gRPC call, held back until a message is whole.
+//! The request body of a gRPC call, buffered until a message is complete.
 //!
-//! The decoder behind this reserves what a message announces, and waits for it for ever. Here bytes are counted as they arrive,
-//! a message that was begun must arrive in time, and only whole ones are passed on. Between two messages the streams of
-//! URLFrontier may idle as long as they like; when the server stops, they end there.
+//! The decoder behind this allocates the announced length of a message and waits for it without a timeout. So bytes are
+//! counted here as they arrive, a message that has begun must arrive in time, and only complete messages are passed on.
+//! Between two messages the put streams of URLFrontier may idle indefinitely; when the server stops, they end there.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use wayleave_core::limits;
 use crate::budget::Share;
 use crate::http::{App, deadline};
 
-/// Bytes before each message: a flag and the length.
+/// The message prefix: a flag and the length.
 const HEAD_BYTES: usize = 5;
 /// Streams that may wait for their client between two messages.
 const MAY_IDLE: [&str; 2] = ["/urlfrontier.URLFrontier/PutURLs", "/urlfrontier.URLFrontier/PutDiscovered"];
@@ -30,7 +30,7 @@ pub struct Messages {
     body: Body,
     partial: BytesMut,
     share: Share,
-    /// When the message under way began, or the call.
+    /// When the current message began, or the call.
     since: Instant,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
@@ -59,13 +59,13 @@ impl Messages {
         }
     }
 
-    /// Takes what has arrived; gives what is whole.
+    /// Buffers what has arrived; returns what is complete.
     fn take(&mut self, mut data: Bytes) -> Result<Bytes, Status> {
         if self.passing {
             return Ok(data);
         }
         if self.partial.is_empty() {
-            // Mostly messages are small and many of them are in one piece: no byte of these is copied.
+            // Most messages are small and many arrive in one chunk: these are not copied.
             let (end, over) = whole(&data);
             self.passing = over;
             if over {
@@ -90,13 +90,13 @@ impl Messages {
 
     fn keep(&mut self, data: &[u8]) -> Result<(), Status> {
         if !self.share.take(data.len()) {
-            return Err(Status::unavailable("the server holds as many bytes of requests as it may; try again"));
+            return Err(Status::unavailable("the server's memory budget for requests is exhausted; try again"));
         }
         self.partial.extend_from_slice(data);
         Ok(())
     }
 
-    /// Nothing has arrived: whether that is the end.
+    /// Nothing has arrived: decides whether the call ends.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let between = self.partial.is_empty();
         if between
@@ -116,7 +116,7 @@ impl Messages {
     }
 }
 
-/// How many of the bytes are whole messages, and whether one over the limit follows them.
+/// The number of bytes that are complete messages, and whether one over the limit follows.
 fn whole(bytes: &[u8]) -> (usize, bool) {
     let mut end = 0;
     while let Some([_, a, b, c, d]) = bytes.get(end..end + HEAD_BYTES) {
@@ -141,7 +141,7 @@ impl HttpBody for Messages {
             let frame = match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(Status::from_error(error.into_inner())))),
-                // The decoder knows what to say of half a message.
+                // The decoder reports a truncated message.
                 Poll::Ready(None) if self.partial.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) => return Poll::Ready(Some(Ok(Frame::data(self.partial.split().freeze())))),
                 Poll::Pending => return self.wait(cx).map(|status| Some(Err(status))),

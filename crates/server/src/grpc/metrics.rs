@@ -1,10 +1,10 @@
-//! Counters under the names that URLFrontier's own dashboard reads.
+//! Counters under the names that URLFrontier's dashboard reads.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Counters of the URLFrontier door.
+/// Counters of the URLFrontier API.
 #[derive(Debug, Default)]
 pub struct GrpcMetrics {
     get_calls: AtomicU64,
@@ -19,7 +19,7 @@ pub struct GrpcMetrics {
     put_completed: AtomicU64,
 }
 
-/// What one turn of a put stream did; added up before it touches the shared counters.
+/// What one poll of a put stream did, summed up before it touches the shared counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutTally {
     /// Items sent as discovered.
@@ -28,12 +28,12 @@ pub struct PutTally {
     pub known: u64,
     /// Discovered items that were known already.
     pub ignored: u64,
-    /// Known items that are never to be visited again.
+    /// Known items that are completed.
     pub completed: u64,
 }
 
 impl GrpcMetrics {
-    /// A GetURLs call handed out so many URLs.
+    /// A GetURLs call handed out `urls` URLs.
     pub fn on_get(&self, urls: usize, took: Duration) {
         self.get_calls.fetch_add(1, Relaxed);
         self.get_urls.fetch_add(urls as u64, Relaxed);
@@ -50,7 +50,7 @@ impl GrpcMetrics {
         self.put_discovered_calls.fetch_add(1, Relaxed);
     }
 
-    /// A put stream took and settled items.
+    /// A put stream received and settled items.
     pub fn on_items(&self, tally: PutTally) {
         let add = |counter: &AtomicU64, count: u64| {
             if count > 0 {
@@ -64,7 +64,7 @@ impl GrpcMetrics {
         add(&self.put_completed, tally.completed);
     }
 
-    /// Writes all counters in Prometheus' text form.
+    /// Renders all counters in Prometheus text format.
     pub fn render(&self, out: &mut String) {
         let mut counter = |name: &str, help: &str, labels: &[(&str, &AtomicU64)]| {
             let _ = writeln!(out, "# HELP frontier_{name} {help}\n# TYPE frontier_{name} counter");

@@ -1,7 +1,7 @@
-//! The URLFrontier door: the protocol of existing crawlers, mapped on to the frontier.
+//! The URLFrontier API: the protocol of existing crawlers, mapped to the frontier.
 //!
-//! In: URLFrontier messages. Out: requests to the frontier, in the core's words, and its answers as messages again.
-//! This room must not know how URLs are kept or when a host may be visited; it translates, it never decides.
+//! It converts URLFrontier messages to core types and the frontier's answers back. It must not know how URLs are stored
+//! or when a host may be visited; it translates and never decides.
 
 mod convert;
 mod delete;

@@ -1,4 +1,4 @@
-//! SetDelay, BlockQueueUntil and SetCrawlLimit: what crawlers tell about the pace of hosts and queues.
+//! SetDelay, BlockQueueUntil and SetCrawlLimit: pace settings of hosts and queues.
 
 use tonic::Status;
 use wayleave_api::urlfrontier::{BlockQueueParams, CrawlLimitParams, QueueDelayParams};
@@ -10,12 +10,12 @@ use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 
-/// Answers a SetDelay call. A host that is not known yet is remembered; without a key the delay is the crawl's, and
-/// without a crawl the server's.
+/// Answers a SetDelay call. An unknown host is created; without a key the delay is the crawl's, and without a crawl the
+/// server's.
 pub async fn set_delay(frontier: &Frontier, params: &QueueDelayParams) -> Result<(), Status> {
     let delay = Millis::from_secs(u64::from(params.delay_requestable));
     let done = if !params.key.is_empty() {
-        // A key that no queue can have has no delay to keep.
+        // A key that cannot name a queue has no delay to keep.
         let Some(host) = convert::key(&params.key) else { return Ok(()) };
         let changes = PaceChanges { delay: Change::Set(delay), ..Default::default() };
         frontier.set_host(host, changes, false, None).await.map(drop)
@@ -29,7 +29,7 @@ pub async fn set_delay(frontier: &Frontier, params: &QueueDelayParams) -> Result
     done.map_err(|refusal| refused::status(&refusal))
 }
 
-/// Answers a BlockQueueUntil call. A host that is not known yet is remembered, unless there is nothing to remember.
+/// Answers a BlockQueueUntil call. An unknown host is created, unless there is nothing to store.
 pub async fn block_queue_until(frontier: &Frontier, params: &BlockQueueParams) -> Result<(), Status> {
     let Some(host) = convert::key(&params.key) else { return Ok(()) };
     let blocked_until = block(params.time, frontier.now());
@@ -45,7 +45,7 @@ pub async fn block_queue_until(frontier: &Frontier, params: &BlockQueueParams) -
     done.map(drop).map_err(|refusal| refused::status(&refusal))
 }
 
-/// Answers a SetCrawlLimit call. A queue that is not known is an error: the limit would be lost.
+/// Answers a SetCrawlLimit call. An unknown queue is an error: the limit would be lost.
 pub async fn set_crawl_limit(frontier: &Frontier, params: &CrawlLimitParams) -> Result<(), Status> {
     let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
     let unknown = || Refusal::UnknownQueue { host: params.key.clone(), crawl: crawl.as_ref().to_owned() };
@@ -58,7 +58,7 @@ pub async fn set_crawl_limit(frontier: &Frontier, params: &CrawlLimitParams) -> 
     }
 }
 
-/// A time that has passed lifts the block.
+/// A time in the past lifts the block.
 fn block(until_secs: u64, now: Time) -> Change<Time> {
     let until = Time::from_secs(until_secs);
     if until > now { Change::Set(until) } else { Change::Clear }

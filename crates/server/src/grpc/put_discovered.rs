@@ -13,32 +13,32 @@ use super::put_stream::{Acks, cost};
 use super::slots::Slots;
 use crate::budget::Share;
 
-/// A batch whose URLs are not all settled.
+/// A batch with unsettled URLs.
 struct Open {
     ack: BatchAck,
     left: usize,
-    /// What it holds of the budget.
+    /// Its bytes in the budget.
     bytes: usize,
 }
 
-/// The batches of one stream that wait for their acknowledgement.
+/// The unacknowledged batches of one stream.
 pub struct BatchAcks {
     crawls: LastCrawl,
     waiting: Slots<Open>,
     settled: VecDeque<BatchAck>,
     share: Share,
-    /// Whether the log has said why a URL was not stored.
+    /// Whether a refusal was already logged.
     told: bool,
 }
 
 impl BatchAcks {
-    /// Of a stream that holds this share.
+    /// For a stream with this share of the budget.
     pub fn new(share: Share) -> Self {
         Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share, told: false }
     }
 }
 
-/// A tag names a batch (upper half) and a URL in it (lower half).
+/// A tag: the batch (upper half) and the URL in it (lower half).
 const fn tag(batch: usize, index: usize) -> u64 {
     ((batch as u64) << 32) | index as u64
 }
@@ -59,12 +59,12 @@ impl Acks for BatchAcks {
         tally.discovered += batch.items.len() as u64;
         let bytes = cost(&batch, batch.items.len());
         if batch.items.len() > limits::BATCH_URLS_MAX || !self.share.take(bytes) {
-            // The stream goes on: whoever has many streams of work in one must not lose them all for one batch.
+            // The stream continues: one oversized batch must not end a stream that multiplexes much other work.
             let statuses = vec![Ack::Fail.into(); batch.items.len()];
             self.settled.push_back(BatchAck { id: batch.id, statuses });
             return;
         }
-        // What is not put stays SKIPPED: it has no key, or is in the batch already; or it fails for its metadata.
+        // What is not stored stays SKIPPED (no key, or a duplicate within the batch), or fails because of its metadata.
         let mut statuses: Vec<i32> = vec![Ack::Skipped.into(); batch.items.len()];
         let mut fresh: Vec<(usize, Put)> = Vec::with_capacity(batch.items.len());
         for ((index, info), status) in batch.items.into_iter().enumerate().zip(&mut statuses) {

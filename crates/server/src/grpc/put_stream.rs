@@ -1,7 +1,8 @@
-//! Moves one put stream along: messages in, batches to the frontier, acknowledgements out.
+//! Drives one put stream: messages in, batches to the frontier, acknowledgements out.
 //!
-//! All of a stream happens where its response is polled: no task and no channel of its own, so a client that does not
-//! read its acknowledgements is not read from either. What a message is and how it is acknowledged is [`Acks`]' business.
+//! All of a stream runs where its response is polled, without a task or channel of its own. That is the back-pressure:
+//! a client that does not read its acknowledgements is not read from either. The interpretation and acknowledgement of
+//! messages is left to [`Acks`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,47 +18,47 @@ use wayleave_shard::Outcomes;
 
 use super::metrics::{GrpcMetrics, PutTally};
 
-/// Puts that go to the frontier in one piece, at most (one message may carry more).
+/// The maximum number of puts submitted to the frontier at once (a single message may carry more).
 const SUBMIT_MAX: usize = 512;
 
-/// The same while visits are waited for. About three pieces of a stream are under way at once; what is under way before a
-/// visit that comes is what it waits for.
+/// The same while visits are waiting. About three chunks of a stream are in flight at once, and a visit that arrives
+/// waits behind them.
 const SUBMIT_PRESSED: usize = 96;
 
-/// Bytes that a stream takes from the budget at once.
+/// The step in which a stream takes bytes from the budget.
 pub const SHARE_STEP: usize = 16 << 10;
-/// What a URL takes in memory beside its bytes.
+/// The memory overhead of a URL.
 pub const URL_EXTRA_BYTES: usize = 256;
 
-/// What a message with so many URLs takes in memory until it is settled.
+/// The memory of a message with `urls` URLs until it is settled.
 pub fn cost(message: &impl prost::Message, urls: usize) -> usize {
     message.encoded_len() + urls * URL_EXTRA_BYTES
 }
 
-/// What a stream sends and how it is acknowledged.
+/// How messages of a stream are interpreted and acknowledged.
 pub trait Acks {
     /// A message of the client.
     type In;
     /// An acknowledgement.
     type Out;
 
-    /// Whether another message may be taken before one is acknowledged.
+    /// Whether another message may be accepted before one is acknowledged.
     fn has_room(&self) -> bool;
-    /// Takes a message: what is to be stored goes to `puts`, each under a tag.
+    /// Accepts a message: its puts are appended to `puts`, each with a tag.
     fn take(&mut self, message: Self::In, puts: &mut Vec<(u64, Put)>, tally: &mut PutTally);
-    /// Notes what became of the put with this tag.
+    /// Records the outcome of the put with this tag.
     fn settle(&mut self, tag: u64, outcome: &PutOutcome, tally: &mut PutTally);
     /// The next acknowledgement that can be sent.
     fn next(&mut self) -> Option<Self::Out>;
-    /// Whether messages wait for their acknowledgement.
+    /// Whether there are unacknowledged messages.
     fn is_waiting(&self) -> bool;
 }
 
-/// Where puts go.
+/// The destination of puts.
 pub trait Intake: Send {
-    /// Gives puts to the frontier; done when all of them are queued there.
+    /// Submits puts to the frontier; resolves when all of them are queued there.
     fn submit(&self, puts: Vec<(u64, Put)>, sink: UnboundedSender<Outcomes>) -> BoxFuture<'static, ()>;
-    /// Whether visits are waited for, so that puts had better come in small pieces.
+    /// Whether visits are waiting, so that puts should come in small chunks.
     fn is_pressed(&self) -> bool;
 }
 
@@ -72,7 +73,7 @@ impl Intake for Frontier {
     }
 }
 
-/// A put stream: the response that acknowledges what the client sends.
+/// A put stream: the response that acknowledges the client's messages.
 pub struct PutStream<I, A> {
     incoming: I,
     acks: A,
@@ -81,9 +82,9 @@ pub struct PutStream<I, A> {
     sink: UnboundedSender<Outcomes>,
     outcomes: UnboundedReceiver<Outcomes>,
     submitting: Option<BoxFuture<'static, ()>>,
-    /// Read, and not yet given to the frontier.
+    /// Read but not yet submitted.
     gathered: Vec<(u64, Put)>,
-    /// Given to the frontier, and not yet settled.
+    /// Submitted but not yet settled.
     unsettled: usize,
     end: Option<Result<(), Status>>,
 }
@@ -100,7 +101,7 @@ where
         Self { incoming, acks, intake, metrics, sink, outcomes, submitting: None, gathered, unsettled: 0, end: None }
     }
 
-    /// Takes what the frontier has settled. True if there was anything.
+    /// Takes outcomes from the frontier. True if there were any.
     fn settle(&mut self, cx: &mut Context<'_>, tally: &mut PutTally) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(outcomes)) = self.outcomes.poll_recv(cx) {
@@ -113,7 +114,7 @@ where
         any
     }
 
-    /// Carries a submission on. True if it came to its end.
+    /// Polls the running submission. True if it has completed.
     fn carry_on(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(submitting) = &mut self.submitting else { return false };
         let done = submitting.as_mut().poll(cx).is_ready();
@@ -123,7 +124,7 @@ where
         done
     }
 
-    /// Reads as many messages as are there and fit. True if anything was read.
+    /// Reads the available messages that fit. True if anything was read.
     fn read(&mut self, cx: &mut Context<'_>, tally: &mut PutTally) -> bool {
         let most = if self.intake.is_pressed() { SUBMIT_PRESSED } else { SUBMIT_MAX };
         let mut read = 0;
@@ -139,8 +140,8 @@ where
         read > 0
     }
 
-    /// Submits what was gathered. While much is under way, little is held back until more has come: what is settled
-    /// wakes this stream again, and pieces that grow with the load cost the shards less than many small ones.
+    /// Submits the gathered puts. While much is in flight, a small chunk is held back until more has arrived: outcomes
+    /// wake this stream again, and chunks that grow with the load cost the shards less than many small ones.
     fn launch(&mut self) -> bool {
         let enough = self.end.is_some() || self.gathered.len() * 2 >= self.unsettled;
         if self.gathered.is_empty() || self.submitting.is_some() || !enough {
@@ -153,7 +154,7 @@ where
     }
 }
 
-/// A message over the size limit is a matter of resources, as other servers of the protocol say it.
+/// Reports a message over the size limit as RESOURCE_EXHAUSTED, as other servers of the protocol do.
 fn refused_message(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => Status::resource_exhausted(status.message()),
@@ -173,7 +174,7 @@ where
         if let Some(ack) = this.acks.next() {
             return Poll::Ready(Some(Ok(ack)));
         }
-        // Each turn either moves something or leaves a waker with everything that could move next.
+        // Each iteration makes progress, or leaves a waker with everything that could.
         loop {
             let mut tally = PutTally::default();
             let mut moved = this.settle(cx, &mut tally);

@@ -12,19 +12,19 @@ use super::put_stream::{Acks, cost};
 use super::slots::Slots;
 use crate::budget::Share;
 
-/// The items of one stream that wait for their acknowledgement.
+/// The unacknowledged items of one stream.
 pub struct ItemAcks {
     crawls: LastCrawl,
-    /// The ID of each, and what it holds of the budget.
+    /// The ID of each, and its bytes in the budget.
     waiting: Slots<(String, usize)>,
     settled: VecDeque<AckMessage>,
     share: Share,
-    /// Whether the log has said why an item was not stored.
+    /// Whether a refusal was already logged.
     told: bool,
 }
 
 impl ItemAcks {
-    /// Of a stream that holds this share.
+    /// For a stream with this share of the budget.
     pub fn new(share: Share) -> Self {
         Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share, told: false }
     }
@@ -47,7 +47,7 @@ impl Acks for ItemAcks {
                 tally.known += 1;
                 tally.completed += u64::from(due.is_none());
             }
-            // Clients cannot say this: only a server knows what it did not deliver.
+            // Clients cannot send this: only a server knows what it did not deliver.
             PutKind::Undelivered { .. } => {}
         }
         let id = if item.id.is_empty() { info.url.clone() } else { item.id };

@@ -1,4 +1,4 @@
-//! PutURLs without a frontier: what is submitted, what comes back, and when the stream ends.
+//! PutURLs without a frontier: what is submitted, what is acknowledged, and when the stream ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ impl Held {
         self.0.lock().unwrap().iter().map(|(puts, _)| puts.len()).sum()
     }
 
-    /// Settles everything, last item first, each in a part of its own.
+    /// Settles everything, last item first, each in a separate part.
     fn settle(&self, outcome: &PutOutcome) {
         for (puts, sink) in self.0.lock().unwrap().drain(..) {
             for (tag, _) in puts.into_iter().rev() {

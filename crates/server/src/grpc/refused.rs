@@ -1,17 +1,17 @@
-//! One table from the frontier's refusals to gRPC statuses.
+//! Maps the frontier's refusals to gRPC statuses, in one table.
 
 use tonic::{Code, Status};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::names::BadName;
 
-/// The status that tells a gRPC client of a refusal.
+/// The gRPC status of a refusal.
 pub fn status(refusal: &Refusal) -> Status {
     let code = match refusal {
         Refusal::NotCurrent | Refusal::HostTaken { .. } | Refusal::NameInUse(_) | Refusal::RequestReused(_) => {
             Code::FailedPrecondition
         }
         Refusal::UnknownHost(_) | Refusal::UnknownGroup(_) | Refusal::UnknownCrawl(_) => Code::NotFound,
-        // What the protocol's reference server answers, where a call must fail for a queue that it does not have.
+        // As the protocol's reference server answers where a call must fail for an unknown queue.
         Refusal::UnknownQueue { .. } | Refusal::OutcomeUnknown(_) => Code::Unknown,
         Refusal::Contradiction(_) => Code::FailedPrecondition,
         Refusal::OverLimit(_) | Refusal::HostsFull(_) | Refusal::Overloaded | Refusal::ManyListings(_) => {
@@ -25,17 +25,17 @@ pub fn status(refusal: &Refusal) -> Status {
     Status::new(code, refusal.to_string())
 }
 
-/// The status of a call for whose answer there is no memory.
+/// The status of a call whose response exceeds the memory budget.
 pub fn memory_full() -> Status {
-    Status::unavailable("the server holds as many bytes of unread answers as it may; try again")
+    Status::unavailable("the server's memory budget for unread answers is exhausted; try again")
 }
 
-/// The status for a name that cannot be taken.
+/// The status for an invalid name.
 pub fn bad_name(name: &BadName) -> Status {
     Status::invalid_argument(name.to_string())
 }
 
-/// Whether the frontier refuses because there is no such thing, which the protocol answers with nothing.
+/// Whether the frontier refuses because the thing does not exist, which the protocol answers with an empty response.
 pub const fn is_unknown(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::UnknownHost(_) | Refusal::UnknownCrawl(_) | Refusal::UnknownQueue { .. })
 }

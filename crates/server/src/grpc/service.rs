@@ -1,4 +1,4 @@
-//! The switchboard: one line per method of the protocol, and the routes that serve it.
+//! The gRPC services: one line per method of the protocol, and their routes.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::http::App;
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// Where clients are told to find this node and the others.
+/// The addresses of this node and the others, as announced to clients.
 pub struct Nodes {
-    /// The address of this one.
+    /// The address of this node.
     pub advertised: String,
-    /// The others, if there are any.
+    /// The other nodes, if there are any.
     pub peers: Option<Peers>,
 }
 
@@ -65,7 +65,7 @@ struct Service {
 }
 
 impl Service {
-    /// All nodes, or this one where the caller asks for that. Crawls are listed for all in any case: a client that dumps
+    /// All nodes, or only this one if the caller asks for that. Crawls are always listed for all: a client that dumps
     /// them asks one node.
     fn scope(&self, local: bool) -> Frontier {
         if local { self.frontier.only_here() } else { self.frontier.clone() }

@@ -1,6 +1,6 @@
-//! ConnectionSlots for things that wait for an answer, numbered so that the answer finds them.
+//! A slab: numbered slots for pending items, so that their answers find them.
 
-/// Numbered places; a number is used again once its place is empty.
+/// Numbered slots; a number is reused once its slot is empty.
 pub struct Slots<T> {
     places: Vec<Option<T>>,
     free: Vec<usize>,
@@ -13,12 +13,12 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// How many places are taken.
+    /// The number of occupied slots.
     pub const fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Puts a thing into a place and says which.
+    /// Puts an item into a slot and returns its number.
     pub fn insert(&mut self, thing: T) -> usize {
         if let Some(no) = self.free.pop()
             && let Some(place) = self.places.get_mut(no)
@@ -30,12 +30,12 @@ impl<T> Slots<T> {
         self.places.len() - 1
     }
 
-    /// The thing in a place.
+    /// The item in a slot.
     pub fn get_mut(&mut self, no: usize) -> Option<&mut T> {
         self.places.get_mut(no)?.as_mut()
     }
 
-    /// Empties a place.
+    /// Empties a slot.
     pub fn remove(&mut self, no: usize) -> Option<T> {
         let thing = self.places.get_mut(no)?.take();
         if thing.is_some() {

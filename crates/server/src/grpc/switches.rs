@@ -17,8 +17,8 @@ pub async fn get_active(frontier: &Frontier) -> Result<Boolean, Status> {
     Ok(Boolean { state })
 }
 
-/// Answers a SetLogLevel call. The packages are those of another program, so nothing changes; the log says who asked.
+/// Answers a SetLogLevel call. The packages are those of another program, so nothing changes; the request is logged.
 pub fn set_log_level(params: &LogLevelParams) {
     let level = params.level().as_str_name();
-    tracing::info!(log.package = params.package, log.level = level, "a client asked for another log level; it stays");
+    tracing::info!(log.package = params.package, log.level = level, "ignored a client's request to change the log level");
 }

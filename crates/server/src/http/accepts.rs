@@ -1,4 +1,4 @@
-//! Content types: what a body is, and what an answer may be.
+//! Content negotiation: the type of a request body, and the accepted types of a response.
 
 use axum::http::{HeaderMap, header};
 use wayleave_api::{Code, Problem};
@@ -8,19 +8,19 @@ use super::refused::Refused;
 /// The content type of JSON lines.
 pub const NDJSON: &str = "application/x-ndjson";
 
-/// What a body is.
+/// The type of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
     /// One JSON value.
     Json,
-    /// A JSON value on each line.
+    /// NDJSON: one JSON value per line.
     Lines,
 }
 
-/// What the body of a request is, by its content type.
+/// The type of a request body, by its content type.
 ///
 /// # Errors
-/// If it is neither JSON nor JSON lines.
+/// If it is neither JSON nor NDJSON.
 pub fn body_kind(headers: &HeaderMap) -> Result<BodyKind, Refused> {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -32,14 +32,14 @@ pub fn body_kind(headers: &HeaderMap) -> Result<BodyKind, Refused> {
     }
 }
 
-/// The refusal of another content type.
+/// The refusal of any other content type.
 pub fn unsupported(found: &str) -> Refused {
     let found = if found.is_empty() { "absent" } else { found };
     let detail = format!("the content type is {found}; send 'Content-Type: application/json'");
     Problem::new(Code::UnsupportedContentType, detail).into()
 }
 
-/// Whether the client asks for JSON lines.
+/// Whether the client accepts NDJSON.
 pub fn wants_lines(headers: &HeaderMap) -> bool {
     let asks = |part: &str| part.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(NDJSON));
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|list| list.split(',').any(asks))

@@ -1,4 +1,4 @@
-//! What every handler needs.
+//! The state shared by all handlers.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use crate::budget::Budget;
 use crate::repeated::Repeated;
 use crate::{Config, Health, Metrics, Peers, Store};
 
-/// The handle that requests are served with; cheap to clone.
+/// The shared state; cheap to clone.
 #[derive(Clone)]
 pub struct App {
-    /// Where hosts, groups and URLs are decided on.
+    /// Decides about hosts, groups and URLs.
     pub frontier: Frontier,
-    /// Where primaries are elected.
+    /// Elects primaries.
     pub roles: Roles,
-    /// Other nodes that share the store; none where this process has it to itself.
+    /// The other nodes that share the store; `None` if this process has it to itself.
     pub peers: Option<Peers>,
-    /// The numbers of this process.
+    /// The metrics of this process.
     pub metrics: Arc<Metrics>,
     /// Cancelled when the server stops: long polls end early.
     pub stopping: CancellationToken,
-    /// How the server listens.
+    /// The server's configuration.
     pub config: Arc<Config>,
-    /// Bytes that all connections together may hold.
+    /// The memory budget of all connections.
     pub budget: Arc<Budget>,
-    /// The store beneath, where whoever started the server told of it.
+    /// The store below, if the starter of the server provided it.
     pub store: Option<Arc<dyn Store>>,
-    /// One snapshot at a time: each keeps the disk busy, and old tables on it.
+    /// One snapshot at a time: each keeps the disk busy, and pins old tables.
     pub(crate) snapshots: Arc<Semaphore>,
-    /// Failures that were logged.
+    /// Rate limits repeated log lines.
     pub(crate) repeated: Arc<Repeated>,
 }
 
 impl App {
-    /// The handle of a server with these settings.
+    /// The state of a server with this configuration.
     #[must_use]
     pub fn new(config: Config, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Self {
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
@@ -50,12 +50,12 @@ impl App {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let alone = || self.frontier.readiness().err();
-        // The store first: what its owners say follows from it.
+        // The store first: it is the cause of what its owners report.
         let health = self.health().trouble();
         health.or_else(|| self.peers.as_ref().and_then(Peers::trouble).map(str::to_owned)).or_else(alone)
     }
 
-    /// How the store is.
+    /// The health of the store.
     #[must_use]
     pub fn health(&self) -> Health {
         self.store.as_ref().map_or(Health::Ok, |store| store.health())

@@ -1,19 +1,19 @@
-//! The bounds that the OpenAPI document states: taken from `limits`, not written beside each field, so that the document cannot
-//! say another number than the one in force.
+//! The bounds stated in the OpenAPI document. They are taken from `limits` instead of being repeated at each field, so
+//! the document always states the limits in force.
 //!
-//! What no schema can say is in the descriptions: lengths in bytes, fields that contradict each other, and the bounds of a single
-//! URL in a batch, which is then rejected by itself while the others are taken.
+//! What no schema can express is in the descriptions: lengths in bytes, fields that exclude each other, and the bounds
+//! of a single URL in a batch, which is rejected individually while the others are accepted.
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
 use wayleave_api::jobs;
 use wayleave_core::limits;
 
-/// Texts without control characters.
+/// Text without control characters.
 const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
-/// The same with something to see.
+/// The same with at least one visible character.
 const VISIBLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
-/// 128 bits in 22 characters: the last one carries two of them.
+/// 128 bits in 22 characters; the last character carries two of them.
 const TOKEN: &str = "^[A-Za-z0-9_-]{21}[AQgw]$";
 const ALIAS: &str = "^[A-Za-z0-9_-]+$";
 const ROLE: &str = "^[A-Za-z0-9._-]+$";
@@ -40,7 +40,7 @@ fn crawl() -> Value {
     text(0, limits::CRAWL_BYTES_MAX, PRINTABLE)
 }
 
-/// The bounds of a parameter of a call.
+/// The bounds of a query or path parameter.
 fn parameter(path: &str, name: &str) -> Option<Value> {
     Some(match (name, path) {
         ("host" | "key", _) => key(),
@@ -61,7 +61,7 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
     })
 }
 
-/// The bounds of a field of a body, by the pointer to it among the schemas.
+/// The bounds of the fields of bodies, by JSON pointer into the schemas.
 fn fields() -> Vec<(&'static str, Value)> {
     let delay = || number(0, limits::DELAY_MAX.0);
     let span = || number(1, limits::DELAY_MAX.0);
@@ -128,7 +128,7 @@ fn fields() -> Vec<(&'static str, Value)> {
     all
 }
 
-/// The same of the calls of roles.
+/// The same for the role calls.
 fn fields_of_roles() -> Vec<(&'static str, Value)> {
     vec![
         ("SetRoleRequest/properties/ttl_ms", number(limits::ROLE_TTL_MS_MIN, limits::ROLE_TTL_MS_MAX)),
@@ -178,14 +178,14 @@ const PACE: [&str; 10] = [
 
 fn state(schema: &mut Map<String, Value>, bounds: Value) {
     let Value::Object(bounds) = bounds else { return };
-    // A width in bits says less than the bounds, and for 32 bits without a sign it would say something else.
+    // The bounds replace the integer format, which says less and is wrong for unsigned 32-bit integers.
     if bounds.contains_key("maximum") {
         schema.remove("format");
     }
     schema.extend(bounds);
 }
 
-/// The document with the bounds that are in force. Pointers that lead nowhere are told, for the test that holds the two together.
+/// The document with the bounds in force. Dangling pointers are returned, for the test that keeps both in step.
 pub fn stated(document: OpenApi) -> (OpenApi, Vec<&'static str>) {
     let Ok(mut value) = serde_json::to_value(&document) else { return (document, vec!["the document"]) };
     let mut astray = Vec::new();
@@ -198,7 +198,7 @@ pub fn stated(document: OpenApi) -> (OpenApi, Vec<&'static str>) {
     if let Some(body) =
         value.pointer_mut("/paths/~1v1~1groups~1{group}/put/requestBody/content/application~1json/schema")
     {
-        // PUT takes the whole group, PATCH what is to be changed.
+        // PUT takes the whole group, PATCH the changes.
         *body = json!({"allOf": [body.take(), {"type": "object", "required": ["hosts"], "properties": {"hosts": {"type": "array"}}}]});
     } else {
         astray.push("the body of PUT /v1/groups/{group}");
@@ -211,7 +211,7 @@ pub fn stated(document: OpenApi) -> (OpenApi, Vec<&'static str>) {
             for of_call in parameters {
                 let name = of_call.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
                 let bounds = match (name.as_str(), method.as_str()) {
-                    // What is made or taken away is an alias; a group that is looked at may also be a host.
+                    // Only an alias can be created or deleted; a group that is read may also be a host.
                     ("group", "put" | "patch" | "delete") => Some(text(1, limits::ALIAS_BYTES_MAX, ALIAS)),
                     (name, _) => parameter(path, name),
                 };

@@ -1,10 +1,10 @@
-//! What the OpenAPI document says about fields together, beyond the bounds of each: which exclude each other, which of several is
-//! needed, and which names and bodies are left out. The types cannot say it, so it is added to the finished document.
+//! Constraints across fields in the OpenAPI document: which fields exclude each other, which of several is required,
+//! and which names and bodies are optional. The types cannot express this, so it is added to the finished document.
 
 use serde_json::{Map, Value, json};
 use wayleave_core::names;
 
-/// What is added, by the pointer to where.
+/// The additions, by JSON pointer.
 fn additions() -> Vec<(&'static str, Value)> {
     let absent = || json!({"type": "null"});
     let named = |field: &str, kind: &str| json!({"required": [field], "properties": {field: {"type": kind}}});
@@ -41,7 +41,7 @@ fn additions() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// States what goes together. Pointers that lead nowhere are told, for the test that holds the two together.
+/// Adds the constraints. Dangling pointers are returned, for the test that keeps both in step.
 pub fn state(document: &mut Value) -> Vec<&'static str> {
     let mut astray = Vec::new();
     for (pointer, addition) in additions() {
@@ -53,7 +53,7 @@ pub fn state(document: &mut Value) -> Vec<&'static str> {
     let paths = document.get_mut("paths").and_then(Value::as_object_mut);
     let items = paths.into_iter().flatten().filter_map(|(_, item)| item.as_object_mut());
     for (_, call) in items.flatten().filter(|(_, call)| call.get("parameters").is_some()) {
-        // Such a line is refused before any call is known.
+        // Such a request line is refused before it is routed.
         let too_long = json!({"description": "The path and query are longer than 65,534 bytes. There is no body."});
         call.pointer_mut("/responses").and_then(Value::as_object_mut).map(|all| all.insert("414".to_owned(), too_long));
     }

@@ -1,15 +1,15 @@
-//! An example request and answer for every call, put into the OpenAPI document: what `/docs` fills in for whoever tries a call.
+//! An example request and response for every call, added to the OpenAPI document; `/docs` fills them in.
 //!
-//! They lie in `examples.json` by method and path, and are what a server was really sent and answered. A test holds them against
-//! the wire types: a new call or field fails it until its example is there.
+//! They are in `examples.json` by method and path, recorded from a real server. A test checks them against the wire
+//! types: a new call or field fails it until it has an example.
 
 use serde_json::{Map, Value};
 
-/// By `METHOD /path`: `request`, `answer` and, for a status of 202, `accepted` as JSON; `request_lines` and `answer_lines` as NDJSON. What a
-/// call does not have is absent.
+/// By `METHOD /path`: `request`, `answer` and, for status 202, `accepted` as JSON; `request_lines` and `answer_lines`
+/// as NDJSON. Absent where a call has none.
 const EXAMPLES: &str = include_str!("examples.json");
 
-/// What stands for a part of a path, or for a field of a query without which a call makes no sense.
+/// Examples of path parameters, and of query parameters without which a call makes no sense.
 const PARAMETERS: &[(&str, &str)] = &[
     ("crawl", "news"),
     ("host", "example.org"),
@@ -22,7 +22,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("older_than_ms", "86400000"),
 ];
 
-/// Adds them to a document.
+/// Adds the examples to a document.
 pub(super) fn add(document: &mut Value) {
     let examples: Map<String, Value> = serde_json::from_str(EXAMPLES).unwrap_or_default();
     let paths = document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();

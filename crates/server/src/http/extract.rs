@@ -1,4 +1,4 @@
-//! Extractors: what arrives becomes a typed value, or a problem that says what is wrong.
+//! Extractors: parse a request into typed values, or return a problem that says what is wrong.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
     }
 }
 
-/// A JSON body that may be left out; then everything has its default.
+/// An optional JSON body; if absent, every field has its default.
 pub struct OptionalJsonBody<T>(pub T);
 
 impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJsonBody<T> {
@@ -56,10 +56,10 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJsonBody<T> {
     }
 }
 
-/// Reads a whole JSON body, which is an object, into a value.
+/// Parses a whole JSON body, which must be an object.
 ///
 /// # Errors
-/// If it is empty, not JSON, or of another shape.
+/// If it is empty, not JSON, or has another shape.
 pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
     if bytes.is_empty() {
         let problem = Problem::new(Code::BadJson, "the body is empty; send a JSON object");
@@ -68,7 +68,7 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
     object::read(bytes).map_err(|(path, error)| Problem::from_json_error(&path, &error, bytes).into())
 }
 
-/// Reads one line of many into a value.
+/// Parses one NDJSON line.
 ///
 /// # Errors
 /// What is wrong with it, in a sentence.
@@ -76,14 +76,14 @@ pub fn read_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     if let Ok(Object(read)) = serde_json::from_slice(line) {
         return Ok(read);
     }
-    // Only what cannot be taken is read again, with care for the place.
+    // Only a line that fails is parsed again, by the slower parser that tracks positions.
     object::read(line).map_err(|(path, error)| Said::of_json("the line", &path, &error, line).sentence)
 }
 
-/// Collects a body up to its limit; gives up when it comes too slowly.
+/// Reads a body up to its size limit and timeout.
 ///
 /// # Errors
-/// If it is too large, too slow or cut off.
+/// If it is too large, too slow or truncated.
 pub async fn read_body(request: Request, app: &App) -> Result<Bytes, Refused> {
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|bytes| bytes > limits::BODY_BYTES_MAX) {
@@ -91,7 +91,7 @@ pub async fn read_body(request: Request, app: &App) -> Result<Bytes, Refused> {
     }
     let (held, since) = (Held::of(&request, app), Instant::now());
     let mut stream = request.into_body().into_data_stream();
-    // Nothing is reserved for what was announced: an announcement costs a client nothing.
+    // Nothing is preallocated for the announced length: an announcement costs a client nothing.
     let mut whole = Vec::new();
     loop {
         let until = deadline(since, app.config.body_timeout, whole.len());
@@ -133,7 +133,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for QueryOf<T> {
     }
 }
 
-/// A parameter that cannot be taken. In a query everything is text, so what came is told as it was written.
+/// An invalid query parameter. Queries are text, so the value is quoted as it was sent.
 fn bad_query(uri: &Uri, cause: &str) -> Problem {
     let (field, message) = cause.split_once(": ").filter(|(field, _)| !field.contains(' ')).unwrap_or(("", cause));
     let expected = match message {

@@ -1,15 +1,17 @@
-//! Refuses what a web page can make a browser send here without anybody's consent.
+//! Protects against cross-site requests: refuses what a web page can make a browser send without consent.
 //!
-//! A server on loopback has no password; what protects it from the pages that its user visits is this module alone. Three
-//! ways lead from a page to a server that never agreed to talk to it:
+//! A server on loopback has no password, so this module alone protects it from the web pages that its user visits.
+//! There are three attacks:
 //!
-//! - *A request without a preflight*: a form, an image, a `fetch` in mode `no-cors`. The browser states the page's `Origin`, or
-//!   at least `Sec-Fetch-Site`. Foreign ones are refused.
-//! - *DNS rebinding*: the page's own name is made to resolve to 127.0.0.1, so that the browser believes that the server is the
-//!   page's. `Host` then has that public name. Only names that nobody can register are taken, and those in the settings.
-//! - *A body of a harmless type*: gRPC without its content type is refused, because that type needs a preflight.
+//! - *CSRF without a preflight*: a form, an image, a `fetch` in mode `no-cors`. The browser sends the page's `Origin`,
+//!   or at least `Sec-Fetch-Site`. Foreign ones are refused.
+//! - *DNS rebinding*: the page's own name is made to resolve to 127.0.0.1, so that the browser takes the server for the
+//!   page's. `Host` then has that public name. Only names that cannot be registered are accepted, and the configured
+//!   ones.
+//! - *A body of a CORS-safelisted type*: gRPC without its content type is refused, because that type requires a
+//!   preflight.
 //!
-//! Over cleartext HTTP/2 the name does not matter: no browser speaks it. Requests without `Origin` and without `Host` pass:
+//! Over cleartext HTTP/2 the name does not matter: no browser speaks it. Requests without `Origin` and `Host` pass:
 //! browsers always send `Host`, and probes of load balancers often do not.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -27,15 +29,15 @@ use super::app::App;
 use super::refused::Refused;
 use crate::Config;
 
-/// Endings of names that are never registered with anybody: multicast DNS, private zones, Kubernetes services.
+/// Suffixes of names that cannot be registered: multicast DNS, private zones, Kubernetes services.
 const PRIVATE_ENDINGS: [&str; 4] = [".localhost", ".local", ".internal", ".svc"];
-/// What a page of an allowed origin may send.
+/// The methods allowed to pages of an allowed origin.
 const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 const HEADERS: &str = "content-type, accept, authorization";
-/// How long a browser may remember it, in seconds.
+/// The lifetime of a cached preflight, in seconds.
 const REMEMBERED: &str = "600";
 
-/// Which names and origins a server takes.
+/// The accepted host names and origins of a server.
 #[derive(Debug, Default)]
 pub struct Guard {
     hosts: Vec<String>,
@@ -43,7 +45,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The guard that these settings ask for.
+    /// The guard for this configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let lower = |text: &String| text.trim().to_ascii_lowercase();
@@ -53,14 +55,14 @@ impl Guard {
         Self { hosts, origins: origins.collect() }
     }
 
-    /// Whether a request may go on; the origin to be told so, if a page of another one may.
+    /// Whether a request is allowed; with the origin to allow in the response, if it comes from another one.
     fn judge(&self, request: &Request) -> Result<Option<HeaderValue>, Box<Problem>> {
         let headers = request.headers();
         if request.version() <= Version::HTTP_11 {
             let in_line = request.uri().authority().map(Authority::as_str);
             let named = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or("?"));
             let mut names = in_line.into_iter().chain(named).filter(|host| !host.is_empty());
-            // Probes call by whatever name they know, and what they hear is no secret.
+            // Probes call by any name, and their responses are no secret.
             let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
             if let Some(foreign) = names.find(|host| !is_probe && !self.takes_host(host)) {
                 return Err(foreign_host(foreign).into());
@@ -75,7 +77,7 @@ impl Guard {
         }
         let name = request.uri().authority().map(Authority::as_str);
         let name = name.or_else(|| headers.get(header::HOST)?.to_str().ok()).unwrap_or_default();
-        // The name is looked at again: over HTTP/2, which a proxy may speak for a browser, nobody has yet.
+        // Check the name here too: over HTTP/2, which a proxy may speak on behalf of a browser, it was not checked yet.
         if is_own(&text, &name.to_ascii_lowercase()) && self.takes_host(name) {
             Ok(None)
         } else {
@@ -83,7 +85,7 @@ impl Guard {
         }
     }
 
-    /// Whether a name of this server, with or without a port, is one that no public name can be, or one of the settings.
+    /// Whether a name of this server, with or without a port, is configured or cannot be registered.
     fn takes_host(&self, text: &str) -> bool {
         let Some(host) = host_of(&text.to_ascii_lowercase()) else { return false };
         if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -97,7 +99,7 @@ impl Guard {
     }
 }
 
-/// The host of `host:port`, without the dot that may end a whole name.
+/// The host of `host:port`, without a trailing dot.
 fn host_of(text: &str) -> Option<String> {
     let authority: Authority = text.parse().ok()?;
     let host = authority.host();
@@ -105,7 +107,8 @@ fn host_of(text: &str) -> Option<String> {
     (!host.is_empty() && !text.contains('@')).then(|| host.to_owned())
 }
 
-/// Whether an origin is the server under the name that it was called by. A proxy that ends TLS makes the scheme another one.
+/// Whether an origin is the server itself under the name it was called by. A proxy that terminates TLS changes the
+/// scheme.
 fn is_own(origin: &str, name: &str) -> bool {
     [("http://", ":80"), ("https://", ":443")].into_iter().any(|(scheme, port)| {
         let of = |text: &str| text.strip_suffix(port).unwrap_or(text).to_owned();
@@ -113,7 +116,8 @@ fn is_own(origin: &str, name: &str) -> bool {
     })
 }
 
-/// Whether a page of another site has embedded this call. Following a link is no such thing, unless it would change something.
+/// Whether a page of another site has embedded this request. Following a link is not embedding, unless the request
+/// changes something.
 fn is_embedded(method: &Method, headers: &HeaderMap) -> bool {
     let is = |name: &str, words: &[&str]| {
         headers.get(name).and_then(|value| value.to_str().ok()).is_some_and(|value| words.contains(&value))
@@ -144,13 +148,13 @@ fn embedded() -> Problem {
     Problem::new(Code::ForeignOrigin, detail)
 }
 
-/// Whether a request says that it is gRPC.
+/// Whether a request is gRPC by its content type.
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     kind.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b'-')))
 }
 
-/// Stands before every route of the port.
+/// Middleware for every route.
 pub async fn guard(State((app, guard)): State<(App, Arc<Guard>)>, request: Request, next: Next) -> Response {
     let origin = match guard.judge(&request) {
         Ok(origin) => origin,
@@ -175,7 +179,7 @@ fn preflight() -> Response {
 }
 
 fn refuse(app: &App, problem: Problem, grpc: bool) -> Response {
-    // An operator whose proxy passes another name on must find the reason; a page may send as many as it likes.
+    // An operator whose proxy forwards another name must find the reason; a page may send any number of these.
     if let Some(left_out) = app.repeated.due(&problem.code, Instant::now()) {
         tracing::warn!(problem.code = problem.code, log.left_out = left_out, "request refused: {}", problem.detail);
     }
@@ -185,7 +189,7 @@ fn refuse(app: &App, problem: Problem, grpc: bool) -> Response {
     Refused::from(problem).into_response()
 }
 
-/// Stands before the gRPC routes.
+/// Middleware for the gRPC routes.
 pub async fn grpc_only(request: Request, next: Next) -> Response {
     if is_grpc(request.headers()) {
         return next.run(request).await;

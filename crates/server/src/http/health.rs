@@ -1,4 +1,4 @@
-//! Whether the process is up, whether it serves, and its numbers.
+//! Liveness, readiness and metrics.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,15 +18,17 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(get_healthz)).routes(routes!(get_readyz)).routes(routes!(get_metrics))
 }
 
-/// How the server is.
+/// The state of the server.
 #[derive(Serialize, ToSchema)]
 struct Health {
     /// `up` or `ready`.
     status: &'static str,
 }
 
-/// Whether the process is up and can go on. A store that has failed answers 503: the process must be started again. One that
-/// waits for something, such as space on its disk, does not.
+/// Liveness: whether the process can continue.
+///
+/// A store that has failed answers 503: restart the process. A store that waits for something, such as disk space, does
+/// not.
 #[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It is.", body = Health)))]
 async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     match app.health() {
@@ -37,7 +39,7 @@ async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     }
 }
 
-/// Whether requests will be served: the store answers and the server is not stopping.
+/// Readiness: whether requests will be served, that is, the store responds and the server is not stopping.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, description = "They will.", body = Health)))]
 async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     if app.stopping.is_cancelled() {
@@ -49,14 +51,14 @@ async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     }
 }
 
-/// The numbers of this process and the totals of the frontier, as Prometheus text.
+/// The metrics of this process and the totals of the frontier, in Prometheus text format.
 #[utoipa::path(
     get, path = "/metrics", tag = "health",
     responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
 )]
 async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     let ready = app.trouble().is_none();
-    // Without totals the rest is still worth reading, above all then.
+    // The metrics are worth reading without the totals, above all when the totals fail.
     let stats = app.frontier.stats().await.ok();
     let mut page = app.metrics.render(stats.as_ref(), ready);
     page.push_str(&metrics::roles::render(&app.roles, app.roles.totals().await.ok()));

@@ -1,4 +1,4 @@
-//! What a call holds of the memory budget, and how long its body may take.
+//! A call's share of the memory budget, and the timeout of its body.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::answers::Answer;
 use crate::budget::Share;
 use crate::grpc::Messages;
 
-/// The slowest rate at which a body may arrive, in bytes a second, once its first time is over.
+/// The minimum rate of a body after its initial timeout, in bytes per second.
 const RATE_MIN: u64 = 8 << 10;
 
-/// When a body must have ended of which so many bytes have arrived.
+/// The deadline of a body of which `received` bytes have arrived.
 pub fn deadline(since: Instant, timeout: Duration, received: usize) -> Instant {
     since + timeout + Duration::from_millis(received as u64 * 1_000 / RATE_MIN)
 }
 
-/// What the request of a call holds, from its first byte to the head of the answer.
+/// The share of a request, from its first byte to the response header.
 #[derive(Clone)]
 pub struct Held(Arc<Mutex<Share>>);
 
@@ -33,15 +33,15 @@ impl Held {
         Self(Arc::new(Mutex::new(app.budget.share(1))))
     }
 
-    /// What a request holds; one that came past the middleware holds nothing yet.
+    /// The share of a request; one that bypassed the middleware has an empty one.
     pub fn of(request: &Request, app: &App) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self::new(app))
     }
 
-    /// Takes bytes for a part of the body.
+    /// Takes bytes for a chunk of the body.
     ///
     /// # Errors
-    /// If all connections together hold as much as they may.
+    /// If the budget of all connections is exhausted.
     pub fn take(&self, bytes: usize) -> Result<(), Refused> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take(bytes);
         if taken { Ok(()) } else { Err(full("bodies")) }
@@ -56,11 +56,11 @@ fn full(what: &str) -> Refused {
     Problem::new(Code::MemoryFull, detail).into()
 }
 
-/// Around every call: its request and its answer count against the budget.
+/// Middleware: counts a call's request and response against the budget.
 pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let answer = request.extensions_mut().remove::<Arc<Answer>>().unwrap_or_else(|| Answer::alone(&app.budget));
     if app.budget.is_spent() {
-        // Before anything is done: an answer that does not fit could not be told any more.
+        // Checked before anything is done: a response that does not fit could not be sent.
         return if is_grpc(request.headers()) {
             tonic::Status::unavailable("too many answers are unread; try again").into_http()
         } else {
@@ -74,7 +74,7 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     Response::from_parts(head, answer.carry(body))
 }
 
-/// Before the methods of gRPC: their messages are passed on whole.
+/// Middleware for gRPC: passes on complete messages only.
 pub async fn whole_messages(State(app): State<App>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let body = axum::body::Body::new(Messages::new(&app, head.uri.path(), body));

@@ -1,4 +1,4 @@
-//! Cuts a stream of bytes into lines, of which none may grow without bound.
+//! Splits a byte stream into lines of bounded length.
 
 use bytes::{Buf, Bytes, BytesMut};
 use wayleave_core::limits;
@@ -6,30 +6,30 @@ use wayleave_core::limits;
 /// One line of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Its bytes, without the end of line.
+    /// Its bytes, without the line ending.
     Text(Bytes),
-    /// It is over the limit and was passed over.
+    /// It exceeds the limit and was skipped.
     TooLong,
 }
 
-/// The lines of a stream under way. Blank lines are counted but not given.
+/// The lines of a stream. Blank lines are counted but not returned.
 #[derive(Default)]
 pub struct Lines {
     buffer: BytesMut,
-    /// How much of the buffer is known to have no end of line.
+    /// The prefix of the buffer known to have no line ending.
     searched: usize,
-    /// Whether the rest of an overlong line is being dropped.
+    /// Whether the rest of an overlong line is being skipped.
     dropping: bool,
     number: u64,
 }
 
 impl Lines {
-    /// More bytes arrived.
+    /// Appends bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole line with its number, from 1.
+    /// The next complete line with its number, from 1.
     pub fn next_line(&mut self) -> Option<(u64, Line)> {
         loop {
             let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Lines {
         self.dropping || !self.buffer.is_empty()
     }
 
-    /// The stream ended: the last line, if it had no end of line.
+    /// The last line at the end of the stream, if it had no line ending.
     pub fn finish(&mut self) -> Option<(u64, Line)> {
         let rest = self.buffer.split();
         self.searched = 0;

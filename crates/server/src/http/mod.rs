@@ -1,6 +1,6 @@
-//! The HTTP door: routes, extractors, problems, documentation, health.
+//! The HTTP API: routes, extractors, problems, documentation, health.
 //!
-//! It must not know how requests arrive (that is the accept loop's) nor what becomes of them inside the frontier.
+//! It must not know how requests arrive (the accept loop does) nor how the frontier carries them out.
 
 mod accepts;
 mod app;

@@ -1,8 +1,8 @@
-//! The name under which a host is stored that somebody asks for.
+//! Resolves the name under which a host is stored.
 //!
-//! A name that is known as it is written is that one; else its one form counts. Only texts that could be both cost a question
-//! to the frontier. A queue that comes or goes between that question and the call itself is as if it had come or gone before:
-//! either name was right at a moment during the call.
+//! A name that is stored as written takes precedence; otherwise its normal form counts. Only a text that could be both
+//! costs a lookup in the frontier. If a queue is created or deleted between that lookup and the call itself, the result
+//! is as if it had happened before: either name was correct at some moment during the call.
 
 use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
@@ -12,10 +12,10 @@ use wayleave_core::names::{BadName, HostName};
 use super::app::App;
 use super::refused::Refused;
 
-/// The name by which a host is stored, or would be.
+/// The name under which a host is stored, or would be.
 ///
 /// # Errors
-/// What `bad` makes of a name that no host can be given; if the store cannot be reached.
+/// What `bad` makes of a name that no host can have; if the store cannot be reached.
 pub async fn stored(
     app: &App,
     asked: &AskedHost,

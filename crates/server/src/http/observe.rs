@@ -1,4 +1,4 @@
-//! Around every request: its line in the log, its count, and an answer even if the handler fails.
+//! Middleware for every request: its log line, its metrics, and a response even if the handler panics.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use wayleave_core::redact;
 use super::app::App;
 use super::refused::{Cause, Refused};
 
-/// Counts and logs a request. The log has the route's template, never the path: paths carry tokens.
+/// Counts and logs a request. The log contains the route template, never the path: paths carry tokens.
 pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = request.method().clone();
@@ -38,7 +38,7 @@ fn log(app: &App, method: &axum::http::Method, route: &str, response: &Response,
     };
     let (code, detail) = (problem.code.as_str(), redact::sentence(&problem.detail));
     if status >= 500 {
-        // A store that is in trouble fails every request for the same reason.
+        // A failing store fails every request for the same reason.
         let Some(left_out) = app.repeated.due(&format!("{code} {detail}"), Instant::now()) else { return };
         tracing::warn!(
             http.method = %method, http.route = route, http.status = status, duration.ms = ms,

@@ -38,13 +38,13 @@ pub(super) fn root() -> OpenApi {
     Root::openapi()
 }
 
-/// The whole document, as it is served.
+/// The complete document as served.
 #[must_use]
 pub fn served_document() -> Value {
     served(routes::documented().into_openapi())
 }
 
-/// The document as it is served: with problems, examples, and every text where readers look for it.
+/// The document as served: with problems, examples, and every description where readers look for it.
 pub(super) fn served(document: OpenApi) -> Value {
     let mut document = serde_json::to_value(with_problems(document)).unwrap_or_default();
     choices::state(&mut document);
@@ -53,7 +53,7 @@ pub(super) fn served(document: OpenApi) -> Value {
     document
 }
 
-/// Moves the text of a field that may be null from the reference inside it to the field.
+/// Moves the description of a nullable field from the reference inside it to the field.
 fn lift_descriptions(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(lift_descriptions),
@@ -70,7 +70,7 @@ fn lift_descriptions(value: &mut Value) {
     }
 }
 
-/// Says on every operation that it may answer with a problem.
+/// Adds the problem response to every operation.
 fn with_problems(mut document: OpenApi) -> OpenApi {
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {

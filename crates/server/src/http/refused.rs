@@ -1,4 +1,4 @@
-//! A problem on its way out.
+//! A problem as an HTTP response.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use wayleave_api::{BadValue, Problem, problem};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::roles;
 
-/// The answer to a request that is not carried out.
+/// The response to a request that is refused or failed.
 #[derive(Debug)]
 pub struct Refused(Box<Problem>);
 
@@ -43,7 +43,7 @@ impl From<TooMany> for Refused {
     }
 }
 
-/// Travels with the answer so that the log can name the cause.
+/// Attached to the response so that the log can name the cause.
 #[derive(Clone)]
 pub struct Cause(pub Arc<Problem>);
 

@@ -14,7 +14,7 @@ use super::refused::Refused;
 use super::{health, held, observe, openapi, pages, v1};
 use crate::grpc::GrpcMetrics;
 
-/// Everything that is served, on one router.
+/// The router with everything that is served.
 pub fn router(app: &App) -> Router {
     let (api, document) = documented().split_for_parts();
     let document = openapi::served(document);
@@ -30,18 +30,18 @@ pub fn router(app: &App) -> Router {
     let held = middleware::from_fn_with_state(app.clone(), held::hold);
     let all = http.merge(calls).layer(middleware::from_fn_with_state(guarding.clone(), guard::guard)).layer(held);
     let Some(peers) = &app.peers else { return all };
-    // Nodes are not to be cut off from each other by what clients send: their calls are outside the budget.
+    // Client load must not cut nodes off from each other: calls between nodes are outside the budget.
     let nodes = peers.routes(app.frontier.clone(), app.roles.clone()).layer(middleware::from_fn(guard::grpc_only));
     all.merge(nodes.layer(middleware::from_fn_with_state(guarding, guard::guard)))
 }
 
-/// The routes with their documentation, in one piece: neither can be without the other.
+/// The routes together with their documentation: neither can exist without the other.
 pub(super) fn documented() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(openapi::root()).merge(v1::routes()).merge(health::routes())
 }
 
-/// The gRPC door joins here. It brings no fallback of its own and is not seen by [`observe`]: it counts for itself and
-/// its streams may stay open for ever.
+/// The gRPC routes. They have no fallback of their own and bypass [`observe`]: they have their own metrics, and their
+/// streams may stay open forever.
 fn grpc(app: &App) -> Router {
     let metrics = Arc::new(GrpcMetrics::default());
     let page = metrics.clone();
@@ -50,7 +50,7 @@ fn grpc(app: &App) -> Router {
     crate::grpc::routes(app.clone(), metrics, nodes).into_axum_router().reset_fallback()
 }
 
-/// Says that there is nothing.
+/// The fallback for unknown paths.
 pub(super) async fn no_such_path(request: Request) -> Response {
     if guard::is_grpc(request.headers()) {
         // gRPC clients read the status of a call from its own header, never from HTTP's.

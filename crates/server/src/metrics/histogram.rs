@@ -1,4 +1,4 @@
-//! A histogram of times with fixed buckets.
+//! A latency histogram with fixed buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Upper bounds of the buckets, in seconds.
 pub const BOUNDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
-/// Times in fixed buckets, with their number and sum.
+/// Durations in fixed buckets, with their count and sum.
 #[derive(Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BOUNDS.len()],
@@ -15,7 +15,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one time.
+    /// Records one duration.
     pub fn observe(&self, took: Duration) {
         let secs = took.as_secs_f64();
         for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
@@ -28,7 +28,7 @@ impl Histogram {
         self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How many times lie at or below each bound.
+    /// The number of durations at or below each bound.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut below = 0;
         self.buckets.iter().zip(BOUNDS).map(move |(bucket, bound)| {
@@ -37,12 +37,12 @@ impl Histogram {
         })
     }
 
-    /// How many there are.
+    /// The count.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Their sum in seconds.
+    /// The sum in seconds.
     pub fn sum_secs(&self) -> f64 {
         self.micros.load(Ordering::Relaxed) as f64 / 1e6
     }

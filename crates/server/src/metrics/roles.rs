@@ -1,4 +1,4 @@
-//! The numbers of the roles. None of them has a role's name: names are the users', and there may be many.
+//! The metrics of roles. None is labelled by role: names belong to users, and there may be many.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,14 +6,14 @@ use wayleave_roles::{Roles, Totals};
 
 use super::text::Page;
 
-/// The numbers of this process, and the totals where the store gave them.
+/// The metrics of this process, and the totals if the store provided them.
 #[must_use]
 pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
     const HEARTBEATS: &str = "wayleave_roles_heartbeats_total";
     let mut out = Page::default();
     let counters = roles.counters();
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    out.head(HEARTBEATS, "Heartbeats by what became of them.", "counter");
+    out.head(HEARTBEATS, "Heartbeats by result.", "counter");
     for (outcome, counter) in [
         ("acquired", &counters.acquired),
         ("renewed", &counters.renewed),
@@ -24,10 +24,10 @@ pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
         out.line(HEARTBEATS, &[("outcome", outcome)], count(counter));
     }
     for (name, help, counter) in [
-        ("wayleave_roles_released_total", "Terms that were given back.", &counters.released),
+        ("wayleave_roles_released_total", "Terms released.", &counters.released),
         (
             "wayleave_roles_conflicts_total",
-            "Decisions made again because another change came first.",
+            "Decisions retried because of a concurrent update.",
             &counters.conflicts,
         ),
         (
@@ -38,7 +38,7 @@ pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
     ] {
         out.counter(name, help, count(counter));
     }
-    out.gauge("wayleave_roles_waiting", "Requests that wait for a role to change.", roles.waiting() as u64);
+    out.gauge("wayleave_roles_waiting", "Long polls waiting for a role to change.", roles.waiting() as u64);
     if let Some(totals) = totals {
         render_totals(&mut out, totals);
     }

@@ -1,10 +1,10 @@
-//! The text form of Prometheus.
+//! The Prometheus text format.
 
 use std::fmt::{Display, Write};
 
 use super::Histogram;
 
-/// A page of numbers under way.
+/// A page of metrics under construction.
 #[derive(Default)]
 pub(super) struct Page(String);
 

@@ -1,5 +1,5 @@
-//! Files that pages load: our own style and script, and Swagger UI as it is vendored in `assets/swagger-ui`, compressed already.
-//! Every browser takes gzip, so it is sent so to everybody.
+//! Static files of the pages: our style and script, and Swagger UI as vendored in `assets/swagger-ui`, compressed.
+//! Every browser accepts gzip, so it is always sent that way.
 
 use axum::Router;
 use axum::http::{HeaderName, header};
@@ -7,7 +7,7 @@ use axum::routing::get;
 
 use crate::http::app::App;
 
-/// The version of Swagger UI. It is a part of the paths, so that a browser may keep the files for ever.
+/// The version of Swagger UI. It is part of the paths, so that browsers may cache the files forever.
 macro_rules! vendored {
     ($file:literal) => {
         concat!("/assets/swagger-ui-5.34.1/", $file)

@@ -1,12 +1,12 @@
-//! `/docs`: every call with its fields, its defaults and an example, to be tried out in the browser. Swagger UI shows it, from the
-//! document of this server; below it lie the error codes, which problems link to by their `type`.
+//! `/docs`: every call with its fields, defaults and an example to try in the browser. Swagger UI renders this server's
+//! document; below it are the error codes, to which problems link by their `type`.
 
 use serde_json::Value;
 
 use super::assets::{SWAGGER_SCRIPT, SWAGGER_STYLE};
 use super::{head, reference};
 
-/// The page, the same for everybody.
+/// Renders the page, which is static.
 pub(super) fn render(document: &Value) -> String {
     let title = document.pointer("/info/title").and_then(Value::as_str).unwrap_or_default();
     let title = format!("{title} API");

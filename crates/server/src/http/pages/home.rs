@@ -1,4 +1,4 @@
-//! `/` in a browser: what this is, how it stands, and where to go on. Made anew for every request, without scripts.
+//! `/` in a browser: what this is, its state, and where to go next. Rendered for every request, without scripts.
 
 use std::fmt::Write;
 
@@ -12,22 +12,22 @@ use super::{PLAIN, escape, head, html};
 use crate::http::app::App;
 use crate::http::routes::no_such_path;
 
-/// What the page shows.
+/// The content of the page.
 #[derive(Debug, Default)]
 struct Home {
-    /// What the store is.
+    /// The kind of store.
     store: Option<&'static str>,
     shards: u16,
     /// Why requests are not served, if they are not.
     trouble: Option<String>,
-    /// None if the owners do not answer.
+    /// `None` if the owners do not respond.
     stats: Option<Stats>,
     roles: Option<u64>,
-    /// All nodes that share the store, this one too; none where it is alone.
+    /// All nodes that share the store, including this one; empty if it is alone.
     nodes: Vec<Node>,
 }
 
-/// The page, for those who ask for one.
+/// The page, for clients that accept HTML.
 pub(super) async fn home(State(app): State<App>, request: Request) -> Response {
     if !wants_html(request.headers()) {
         return no_such_path(request).await.into_response();
@@ -129,7 +129,7 @@ fn render_nodes(out: &mut String, nodes: &[Node]) {
     out.push_str("</table>");
 }
 
-/// A number with a thin space between its thousands.
+/// A number with thin spaces between its thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|part| str::from_utf8(part).ok()).collect();

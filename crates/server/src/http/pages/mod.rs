@@ -1,7 +1,7 @@
-//! Pages for people: the state of the server at `/`, its calls to try out at `/docs`, the same to read at `/docs/reference`.
+//! Pages for people: the server's state at `/`, its API to try out at `/docs`, and to read at `/docs/reference`.
 //!
-//! Nothing is loaded from elsewhere, and a strict policy makes the browser hold the pages to that: no inline scripts or styles, no
-//! frames, no foreign requests. Only `/docs` has a script; what it does can be read without one at `/docs/reference`.
+//! Nothing is loaded from elsewhere, which a strict content security policy enforces: no inline scripts or styles, no
+//! frames, no foreign requests. Only `/docs` has a script; the same content is at `/docs/reference` without one.
 
 mod assets;
 mod docs;
@@ -18,14 +18,15 @@ use serde_json::Value;
 
 use super::app::App;
 
-/// What a page may do: show itself.
+/// The policy of static pages.
 const PLAIN: &str = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
                      frame-ancestors 'none'";
-/// The same for the page that calls the server: scripts, styles and calls of its own origin.
+/// The policy of the page that calls the server: scripts, styles and requests of its own origin.
 const CALLING: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                        base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The pages and the document that they are made from. They describe the API and are no part of it.
+/// The routes of the pages and of the document that they are rendered from. They describe the API and are not part of
+/// it.
 pub(super) fn routes(document: &Value) -> Router<App> {
     let json: Arc<str> = document.to_string().into();
     let reference: Arc<str> = reference::render(document).into();
@@ -41,7 +42,7 @@ pub(super) fn routes(document: &Value) -> Router<App> {
 
 const JSON: (header::HeaderName, &str) = (header::CONTENT_TYPE, "application/json");
 
-/// A page under a policy.
+/// A page with its policy.
 fn html(policy: &'static str, text: String) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),

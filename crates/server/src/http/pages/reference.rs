@@ -1,4 +1,4 @@
-//! `/docs/reference`: every call, type and error code as one page to read, made from the document once at the start.
+//! `/docs/reference`: every call, type and error code on one page, rendered from the document once at startup.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use wayleave_api::Code;
 
 use super::{escape, head};
 
-/// The page.
+/// Renders the page.
 pub(super) fn render(document: &Value) -> String {
     let text = |pointer: &str| escape(document.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
     let mut out = head(&format!("{} API", text("/info/title")), "");
@@ -101,7 +101,7 @@ fn render_types(out: &mut String, document: &Value) {
     }
 }
 
-/// The table of error codes, which problems link to.
+/// The table of error codes, to which problems link.
 pub(super) fn render_errors(out: &mut String) {
     out.push_str("<h2 id=errors>errors</h2><table>");
     for code in Code::ALL {
@@ -111,7 +111,7 @@ pub(super) fn render_errors(out: &mut String) {
     out.push_str("</table>");
 }
 
-/// The words of an enumeration.
+/// The values of an enumeration.
 fn words(schema: &Value) -> String {
     let list = schema["enum"].as_array().into_iter().flatten();
     let own = list.filter_map(Value::as_str).map(|word| format!("<code>{}</code>", escape(word)));
@@ -124,7 +124,7 @@ fn words(schema: &Value) -> String {
     own.chain(nested).collect::<Vec<String>>().join(" ")
 }
 
-/// A schema in a few words, with a link if it has a name.
+/// A short description of a schema, with a link if it has a name.
 fn kind(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return format!("<a href=\"#type-{0}\">{0}</a>", escape(name));
@@ -144,7 +144,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// A text in which backticks mark code.
+/// Text in which backticks mark code.
 fn prose(text: &str) -> String {
     let parts = escape(text);
     let parts = parts.split('`').enumerate();

@@ -1,30 +1,30 @@
-//! URLs on their way in: what can be taken goes to the frontier, what cannot is remembered, and the results come out in
-//! the order sent.
+//! URLs on their way in: valid ones go to the frontier, refusals are remembered, and the results come out in the order
+//! sent.
 
 use wayleave_api::urls::{AddCounts, AddResult, UrlToAdd};
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::names::CrawlName;
 
-/// URLs of one request, or one part of a stream.
+/// The URLs of one request, or of one chunk of a stream.
 #[derive(Default)]
 pub struct AddBatch {
     puts: Vec<Put>,
     pending: Pending,
 }
 
-/// What is known of each URL before the frontier answers.
+/// The state of each URL until the frontier answers.
 #[derive(Default)]
 pub struct Pending(Vec<Entry>);
 
 struct Entry {
     line: Option<u64>,
     url: Option<String>,
-    /// Why it did not even get to the frontier.
+    /// Why it was refused before it reached the frontier.
     refused: Option<String>,
 }
 
 impl AddBatch {
-    /// Takes a URL in; it belongs to `crawl` and lies at `depth` unless it says otherwise.
+    /// Adds a URL; its crawl and depth default to `crawl` and `depth`.
     pub fn push(&mut self, line: Option<u64>, url: UrlToAdd, crawl: &CrawlName, depth: u32) {
         let refused = match url.to_put(crawl, depth) {
             Ok(put) => {
@@ -36,8 +36,7 @@ impl AddBatch {
         self.pending.0.push(Entry { line, url: Some(url.url), refused });
     }
 
-    /// Takes a URL in that was found on a page: it belongs to the page's crawl, as long as there is that crawl, and lies one link
-    /// deeper, unless it says otherwise.
+    /// Adds a link found on a page: it defaults to the page's crawl, if that still exists, and is one level deeper.
     pub fn push_found(&mut self, url: UrlToAdd, page: &Parent) {
         let (inherits, before) = (url.crawl.is_none(), self.puts.len());
         self.push(None, url, &page.crawl, page.depth.saturating_add(1));
@@ -47,17 +46,17 @@ impl AddBatch {
         }
     }
 
-    /// Remembers a URL that cannot be stored.
+    /// Adds a URL that cannot be stored.
     pub fn refuse(&mut self, url: UrlToAdd, reason: String) {
         self.pending.0.push(Entry { line: None, url: Some(url.url), refused: Some(reason) });
     }
 
-    /// Remembers a line that is no URL at all.
+    /// Adds a line that is not a URL at all.
     pub fn reject(&mut self, line: u64, reason: String) {
         self.pending.0.push(Entry { line: Some(line), url: None, refused: Some(reason) });
     }
 
-    /// How many URLs and lines it has.
+    /// The number of URLs and lines.
     pub fn len(&self) -> usize {
         self.pending.0.len()
     }
@@ -67,7 +66,7 @@ impl AddBatch {
         self.pending.0.is_empty()
     }
 
-    /// What goes to the frontier, and what waits for its outcomes.
+    /// The puts for the frontier, and what awaits their outcomes.
     pub fn into_parts(self) -> (Vec<Put>, Pending) {
         (self.puts, self.pending)
     }
@@ -91,7 +90,7 @@ impl Pending {
     }
 }
 
-/// How many there are of each.
+/// The number of each status.
 pub fn count(results: &[AddResult]) -> AddCounts {
     let mut counts = AddCounts::default();
     for result in results {
@@ -100,7 +99,7 @@ pub fn count(results: &[AddResult]) -> AddCounts {
     counts
 }
 
-/// Adds one part's counts to those of the whole.
+/// Adds one chunk's counts to the total.
 pub fn sum(total: &mut AddCounts, part: &AddCounts) {
     let AddCounts { added, known, requeued, rejected, failed } = part;
     total.requeued += requeued;

@@ -1,4 +1,4 @@
-//! Adding URLs: as one JSON body, or as lines of any number.
+//! Adds URLs: as one JSON body, or as an NDJSON stream of any length.
 
 use axum::Json;
 use axum::body::{Body, BodyDataStream};
@@ -24,17 +24,19 @@ use crate::http::held::Held;
 use crate::http::lines::{Line, Lines};
 use crate::http::refused::Refused;
 
-/// Lines that go to the frontier together.
+/// Lines submitted to the frontier together.
 const PART_LINES: usize = 1_000;
-/// Bytes of lines that go to the frontier together.
+/// Bytes of lines submitted to the frontier together.
 const PART_BYTES: usize = 256 * 1024;
-/// Bytes of unread results are taken from the budget in such steps.
+/// The step in which unread results take bytes from the budget.
 const RESULTS_STEP: usize = 16 << 10;
-/// Parts of one stream that are with the frontier at once.
+/// The maximum number of chunks of one stream in flight.
 const PARTS_IN_FLIGHT: usize = 4;
 
-/// Adds URLs. As NDJSON, one URL object on each line, any number of them: results are streamed while lines arrive.
-/// Read while you send: of results that wait too long only line and status are kept, and in the end only their number.
+/// Adds URLs.
+///
+/// As NDJSON, one URL object per line, any number of them; results are streamed while lines arrive. Read while you
+/// send: of results that stay unread too long only line and status are kept, and in the end only their number.
 /// `results=false` asks for the counts alone. The last line has the counts.
 #[utoipa::path(
     post, path = "/v1/urls", tag = "urls", params(AddUrlsQuery),
@@ -83,16 +85,16 @@ async fn store(app: App, batch: AddBatch) -> Vec<AddResult> {
     results
 }
 
-/// Lines on their way in, cut into parts for the frontier.
+/// The input stream, split into chunks for the frontier.
 struct Intake {
     app: App,
     crawl: CrawlName,
     body: BodyDataStream,
     lines: Lines,
-    /// When the last line ended, or the present one began.
+    /// When the last line ended, or the current one began.
     since: Instant,
     ended: bool,
-    /// For the lines and the parts that this stream may have under way.
+    /// The budget of the lines and chunks that this stream may have in flight.
     _held: Held,
 }
 
@@ -104,7 +106,7 @@ impl Intake {
         Ok(Self { app, crawl, body, lines, since: Instant::now(), ended: false, _held: held })
     }
 
-    /// Results part by part, in the order sent, with a few parts under way at once.
+    /// Results chunk by chunk, in the order sent, with a few chunks in flight.
     fn results(self) -> impl Stream<Item = Result<Vec<AddResult>, Problem>> {
         let app = self.app.clone();
         futures::stream::unfold(self, |mut intake| async { intake.next_part().await.map(|part| (part, intake)) })
@@ -115,8 +117,8 @@ impl Intake {
             .buffered(PARTS_IN_FLIGHT)
     }
 
-    /// The lines that are there, up to the size of a part; waits only while there are none, so that a slow sender gets
-    /// its results at once.
+    /// The available lines, up to the size of a chunk. Waits only if there are none, so that a slow sender gets its
+    /// results at once.
     async fn next_part(&mut self) -> Option<Result<AddBatch, Problem>> {
         let mut part = AddBatch::default();
         let mut bytes = 0;
@@ -157,7 +159,7 @@ impl Intake {
         (!part.is_empty()).then_some(Ok(part))
     }
 
-    /// What arrives next. Neither a pause nor a line may take longer than a body may.
+    /// The next bytes. Neither a pause nor a line may take longer than the body timeout.
     async fn arrived(&mut self) -> Option<Result<Bytes, Box<Problem>>> {
         let until = self.since + self.app.config.body_timeout;
         match tokio::time::timeout_at(until, self.body.next()).await {
@@ -193,7 +195,8 @@ async fn count_only(intake: Intake) -> Result<Response, Refused> {
     Ok(([(header::CONTENT_TYPE, NDJSON)], summary(total, 0)).into_response())
 }
 
-/// The answer begins at once and grows with the results. A task of its own reads on while the client is busy sending.
+/// The response begins at once and grows with the results. A separate task keeps reading while the client is busy
+/// sending.
 fn stream_results(intake: Intake) -> Response {
     let (giver, reader) = unread(Bounds::default(), intake.app.budget.share(RESULTS_STEP));
     tokio::spawn(run_intake(intake, giver));

@@ -15,7 +15,7 @@ use crate::http::extract::{CrawlInPath, JsonBody, QueryOf};
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// The crawls by name, page by page.
+/// Lists the crawls by name, page by page.
 #[utoipa::path(
     get, path = "/v1/crawls", tag = "crawls", params(PageQuery),
     responses((status = 200, description = "One page.", body = ListCrawlsResponse))
@@ -28,7 +28,9 @@ pub async fn list_crawls(
     Ok(Json(ListCrawlsResponse { crawls: page.items.into_iter().map(Crawl::from).collect(), next: page.next }))
 }
 
-/// One crawl: its settings and counts, and whether it is finished. With `wait_ms` the answer waits until it is, or the time is up.
+/// Returns one crawl: its settings and counts, and whether it is finished.
+///
+/// With `wait_ms` it is a long poll: the response waits until the crawl is finished or the time is up.
 #[utoipa::path(
     get, path = "/v1/crawls/{crawl}", tag = "crawls",
     params(("crawl" = String, Path, description = "Name of the crawl."), GetCrawlQuery),
@@ -51,7 +53,7 @@ pub async fn get_crawl(
     Ok(Json(view.into()))
 }
 
-/// Sets up a crawl, known or not. What is not named is cleared.
+/// Creates or replaces the settings of a crawl. Settings not named are cleared.
 #[utoipa::path(
     put, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
     request_body = SetCrawlRequest, responses((status = 200, description = "The crawl.", body = Crawl))
@@ -64,7 +66,7 @@ pub async fn put_crawl(
     set_crawl(&app, crawl, &body, true).await
 }
 
-/// Changes settings of a crawl, known or not. What is not named is kept, `null` clears.
+/// Creates or changes the settings of a crawl. Settings not named are kept; `null` clears.
 #[utoipa::path(
     patch, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
     request_body = SetCrawlRequest, responses((status = 200, description = "The crawl.", body = Crawl))
@@ -81,7 +83,7 @@ async fn set_crawl(app: &App, crawl: CrawlName, body: &SetCrawlRequest, replace:
     Ok(Json(app.frontier.set_crawl(crawl, CrawlChanges::try_from(body)?, replace).await?.into()))
 }
 
-/// Removes a crawl: its URLs, its queues and its settings.
+/// Deletes a crawl: its URLs, its queues and its settings.
 #[utoipa::path(
     delete, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
     responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
@@ -93,7 +95,7 @@ pub async fn delete_crawl(
     Ok(Json(DeleteUrlsResponse { deleted: app.frontier.delete_crawl(crawl).await? }))
 }
 
-/// Removes URLs that were stored long ago.
+/// Deletes URLs that were stored long ago.
 #[utoipa::path(
     post, path = "/v1/crawls/{crawl}/purge", tag = "crawls",
     params(("crawl" = String, Path, description = "Name of the crawl."), PurgeCrawlQuery),

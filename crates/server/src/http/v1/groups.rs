@@ -17,7 +17,7 @@ use crate::http::extract::{AliasInPath, GroupInPath, JsonBody, QueryOf};
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// The groups, page by page: aliases, and hosts that are groups of their own.
+/// Lists the groups, page by page: aliases, and hosts that are groups of their own.
 #[utoipa::path(
     get, path = "/v1/groups", tag = "groups", params(ListHostsQuery),
     responses((status = 200, description = "One page.", body = ListGroupsResponse))
@@ -31,7 +31,7 @@ pub async fn list_groups(
     Ok(Json(ListGroupsResponse { groups: page.items.into_iter().map(Group::from).collect(), next: page.next }))
 }
 
-/// One group: an alias, or a host that is a group of its own.
+/// Returns one group: an alias, or a host that is a group of its own.
 #[utoipa::path(
     get, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias or host name.")),
     responses((status = 200, description = "The group.", body = Group))
@@ -44,7 +44,7 @@ pub async fn get_group(State(app): State<App>, GroupInPath(group): GroupInPath) 
     Ok(Json(view.into()))
 }
 
-/// Makes an alias or gives it other hosts and settings. `hosts` is its whole membership; settings not named are cleared.
+/// Creates or replaces an alias. `hosts` is its whole membership; settings not named are cleared.
 #[utoipa::path(
     put, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias."), NamesQuery),
     request_body = SetGroupRequest, responses((status = 200, description = "The group.", body = Group))
@@ -62,7 +62,7 @@ pub async fn put_group(
     Ok(Json(app.frontier.set_group(alias, Some(hosts), changes, true).await?.into()))
 }
 
-/// Changes hosts or settings of an alias. What is not named is kept, `null` clears.
+/// Changes hosts or settings of an alias. What is not named is kept; `null` clears.
 #[utoipa::path(
     patch, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias."), NamesQuery),
     request_body = SetGroupRequest, responses((status = 200, description = "The group.", body = Group))
@@ -78,7 +78,7 @@ pub async fn patch_group(
     Ok(Json(app.frontier.set_group(alias, hosts, changes, false).await?.into()))
 }
 
-/// The hosts that a body names, by the names that they are stored under, each once.
+/// The hosts that a body names, by their stored names, deduplicated.
 async fn stored_hosts(app: &App, body: &SetGroupRequest, names: NamesQuery) -> Result<Option<Vec<HostName>>, Refused> {
     let Some(asked) = body.asked_hosts()? else { return Ok(None) };
     let mut hosts = Vec::with_capacity(asked.len());
@@ -91,7 +91,7 @@ async fn stored_hosts(app: &App, body: &SetGroupRequest, names: NamesQuery) -> R
     Ok(Some(hosts))
 }
 
-/// Takes an alias away; its hosts become groups of their own again.
+/// Deletes an alias; its hosts become groups of their own again.
 #[utoipa::path(
     delete, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias.")),
     responses((status = 204, description = "It is gone."))

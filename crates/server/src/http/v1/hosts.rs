@@ -1,4 +1,4 @@
-//! Hosts: how they stand and why, how they are to be visited.
+//! Hosts: their state and its reason, and how they are visited.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::http::extract::{CrawlInPath, HostInPath, JsonBody, QueryOf};
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// The hosts, page by page.
+/// Lists the hosts, page by page.
 #[utoipa::path(
     get, path = "/v1/hosts", tag = "hosts", params(ListHostsQuery),
     responses((status = 200, description = "One page.", body = ListHostsResponse))
@@ -30,7 +30,7 @@ pub async fn list_hosts(
     Ok(Json(ListHostsResponse { hosts: page.items.into_iter().map(Host::from).collect(), next: page.next }))
 }
 
-/// One host: its state, why, when that will change, its queues and settings.
+/// Returns one host: its state, why, when that will change, its queues and settings.
 #[utoipa::path(
     get, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key."), NamesQuery),
     responses((status = 200, description = "The host.", body = Host))
@@ -46,7 +46,8 @@ pub async fn get_host(
     Ok(Json(Host { in_hand: in_hand.into_iter().map(InHand::from).collect(), ..view.into() }))
 }
 
-/// Sets up a host, known or not. What is not named is cleared. With `ready_at` the host itself goes into the queue.
+/// Creates or replaces the settings of a host. Settings not named are cleared. With `ready_at` the host itself is
+/// queued.
 #[utoipa::path(
     put, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key."), NamesQuery),
     request_body = SetHostRequest, responses((status = 200, description = "The host.", body = Host))
@@ -60,7 +61,7 @@ pub async fn put_host(
     set_host(&app, (&host, names), &body, true).await
 }
 
-/// Changes settings of a host, known or not. What is not named is kept, `null` clears.
+/// Creates or changes the settings of a host. Settings not named are kept; `null` clears.
 #[utoipa::path(
     patch, path = "/v1/hosts/{host}", tag = "hosts", params(("host" = String, Path, description = "Host name, IP address or queue key."), NamesQuery),
     request_body = SetHostRequest, responses((status = 200, description = "The host.", body = Host))
@@ -85,7 +86,7 @@ async fn set_host(
     Ok(Json(app.frontier.set_host(host, changes, replace, body.ready_at.map(Time::from)).await?.into()))
 }
 
-/// Removes one crawl's URLs of a host. With the last crawl the host is forgotten, its last visit too.
+/// Deletes one crawl's URLs of a host. With its last crawl the host is forgotten, including its last visit.
 #[utoipa::path(
     delete, path = "/v1/hosts/{host}/queues/{crawl}", tag = "hosts",
     params(

@@ -1,4 +1,4 @@
-//! Known URLs that are requeued or deleted, at once or by a job, and the jobs themselves.
+//! Requeues and deletes known URLs, directly or by a job, and the jobs themselves.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,8 +15,9 @@ use crate::http::extract::{JobInPath, JsonBody};
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// Queues known URLs anew: those that are named at once, those that a filter lets through by a job. Their attempts begin anew;
-/// priority, depth and metadata stay. URLs that are handed out are left alone.
+/// Requeues known URLs: named ones directly, those that match a filter by a job.
+///
+/// Their attempts are reset; priority, depth and metadata stay. URLs that are handed out are left alone.
 #[utoipa::path(
     post, path = "/v1/urls/requeue", tag = "urls", request_body = ReworkUrlsRequest,
     responses(
@@ -31,7 +32,7 @@ pub async fn requeue_urls(
     rework(&app, &body, Rework::Requeue).await
 }
 
-/// Forgets URLs: those that are named at once, those that a filter lets through by a job. URLs that are handed out are left alone.
+/// Deletes URLs: named ones directly, those that match a filter by a job. URLs that are handed out are left alone.
 #[utoipa::path(
     post, path = "/v1/urls/delete", tag = "urls", request_body = ReworkUrlsRequest,
     responses(
@@ -67,7 +68,7 @@ async fn rework(app: &App, body: &ReworkUrlsRequest, what: Rework) -> Result<Res
     }
 }
 
-/// The jobs that run, and those that have ended lately.
+/// Lists the running jobs, and those that ended recently.
 #[utoipa::path(
     get, path = "/v1/jobs", tag = "jobs",
     responses((status = 200, description = "All of them, the latest first.", body = ListJobsResponse))
@@ -76,7 +77,7 @@ pub async fn list_jobs(State(app): State<App>) -> Result<Json<ListJobsResponse>,
     Ok(Json(ListJobsResponse { jobs: app.frontier.jobs().await?.into_iter().map(Job::from).collect() }))
 }
 
-/// One job: what it does and how far it has come.
+/// Returns one job: what it does and its progress.
 #[utoipa::path(
     get, path = "/v1/jobs/{job}", tag = "jobs", params(("job" = String, Path, description = "The id of the job.")),
     responses((status = 200, description = "The job.", body = Job))
@@ -85,7 +86,7 @@ pub async fn get_job(State(app): State<App>, JobInPath(job): JobInPath) -> Resul
     Ok(Json(app.frontier.job(job).await?.ok_or_else(|| unknown(job))?.into()))
 }
 
-/// Stops a job. What it has done stays done; one that has ended stays as it is.
+/// Stops a job. What it has done stays done; a job that has ended stays as it is.
 #[utoipa::path(
     delete, path = "/v1/jobs/{job}", tag = "jobs", params(("job" = String, Path, description = "The id of the job.")),
     responses((status = 200, description = "The job as it stands now.", body = Job))

@@ -1,4 +1,4 @@
-//! Listing URLs: page by page as JSON, or all matches as lines.
+//! Lists URLs: page by page as JSON, or all matches as NDJSON.
 
 use axum::Json;
 use axum::body::Body;
@@ -20,8 +20,10 @@ use crate::http::extract::QueryOf;
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// URLs with all that is known of them. With `Accept: application/x-ndjson` all matches come as lines, as fast as they
-/// are read; if the listing fails half-way the connection is cut, so that a short answer never looks whole.
+/// Lists URLs with everything known about them.
+///
+/// With `Accept: application/x-ndjson` all matches are streamed as lines. If the listing fails half-way the connection
+/// is closed, so that a truncated response never looks complete.
 #[utoipa::path(
     get, path = "/v1/urls", tag = "urls", params(ListUrlsQuery),
     responses((
@@ -54,12 +56,12 @@ fn shown(view: UrlView, credentials: bool) -> Url {
     if credentials { url } else { url.redacted() }
 }
 
-/// A listing under way.
+/// A listing in progress.
 struct Listing {
     app: App,
     filter: UrlFilter,
     after: Option<String>,
-    /// Lines that may still follow.
+    /// The number of lines that may still follow.
     left: u64,
     ended: bool,
     credentials: bool,
@@ -69,7 +71,7 @@ async fn stream_urls(app: App, filter: UrlFilter, query: ListUrlsQuery) -> Resul
     let left = query.limit.unwrap_or(u64::MAX);
     let credentials = query.credentials == Some(true);
     let mut listing = Listing { app, filter, after: query.after, left, ended: left == 0, credentials };
-    // The first page comes before the head of the answer: what is refused at once is refused with a proper status.
+    // The first page comes before the response header, so that an immediate refusal gets a proper status.
     let first = listing.next_page().await?;
     let first = futures::stream::iter(first.map(Ok::<_, Problem>));
     let body = Body::from_stream(futures::StreamExt::chain(first, listing.pages()));
@@ -83,7 +85,7 @@ impl Listing {
         })
     }
 
-    /// The lines of the next page; none at the end. Pages that a filter left empty are passed over.
+    /// The lines of the next page; `None` at the end. Pages without a match are skipped.
     async fn next_page(&mut self) -> Result<Option<Bytes>, Problem> {
         while !self.ended {
             let rows = self.left.min(limits::PAGE_MAX as u64) as usize;

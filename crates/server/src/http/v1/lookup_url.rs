@@ -1,4 +1,4 @@
-//! Looking up one URL.
+//! Looks up one URL.
 
 use std::fmt::Display;
 
@@ -16,7 +16,7 @@ use crate::http::extract::QueryOf;
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// One URL with all that is known of it.
+/// Returns one URL with everything known about it.
 #[utoipa::path(
     get, path = "/v1/urls/lookup", tag = "urls", params(LookupUrlQuery),
     responses((status = 200, description = "The URL.", body = Url))
@@ -30,7 +30,7 @@ pub async fn lookup_url(State(app): State<App>, QueryOf(query): QueryOf<LookupUr
         }
         None => None,
     };
-    // URLFrontier stores URLs as they were sent, so the text itself comes first.
+    // URLFrontier stores URLs as sent, so the exact text comes first.
     if let Some(host) = key.clone().or_else(|| crawl_url::parse_loosely(&query.url, "").ok())
         && let Some(found) = app.frontier.lookup(crawl.clone(), host, &query.url).await?
     {
@@ -41,7 +41,7 @@ pub async fn lookup_url(State(app): State<App>, QueryOf(query): QueryOf<LookupUr
         Err(bad @ (BadUrl::Empty | BadUrl::TooLong { .. } | BadUrl::Control(_))) => {
             return Err(BadValue::new("url", bad).into());
         }
-        // The other door might have stored it, so it is merely not known.
+        // URLFrontier might have stored it, so it is unknown rather than invalid.
         Err(bad) => return Err(unknown(&query.url, &crawl, &bad).into()),
     };
     let found = app.frontier.lookup(crawl.clone(), page.host, &page.url).await?;

@@ -1,5 +1,5 @@
-//! Version 1 of the native API: one file per resource. Handlers parse, ask the frontier or the roles and tell; they decide
-//! nothing.
+//! Version 1 of the native API: one file per resource. Handlers parse, call the frontier or the roles, and answer; they
+//! decide nothing.
 
 mod add_batch;
 mod add_urls;

@@ -8,12 +8,12 @@ use wayleave_api::{Code, Problem};
 use crate::http::app::App;
 use crate::http::refused::Refused;
 
-/// All nodes, with what they own; a server that is alone tells of itself.
+/// Lists all nodes with what they own; a server that is alone lists itself.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = 200, description = "The nodes.", body = Nodes)))]
 pub async fn list_nodes(State(app): State<App>) -> Result<Json<Nodes>, Refused> {
     let shards = app.frontier.shards();
     let unknown =
-        || Problem::new(Code::Unavailable, "the store cannot be reached, so nobody can say who lives; try again");
+        || Problem::new(Code::Unavailable, "the store cannot be reached, so the live nodes are unknown; try again");
     let nodes = match &app.peers {
         Some(peers) => peers.nodes().ok_or_else(unknown)?,
         None => vec![alone(&app)],
@@ -27,7 +27,7 @@ fn alone(app: &App) -> Node {
         name: "alone".to_owned(),
         address: format!("http://{}", app.config.advertised()),
         state: NodeState::Alive,
-        reason: "this store has one process; PostgreSQL as the engine allows several".to_owned(),
+        reason: "an embedded store has one process; several nodes need PostgreSQL".to_owned(),
         shards: app.frontier.shards().into(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: None,

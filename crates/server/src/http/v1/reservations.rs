@@ -1,4 +1,4 @@
-//! Reservations: reserve, renew, release, list.
+//! Reservations: reserve, renew, release, revoke, list.
 
 use std::sync::atomic::Ordering;
 
@@ -28,8 +28,9 @@ use crate::http::held::Held;
 use crate::http::named;
 use crate::http::refused::Refused;
 
-/// Reserves groups that are ready, each with URLs to fetch. Waits up to `wait_ms` if none is; then the list is empty, and says so if
-/// the crawl that was asked for is finished.
+/// Reserves groups that are ready, each with URLs to fetch.
+///
+/// If none is ready it waits up to `wait_ms`. An empty list says whether the crawl that was asked for is finished.
 #[utoipa::path(
     post, path = "/v1/reservations", tag = "reservations", request_body = ReserveGroupsRequest,
     responses((status = 200, description = "What was reserved, perhaps nothing.", body = ReserveGroupsResponse))
@@ -41,7 +42,7 @@ pub async fn reserve_groups(
     let request = Reserve::try_from(&body)?;
     let crawl = request.crawl.clone();
     let granted = tokio::select! {
-        // The frontier first: what it granted must be told even while the server stops.
+        // Poll the frontier first: what it granted must be answered even while the server stops.
         biased;
         granted = app.frontier.reserve(request) => granted?,
         () = app.stopping.cancelled() => Vec::new(),
@@ -50,7 +51,7 @@ pub async fn reserve_groups(
     app.metrics.reservations_granted.fetch_add(granted.len() as u64, Ordering::Relaxed);
     app.metrics.urls_reserved.fetch_add(urls as u64, Ordering::Relaxed);
     let finished = match crawl.filter(|_| granted.is_empty()) {
-        // Where it cannot be told the worker asks again, which it would do anyway.
+        // On an error the worker asks again, as it would anyway.
         Some(crawl) => app.frontier.is_finished(&crawl).await.unwrap_or(false),
         None => false,
     };
@@ -58,7 +59,7 @@ pub async fn reserve_groups(
     Ok(Json(ReserveGroupsResponse { reservations, finished }))
 }
 
-/// Gives a reservation more time, counted from now.
+/// Extends a reservation: `lease_ms` counts from now.
 #[utoipa::path(
     post, path = "/v1/reservations/{token}/renew", tag = "reservations",
     params(("token" = String, Path, description = "The reservation's token.")), request_body = RenewReservationRequest,
@@ -74,7 +75,7 @@ pub async fn renew_reservation(
     Ok(Json(RenewReservationResponse { expires_at }))
 }
 
-/// Ends a reservation and tells what became of its URLs. Those not named go back untouched.
+/// Ends a reservation and reports the results of its URLs. URLs not named return to the queue unchanged.
 #[utoipa::path(
     post, path = "/v1/reservations/{token}/release", tag = "reservations",
     params(("token" = String, Path, description = "The reservation's token.")), request_body = ReleaseReservationRequest,
@@ -91,15 +92,15 @@ pub async fn release_reservation(
     if body.results.iter().all(|result| result.found.is_empty()) {
         return carry_out(&app, release, body).await;
     }
-    // Until what was found is stored the group is kept, longer than its lease. So a release that has begun is carried out also if
-    // the client goes away, and until then it holds its part of the memory budget.
+    // The group stays reserved until its found links are stored, even past its lease. So a release that has begun is
+    // completed even if the client disconnects, and it keeps its share of the memory budget until then.
     let releasing = tokio::spawn(async move {
         let released = carry_out(&app, release, body).await;
         drop(held);
         released
     });
     releasing.await.unwrap_or_else(|error| {
-        let why = format!("the release was cut off ({error}); look the URLs up, or send it again");
+        let why = format!("the release was interrupted ({error}); look the URLs up, or send it again");
         Err(Refusal::OutcomeUnknown(why).into())
     })
 }
@@ -121,7 +122,7 @@ async fn carry_out(
     Ok(Json(ReleaseReservationResponse { group, ready_at, found }))
 }
 
-/// The links that were found, each with the crawl of its page and one link deeper unless it says otherwise.
+/// The found links, which default to the crawl of their page and one level deeper.
 async fn found_batch(app: &App, release: &Release, body: ReleaseReservationRequest) -> Result<AddBatch, Refused> {
     let mut batch = AddBatch::default();
     if body.results.iter().all(|result| result.found.is_empty()) {
@@ -143,8 +144,10 @@ async fn found_batch(app: &App, release: &Release, body: ReleaseReservationReque
     Ok(batch)
 }
 
-/// Ends reservations before their time: one by its token, all of a holder, or all of a host. Their URLs go back as they were,
-/// and the group's delay begins now; to the holder it is as if its time had run out.
+/// Revokes reservations before their deadline: one by its token, all of a holder, or all of a host.
+///
+/// Their URLs return to the queue unchanged, and the group's delay begins now. To the holder it is as if its lease had
+/// expired.
 #[utoipa::path(
     post, path = "/v1/reservations/revoke", tag = "reservations", request_body = RevokeRequest,
     responses((status = 200, description = "How many there were.", body = RevokeResponse))
@@ -173,7 +176,7 @@ fn noted(app: &App, refusal: Refusal) -> Refused {
     refusal.into()
 }
 
-/// The reservations that are not over, page by page, without their tokens.
+/// Lists the current reservations, page by page, without their tokens.
 #[utoipa::path(
     get, path = "/v1/reservations", tag = "reservations", params(PageQuery),
     responses((status = 200, description = "One page.", body = ListReservationsResponse))

@@ -1,6 +1,7 @@
-//! Results that wait to be read. A client that sends everything before it reads must neither stop the intake (it would
-//! wait for us while we wait for it) nor fill our memory: what it leaves unread, or what the server has no memory for, shrinks from whole lines to eight bytes a
-//! line, and past a second bound to a number.
+//! Buffers results that the client has not read yet. A client that sends everything before it reads must neither block
+//! the intake (a deadlock: it would wait for us while we wait for it) nor exhaust our memory. Unread results beyond the
+//! limit, or beyond the memory budget, shrink from whole lines to eight bytes per line, and beyond a second limit to a
+//! count.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use wayleave_api::urls::{AddResult, AddStatus};
 
 use crate::budget::Share;
 
-/// How much may wait.
+/// The buffer limits.
 #[derive(Clone, Copy)]
 pub struct Bounds {
     /// Bytes of whole lines.
@@ -28,17 +29,17 @@ impl Default for Bounds {
     }
 }
 
-/// What a brief line takes.
+/// The memory of a brief line.
 const BRIEF_BYTES: usize = size_of::<(u32, AddStatus)>();
-/// Lines that are written at once when brief ones are read.
+/// The number of brief lines written at a time.
 const BRIEF_AT_ONCE: usize = 4_096;
 
 struct State {
     whole: VecDeque<Bytes>,
     whole_bytes: usize,
-    /// Number and status, in the order sent; numbers are kept as the distance from the one before.
+    /// Line number and status, in the order sent; line numbers are delta-encoded.
     brief: VecDeque<(u32, AddStatus)>,
-    /// The number before the first brief line, and that of the last.
+    /// The line number before the first brief line, and that of the last.
     brief_from: u64,
     brief_to: u64,
     omitted: u64,
@@ -60,20 +61,20 @@ impl Shared {
     }
 }
 
-/// The side that gives results; it never waits.
+/// The producer side; it never waits.
 pub struct Giver(Arc<Shared>);
 
-/// The side that reads them.
+/// The consumer side.
 pub struct Reader(Arc<Shared>);
 
-/// A place for results to wait in.
+/// A buffer for results.
 pub fn unread(bounds: Bounds, share: Share) -> (Giver, Reader) {
     let shared = Arc::new(Shared { state: Mutex::new(State::new(share)), changed: Notify::new(), bounds });
     (Giver(Arc::clone(&shared)), Reader(shared))
 }
 
 impl Giver {
-    /// Adds results; false if nobody will read them any more.
+    /// Adds results; false if the consumer is gone.
     pub fn give(&self, results: &[AddResult]) -> bool {
         let mut state = self.0.state();
         let mut lines = Vec::new();
@@ -94,12 +95,12 @@ impl Giver {
         !state.closed
     }
 
-    /// How many results were left out because too many were unread.
+    /// The number of results that were omitted because too many were unread.
     pub fn omitted(&self) -> u64 {
         self.0.state().omitted
     }
 
-    /// Ends the results with a last line, or with what went wrong.
+    /// Ends the results with a last line, or with an error.
     pub fn end(self, last: Result<Bytes, Problem>) {
         self.0.state().ending = Some(last);
     }
@@ -169,7 +170,7 @@ impl State {
 }
 
 impl Reader {
-    /// The results as they come, then the last line.
+    /// The results as they arrive, then the last line.
     pub fn stream(self) -> impl Stream<Item = Result<Bytes, Problem>> {
         futures::stream::unfold(self, |reader| async {
             loop {
@@ -192,7 +193,7 @@ impl Reader {
 
 /// Writes a value as one line.
 pub fn write_line<T: serde::Serialize>(out: &mut Vec<u8>, value: &T) {
-    // Plain data always serialises; a line that did not would be an empty one.
+    // Plain data always serialises; a line that did not would be empty.
     let _ = serde_json::to_writer(&mut *out, value);
     out.push(b'\n');
 }
@@ -202,7 +203,7 @@ mod tests {
     use super::{unread as unread_in, *};
     use futures::StreamExt;
 
-    /// A place of its own, within a budget of so many bytes.
+    /// A separate buffer, within a budget of `bytes` bytes.
     fn unread_within(bounds: Bounds, bytes: usize) -> (Giver, Reader) {
         unread_in(bounds, Arc::new(crate::budget::Budget::new(bytes)).share(1))
     }

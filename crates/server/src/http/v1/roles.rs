@@ -31,12 +31,12 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(release_role))
 }
 
-/// An answer that is true now and not later: nobody in between may keep it.
+/// A response that must not be cached.
 fn fresh<T: serde::Serialize>(body: T) -> impl IntoResponse {
     ([(header::CACHE_CONTROL, "no-store")], Json(body))
 }
 
-/// The roles by name, page by page, each with its primary and standbys.
+/// Lists the roles by name, page by page, each with its primary and standbys.
 #[utoipa::path(
     get, path = "/v1/roles", tag = "roles", params(PageQuery),
     responses((status = 200, description = "One page, of at most 100 roles.", body = ListRolesResponse))
@@ -49,10 +49,10 @@ pub async fn list_roles(
     Ok(fresh(ListRolesResponse { roles: page.roles.into_iter().map(Role::from).collect(), next: page.next }))
 }
 
-/// The primary of a role and where it is reached, or none and why. Never one whose term has run out.
+/// Returns the primary of a role and its address, or none and why. Never one whose term has expired.
 ///
-/// With `wait_ms` the answer waits for a primary (of `min_epoch` or later), or with `wait_for=vacancy` for the end of the
-/// present term. A role that nobody has asked for yet is one without a primary.
+/// With `wait_ms` it is a long poll for a primary (of `min_epoch` or later) or, with `wait_for=vacancy`, for the end of
+/// the current term. A role that nobody has requested yet is one without a primary.
 #[utoipa::path(
     get, path = "/v1/roles/{utype}", tag = "roles",
     params(("utype" = String, Path, description = "The role's name."), GetRoleQuery),
@@ -77,7 +77,7 @@ pub async fn get_role(
     Ok(fresh(Role::from(view)))
 }
 
-/// Sets a role up; what is absent has its default again.
+/// Creates or replaces the settings of a role; absent settings get their defaults.
 #[utoipa::path(
     put, path = "/v1/roles/{utype}", tag = "roles", params(("utype" = String, Path, description = "The role's name.")),
     request_body = SetRoleRequest, responses((status = 200, description = "The role.", body = Role))
@@ -90,7 +90,7 @@ pub async fn put_role(
     Ok(fresh(Role::from(app.roles.set(role, body.changes(true)?).await?)))
 }
 
-/// Changes how a role is set up; what is absent is kept, `null` gives the default again.
+/// Changes the settings of a role; absent settings are kept, `null` restores the default.
 #[utoipa::path(
     patch, path = "/v1/roles/{utype}", tag = "roles", params(("utype" = String, Path, description = "The role's name.")),
     request_body = SetRoleRequest, responses((status = 200, description = "The role.", body = Role))
@@ -103,7 +103,7 @@ pub async fn patch_role(
     Ok(fresh(Role::from(app.roles.set(role, body.changes(false)?).await?)))
 }
 
-/// Deletes a role that nobody has and nobody stands by for. A role of that name goes on above its old epochs.
+/// Deletes a role that has neither a primary nor a standby. A later role of that name continues above its old epochs.
 #[utoipa::path(
     delete, path = "/v1/roles/{utype}", tag = "roles", params(("utype" = String, Path, description = "The role's name.")),
     responses((status = 204, description = "It is gone."))
@@ -113,7 +113,7 @@ pub async fn delete_role(State(app): State<App>, RoleInPath(role): RoleInPath) -
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A candidate's sign of life: acquires the role if it is free, renews its term, or stands by.
+/// Heartbeat of a candidate: acquires the role if it is free, renews its term, or stands by.
 ///
 /// A primary counts `remaining_ms` from the moment it *sent* the heartbeat and stops its work before that time is over,
 /// unless a later heartbeat was answered.
@@ -130,8 +130,10 @@ pub async fn heartbeat(
     Ok(fresh(HeartbeatResponse::from(app.roles.heartbeat(role, Ask::try_from(&body)?).await?)))
 }
 
-/// Asks the primary to let go. It is told with its next heartbeat, keeps its term until it releases it, and comes after all
-/// others for a moment.
+/// Asks the primary to step down.
+///
+/// It learns of this with its next heartbeat, keeps its term until it releases it, and then ranks behind all other
+/// candidates for a moment.
 #[utoipa::path(
     post, path = "/v1/roles/{utype}/step_down", tag = "roles",
     params(("utype" = String, Path, description = "The role's name.")),
@@ -141,8 +143,10 @@ pub async fn step_down(State(app): State<App>, RoleInPath(role): RoleInPath) -> 
     Ok(fresh(Role::from(app.roles.step_down(role).await?)))
 }
 
-/// Lets a role go on above the epochs that another store has granted: for stores that were moved or restored from a backup. An
-/// epoch never gets lower; a living term keeps its own until it ends.
+/// Raises the epoch of a role above those that another store has granted.
+///
+/// For stores that were moved or restored from a backup. An epoch is never lowered; a current term keeps its own until
+/// it ends.
 #[utoipa::path(
     post, path = "/v1/roles/{utype}/raise_epoch", tag = "roles",
     params(("utype" = String, Path, description = "The role's name.")), request_body = RaiseEpochRequest,
@@ -156,10 +160,10 @@ pub async fn raise_epoch(
     Ok(fresh(Role::from(app.roles.raise_epoch(role, body.least()?).await?)))
 }
 
-/// Gives a term back, so that the role is free at once, or takes a standby out of the line. Stop the work first.
+/// Releases a term, so that the role is free at once, or withdraws a standby. Stop the work first.
 ///
-/// With `slot`, the primary says that it has done the work of that slot. It is recorded in the same write: whoever asks for the
-/// role with that slot later is told so, and is not made primary.
+/// With `slot`, the primary reports that it has done the work of that slot. It is recorded in the same write: a
+/// candidate that asks for the role with that slot later is told so, and does not become primary.
 #[utoipa::path(
     delete, path = "/v1/roles/{utype}/{uuid}", tag = "roles",
     params(

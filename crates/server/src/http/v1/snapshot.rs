@@ -1,4 +1,4 @@
-//! The whole store as one file, streamed while the server goes on.
+//! The whole store as one file, streamed while the server keeps running.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -14,19 +14,20 @@ use crate::http::app::App;
 use crate::http::refused::Refused;
 use crate::store::BodyWriter;
 
-/// Pieces of the file that wait for the connection.
+/// The maximum number of buffered chunks.
 const PIECES_WAITING: usize = 8;
 
-/// A consistent copy of everything that the store holds, as a file for `wayleave restore`. What was acknowledged before the
-/// call is in it. If it fails half-way the connection is cut, and the file has no end mark. Only an embedded store can be
-/// copied so; a database has tools of its own.
+/// Streams a consistent copy of the whole store, as a file for `wayleave restore`.
+///
+/// It contains everything acknowledged before the call. If it fails half-way the connection is closed, and the file has
+/// no end mark. Only an embedded store can be copied this way; a database has its own tools.
 #[utoipa::path(
     get, path = "/v1/snapshot", tag = "store",
     responses((status = 200, description = "The file.", body = String, content_type = "application/octet-stream"))
 )]
 pub async fn get_snapshot(State(app): State<App>) -> Result<Response, Refused> {
     let Some(store) = &app.store else {
-        return Err(Problem::new(Code::NotSupported, "this server keeps nothing that could be copied").into());
+        return Err(Problem::new(Code::NotSupported, "this server has no embedded store to copy").into());
     };
     let Ok(place) = app.snapshots.clone().try_acquire_owned() else {
         return Err(Problem::new(Code::Overloaded, "another snapshot is being taken; try again later").into());
@@ -40,12 +41,12 @@ pub async fn get_snapshot(State(app): State<App>) -> Result<Response, Refused> {
         let mut out = BodyWriter::new(pieces, runtime);
         let written = write(&mut out).and_then(|()| std::io::Write::flush(&mut out));
         if let Err(error) = &written {
-            tracing::warn!(%error, "a snapshot was given up");
+            tracing::warn!(%error, "aborted a snapshot");
         }
-        // Said before the channel ends: a body that is short must not look whole.
+        // Sent before the channel closes: a truncated body must not look complete.
         _ = done.send(written);
     });
-    // The end of the pieces is the end of the body only if all were written.
+    // The end of the chunks is the end of the body only if all were written.
     let end = futures::stream::once(result).filter_map(|result| async {
         match result {
             Ok(Ok(())) => None,
