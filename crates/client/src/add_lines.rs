@@ -1,5 +1,5 @@
-//! Adding any number of URLs as lines: results are read while lines are sent, and a broken connection is resumed from the
-//! first line without a result. Sending a line twice is harmless: what is known stays as it was.
+//! Adds any number of URLs as an NDJSON stream: results are read while lines are sent, and a broken connection is
+//! resumed from the first line without a result. Resending a line is idempotent: a known URL stays as it was.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,16 +17,16 @@ use crate::servers::Here;
 use crate::window::{Broken, Payload, Window, drive};
 use crate::{Client, Error};
 
-/// Lines that go into one piece of the body.
+/// Lines per chunk of the body.
 const PIECE_LINES: usize = 512;
 
-/// What became of an upload.
+/// The result of an upload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uploaded {
-    /// How many URLs of each kind.
+    /// The number of URLs by status.
     pub counts: AddCounts,
-    /// Lines that were sent more than once. Some of them may have been added by an attempt whose answer was lost, and
-    /// were counted as known then.
+    /// Lines that were sent more than once. Some may have been added by an attempt whose response was lost, and were
+    /// then counted as known.
     pub resent: u64,
 }
 
@@ -36,7 +36,7 @@ impl Payload for Bytes {
     }
 }
 
-/// Numbers of the lines of one connection, in the order sent.
+/// The numbers of the lines of one connection, in the order sent.
 type Order = Arc<Mutex<VecDeque<u64>>>;
 
 fn lock(order: &Order) -> MutexGuard<'_, VecDeque<u64>> {
@@ -44,12 +44,11 @@ fn lock(order: &Order) -> MutexGuard<'_, VecDeque<u64>> {
 }
 
 impl Client {
-    /// Adds URLs in any number, in `crawl` unless they name their own. Each comes with a tag, which comes back with its
-    /// result. URLs that the server cannot store right now are sent again a few times.
+    /// Adds any number of URLs, to `crawl` unless they name their own. Each comes with a tag, which is returned with
+    /// its result. URLs that the server cannot store at the moment are resent a few times.
     ///
     /// # Errors
-    /// If the server refuses the upload, or cannot be reached for as long as the client is patient. What has a result by
-    /// then stays added.
+    /// If the server refuses the upload, or cannot be reached within the retry policy. URLs with a result stay added.
     pub async fn add_lines<T>(
         &self,
         crawl: Option<&str>,
@@ -116,7 +115,7 @@ impl Client {
             let number = number.ok_or_else(|| (here.bad_answer(&"it has more results than lines were sent"), None))?;
             on_result(number, result);
         }
-        // The end without a summary: the server stopped in the middle.
+        // The end without a summary: the server stopped midway.
         Err((Error::Lost { server: here.name(), cause: "the results ended early".to_owned() }, None))
     }
 }

@@ -1,4 +1,4 @@
-//! One call: send, read, and decide whether it may be sent again.
+//! One call: send, read, and decide whether to retry.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use crate::error::{Error, root_cause};
 use crate::servers::Here;
 use crate::waiting::{SLOW, Waiting};
 
-/// Time for an answer that does not wait on purpose.
+/// The timeout of a call that is not a long poll.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// When a call may be sent again.
+/// When a call may be retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repeat {
-    /// Also when it may have been carried out: twice is the same as once, or the caller does not mind.
+    /// Also when it may have been applied: it is idempotent, or the caller does not mind.
     #[default]
     Always,
-    /// Only when it was surely not carried out.
+    /// Only when it was certainly not applied.
     IfNotDone,
-    /// Never: what it says is true only now.
+    /// Never: its content is true only now.
     Never,
 }
 
-/// A call on its way.
+/// A call.
 #[derive(Debug)]
 pub(crate) struct Call {
     method: Method,
@@ -34,7 +34,7 @@ pub(crate) struct Call {
     body: Option<Vec<u8>>,
     repeat: Repeat,
     timeout: Duration,
-    /// It takes long on purpose.
+    /// A long poll.
     patient: bool,
 }
 
@@ -63,13 +63,13 @@ impl Call {
         &self.url
     }
 
-    /// Allows the answer to take this long, in all.
+    /// Sets the timeout of the response.
     pub const fn within(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Allows the answer to take this much longer.
+    /// Extends the timeout of the response.
     pub fn longer(mut self, by: Duration) -> Self {
         self.timeout = self.timeout.saturating_add(by);
         self.patient |= !by.is_zero();
@@ -81,14 +81,14 @@ fn unsendable(url: &Url, cause: String) -> Error {
     Error::BadAnswer { server: url.to_string(), cause: format!("the request cannot be written: {cause}") }
 }
 
-/// How a call ended, and whether an attempt before the last one may have been carried out.
+/// The outcome of a call, and whether an earlier attempt may have been applied.
 pub(crate) struct Ended<T> {
     pub answer: Result<T, Error>,
     pub earlier_unknown: bool,
 }
 
 impl Client {
-    /// Makes a call, again and again as far as its kind allows.
+    /// Makes a call, with retries as far as its kind allows.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         self.call_out(&call).await.answer
     }
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Makes one attempt, and tells if its answer does not come soon.
+    /// Makes one attempt, and reports if its response is slow.
     async fn attempt_watched<T: DeserializeOwned>(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! The handle: addresses, a pool of connections, and how patient to be.
+//! The client handle: addresses, a connection pool, and a retry policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::servers::{Here, Servers};
 use crate::waiting::{Observer, Waiting};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same where there is another one to ask: long enough for a lost packet to be sent again.
+/// The connect timeout if there is another server to try: long enough for one lost packet to be resent.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(2);
 
 /// A client of one server, or of several nodes of the same service; cheap to clone.
@@ -24,15 +24,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `addresses`, such as `http://127.0.0.1:7071`, or of several nodes, with commas between
-    /// them; `host:port` is enough. Calls go to one of them until it cannot be reached, does not answer in time or says that
-    /// it is unavailable; the next attempt or call, also of a clone, then goes to the next one. Nothing is sent yet.
+    /// A client of the server at `addresses`, such as `http://127.0.0.1:7071`, or of several nodes, separated by
+    /// commas; `host:port` suffices. Calls go to one of them until it is unreachable, times out or reports that it is
+    /// unavailable; the next attempt or call, also of a clone, then fails over to the next one. Nothing is sent yet.
     ///
     /// # Errors
     /// If one of them is not an http address.
     pub fn new(addresses: &str) -> Result<Self, Error> {
         let servers = Arc::new(Servers::parse(addresses)?);
-        // The server is one's own: a proxy for the web must not come between, above all not between long polls.
+        // Never use a web proxy, above all not for long polls.
         let timeout = if servers.count() > 1 { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
         let http = reqwest::Client::builder().no_proxy().connect_timeout(timeout).tcp_nodelay(true).build();
         let http =
@@ -41,14 +41,14 @@ impl Client {
         Ok(Self { http, servers, retry, observer: None })
     }
 
-    /// The same client with another patience. Whoever tries more than once tries every address at least once.
+    /// Sets the retry policy. A policy with retries tries every address at least once.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry.at_least(self.servers.count());
         self
     }
 
-    /// The same client, which tells how calls stand that are not answered at once.
+    /// Sets an observer, which is informed of slow and retried calls.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Fn(&Waiting<'_>) + Send + Sync>) -> Self {
         self.observer = Some(Observer(observer));
@@ -67,17 +67,18 @@ impl Client {
         self.servers.current()
     }
 
-    /// Whether, after so many attempts, there is a server that has not been asked and may do better: no reason to wait then.
+    /// Whether, after `attempt` attempts, there is a server that has not been tried and may do better, so there is no
+    /// need to back off.
     pub(crate) fn has_another(&self, attempt: u32, error: &Error) -> bool {
         error.is_of_one_server() && usize::try_from(attempt).is_ok_and(|asked| asked < self.servers.count())
     }
 
-    /// The server that an attempt which starts now goes to.
+    /// The server for an attempt that starts now.
     pub(crate) fn here(&self) -> Here {
         Here::now(&self.servers)
     }
 
-    /// The address of a call, still without its server.
+    /// The URL of a call, still without its server.
     pub(crate) fn url(&self, parts: &[&str]) -> Url {
         self.servers.url(parts)
     }

@@ -1,4 +1,4 @@
-//! Crawls: list, look at, set up, remove.
+//! Crawls: list, get, set, delete.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Client {
         self.call(Call::new(Method::GET, self.url(&["crawls", crawl]))).await
     }
 
-    /// One crawl, once it is finished or the time is up; at most 60 s.
+    /// Long-polls a crawl until it is finished or the time is up; at most 60 s.
     ///
     /// # Errors
     /// If it is not known or the server cannot answer.
@@ -47,7 +47,7 @@ impl Client {
         self.call(call.longer(Duration::from_millis(wait_ms))).await
     }
 
-    /// Sets up a crawl; what the request leaves out is cleared.
+    /// Sets up a crawl; settings not in the request are cleared.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -55,7 +55,7 @@ impl Client {
         self.call(Call::new(Method::PUT, self.url(&["crawls", crawl])).body(request)?).await
     }
 
-    /// Changes a crawl; what the request leaves out is kept.
+    /// Changes a crawl; settings not in the request are kept.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -63,7 +63,7 @@ impl Client {
         self.call(Call::new(Method::PATCH, self.url(&["crawls", crawl])).body(request)?).await
     }
 
-    /// Removes a crawl with its URLs, queues and settings.
+    /// Deletes a crawl with its URLs, queues and settings.
     ///
     /// # Errors
     /// If the server cannot answer.
@@ -71,7 +71,7 @@ impl Client {
         self.call(Call::new(Method::DELETE, self.url(&["crawls", crawl])).longer(DELETION_TIME)).await
     }
 
-    /// Removes URLs of a crawl that were stored long ago.
+    /// Deletes URLs of a crawl that were stored long ago.
     ///
     /// # Errors
     /// If the query is refused or the server cannot answer.

@@ -1,14 +1,14 @@
-//! Why a call did not succeed, in the words of what the caller can do about it.
+//! Why a call failed, classified by what the caller can do about it.
 
 use wayleave_api::{Code, Problem};
 
-/// Why a call did not succeed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server answered that it will not; the problem has its code and the details.
+    /// The server refused; the problem has a code and details.
     #[error("{0}")]
     Refused(Box<Problem>),
-    /// A release was refused as not current, but an earlier attempt was sent and its answer lost: that one may well have
+    /// A release was refused as not current, but the response of an earlier attempt was lost: that attempt may have
     /// released the reservation.
     #[error(
         "{0}; an earlier attempt to release it was sent and its answer was lost, so it may have been released then"
@@ -19,18 +19,18 @@ pub enum Error {
     Unreachable {
         /// The server.
         server: String,
-        /// What the machine says.
+        /// The cause.
         cause: String,
     },
-    /// The request was sent and its answer lost: it may or may not have been carried out.
+    /// The response was lost: the request may or may not have been applied.
     #[error("lost the answer of {server}: {cause}; the request may have been carried out")]
     Lost {
         /// The server.
         server: String,
-        /// What the machine says.
+        /// The cause.
         cause: String,
     },
-    /// The answer makes no sense to this version.
+    /// The response cannot be parsed.
     #[error("cannot understand the answer of {server}: {cause}; is it a wayleave server of this version?")]
     BadAnswer {
         /// The server.
@@ -38,7 +38,7 @@ pub enum Error {
         /// What is wrong with it.
         cause: String,
     },
-    /// The address of the server cannot be used.
+    /// The server's address is invalid.
     #[error("'{address}' is not the address of a server: {cause}; write it like http://127.0.0.1:7071")]
     BadAddress {
         /// The address.
@@ -64,13 +64,13 @@ impl Error {
         self.problem().and_then(Problem::code)
     }
 
-    /// Whether the request may have been carried out all the same.
+    /// Whether the request may have been applied all the same.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::Lost { .. }) || self.code() == Some(Code::OutcomeUnknown)
     }
 
-    /// Whether it says something of the one server that was asked: another one may do better.
+    /// Whether the error concerns the one server that was asked: another one may do better.
     pub(crate) fn is_of_one_server(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Lost { .. } => true,
@@ -79,7 +79,7 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Groups: list, look at, make, change, take away.
+//! Groups: list, get, create, change, delete.
 
 use futures::Stream;
 use reqwest::Method;
@@ -34,7 +34,7 @@ impl Client {
         self.call(Call::new(Method::GET, self.url(&["groups", group]))).await
     }
 
-    /// Makes an alias with these hosts; settings that the request leaves out are cleared.
+    /// Creates an alias with these hosts; settings not in the request are cleared.
     ///
     /// # Errors
     /// If a host belongs to another alias, a setting is refused, or the server cannot answer.
@@ -42,7 +42,7 @@ impl Client {
         self.call(Call::new(Method::PUT, self.url(&["groups", alias])).body(request)?).await
     }
 
-    /// Changes an alias; what the request leaves out is kept.
+    /// Changes an alias; settings not in the request are kept.
     ///
     /// # Errors
     /// If it is not known, a setting is refused, or the server cannot answer.
@@ -50,7 +50,7 @@ impl Client {
         self.call(Call::new(Method::PATCH, self.url(&["groups", alias])).body(request)?).await
     }
 
-    /// Makes an alias of hosts whose names are taken exactly as they are written.
+    /// Creates an alias of hosts whose names are not normalised.
     ///
     /// # Errors
     /// If a host belongs to another alias, a setting is refused, or the server cannot answer.
@@ -59,7 +59,7 @@ impl Client {
         self.call(call.body(request)?).await
     }
 
-    /// The same, but what the request leaves out is kept.
+    /// The same, but settings not in the request are kept.
     ///
     /// # Errors
     /// If it is not known, a setting is refused, or the server cannot answer.
@@ -68,7 +68,7 @@ impl Client {
         self.call(call.body(request)?).await
     }
 
-    /// Takes an alias away; its hosts become groups of their own.
+    /// Deletes an alias; its hosts become groups of their own.
     ///
     /// # Errors
     /// If it is not known or the server cannot answer.

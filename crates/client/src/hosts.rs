@@ -1,4 +1,4 @@
-//! Hosts: list, look at, set up.
+//! Hosts: list, get, set.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::pages::pages;
 use crate::{Client, Error};
 
-/// Removing many URLs takes its time.
+/// The timeout of deletions, which may concern many URLs.
 pub(crate) const DELETION_TIME: Duration = Duration::from_secs(600);
 
 impl Client {
@@ -38,7 +38,7 @@ impl Client {
         self.call(Call::new(Method::GET, self.url(&["hosts", host]))).await
     }
 
-    /// Sets up a host; what the request leaves out is cleared.
+    /// Sets up a host; settings not in the request are cleared.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -46,7 +46,7 @@ impl Client {
         self.call(Call::new(Method::PUT, self.url(&["hosts", host])).body(request)?).await
     }
 
-    /// Changes a host; what the request leaves out is kept.
+    /// Changes a host; settings not in the request are kept.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -54,7 +54,7 @@ impl Client {
         self.call(Call::new(Method::PATCH, self.url(&["hosts", host])).body(request)?).await
     }
 
-    /// Sets up the queue of a key exactly as it is written, also where the text is a host name in another spelling.
+    /// Sets up the queue of a key without normalising it, even if the text is a spelling of a host name.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -63,7 +63,7 @@ impl Client {
         self.call(call.body(request)?).await
     }
 
-    /// The same, but what the request leaves out is kept.
+    /// The same, but settings not in the request are kept.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -72,7 +72,7 @@ impl Client {
         self.call(call.body(request)?).await
     }
 
-    /// Removes one crawl's URLs of a host.
+    /// Deletes one crawl's URLs of a host.
     ///
     /// # Errors
     /// If there is no such queue or the server cannot answer.

@@ -1,4 +1,4 @@
-//! Known URLs: requeue and delete them, follow the jobs that do it, take back what is handed out.
+//! Known URLs: requeue and delete them, follow the jobs that do it, revoke reservations.
 
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use crate::call::{Call, Repeat};
 use crate::hosts::DELETION_TIME;
 use crate::{Client, Error};
 
-/// What a request to requeue or delete URLs has led to.
+/// The response to a request to requeue or delete URLs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ReworkAnswer {
-    /// The URLs were named, and this became of them.
+    /// The results of the named URLs.
     Urls(ReworkUrlsResponse),
-    /// A job goes through them.
+    /// The job that processes them.
     Job(StartedJob),
 }
 
 impl Client {
-    /// Queues known URLs anew: those that are named at once, those that a filter lets through by a job.
+    /// Requeues known URLs: named ones directly, those that match a filter by a job.
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
@@ -29,7 +29,7 @@ impl Client {
         self.rework("requeue", request).await
     }
 
-    /// Forgets URLs: those that are named at once, those that a filter lets through by a job.
+    /// Deletes URLs: named ones directly, those that match a filter by a job.
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
@@ -39,11 +39,11 @@ impl Client {
 
     async fn rework(&self, what: &str, request: &ReworkUrlsRequest) -> Result<ReworkAnswer, Error> {
         let call = Call::new(Method::POST, self.url(&["urls", what])).body(request)?;
-        // Twice is two jobs.
+        // Not idempotent: a retry would start a second job.
         self.call(call.repeat(Repeat::IfNotDone).longer(DELETION_TIME)).await
     }
 
-    /// The jobs that run, and those that have ended lately.
+    /// The running jobs, and those that ended recently.
     ///
     /// # Errors
     /// If the server cannot answer.
@@ -67,7 +67,7 @@ impl Client {
         self.call(Call::new(Method::DELETE, self.url(&["jobs", job]))).await
     }
 
-    /// Ends reservations before their time.
+    /// Revokes reservations before their deadline.
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.

@@ -1,7 +1,7 @@
-//! Speaks to a server: the native HTTP API, and the one call of URLFrontier that restores completed URLs.
+//! A client of the native HTTP API, and of the one URLFrontier call that restores completed URLs.
 //!
-//! In: the API's own types. Out: the same types, or an error that carries the server's problem. It knows when a request
-//! may be sent again; it must not know how a server decides or keeps anything.
+//! It takes and returns the API's own types, or an error with the server's problem. It knows which requests may be
+//! retried; it must not know how a server decides or stores anything.
 
 mod add_lines;
 mod call;

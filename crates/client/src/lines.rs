@@ -1,18 +1,18 @@
-//! A body as lines: bytes in, whole lines out.
+//! Splits a response body into lines.
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt};
 
-/// Longest line of an answer: a URL with all its metadata, escaped, stays well below.
+/// The longest line of a response: a URL with all its metadata, escaped, is well below.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// A line of an answer is longer than any server of ours sends.
+/// A line is longer than any that our server sends.
 #[derive(Debug, thiserror::Error)]
 #[error("a line of it is over {LINE_BYTES_MAX} bytes")]
 pub(crate) struct TooLong;
 
-/// The lines of a body, without their ends. A last line without an end is whole too: a body that was cut is an error of
-/// the stream itself.
+/// The lines of a body, without their endings. An unterminated last line is complete too: a truncated body is an error
+/// of the stream itself.
 pub(crate) fn lines<E: From<TooLong>>(
     body: impl Stream<Item = Result<Bytes, E>> + Unpin,
 ) -> impl Stream<Item = Result<Bytes, E>> {

@@ -1,4 +1,4 @@
-//! All URLs of a query as one stream of lines, as fast as they are read.
+//! All URLs of a query as one NDJSON stream, with back-pressure.
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use reqwest::{Method, header};
@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::lines::{TooLong, lines};
 use crate::{Client, Error};
 
-/// What can go wrong with the body of an answer.
+/// What can go wrong with a response body.
 enum Broken {
     Cut(reqwest::Error),
     Line(TooLong),
@@ -21,8 +21,8 @@ impl From<TooLong> for Broken {
 }
 
 impl Client {
-    /// All URLs of a query in one answer. It has no end in time and is not resumed: an answer that was cut ends with an
-    /// error, never as if it were whole.
+    /// Streams all URLs of a query in one response. It has no timeout and is not resumed: a truncated response ends
+    /// with an error, never as if it were complete.
     ///
     /// # Errors
     /// If the query is refused or the server cannot answer.

@@ -1,4 +1,4 @@
-//! Listings as streams: the next page is asked for when the last one is used up.
+//! Paged listings as streams: the next page is requested when the last one is consumed.
 
 use futures::{Stream, StreamExt, TryStreamExt};
 
@@ -10,7 +10,7 @@ enum Cursor {
     End,
 }
 
-/// All items of a listing, in its order. `page` gets the cursor and answers with items and the next cursor.
+/// All items of a listing, in its order. `page` takes a cursor and returns items and the next cursor.
 pub(crate) fn pages<T, F>(page: impl Fn(Option<String>) -> F) -> impl Stream<Item = Result<T, Error>>
 where
     F: Future<Output = Result<(Vec<T>, Option<String>), Error>>,

@@ -1,4 +1,4 @@
-//! PutURLs of URLFrontier: the one way to store a URL as completed, and the way in for dumps of other frontiers.
+//! URLFrontier's PutURLs: the only call that stores a URL as completed, and the way to import dumps of other frontiers.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use crate::{Client, Error};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What became of an item.
+/// The result of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemStatus {
     /// Stored or updated.
     Stored,
-    /// Known already, or not to be taken.
+    /// Already known, or not acceptable.
     Skipped,
-    /// Not stored, although it was tried several times.
+    /// Not stored after several attempts.
     Failed,
 }
 
-/// What became of all items.
+/// The results of all items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutItems {
     /// Stored or updated.
     pub stored: u64,
-    /// Known already, or not to be taken.
+    /// Already known, or not acceptable.
     pub skipped: u64,
-    /// Not stored, although it was tried several times.
+    /// Not stored after several attempts.
     pub failed: u64,
 }
 
@@ -44,7 +44,7 @@ impl Payload for UrlItem {
     }
 }
 
-/// The bytes of an item, roughly: metadata is the one part that can be large.
+/// The approximate size of an item: only metadata can be large.
 fn bytes_of(item: &UrlItem) -> usize {
     use wayleave_api::urlfrontier::url_item::Item;
     let info = match &item.item {
@@ -60,7 +60,7 @@ fn bytes_of(item: &UrlItem) -> usize {
 }
 
 impl Client {
-    /// A client of the server's URLFrontier door.
+    /// A client of the server's URLFrontier API.
     ///
     /// # Errors
     /// If the server cannot be reached.
@@ -69,11 +69,11 @@ impl Client {
         door(&here).await.map_err(|error| here.failed(error))
     }
 
-    /// Puts items in any number. Each comes with a tag, which comes back with its status; the item's own ID is not kept.
-    /// Broken connections are resumed: putting an item twice is the same as once.
+    /// Puts any number of items. Each comes with a tag, which is returned with its status; the item's own ID is not
+    /// kept. Broken connections are resumed: puts are idempotent.
     ///
     /// # Errors
-    /// If the server does not serve URLFrontier, or cannot be reached for as long as the client is patient.
+    /// If the server does not serve URLFrontier, or cannot be reached within the retry policy.
     pub async fn put_items<T>(
         &self,
         items: impl Stream<Item = (T, UrlItem)> + Unpin,
@@ -108,7 +108,7 @@ impl Client {
         send_items_to(&here, receiver, on_ack).await.map_err(|error| (here.failed(error), None))
     }
 
-    /// The error that a gRPC status stands for.
+    /// The error for a gRPC status.
     #[must_use]
     pub fn refused_call(&self, status: &tonic::Status) -> Error {
         refused(&self.here(), status)

@@ -17,8 +17,8 @@ use crate::retry::random;
 use crate::{Client, Error};
 
 impl Client {
-    /// Reserves groups. The request gets an id of its own if it has none, so it can be sent again after an answer was
-    /// lost: the same groups are told again, and none stays busy unseen.
+    /// Reserves groups. A request without an id gets one, so it can be retried after a lost response: the same groups
+    /// are returned again, and none stays busy unnoticed.
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
@@ -30,8 +30,8 @@ impl Client {
         self.reserve_with(&named, Repeat::Always).await
     }
 
-    /// Reserves groups and is sent again as `repeat` says, under the id that the request has, if any. Without one, groups
-    /// reserved by a lost answer stay busy until their leases end.
+    /// Reserves groups with retries as `repeat` says, under the id of the request, if any. Without one, groups reserved
+    /// by a lost response stay busy until their leases expire.
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
@@ -44,7 +44,7 @@ impl Client {
         self.call(call.longer(Duration::from_millis(request.wait_ms))).await
     }
 
-    /// Gives a reservation more time.
+    /// Extends a reservation.
     ///
     /// # Errors
     /// If it is not current or the server cannot answer.
@@ -56,7 +56,7 @@ impl Client {
         self.call(Call::new(Method::POST, self.url(&["reservations", token, "renew"])).body(request)?).await
     }
 
-    /// Ends a reservation and tells what became of its URLs.
+    /// Ends a reservation and reports the results of its URLs.
     ///
     /// # Errors
     /// If it is not current ([`Error::PerhapsReleased`] if an earlier attempt of this very call may be the reason), a
@@ -76,7 +76,7 @@ impl Client {
         })
     }
 
-    /// One page of the reservations that are not over.
+    /// One page of the current reservations.
     ///
     /// # Errors
     /// If the query is refused or the server cannot answer.
@@ -84,7 +84,7 @@ impl Client {
         self.call(Call::new(Method::GET, self.url(&["reservations"])).query(&self.http, query)?).await
     }
 
-    /// All reservations that are not over, page after page.
+    /// All current reservations, page after page.
     pub fn all_reservations(&self) -> impl Stream<Item = Result<LiveReservation, Error>> + '_ {
         pages(move |after| async move {
             let page = self.list_reservations(&PageQuery { after, limit: None }).await?;
@@ -93,7 +93,7 @@ impl Client {
     }
 }
 
-/// An id that no other request has.
+/// A unique request id.
 fn fresh_id() -> String {
     format!("{:016x}{:016x}", random(), random())
 }

@@ -1,15 +1,15 @@
-//! How often and after which pauses something is tried again.
+//! The retry policy: attempts, back-off and jitter.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// A server's wish to wait is followed up to this long.
+/// The longest Retry-After that is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// How often a call is tried, and the pauses between.
+/// The number of attempts, and the back-off between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Attempts in all, the first one too; streams count only those that brought nothing forward.
+    /// The maximum number of attempts including the first; streams count only those without progress.
     pub attempts: u32,
     /// The first pause; each further one is twice as long.
     pub base: Duration,
@@ -27,7 +27,7 @@ impl Retry {
     /// No second attempt.
     pub const NEVER: Self = Self { attempts: 1, base: Duration::ZERO, max: Duration::ZERO };
 
-    /// At least so many attempts, unless there is to be only one.
+    /// At least this many attempts, unless retries are disabled.
     pub(crate) fn at_least(mut self, attempts: usize) -> Self {
         if self.attempts > 1 {
             self.attempts = self.attempts.max(u32::try_from(attempts).unwrap_or(u32::MAX));
@@ -35,8 +35,8 @@ impl Retry {
         self
     }
 
-    /// The pause after the attempt `attempt` (from 1): between half and all of a doubling time, so that many clients do
-    /// not come back together, and never before the server wants.
+    /// The pause after the attempt `attempt` (from 1): between half and all of an exponentially growing time, so that
+    /// clients do not retry in step, and never less than the server asks for.
     #[must_use]
     pub(crate) fn pause(&self, attempt: u32, retry_after: Option<Duration>) -> Duration {
         let doubled = self.base.saturating_mul(1 << attempt.saturating_sub(1).min(20)).min(self.max);
@@ -46,7 +46,7 @@ impl Retry {
     }
 }
 
-/// A random number without a generator of our own: the standard library seeds each hasher's keys.
+/// A random number without a generator: the standard library seeds each hasher's keys.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

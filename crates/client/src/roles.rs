@@ -15,16 +15,17 @@ use crate::call::{Call, Ended, Repeat};
 use crate::pages::pages;
 use crate::{Client, Error};
 
-/// One attempt to record a slot: a node that hangs must not use up the time in which another could be asked.
+/// The timeout of one attempt to record a slot: a hanging node must not use up the time in which another could be
+/// tried.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// One heartbeat: acquires the role, renews its term, or stands by. It is sent once and given up after `timeout`, at most
-    /// half the interval between heartbeats: what it says is true only now, and the next one says it better. A primary counts
-    /// its term from the moment before this call.
+    /// Sends one heartbeat: acquires the role, renews its term, or stands by. It is not retried, and times out after
+    /// `timeout`, at most half the heartbeat interval: its content is true only now, and the next one supersedes it. A
+    /// primary counts its term from the moment before this call.
     ///
     /// # Errors
-    /// If it is refused, or was not answered in time; then it may have counted.
+    /// If it is refused, or was not answered in time; then it may have been applied.
     pub async fn heartbeat(
         &self,
         role: &str,
@@ -35,8 +36,8 @@ impl Client {
         self.call(call.repeat(Repeat::Never).within(timeout)).await
     }
 
-    /// A role with its primary or none; waits as the query says. The answer's `remaining_ms` counts from the moment before
-    /// this call.
+    /// A role and its primary, if any; long-polls as the query says. `remaining_ms` in the response counts from the
+    /// moment before this call.
     ///
     /// # Errors
     /// If the query is refused or the server cannot answer.
@@ -61,7 +62,7 @@ impl Client {
         })
     }
 
-    /// Sets a role up; what the request leaves out has its default again.
+    /// Sets a role up; settings not in the request get their defaults.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -69,7 +70,7 @@ impl Client {
         self.call(Call::new(Method::PUT, self.url(&["roles", role])).body(request)?).await
     }
 
-    /// Changes how a role is set up; what the request leaves out is kept.
+    /// Changes the settings of a role; settings not in the request are kept.
     ///
     /// # Errors
     /// If a setting is refused or the server cannot answer.
@@ -85,7 +86,7 @@ impl Client {
         self.call(Call::new(Method::DELETE, self.url(&["roles", role]))).await
     }
 
-    /// Lets a role go on above an epoch that another store has granted.
+    /// Raises the epoch of a role above one that another store has granted.
     ///
     /// # Errors
     /// If the epoch leaves no room for others or the server cannot answer.
@@ -94,7 +95,7 @@ impl Client {
         self.call(call.body(&RaiseEpochRequest { epoch })?).await
     }
 
-    /// Asks the primary of a role to let go.
+    /// Asks the primary of a role to step down.
     ///
     /// # Errors
     /// If there is none or the server cannot answer.
@@ -102,11 +103,11 @@ impl Client {
         self.call(Call::new(Method::POST, self.url(&["roles", role, "step_down"]))).await
     }
 
-    /// Gives a term back, or takes a standby out of the line. A repeated release is the same as one.
+    /// Releases a term, or withdraws a standby. Idempotent.
     ///
     /// # Errors
-    /// If the token is not that of the present term ([`Error::PerhapsReleased`] if an earlier attempt of this very call may be
-    /// the reason), or the server cannot answer.
+    /// If the token is not that of the current term ([`Error::PerhapsReleased`] if an earlier attempt of this very call
+    /// may be the reason), or the server cannot answer.
     pub async fn release_role(
         &self,
         role: &str,
@@ -124,10 +125,10 @@ impl Client {
         })
     }
 
-    /// Gives a term back and records the slot that was run in it. A repeated call is the same as one.
+    /// Releases a term and records the slot that was run in it. Idempotent.
     ///
     /// # Errors
-    /// If the token is not that of the present term and the slot is not recorded, or the server cannot answer.
+    /// If the token is not that of the current term and the slot is not recorded, or the server cannot answer.
     pub async fn release_role_after(
         &self,
         role: &str,

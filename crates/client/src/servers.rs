@@ -1,5 +1,5 @@
-//! The addresses that a client knows, and whose turn it is. All clones of a client share the turn: what one call learns of
-//! a node that is away, the next call of any of them goes by.
+//! The server addresses of a client, and the current one. All clones share it: after one call has failed over from an
+//! unavailable node, the next call of any clone starts at the new one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use wayleave_api::{Code, Problem};
 
 use crate::error::{Error, root_cause};
 
-/// What is shown of an answer that is not a problem.
+/// How much of a response that is not a problem is shown.
 const TEXT_SHOWN: usize = 200;
 
 /// One address or several of the same service.
@@ -22,7 +22,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Reads addresses with commas between them.
+    /// Parses comma-separated addresses.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut parts = text.split(',').map(str::trim);
         let first = address(parts.next().unwrap_or_default())?;
@@ -38,12 +38,12 @@ impl Servers {
         number.checked_sub(1).and_then(|number| self.others.get(number)).unwrap_or(&self.first)
     }
 
-    /// The address whose turn it is.
+    /// The current address.
     pub fn current(&self) -> &str {
         bare(self.at(self.turn.load(Ordering::Relaxed)))
     }
 
-    /// The address of a call before it is known which server gets it; parts are encoded as needed.
+    /// The URL of a call before its server is chosen; parts are percent-encoded as needed.
     pub fn url(&self, parts: &[&str]) -> Url {
         let mut url = self.first.clone();
         url.set_path("");
@@ -58,7 +58,7 @@ fn bare(url: &Url) -> &str {
     url.as_str().trim_end_matches('/')
 }
 
-/// An http address; `host:port` is one too.
+/// Parses an http address; `host:port` is one too.
 fn address(text: &str) -> Result<Url, Error> {
     let wrong = |cause: String| Error::BadAddress { address: text.to_owned(), cause };
     let names_port = |text: &str| text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -75,7 +75,7 @@ fn address(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// The server that one attempt goes to, from its start to its end, wherever others have moved on to meanwhile.
+/// The server of one attempt, from its start to its end, even if other calls fail over meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct Here {
     servers: Arc<Servers>,
@@ -83,7 +83,7 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// The server whose turn it is.
+    /// The current server.
     pub fn now(servers: &Arc<Servers>) -> Self {
         Self { servers: servers.clone(), number: servers.turn.load(Ordering::Relaxed) }
     }
@@ -92,7 +92,7 @@ impl Here {
         bare(self.servers.at(self.number)).to_owned()
     }
 
-    /// The address of a call at this server.
+    /// The URL of a call at this server.
     pub fn place(&self, call: &Url) -> Url {
         let mut url = self.servers.at(self.number).clone();
         let path = format!("{}{}", url.path().trim_end_matches('/'), call.path());
@@ -101,11 +101,11 @@ impl Here {
         url
     }
 
-    /// How an attempt failed here: it is the next server's turn if another one may do better.
+    /// Records a failed attempt: fails over to the next server if another one may do better.
     pub fn failed(&self, error: Error) -> Error {
         if error.is_of_one_server() {
             let next = (self.number + 1) % (self.servers.others.len() + 1);
-            // Only from here: of many calls that fail together, one moves on and the others find it done.
+            // Compare-and-swap: of many calls that fail together, one fails over and the others find it done.
             let moved = self.servers.turn.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
             if moved.is_ok() && next != self.number {
                 tracing::debug!(%error, next = bare(self.servers.at(next)), "moving on to the next server");
@@ -114,7 +114,7 @@ impl Here {
         error
     }
 
-    /// The response, if its status says that the request was carried out; else the problem in it.
+    /// The response, if it has a success status; otherwise the problem in it.
     pub async fn accepted(&self, response: Response) -> Result<Response, (Error, Option<Duration>)> {
         let status = response.status();
         if status.is_success() {
@@ -127,7 +127,7 @@ impl Here {
         Err((Error::Refused(Box::new(problem)), retry_after))
     }
 
-    /// No answer: was the request sent or not?
+    /// Classifies a missing response: was the request sent or not?
     pub fn not_answered(&self, error: &reqwest::Error) -> Error {
         let (server, cause) = (self.name(), root_cause(error));
         if error.is_connect() { Error::Unreachable { server, cause } } else { Error::Lost { server, cause } }
@@ -137,7 +137,7 @@ impl Here {
         Error::BadAnswer { server: self.name(), cause: cause.to_string() }
     }
 
-    /// A refusal that is no problem of ours: something stands between us and the server, or it is none.
+    /// An error response without a problem: it comes from a proxy, or from another program.
     fn foreign(&self, status: StatusCode, body: &[u8]) -> Problem {
         let text: String = String::from_utf8_lossy(body).chars().take(TEXT_SHOWN).collect();
         let detail = format!("{} answered with status {status} and no problem: {text}", self.name());

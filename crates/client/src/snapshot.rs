@@ -6,11 +6,11 @@ use futures::{Stream, StreamExt};
 use crate::{Client, Error};
 
 impl Client {
-    /// A consistent copy of the server's whole store, piece by piece. It has no end in time and is not resumed: a copy that was
-    /// cut ends with an error, and has no end mark.
+    /// Streams a consistent copy of the server's whole store. It has no timeout and is not resumed: a truncated copy
+    /// ends with an error, and has no end mark.
     ///
     /// # Errors
-    /// If the store cannot be copied so, or the server cannot answer.
+    /// If the store does not support it, or the server cannot answer.
     pub async fn snapshot(&self) -> Result<impl Stream<Item = Result<Bytes, Error>> + use<>, Error> {
         let here = self.here();
         let request = self.http.get(here.place(&self.url(&["snapshot"])));

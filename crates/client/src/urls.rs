@@ -9,7 +9,7 @@ use crate::pages::pages;
 use crate::{Client, Error};
 
 impl Client {
-    /// Adds up to 10,000 URLs; more go as lines. What is known stays as it was, so that it may be sent again.
+    /// Adds up to 10,000 URLs; use lines for more. Known URLs stay as they were, so it can be retried.
     ///
     /// # Errors
     /// If the request as a whole is refused or the server cannot answer.

@@ -1,4 +1,4 @@
-//! What somebody who waits for a call may want to know meanwhile.
+//! Progress of slow and retried calls, for callers that want to show it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// An answer that takes longer than this is worth a word, unless the call waits on purpose.
+/// A response slower than this is reported, unless the call is a long poll.
 pub(crate) const SLOW: Duration = Duration::from_millis(1_500);
 
-/// How a call stands that has not been answered at the first attempt, or not soon.
+/// The progress of a call that was not answered at the first attempt, or not soon.
 #[derive(Debug)]
 pub enum Waiting<'a> {
-    /// The server has been asked and has not answered yet.
+    /// The server has not responded yet.
     Slow {
         /// The server.
         server: &'a str,
         /// Since the call began.
         elapsed: Duration,
     },
-    /// One of several servers did not answer; the next one is asked at once.
+    /// One of several servers failed; the next one is tried at once.
     Next {
         /// Why.
         error: &'a Error,
-        /// The server that is asked now.
+        /// The next server.
         server: &'a str,
     },
     /// An attempt failed; another one follows.
@@ -44,7 +44,7 @@ pub enum Waiting<'a> {
         /// Attempts in all.
         attempts: u32,
     },
-    /// An answer came after something else had been told.
+    /// A response arrived after something else had been reported.
     Answered {
         /// The server.
         server: &'a str,
@@ -53,7 +53,7 @@ pub enum Waiting<'a> {
     },
 }
 
-/// Hears how calls stand; see [`Client::with_observer`](crate::Client::with_observer).
+/// Receives the progress of calls; see [`Client::with_observer`](crate::Client::with_observer).
 #[derive(Clone)]
 pub(crate) struct Observer(pub Arc<dyn Fn(&Waiting<'_>) + Send + Sync>);
 

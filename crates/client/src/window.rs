@@ -1,6 +1,6 @@
-//! What was sent and not yet answered: the part of a long upload that is sent again after a broken connection.
+//! A send window: the unacknowledged part of a long upload, which is resent after a broken connection.
 //!
-//! A window is bounded, so that a sender never runs further ahead of the answers than the window is wide.
+//! The window is bounded, so a sender never runs further ahead of the acknowledgements than its size.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,21 +12,21 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::{Error, Retry};
 
-/// Entries without an answer.
+/// The maximum number of unacknowledged entries.
 const ENTRIES_MAX: usize = 8_192;
-/// Their bytes.
+/// Their maximum size in bytes.
 const BYTES_MAX: usize = 8 << 20;
-/// Entries that the server asked to send again, after which a new round begins. Less than the window is wide, else a
+/// The number of entries that the server asked to resend after which a new round begins. Smaller than the window, or a
 /// window full of them would wait for itself.
 const AGAIN_MAX: usize = 1_024;
-/// Rounds after which an entry that always fails is given up.
+/// The number of rounds after which an entry that always fails is abandoned.
 const TRIES_MAX: u32 = 5;
-/// Entries between the feeder and the connection.
+/// The capacity of the channel between the feeder and the connection.
 const CHANNEL: usize = 512;
 
-/// Something that can be sent, more than once if need be.
+/// An entry that can be sent repeatedly.
 pub(crate) trait Payload: Clone {
-    /// Its size in bytes, roughly.
+    /// Its approximate size in bytes.
     fn size(&self) -> usize;
 }
 
@@ -36,7 +36,7 @@ struct Entry<T, P> {
     tries: u32,
 }
 
-/// See the head of this file.
+/// See the module documentation.
 pub(crate) struct Window<T, P> {
     state: Mutex<State<T, P>>,
     moved: Notify,
@@ -63,7 +63,7 @@ impl<T, P: Payload> Window<T, P> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An answer for good: the entry leaves.
+    /// A final acknowledgement: removes the entry.
     pub fn settle(&self, number: u64) -> Option<T> {
         let mut state = self.lock();
         let entry = state.entries.remove(&number)?;
@@ -73,7 +73,7 @@ impl<T, P: Payload> Window<T, P> {
         Some(entry.tag)
     }
 
-    /// An answer that asks to try again: the entry stays for the next round, or leaves if it had its chances.
+    /// A request to retry: keeps the entry for the next round, or removes it after its last attempt.
     pub fn fail(&self, number: u64) -> Option<T> {
         {
             let mut state = self.lock();
@@ -88,12 +88,12 @@ impl<T, P: Payload> Window<T, P> {
         self.settle(number)
     }
 
-    /// How many entries were sent more than once.
+    /// The number of entries that were sent more than once.
     pub fn resent(&self) -> u64 {
         self.lock().resent
     }
 
-    /// Starts a round: everything without an answer, in order.
+    /// Starts a round: all unacknowledged entries, in order.
     fn begin(&self) -> Vec<(u64, P)> {
         let mut state = self.lock();
         state.again = 0;
@@ -144,7 +144,7 @@ impl<T, P: Payload> Window<T, P> {
                 self.lock().exhausted = true;
                 return;
             };
-            // In the window first: were the connection to break right here, the entry would still be sent.
+            // Added to the window first: if the connection broke right here, the entry would still be sent.
             let number = self.add(tag, payload.clone());
             if sink.send((number, payload)).await.is_err() {
                 return;
@@ -153,18 +153,18 @@ impl<T, P: Payload> Window<T, P> {
     }
 }
 
-/// How a connection failed, and how long the server wants to be left alone.
+/// How a connection failed, and the server's Retry-After.
 pub(crate) type Broken = (Error, Option<Duration>);
 
-/// Sends everything that `source` gives, over as many connections as it takes. `connect` opens one, sends what it
-/// receives and settles what is answered; it ends well only when everything it was given has an answer.
+/// Sends everything from `source`, over as many connections as needed. `connect` opens one, sends what it receives and
+/// settles what is acknowledged; it succeeds only when everything it was given is acknowledged.
 pub(crate) async fn drive<T, P: Payload>(
     window: &Window<T, P>,
     retry: Retry,
     source: impl Stream<Item = (T, P)> + Unpin,
     mut connect: impl AsyncFnMut(mpsc::Receiver<(u64, P)>) -> Result<(), Broken>,
 ) -> Result<(), Error> {
-    // Every connection asks it for more, also after its end; not every stream bears that.
+    // Every connection polls it, also after its end, which not every stream allows.
     let mut source = source.fuse();
     let mut fruitless = 0;
     loop {

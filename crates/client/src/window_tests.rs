@@ -80,7 +80,7 @@ async fn a_sender_never_runs_further_ahead_than_the_window_is_wide() {
         (n, n)
     });
     let never = drive(&window, FAST, source, async |mut receiver| {
-        // Takes everything and answers nothing.
+        // Receives everything and acknowledges nothing.
         while receiver.recv().await.is_some() {}
         Ok(())
     });
@@ -111,7 +111,7 @@ async fn a_window_full_of_failures_begins_a_new_round() {
 #[tokio::test]
 async fn a_connection_that_breaks_after_the_last_entry_was_read_is_followed_by_another() {
     let window = Window::<u32, bytes::Bytes>::new();
-    // A stream that panics when it is asked again after its end.
+    // A stream that panics when it is polled after its end.
     let entry = |n: u32| ((n, bytes::Bytes::from_static(b"x")), n + 1);
     let source = Box::pin(futures::stream::unfold(0, async |n: u32| (n < 3).then(|| entry(n))));
     let mut connections = 0;
