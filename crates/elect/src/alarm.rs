@@ -1,5 +1,5 @@
-//! A timer of the kernel on CLOCK_BOOTTIME, for threads and processes that poll: it goes off though the machine was suspended,
-//! as soon as it runs again.
+//! A timerfd on CLOCK_BOOTTIME, for threads and processes that poll: after a suspend it fires as soon as the machine
+//! runs again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,10 +15,10 @@ use crate::clock::Moment;
 pub struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// A timer that goes off at a moment.
+    /// A timer that fires at a moment.
     ///
     /// # Errors
-    /// If the kernel gives none: too many open files.
+    /// If the kernel provides none: too many open files.
     pub fn at(at: Moment) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let alarm = Self(timerfd_create(TimerfdClockId::Boottime, flags)?);
@@ -26,12 +26,12 @@ impl Alarm {
         Ok(alarm)
     }
 
-    /// Sets it to another moment; if it has gone off, it is quiet again until then.
+    /// Rearms it for another moment; if it has fired, it is reset.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn set(&self, at: Moment) -> io::Result<()> {
-        // To the kernel zero means "never"; the first millisecond after the boot has passed long ago.
+        // To the kernel zero means "disarm"; the first millisecond after boot has long passed.
         let it_value = Moment(at.0.max(1)).timespec();
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value })?;
@@ -67,7 +67,7 @@ mod tests {
         assert!(rings(&alarm, Millis(10_000)) && BootClock.now() >= at);
         alarm.set(BootClock.now().after(Millis(60_000))).unwrap();
         assert!(!rings(&alarm, Millis(0)));
-        // A moment that has passed rings at once: to the kernel zero would mean "never".
+        // A moment in the past fires at once: to the kernel zero would mean "disarm".
         alarm.set(Moment(0)).unwrap();
         assert!(rings(&alarm, Millis(10_000)));
     }

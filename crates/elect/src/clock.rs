@@ -1,7 +1,7 @@
-//! The clock that terms are measured with: it runs on while the machine is suspended.
+//! The clock by which terms are measured: it includes suspend.
 //!
-//! `std::time::Instant` is CLOCK_MONOTONIC on Linux, which stands still during suspend: a laptop or a virtual machine
-//! that wakes up would believe that its term is fresh. CLOCK_BOOTTIME does not, and no step of the wall clock moves it.
+//! `std::time::Instant` is CLOCK_MONOTONIC on Linux, which stops during suspend: a laptop or virtual machine that wakes
+//! up would believe that its term is fresh. CLOCK_BOOTTIME does not stop, and steps of the wall clock do not affect it.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use wayleave_core::time::Millis;
 
-/// A point in time of this machine's boot clock, in milliseconds. It means nothing on another machine.
+/// A point in time of this machine's boot clock, in milliseconds. Meaningless on another machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub u64);
 
@@ -32,7 +32,7 @@ impl Moment {
         Millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// As the kernel writes it.
+    /// As the kernel represents it.
     pub(crate) fn timespec(self) -> Timespec {
         let secs = i64::try_from(self.0 / 1_000).unwrap_or(i64::MAX);
         let nanos = i64::try_from(self.0 % 1_000 * 1_000_000).unwrap_or(0);
@@ -43,12 +43,12 @@ impl Moment {
 /// A wait for a moment.
 pub type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// A clock and its timers; the machine's, or one that a test moves.
+/// A clock and its timers: the machine's, or one controlled by a test.
 pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
-    /// The moment it is, rounded down.
+    /// The current moment, rounded down.
     fn now(&self) -> Moment;
 
-    /// Waits until that moment has come by this clock, also if the machine was suspended meanwhile.
+    /// Waits until that moment by this clock, also across a suspend.
     fn sleep_until(&self, at: Moment) -> Wait<'_>;
 }
 
@@ -56,8 +56,8 @@ pub trait Clock: Send + Sync + std::fmt::Debug + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
-/// A wait looks at the clock this often. The runtime's timers stand still during suspend; after it, a wait is late by at
-/// most this.
+/// How often a wait checks the clock. The runtime's timers stop during suspend; after it, a wait is late by at most
+/// this.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Clock for BootClock {
@@ -89,7 +89,7 @@ mod tests {
         clock.sleep_until(at).await;
         let late = clock.now().since(at).0;
         assert!(clock.now() >= at && late < 2_000, "{late} ms late");
-        // A moment that has passed is not waited for.
+        // A moment in the past is not waited for.
         clock.sleep_until(Moment(0)).await;
         clock.sleep_until(at).await;
     }

@@ -1,9 +1,9 @@
-//! A resource that can be touched only with leave of a valid term, and is told its epoch each time.
+//! A resource that can be used only during a valid term, and receives its epoch as a fencing token each time.
 
 use crate::term::{Over, Term};
 
-/// Wraps what only a primary may use: a connection, a file, a client. There is no way to it but through a term, so a write
-/// without a fence does not compile.
+/// Wraps what only a primary may use: a connection, a file, a client. It can be reached only through a term, so an
+/// unfenced write does not compile.
 ///
 /// ```
 /// use wayleave_elect::{Fenced, Over, Term};
@@ -18,7 +18,7 @@ use crate::term::{Over, Term};
 /// }
 /// ```
 ///
-/// What is inside cannot be reached around it:
+/// The resource cannot be reached around it:
 ///
 /// ```compile_fail,E0599
 /// # use wayleave_elect::Fenced;
@@ -38,7 +38,7 @@ use crate::term::{Over, Term};
 /// }
 /// ```
 ///
-/// and a permit cannot be made by hand, nor outlive its term:
+/// and a permit can neither be forged nor outlive its term:
 ///
 /// ```compile_fail,E0451
 /// # use wayleave_elect::{Permit, Term};
@@ -53,25 +53,25 @@ pub struct Fenced<T> {
 }
 
 impl<T> Fenced<T> {
-    /// Puts a resource behind the fence.
+    /// Wraps a resource.
     pub const fn new(resource: T) -> Self {
         Self { resource }
     }
 
-    /// Uses it in a term that is valid now; the epoch must go along with every write.
+    /// Uses it in a currently valid term; every write must carry the epoch.
     ///
     /// # Errors
-    /// If the term is over: the resource was not touched.
+    /// If the term is over. The resource was not touched.
     pub fn with<R>(&mut self, term: &Term, use_it: impl FnOnce(&mut T, u64) -> R) -> Result<R, Over> {
         let permit = term.check()?;
         Ok(use_it(&mut self.resource, permit.epoch()))
     }
 
-    /// Uses it in a term that is valid when the use begins, for a use that waits: it is dropped when the work is told to
-    /// stop and the term then ends.
+    /// The same for asynchronous use, in a term that is valid when it begins: the future is dropped when the work is
+    /// told to stop and the term then ends.
     ///
     /// # Errors
-    /// If the term is over: the resource was not touched.
+    /// If the term is over. The resource was not touched.
     pub async fn with_async<R>(&mut self, term: &Term, use_it: impl AsyncFnOnce(&mut T, u64) -> R) -> Result<R, Over> {
         let permit = term.check()?;
         Ok(use_it(&mut self.resource, permit.epoch()).await)

@@ -1,9 +1,9 @@
-//! The receiving side of the fence: whoever takes guarded writes remembers the highest epoch and refuses lower ones.
+//! The receiving side of the fence: a receiver of guarded writes remembers the highest epoch and refuses lower ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Remembers the highest epoch seen. A store that can do better checks the epoch in the transaction that applies the
-/// write; this is for receivers that are no store, such as a worker that takes orders.
+/// Remembers the highest epoch seen. A store can do better by checking the epoch in the transaction that applies the
+/// write; this is for other receivers, such as a worker that takes orders.
 #[derive(Debug, Default)]
 pub struct Guard {
     highest: AtomicU64,
@@ -13,23 +13,23 @@ pub struct Guard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("epoch {epoch} is over: epoch {highest} has been seen; the sender is not primary any more")]
 pub struct Stale {
-    /// What the write carried.
+    /// The epoch of the write.
     pub epoch: u64,
-    /// What has been seen before.
+    /// The highest epoch seen before.
     pub highest: u64,
 }
 
 impl Guard {
-    /// A guard that has seen `highest`; zero if it is new. What was seen must outlive a restart of the receiver.
+    /// A guard that has seen `highest`; zero if it is new. The value must survive a restart of the receiver.
     #[must_use]
     pub const fn new(highest: u64) -> Self {
         Self { highest: AtomicU64::new(highest) }
     }
 
-    /// Lets a write in if no higher epoch has been seen.
+    /// Admits a write if no higher epoch has been seen.
     ///
     /// # Errors
-    /// If one has: the write must not be applied.
+    /// If a higher one has been seen: the write must not be applied.
     pub fn admit(&self, epoch: u64) -> Result<(), Stale> {
         let highest = self.highest.fetch_max(epoch, Ordering::AcqRel);
         if epoch < highest { Err(Stale { epoch, highest }) } else { Ok(()) }

@@ -1,7 +1,7 @@
-//! Who a candidate is: a uuid drawn at random for every start, and where it runs, for people to read.
+//! The identity of a candidate: a uuid drawn at random at every start, and metadata about where it runs.
 //!
-//! The uuid is never configured and never derived: a copied one would make two processes one candidate. What tells people
-//! which process it is (host, pid, boot) is metadata.
+//! The uuid is never configured and never derived: a copied one would make two processes one candidate. Host, pid and
+//! boot id, which tell people which process it is, are metadata.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new one.
+    /// Draws a new one.
     ///
     /// # Errors
     /// If the machine has no random numbers.
@@ -33,14 +33,14 @@ impl Identity {
     }
 }
 
-/// Random bits for jitter; where there are none, none.
+/// Random bits for jitter; zero if there are none.
 pub(crate) fn entropy() -> u64 {
     let mut bits = [0_u8; 8];
     _ = getrandom::fill(&mut bits);
     u64::from_ne_bytes(bits)
 }
 
-/// Where this process runs: host, pid, boot id. Entries that the machine does not tell are left out.
+/// Where this process runs: host, pid, boot id. Unavailable entries are omitted.
 pub(crate) fn place() -> BTreeMap<String, Vec<String>> {
     let line = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let entries = [

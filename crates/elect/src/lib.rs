@@ -1,16 +1,17 @@
-//! Stands for a role and runs work only while it is primary: the client side of the roles, to be embedded.
+//! Stands for a role and runs work only while it is primary: the client side of roles, as a library.
 //!
-//! In: answers of a server, a clock that runs through suspend, random bits. Out: heartbeats, and work that is started,
-//! told to stop and ended in time. It must not know how a server decides or keeps roles; it believes nothing but
-//! acknowledged heartbeats and its own clock.
+//! It sends heartbeats, and starts, stops and ends the guarded work in time. It must not know how a server decides or
+//! stores roles; it relies on nothing but acknowledged heartbeats, its own clock (which includes suspend) and random
+//! bits.
 //!
 //! Three lines of defence, each for the case that the one before it fails:
 //!
 //! 1. [`Candidate`] counts the term from the *sending* of the last acknowledged heartbeat and asks the work to stop in
-//!    time; [`Election`] carries that out.
-//! 2. [`Watchdog`], a thread of its own, ends the process if the work has not stopped by the end of the term.
-//! 3. The *epoch*: every guarded write carries it ([`Fenced`]), and whoever receives the write refuses an epoch lower
-//!    than one it has seen ([`Guard`]). This alone holds when a whole machine stands still between a check and a write.
+//!   time; [`Election`] carries that out.
+//! 2. [`Watchdog`], a separate thread, ends the process if the work has not stopped by the end of the term.
+//! 3. The *epoch* is a fencing token: every guarded write carries it ([`Fenced`]), and its receiver refuses an epoch
+//!   lower than one it has seen ([`Guard`]). Only this still holds when a whole machine is paused between a check and a
+//!   write.
 
 mod alarm;
 mod candidate;

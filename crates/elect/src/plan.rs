@@ -1,45 +1,45 @@
-//! The arithmetic of a term: how often to send heartbeats, how long to wait for answers, when to stop.
+//! The arithmetic of a term: the heartbeat interval, the response timeout, when to stop.
 
 use wayleave_core::time::Millis;
 
-/// Two clocks do not run at quite the same rate: quartz is off by 0.005 %, and the kernel bends the rate by at most
-/// 0.05 % to follow network time; programs that steer it harder (chrony, at start, up to 8 %) are the reason for twenty
-/// times that. A hundredth of a term costs little.
+/// Clock drift: quartz is off by 0.005 %, and the kernel adjusts the rate by at most 0.05 % to follow network time;
+/// programs that steer it harder (chrony, at start, up to 8 %) are the reason for twenty times that. One percent of a
+/// term costs little.
 const DRIFT_PART: u64 = 100;
-/// Both clocks are read in whole milliseconds, and a timer goes off a little late.
+/// Both clocks are read in whole milliseconds, and timers fire slightly late.
 const ROUNDING: Millis = Millis(5);
-/// Where nobody says otherwise, this many heartbeats are sent in a term.
+/// The default number of heartbeats per term.
 const HEARTBEATS_A_TERM: u64 = 5;
-/// A heartbeat more often than this is noise: a term that would need it is refused.
+/// The shortest interval: a term that would need more frequent heartbeats is refused.
 const INTERVAL_MIN: Millis = Millis(20);
-/// An answer that takes longer will not come, however long the interval.
+/// The longest response timeout, however long the interval.
 const TIMEOUT_MAX: Millis = Millis(5_000);
 
-/// What the holder of a role wants for itself; T is the server's.
+/// The holder's wishes; T is the server's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wish {
-    /// The interval I between heartbeats; where none is given it is made to fit.
+    /// The interval I between heartbeats; derived from T by default.
     pub interval: Option<Millis>,
-    /// How long the work may take to stop. It lies *before* the end of the term.
+    /// How long the work may take to stop. It ends *before* the end of the term.
     pub grace: Millis,
 }
 
-/// How a term of length T is spent.
+/// How a term of length T is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// T: how long a term lasts after a heartbeat, by the server's clock.
     pub ttl: Millis,
-    /// What is taken off the term for clocks that disagree.
+    /// The allowance for clock drift.
     pub margin: Millis,
     /// How long the work may take to stop.
     pub grace: Millis,
     /// I: a heartbeat is sent at least this often.
     pub interval: Millis,
-    /// How long an answer is waited for; at most half of I.
+    /// The response timeout; at most half of I.
     pub timeout: Millis,
 }
 
-/// T is too short for what is wanted of it.
+/// T is too short for these wishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error(
     "the role's T of {} ms is too short: 3 heartbeats of {} ms + 2 answers of {} ms + {} ms for the work to stop + {} ms \
@@ -49,15 +49,15 @@ pub struct Plan {
 pub struct TooTight {
     /// T.
     pub ttl: Millis,
-    /// The interval between heartbeats that was asked for, or the shortest.
+    /// The requested interval between heartbeats, or the shortest.
     pub interval: Millis,
-    /// How long an answer is waited for.
+    /// The response timeout.
     pub timeout: Millis,
     /// How long the work may take to stop.
     pub grace: Millis,
-    /// What is taken off for clocks that disagree.
+    /// The allowance for clock drift.
     pub margin: Millis,
-    /// The shortest T that would do.
+    /// The shortest T that would suffice.
     pub needed: Millis,
 }
 
@@ -65,8 +65,8 @@ impl Plan {
     /// The plan for a term of length `ttl`.
     ///
     /// # Errors
-    /// If the term cannot hold three heartbeats, two waits for an answer, the margin and the grace: then one lost answer
-    /// would cost the role.
+    /// If the term cannot hold three heartbeats, two response timeouts, the margin and the grace period: then one lost
+    /// response would cost the role.
     pub fn new(ttl: Millis, wish: Wish) -> Result<Self, TooTight> {
         let margin = Self::margin(ttl);
         let usable = ttl.0.saturating_sub(margin.0).saturating_sub(wish.grace.0);
@@ -82,13 +82,13 @@ impl Plan {
         Ok(Self { ttl, margin, grace: wish.grace, interval, timeout })
     }
 
-    /// What is taken off a term of length `ttl`.
+    /// The margin of a term of length `ttl`.
     #[must_use]
     pub const fn margin(ttl: Millis) -> Millis {
         Millis(ttl.0 / DRIFT_PART + ROUNDING.0)
     }
 
-    /// How many heartbeats in a row may be lost without losing the role: the next one is answered in time.
+    /// How many consecutive heartbeats may be lost without losing the role, if the next one is answered in time.
     #[must_use]
     pub const fn tolerance(&self) -> u64 {
         let usable = self.ttl.0.saturating_sub(self.margin.0).saturating_sub(self.grace.0);

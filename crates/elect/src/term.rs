@@ -1,4 +1,4 @@
-//! A term as the guarded work sees it: still mine? until when? told to stop?
+//! A term as the guarded work sees it: is it valid, until when, and must the work stop?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use wayleave_core::time::Millis;
 
 use crate::clock::{Clock, Moment};
 
-/// One term of being primary. Made by an election alone; all clones are the same term.
+/// One term as primary. Only an election creates one; clones share it.
 #[derive(Clone, Debug)]
 pub struct Term(Arc<Inner>);
 
@@ -26,18 +26,18 @@ struct Inner {
     ends: watch::Sender<Moment>,
 }
 
-/// The right to do one guarded thing now, in this epoch. Only [`Term::check`] makes one.
+/// Permission for one guarded action now, in this epoch. Only [`Term::check`] creates one.
 #[derive(Debug)]
 pub struct Permit<'term> {
     term: &'term Term,
     left: Millis,
 }
 
-/// The term is over: this process is not primary any more.
+/// The term is over: this process is no longer primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the term with epoch {epoch} is over; stop, another may be primary")]
 pub struct Over {
-    /// Of the term.
+    /// The epoch of the term.
     pub epoch: u64,
 }
 
@@ -48,32 +48,32 @@ impl Term {
         Self(Arc::new(Inner { epoch, uuid: uuid.to_owned(), clock, until, slot_run, stopping, ends }))
     }
 
-    /// The number that fences this term's writes: it goes along with every one of them.
+    /// The fencing token of this term: every write carries it.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.0.epoch
     }
 
-    /// The name under which this process holds it.
+    /// The uuid under which this process holds it.
     #[must_use]
     pub fn uuid(&self) -> &str {
         &self.0.uuid
     }
 
-    /// The present end of the term, by this machine's boot clock.
+    /// The current end of the term, by this machine's boot clock.
     #[must_use]
     pub fn until(&self) -> Moment {
         Moment(self.0.until.load(Ordering::Acquire))
     }
 
-    /// What is left of the term now; nothing, if it is over.
+    /// The remaining time; zero if the term is over.
     #[must_use]
     pub fn left(&self) -> Duration {
         Duration::from_millis(self.until().since(self.0.clock.now()).0)
     }
 
-    /// Leave for one guarded thing, if the term has not ended by the clock, *now*. It is no leave for later: a process may
-    /// be paused between this and the write, which is why the write carries the epoch.
+    /// Permission for one guarded action, if the term is valid by the clock *now*. It does not extend to later: a
+    /// process may be paused between this check and the write, which is why the write carries the epoch.
     ///
     /// # Errors
     /// If the term is over.
@@ -85,8 +85,8 @@ impl Term {
         Ok(Permit { term: self, left })
     }
 
-    /// The work of the slot is done ([`Options::slot`](crate::Options::slot)). The role remembers it with the release that
-    /// follows on the end of the work; whether it does is what the election ends with.
+    /// Marks the work of the slot as done ([`Options::slot`](crate::Options::slot)). The release that follows the end
+    /// of the work records it; the election's result says whether it did.
     pub fn mark_slot_run(&self) {
         self.0.slot_run.store(true, Ordering::Release);
     }
@@ -95,7 +95,7 @@ impl Term {
         self.0.slot_run.load(Ordering::Acquire)
     }
 
-    /// Waits until the work is told to stop; what then remains of the term is for finishing.
+    /// Waits until the work is told to stop; the remaining term is for finishing.
     pub async fn stopping(&self) {
         _ = self.0.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
@@ -131,7 +131,7 @@ impl Permit<'_> {
         self.term.epoch()
     }
 
-    /// What was left of the term at the check: a bound for the timeout of the guarded call.
+    /// The remaining time at the check: an upper bound for the timeout of the guarded call.
     #[must_use]
     pub const fn left(&self) -> Millis {
         self.left

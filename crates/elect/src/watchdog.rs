@@ -1,7 +1,7 @@
-//! The second line: a thread that ends guarded work when nobody else does.
+//! The second line of defence: a thread that ends guarded work when nothing else does.
 //!
-//! It is a plain thread of the operating system, not a task: it works though the runtime hangs, a task blocks, or a lock is
-//! held for ever. A primary that neither renews nor stops is the one thing that other primaries cannot see.
+//! It is a plain OS thread, not a task: it works even if the runtime hangs, a task blocks, or a lock is held forever. A
+//! primary that neither renews nor stops is the one thing that other candidates cannot see.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 
-/// Waits on the monotonic clock are no longer than this, so that a suspend is noticed at once after it.
+/// Waits on the monotonic clock are no longer than this, so that a suspend is noticed directly after it.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What ends work that did not stop.
 #[derive(Clone)]
 pub enum LastLine {
-    /// Abort the process. The default, also for a library: work that cannot be stopped otherwise goes on side by side with
-    /// the next primary's, and a process that hangs is of no use to anybody. Its supervisor starts it again.
+    /// Abort the process. The default, also for a library: work that cannot be stopped otherwise would run concurrently
+    /// with the next primary's, and a hanging process is useless. Its supervisor restarts it.
     AbortProcess,
-    /// Something else that surely ends the work, such as killing the processes that do it.
+    /// Something else that reliably ends the work, such as killing the processes that do it.
     Call(Arc<dyn Fn() + Send + Sync>),
 }
 
@@ -59,7 +59,7 @@ impl Shared {
 /// The thread; it ends when this is dropped.
 pub struct Watchdog(Arc<Shared>);
 
-/// One piece of work that is watched; dropping it says that the work has stopped.
+/// Watched work; dropping this means that the work has stopped.
 pub struct Watch {
     shared: Arc<Shared>,
     id: u64,
@@ -69,7 +69,7 @@ impl Watchdog {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If there can be no more threads: then nothing may be led.
+    /// If no thread can be spawned: then nothing may be led.
     pub fn start(clock: Arc<dyn Clock>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared { watched: Mutex::default(), changed: Condvar::new(), clock });
         let watching = shared.clone();
@@ -77,8 +77,8 @@ impl Watchdog {
         Ok(Self(shared))
     }
 
-    /// Watches work: at `cancel_at` it is cancelled (which must not block), and if the watch still stands at `end_at`, the
-    /// last line is called.
+    /// Watches work: at `cancel_at` it is cancelled (which must not block), and if the watch still exists at `end_at`,
+    /// the last line is called.
     pub fn watch(&self, cancel_at: Moment, end_at: Moment, cancel: Cancel, last: LastLine) -> Watch {
         let mut watched = self.0.watched();
         let id = watched.next;
@@ -127,12 +127,12 @@ impl std::fmt::Debug for Watch {
 
 fn run(shared: &Shared) {
     let mut watched = shared.watched();
-    // Entries are looked after also once the handle is gone: their work may still run.
+    // Entries are processed even after the handle is gone: their work may still be running.
     while !(watched.closed && watched.entries.is_empty()) {
         let now = shared.clock.now();
         let (cancels, lasts) = due(&mut watched, now);
         if !(cancels.is_empty() && lasts.is_empty()) {
-            // Not under the lock: whatever they do, new watches must be possible.
+            // Outside the lock: whatever the callbacks do, new watches must be possible.
             drop(watched);
             cancels.into_iter().for_each(|cancel| cancel());
             lasts.iter().for_each(end);
@@ -151,7 +151,7 @@ impl Entry {
     }
 }
 
-/// What must be called now.
+/// The callbacks that are due.
 fn due(watched: &mut Watched, now: Moment) -> (Vec<Cancel>, Vec<LastLine>) {
     let mut cancels = Vec::new();
     for entry in watched.entries.values_mut() {

@@ -1,4 +1,4 @@
-//! What happens to a candidate besides time: answers, their loss, and the end of its work.
+//! Events of a candidate other than time: responses, their loss, and the end of its work.
 
 use wayleave_api::roles::{GoingOn, LastTerm};
 use wayleave_core::time::Millis;
@@ -8,13 +8,13 @@ use super::{Candidate, RETRY_PART, jittered};
 use crate::clock::Moment;
 use crate::plan::{Plan, TooTight};
 
-/// The interval between heartbeats varies by this part of it.
+/// The heartbeat interval is jittered by this fraction of it.
 const JITTER_PART: u64 = 8;
 
 impl Candidate {
-    /// Step 4 and the server's half of 5a: an answer came. It may come late; what it says counts from its sending.
+    /// Step 4 and the server's half of 5a: a response arrived. It may be late; its content counts from the sending.
     pub fn on_answer(&mut self, now: Moment, call: Call, answer: Answer, entropy: u64) -> Vec<Effect> {
-        // What was said to an identity that was given up is void.
+        // A response to an abandoned identity is void.
         if call.identity != self.identity {
             return Vec::new();
         }
@@ -34,11 +34,11 @@ impl Candidate {
                 let held = Held::new(epoch, token, call.sent, (ttl, remaining));
                 self.on_primary(now, held, going_on, &mut effects);
                 if step_down && self.working().is_some_and(|(working, _)| working == epoch) {
-                    // Whoever else is ready comes first for as long as an interval.
+                    // Other ready candidates take precedence for one interval.
                     self.step_down(Reason::Asked, Then::StandAgain(self.interval()), &mut effects);
                 }
             }
-            // These two end a term, so they must be the answers to what was asked last: an older one may speak of a time
+            // These two end a term, so they must answer the latest heartbeat: an older response may describe a time
             // before the term.
             Answer::Standby { ttl, remaining, last } if awaited => {
                 unusable = self.make_plan(now, ttl, awaited, entropy);
@@ -52,7 +52,7 @@ impl Candidate {
             self.fail(error, &mut effects);
         }
         if awaited && !self.leaving && matches!(self.stage, Stage::Standing(None)) {
-            // A server answers again: now the term can be given back that no server took back before.
+            // A server responds again: a term that no server has taken back yet can now be released.
             if let Some(token) = self.unreleased.take() {
                 effects.extend(self.release(Some(token), Then::StandAgain(Millis(0))));
             }
@@ -61,7 +61,7 @@ impl Candidate {
         effects
     }
 
-    /// Step 4c and 4d: the answer to a heartbeat is lost, or makes no sense. The server may have carried it out.
+    /// Steps 4c and 4d: the response to a heartbeat is lost or invalid. The server may have applied the heartbeat.
     pub fn on_lost(&mut self, now: Moment, call: Call, entropy: u64) -> Vec<Effect> {
         if call.identity == self.identity && self.in_flight == Some(call.sent) {
             self.lose(now, entropy);
@@ -69,7 +69,7 @@ impl Candidate {
         self.leave()
     }
 
-    /// The guarded work has stopped: by itself, in which case `then` says how to go on, or as it was told.
+    /// The guarded work has stopped: by itself, in which case `then` says how to continue, or as it was told.
     pub fn on_stopped(&mut self, now: Moment, then: Then) -> Vec<Effect> {
         let (held, then, next) = match std::mem::replace(&mut self.stage, Stage::Finished) {
             Stage::Leading(held) => (held, then, None),
@@ -80,7 +80,7 @@ impl Candidate {
             }
         };
         if let (Some(next), Then::StandAgain(_)) = (&next, then) {
-            // The old term is over by the server's own word: nothing to give back. The new one must be confirmed first.
+            // The server says that the old term is over: nothing to release. The new one must be confirmed first.
             self.stage = Stage::Standing(Some(next.clone()));
             self.next_send = now;
             return Vec::new();
@@ -92,13 +92,13 @@ impl Candidate {
         self.release(Some(held.token), then)
     }
 
-    /// The release was answered.
+    /// The release was acknowledged.
     pub fn on_released(&mut self, now: Moment) -> Vec<Effect> {
         self.unreleased = None;
         self.on_release_lost(now)
     }
 
-    /// The release was given up: the term then ends by itself, or it is given back when a server answers again.
+    /// The release was abandoned: the term expires by itself, or is released when a server responds again.
     pub fn on_release_lost(&mut self, now: Moment) -> Vec<Effect> {
         match self.stage {
             Stage::Releasing(then) => self.go_on(now, then),
@@ -106,7 +106,7 @@ impl Candidate {
         }
     }
 
-    /// It is to stop for good, once its work has stopped.
+    /// The candidate must stop for good, once its work has stopped.
     pub fn on_resign(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         match &mut self.stage {
@@ -125,7 +125,7 @@ impl Candidate {
         effects
     }
 
-    /// A standing candidate that is to leave does so once no answer is on its way.
+    /// A standing candidate that must leave does so once no response is pending.
     pub(super) fn leave(&mut self) -> Vec<Effect> {
         match &mut self.stage {
             Stage::Standing(held) if self.leaving && self.in_flight.is_none() => {
@@ -137,7 +137,7 @@ impl Candidate {
     }
 
     fn on_primary(&mut self, now: Moment, new: Held, told: Option<GoingOn>, effects: &mut Vec<Effect>) {
-        // An answer that was overtaken by the end of its own term must not bring it back to life.
+        // A response that arrives after the end of its own term must not revive it.
         let fresh = new.epoch > self.led;
         match &mut self.stage {
             Stage::Standing(held) if fresh => {
@@ -150,25 +150,26 @@ impl Candidate {
                     self.agree_anew(told);
                     self.move_end(effects);
                 } else if !waits {
-                    // Granted, but its answer took too long to begin with it: renew, then lead.
+                    // Granted, but its response arrived too late to begin with: renew, then lead.
                     self.next_send = now;
                 }
             }
-            // A term that has ended here stays ended, however late its heartbeat counted: a store that has lost who took over
-            // meanwhile cannot tell.
+            // A term that has ended here stays ended, however late its heartbeat counted: a store that has lost a later
+            // take-over cannot know.
             Stage::Leading(held) | Stage::Stopping { held, .. }
                 if held.epoch == new.epoch && self.agreement.heard().is_some() && now >= held.until => {}
             Stage::Leading(held) | Stage::Stopping { held, .. } if held.epoch == new.epoch => {
                 let (latest, newer) = (new.acknowledged >= held.acknowledged, new.acknowledged > held.acknowledged);
                 if latest {
-                    // The latest word on a term counts, also if it is a shorter one: T may have been lowered.
+                    // The latest response about a term counts, even if it shortens it: T may have been lowered.
                     *held = Held { until: held.until, ..new };
                 }
                 self.agree(told, latest, newer);
                 self.move_end(effects);
             }
             Stage::Leading(_) if fresh => {
-                // The term was over and a new one was granted: the work of the old epoch must end before that of the new.
+                // The term was over and a new one was granted: the work of the old epoch must end before that of the
+                // new one.
                 self.step_down(Reason::Superseded, Then::StandAgain(Millis(0)), effects);
                 self.outlive(Some(new));
             }
@@ -181,7 +182,7 @@ impl Candidate {
         match &mut self.stage {
             Stage::Standing(held) => {
                 *held = None;
-                // The present term may end before the next heartbeat is due: be there then.
+                // The current term may end before the next heartbeat is due: be there then.
                 let soonest = Millis(self.interval().0 / (RETRY_PART * 2));
                 self.next_send = self.next_send.min(now.after(Millis(remaining.0.max(soonest.0))));
             }
@@ -192,7 +193,7 @@ impl Candidate {
         }
     }
 
-    /// A standby that may take over does so with a heartbeat of its own, at once unless it has promised to wait.
+    /// A standby that may take over does so with its own heartbeat, at once unless it has promised to wait.
     fn consider(&mut self, now: Moment, last: Option<LastTerm>) {
         if matches!(self.stage, Stage::Standing(None))
             && let Some(at) = self.line.consider(now, last)
@@ -206,7 +207,7 @@ impl Candidate {
         self.unreleased = None;
         self.line.forget_offer();
         if let Stage::Standing(held) = &mut self.stage {
-            // A term of the old identity, granted by an answer that was lost, must run out: no reason to hurry.
+            // A term of the old identity, granted by a lost response, must expire: no reason to hurry.
             *held = None;
             self.next_send = now.after(jittered(self.interval(), entropy, JITTER_PART));
         }
@@ -214,7 +215,7 @@ impl Candidate {
         self.outlive(None);
     }
 
-    /// The term whose work is being stopped is over for the server.
+    /// For the server, the term whose work is being stopped is over.
     fn outlive(&mut self, later: Option<Held>) {
         if let Stage::Stopping { held, next, .. } = &mut self.stage {
             held.current = false;
@@ -222,7 +223,7 @@ impl Candidate {
         }
     }
 
-    /// Takes the server's T; heartbeats that were paced by another one are paced anew.
+    /// Applies the server's T; heartbeats scheduled by another T are rescheduled.
     fn make_plan(&mut self, now: Moment, ttl: Millis, awaited: bool, entropy: u64) -> Option<TooTight> {
         if self.plan.is_some_and(|plan| plan.ttl == ttl) {
             return None;
@@ -236,8 +237,8 @@ impl Candidate {
         plan.err()
     }
 
-    /// A T that cannot be used: leading with it would break at the first lost answer. It ends a candidate that starts; one
-    /// that runs lets go and stands by until T fits again.
+    /// An unusable T: leading with it would fail at the first lost response. It ends a candidate that is starting; a
+    /// running one releases the role and stands by until T fits again.
     fn fail(&mut self, error: TooTight, effects: &mut Vec<Effect>) {
         let then = if self.fitted { Then::StandAgain(self.interval()) } else { Then::Fail(error) };
         match &mut self.stage {

@@ -1,24 +1,25 @@
-//! The algorithm of a candidate, as a pure machine: a moment and an event in, effects out. No clock, no randomness, no I/O.
+//! The candidate's algorithm as a pure state machine: a moment and an event in, effects out. No clock, no randomness,
+//! no I/O.
 //!
-//! It is the election of the "HA-extended model" with its holes closed. Its steps, and where they are:
+//! It is the election of the "HA-extended model" with its gaps closed. Its steps, and where they are:
 //!
 //! | step of the document | here |
 //! |---|---|
-//! | 1. make a unique id at start | [`Candidate::new`]; an identity that the server no longer takes is given up for a new one |
-//! | 2. `GetPrimary` every I | a standing candidate's heartbeat is both the question and the application: [`Candidate::on_wake`]; a push that the role is free comes by [`Candidate::on_vacancy`] |
+//! | 1. make a unique id at start | [`Candidate::new`]; an identity that the server refuses is replaced by a new one |
+//! | 2. `GetPrimary` every I | a standby's heartbeat is both query and application: [`Candidate::on_wake`]; a push that the role is free comes by [`Candidate::on_vacancy`] |
 //! | 3. empty → `UpdateHeartBeat` | the same heartbeat: acquire-or-renew is one call that answers at once |
 //! | 4a. it is me → work as primary | [`Candidate::on_answer`] with [`Answer::Primary`] → [`Effect::Lead`] |
 //! | 4b. another one → back to 2 | [`Answer::Standby`] |
-//! | 4c. a wrong answer → retry 3 | the caller tells it as a lost one: [`Candidate::on_lost`] |
-//! | 4d. still empty → retry 3 | [`Answer::Standby`] with nothing remaining: asked again soon |
+//! | 4c. a wrong answer → retry 3 | the caller reports it as lost: [`Candidate::on_lost`] |
+//! | 4d. still empty → retry 3 | [`Answer::Standby`] with nothing remaining: retried soon |
 //! | 5. heartbeat every I | [`Candidate::on_wake`] while leading |
 //! | 5a. not me, or no answer for T − I → exit | [`Effect::StepDown`], then [`Effect::Release`] once the work has stopped |
 //!
-//! The one rule that all safety hangs on: a term lasts until **the sending of the last acknowledged heartbeat + what the
-//! server said remains − a margin**. The server counted from the heartbeat's arrival, which is later than its sending;
-//! so the candidate's term ends before the server's, however long the answer took. Nothing else extends it: no read, no
-//! answer of another term, no belief. The one exception is a role whose mode is `continue`: while no server answers, the
-//! promises of *all* who could take over do, counted in the same way ([`agree`]).
+//! All safety rests on one rule: a term lasts until **the sending of the last acknowledged heartbeat + the remaining
+//! time in its response − a margin**. The server counted from the heartbeat's arrival, which is later than its sending;
+//! so the candidate's term ends before the server's, however long the response took. Nothing else extends it: no read,
+//! no response of another term, no assumption. The one exception is a role in mode `continue`: while no server
+//! responds, the promises of *all* candidates that could take over extend it, counted in the same way ([`agree`]).
 
 mod event;
 mod promises;
@@ -34,11 +35,11 @@ use crate::clock::Moment;
 use crate::plan::{Plan, TooTight, Wish};
 use types::{Held, Stage};
 
-/// Until the server has said T: how long its first answer is waited for, and the base of pauses.
+/// Until the server has announced T: the timeout of the first response, and the base of pauses.
 const FIRST_TIMEOUT: Millis = Millis(2_000);
-/// After a lost answer a primary tries again after at most this part of I.
+/// After a lost response a primary retries after at most this fraction of I.
 const RETRY_PART: u64 = 4;
-/// Standbys that cannot reach a server double their pauses this often at most, then stay at I.
+/// Standbys that cannot reach a server double their pauses at most this often, then stay at I.
 const DOUBLINGS_MAX: u32 = 2;
 
 /// One candidate for one role.
@@ -47,32 +48,32 @@ pub struct Candidate {
     wish: Wish,
     plan: Option<Plan>,
     stage: Stage,
-    /// Which of its identities it goes by; a new one is taken when the server refuses the old.
+    /// The index of its current identity; the next one is used when the server refuses this one.
     identity: u32,
-    /// The heartbeat whose answer is awaited.
+    /// The heartbeat whose response is pending.
     in_flight: Option<Moment>,
     next_send: Moment,
-    /// Answers lost in a row.
+    /// The number of consecutive lost responses.
     losses: u32,
-    /// The highest epoch that this candidate ever led in; an answer of that or a lower one starts nothing.
+    /// The highest epoch that this candidate ever led in; a response with that or a lower one starts nothing.
     led: u64,
-    /// It is to leave as soon as the answer it waits for is there: a grant on its way must be given back, not forgotten.
+    /// It must leave as soon as the pending response arrives: a grant in flight must be released, not forgotten.
     leaving: bool,
-    /// Whether a T was ever told that it can use. One that starts with a T that is too short ends; one that runs waits.
+    /// Whether it ever received a usable T. A candidate that starts with too short a T ends; a running one waits.
     fitted: bool,
-    /// The T that it was told is too short; it stands by without taking the role.
+    /// T is currently too short; it stands by without taking the role.
     unfit: Option<TooTight>,
-    /// The token of a term that could be gone on with and that no server has taken back yet: until one does, nobody new may
-    /// take the role over, this candidate included.
+    /// The token of a term that could be continued and that no server has taken back yet: until one does, no candidate
+    /// may newly take over the role, this one included.
     unreleased: Option<String>,
-    /// As primary: by whose agreement it may go on.
+    /// As primary: the agreement by which it may continue.
     agreement: promises::Agreement,
     /// As standby: what it has promised and asked for.
     line: promises::Line,
 }
 
 impl Candidate {
-    /// Step 1: a candidate that has not spoken yet. It wants to be woken at once.
+    /// Step 1: a candidate that has not sent anything yet. It wants to be woken at once.
     #[must_use]
     pub fn new(wish: Wish) -> Self {
         Self {
@@ -93,7 +94,7 @@ impl Candidate {
         }
     }
 
-    /// When it wants to be woken; none if it waits for something else than time.
+    /// When it wants to be woken; `None` if it waits for something other than time.
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
         let speak = match self.in_flight {
@@ -105,13 +106,13 @@ impl Candidate {
         [speak, stop, self.ask_at()].into_iter().flatten().min()
     }
 
-    /// The plan, once the server has said T.
+    /// The plan, once the server has announced T.
     #[must_use]
     pub const fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
     }
 
-    /// Why it stands by without taking the role: T was changed and is too short now.
+    /// Why it stands by without taking the role: T was changed and is now too short.
     #[must_use]
     pub fn too_tight(&self) -> Option<TooTight> {
         self.unfit.filter(|_| self.fitted)
@@ -126,13 +127,13 @@ impl Candidate {
         }
     }
 
-    /// Whether it is neither primary nor on its way out.
+    /// Whether it is neither primary nor leaving.
     #[must_use]
     pub const fn is_standing(&self) -> bool {
         matches!(self.stage, Stage::Standing(_))
     }
 
-    /// Steps 2, 3 and 5, and the clock's half of 5a: a moment that it asked for has come, or a later one.
+    /// Steps 2, 3 and 5, and the clock's half of 5a: the requested wake-up time has come.
     pub fn on_wake(&mut self, now: Moment, entropy: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Stage::Leading(held) = &self.stage
@@ -182,7 +183,8 @@ impl Candidate {
             Stage::Standing(None) if !self.leaving => (None, self.line.take_offer(now)),
             _ => (None, None),
         };
-        // Who has promised to wait takes the role in no way at all, also not from a store that knows of no term.
+        // A candidate that has promised to wait must not take the role at all, not even from a store that knows no
+        // term.
         let waits = matches!(self.stage, Stage::Standing(None)) && self.line.waits(now);
         let (call, ready) = (Call { identity: self.identity, sent: now }, self.unfit.is_none() && !waits);
         Effect::Send(Heartbeat { call, token, ready, heard, take_over })
@@ -193,7 +195,7 @@ impl Candidate {
         held.until.before(self.wish.grace)
     }
 
-    /// How long the answer to a heartbeat is waited for.
+    /// The response timeout of a heartbeat.
     #[must_use]
     pub fn timeout(&self) -> Millis {
         self.plan.map_or(FIRST_TIMEOUT, |plan| plan.timeout)
@@ -203,12 +205,12 @@ impl Candidate {
         self.plan.map_or(FIRST_TIMEOUT, |plan| plan.interval)
     }
 
-    /// A pause against a storm: when a server comes back, those who lost it must not all come at once.
+    /// Jitter against a thundering herd: when a server comes back, its clients must not all reconnect at once.
     fn pause(&self, entropy: u64) -> Millis {
         part(self.interval(), entropy)
     }
 
-    /// An answer is lost: a primary tries again soon, its term is running; others make room for each other.
+    /// A response is lost: a primary retries soon, because its term is running; others back off.
     fn lose(&mut self, now: Moment, entropy: u64) {
         self.in_flight = None;
         let soon = self.interval().0 / RETRY_PART;
@@ -230,12 +232,13 @@ impl Candidate {
     }
 }
 
-/// A part of a span, by chance.
+/// A random fraction of a span.
 fn part(span: Millis, entropy: u64) -> Millis {
     Millis(u64::try_from((u128::from(span.0) * u128::from(entropy)) >> 64).unwrap_or(span.0))
 }
 
-/// A span shortened by chance by up to one `nth` of it. Never lengthened: the tolerance is counted with whole intervals.
+/// A span shortened at random by up to one `nth` of it. Never lengthened: the tolerance is computed with whole
+/// intervals.
 fn jittered(span: Millis, entropy: u64, nth: u64) -> Millis {
     let varied = Millis(span.0 / nth);
     Millis(span.0 - varied.0 + part(varied, entropy).0)

@@ -1,9 +1,11 @@
-//! Going on after a term by the standbys' agreement, from both sides: the primary that asks, and the standby that promises.
+//! Continuing after a term by agreement of the standbys, from both sides: the primary that asks, and the standby that
+//! promises.
 //!
-//! Why there is never a second primary: the store lets nobody take over before `continue_for` has passed but members whom the
-//! primary knows, and only by an ask of their own that is void once the term is renewed. A member that promises has no such ask
-//! on its way and sends none until its promise ends; the primary counts the promise from the *sending* of its question, which
-//! is earlier than the member's receipt. So while every member's promise holds, nobody can take over.
+//! Why there is never a second primary: before `continue_for` has passed, the store lets only members that the primary
+//! knows take over, and only by an explicit bid that becomes void once the term is renewed. A member that promises has
+//! no such bid in flight and sends none until its promise ends; the primary counts the promise from the *sending* of
+//! its question, which is earlier than the member's receipt. So while every member's promise holds, no take-over is
+//! possible.
 
 use wayleave_api::roles::{GoingOn, LastTerm, Member, Peer, TakeOver};
 use wayleave_core::limits;
@@ -14,35 +16,35 @@ use super::types::{Answer, Effect, Held, Stage};
 use crate::clock::Moment;
 use crate::plan::Plan;
 
-/// A question of the primary to one member: do not take over for so long.
+/// A question from the primary to one member: do not take over for this long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// Who is asked.
+    /// The member that is asked.
     pub member: String,
-    /// Where, and with which secret.
+    /// Its address and secret.
     pub peer: Peer,
     /// The primary's term.
     pub epoch: u64,
-    /// When it was sent; read from the clock *before* the first byte leaves. What the promise counts from.
+    /// When it was sent; read from the clock *before* the first byte leaves. The promise counts from here.
     pub sent: Moment,
     /// For how long.
     pub span: Millis,
 }
 
-/// Why a candidate does not promise to wait.
+/// Why a candidate declines to promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decline {
-    /// A server has answered it just now: the store is not away, the primary is cut off from it.
+    /// A server has just responded to it: the store is available, and only the primary is cut off from it.
     ServerAnswers,
-    /// It has asked a server for that very term, and does not know that it was refused.
+    /// It has bid for that very term, and does not know that the bid was refused.
     Asked,
     /// It knows of a later term.
     Later(u64),
     /// It is primary itself.
     Primary,
-    /// It is on its way out.
+    /// It is leaving.
     Leaving,
-    /// Nobody may ask for so long.
+    /// The requested time exceeds the limit.
     TooLong,
 }
 
@@ -59,13 +61,13 @@ impl std::fmt::Display for Decline {
     }
 }
 
-/// What a primary may go on by. Only the latest list counts, and it says back which one that is.
+/// The agreement by which a primary may continue. Only the latest list counts; the primary echoes its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Agreement {
     version: u64,
     goes_on: Millis,
     members: Vec<Asked>,
-    /// When to ask again, while no server answers.
+    /// When to ask again, while no server responds.
     next_ask: Option<Moment>,
 }
 
@@ -79,12 +81,12 @@ struct Asked {
 impl Agreement {
     fn hear(&mut self, told: Option<GoingOn>, newer: bool) {
         let Some(told) = told else {
-            // Lists of before stay out: the version is kept.
+            // Earlier lists stay excluded: the version is kept.
             (self.goes_on, self.members) = (Millis(0), Vec::new());
             return;
         };
         if told.version <= self.version && newer {
-            // A store that does not know what was told before: whatever that was is worth nothing to it.
+            // A store that does not know the earlier list: that list is worth nothing to it.
             *self = Self { next_ask: self.next_ask, ..Self::default() };
             return;
         }
@@ -97,23 +99,23 @@ impl Agreement {
         self.members = told.members.into_iter().map(|m| Asked { promised: promised(&m), member: m }).collect();
     }
 
-    /// Whether there is a time to go on after the term.
+    /// Whether the term may be continued at all.
     pub(super) fn is_given(&self) -> bool {
         self.goes_on > Millis(0)
     }
 
-    /// The version to say back; none if there is nothing to go on by.
+    /// The version to echo; `None` if there is nothing to continue by.
     pub(super) fn heard(&self) -> Option<u64> {
         Some(self.version).filter(|version| *version > 0)
     }
 
-    /// The end of a term that may be gone on with: that of the term itself, or of the first promise to end.
+    /// The end of a term that may be continued: that of the term itself, or of the first promise to end.
     fn end(&self, held: &Held) -> Moment {
         let own = held.own_end();
         if self.goes_on == Millis(0) {
             return own;
         }
-        // Nobody else may take over before this: it is all that binds one without members.
+        // No other candidate may take over before this: without members it is the only bound.
         let whole = Millis(held.remaining.0.saturating_add(self.goes_on.0));
         let last = held.acknowledged.after(whole).before(Plan::margin(whole));
         let promised = |end: Moment, asked: &Asked| asked.promised.map(|promised| promised.min(end));
@@ -124,22 +126,22 @@ impl Agreement {
 /// What a standby has promised and asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Line {
-    /// It asks for no term before then.
+    /// It bids for no term before then.
     promised_until: Moment,
-    /// The highest epoch that it has promised that to.
+    /// The highest epoch to which it has promised that.
     promised_to: u64,
-    /// The term that it may ask for with its next heartbeat.
+    /// The term for which it may bid with its next heartbeat.
     offer: Option<TakeOver>,
-    /// The term that it has asked for, until it knows that this ask can never count any more.
+    /// The term for which it has bid, until it knows that the bid can no longer take effect.
     bid: Option<TakeOver>,
-    /// When a server answered last.
+    /// When a server last responded.
     answered: Option<Moment>,
-    /// The highest epoch of a term that it knows of.
+    /// The highest epoch that it knows of.
     known: u64,
 }
 
 impl Line {
-    /// A server answered; whatever it said of terms is kept.
+    /// A server responded; what it said about terms is recorded.
     pub(super) fn hear(&mut self, now: Moment, sent: Moment, answer: &Answer) {
         self.hear_of_renewal(sent, answer);
         self.answered = self.answered.max(Some(now));
@@ -149,13 +151,14 @@ impl Line {
             Answer::Standby { last: None, .. } | Answer::NotCurrent => return,
         };
         self.known = self.known.max(epoch);
-        // Ends only grow within an epoch: an ask that names an earlier one is void, wherever it still is.
+        // Ends only grow within an epoch: a bid that names an earlier end is void, wherever it still is.
         let is_void = |bid: &TakeOver| epoch > bid.epoch || epoch == bid.epoch && end > Some(bid.expires_at_ms);
         self.bid = self.bid.filter(|bid| !is_void(bid));
     }
 
-    /// A term that holds in the store for at least as long as the promise needs none: it was renewed since. Then a release is
-    /// not kept waiting for the promise. What remains is counted from the sending of the heartbeat, before it was told.
+    /// A term that holds in the store for at least as long as the promise does not need it: it was renewed since. So a
+    /// release does not have to wait for the promise. The remaining time counts from the sending of the heartbeat,
+    /// before the response was made.
     fn hear_of_renewal(&mut self, sent: Moment, answer: &Answer) {
         if let Answer::Standby { last: Some(last), .. } = answer
             && last.epoch == self.promised_to
@@ -165,7 +168,8 @@ impl Line {
         }
     }
 
-    /// The standby was told of the last term; returns when it should send its next heartbeat for that, if sooner than usual.
+    /// The standby learned of the last term; returns when it should send its next heartbeat for that, if sooner than
+    /// usual.
     pub(super) fn consider(&mut self, now: Moment, last: Option<LastTerm>) -> Option<Moment> {
         self.offer = None;
         let last = last.filter(|last| last.take_over)?;
@@ -174,33 +178,33 @@ impl Line {
         }
         let offer = TakeOver { epoch: last.epoch, expires_at_ms: last.expires_at_ms };
         self.offer = Some(offer);
-        // One that was asked for already is asked for again, but without haste.
+        // A repeated bid is not urgent.
         (self.bid != self.offer).then_some(now)
     }
 
-    /// What to ask for with a heartbeat that is sent now.
+    /// The bid to send with a heartbeat now.
     pub(super) fn take_offer(&mut self, now: Moment) -> Option<TakeOver> {
         let offer = self.offer.take().filter(|_| !self.waits(now));
         self.bid = offer.or(self.bid);
         offer
     }
 
-    /// Whether it has promised somebody to wait.
+    /// Whether it has promised to wait.
     pub(super) fn waits(&self, now: Moment) -> bool {
         now < self.promised_until
     }
 
-    /// Another identity begins; what was offered to the last one is not for it.
+    /// A new identity begins; offers to the last one are not for it.
     pub(super) const fn forget_offer(&mut self) {
         self.offer = None;
     }
 }
 
 impl Candidate {
-    /// The primary of a term asks for a promise not to take over for so long; none was given if it declines.
+    /// The primary of a term asks for a promise not to take over for `span`.
     ///
     /// # Errors
-    /// Why it does not promise.
+    /// Why it declines.
     pub fn on_question(&mut self, now: Moment, epoch: u64, span: Millis) -> Result<(), Decline> {
         match &self.stage {
             Stage::Leading(_) | Stage::Stopping { .. } | Stage::Standing(Some(_)) => return Err(Decline::Primary),
@@ -227,7 +231,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// A member promised what it was asked, at whatever time that is heard of.
+    /// A member promised what it was asked, whenever the answer arrives.
     pub fn on_promise(&mut self, question: &Question) -> Vec<Effect> {
         let mut effects = Vec::new();
         let end = question.sent.after(question.span).before(Plan::margin(question.span));
@@ -244,20 +248,20 @@ impl Candidate {
         effects
     }
 
-    /// Members without a way to be asked: because of them the primary stops at the end of its term.
+    /// Members that cannot be asked: because of them the primary stops at the end of its term.
     pub fn unreachable(&self) -> impl Iterator<Item = &str> {
         let on = self.agreement.is_given();
         let mute = self.agreement.members.iter().filter(move |asked| on && asked.member.peer.is_none());
         mute.map(|asked| asked.member.uuid.as_str())
     }
 
-    /// Whether there is anybody whom it must ask.
+    /// Whether there are members that it must ask.
     #[must_use]
     pub fn has_members(&self) -> bool {
         !self.agreement.members.is_empty()
     }
 
-    /// Whether it works after the end of its own term, by promises alone, at this moment.
+    /// Whether it is currently working past the end of its own term, by promises alone.
     #[must_use]
     pub fn goes_on(&self, now: Moment) -> bool {
         match &self.stage {
@@ -266,20 +270,20 @@ impl Candidate {
         }
     }
 
-    /// A term of its own begins: what an earlier one went on by is not for this one.
+    /// A new term begins: the agreement of an earlier one does not apply.
     pub(super) fn agree_anew(&mut self, told: Option<GoingOn>) {
         self.agreement = Agreement::default();
         self.agreement.hear(told, true);
     }
 
-    /// What the server said of going on with the term that the candidate works in.
+    /// What the server said about continuing the current term.
     pub(super) fn agree(&mut self, told: Option<GoingOn>, latest: bool, newer: bool) {
         if told.is_some() || latest {
             self.agreement.hear(told, newer);
         }
     }
 
-    /// Moves the end of the term to where it is by all that is known.
+    /// Recomputes the end of the term.
     pub(super) fn move_end(&mut self, effects: &mut Vec<Effect>) {
         if let Stage::Leading(held) | Stage::Stopping { held, .. } = &mut self.stage {
             let until = self.agreement.end(held);
@@ -290,7 +294,7 @@ impl Candidate {
         }
     }
 
-    /// When the members are to be asked, if they are.
+    /// When the members must be asked, if at all.
     pub(super) fn ask_at(&self) -> Option<Moment> {
         let asks = matches!(&self.stage, Stage::Leading(held) | Stage::Stopping { held, .. } if held.current);
         let can = |asked: &Asked| asked.member.peer.is_some();
@@ -304,7 +308,7 @@ impl Candidate {
         self.agreement.next_ask = self.agreement.next_ask.or(Some(now));
     }
 
-    /// A server has answered: nobody needs to be asked.
+    /// A server has responded: no member needs to be asked.
     pub(super) const fn end_asking(&mut self) {
         self.agreement.next_ask = None;
     }

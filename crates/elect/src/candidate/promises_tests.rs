@@ -1,4 +1,4 @@
-//! Stories of going on by agreement: T is 15 s, I is 3 s, answers are waited for 1.5 s.
+//! Scenarios of continuing by agreement: T is 15 s, I is 3 s, the response timeout is 1.5 s.
 
 use wayleave_api::roles::{GoingOn, LastTerm, Member, Peer, TakeOver};
 
@@ -31,7 +31,7 @@ fn questions(effects: &[Effect]) -> Vec<Question> {
         .collect()
 }
 
-/// Primary since 0, told at 3,000 by whose agreement it may go on.
+/// Primary since 0; at 3,000 it learned by whose agreement it may continue.
 fn leading(going_on: Option<GoingOn>) -> Candidate {
     let mut candidate = Candidate::new(Wish::default());
     let first = beat(&candidate.on_wake(Moment(0), FULL));
@@ -42,7 +42,7 @@ fn leading(going_on: Option<GoingOn>) -> Candidate {
     candidate
 }
 
-/// Loses every heartbeat until a moment; all questions that were asked.
+/// Loses every heartbeat until a moment; returns all questions that were asked.
 fn lose_until(candidate: &mut Candidate, end: u64) -> Vec<Question> {
     let mut asked = Vec::new();
     while let Some(at) = candidate.wake_at().filter(|at| at.0 <= end) {
@@ -79,7 +79,7 @@ fn a_term_is_gone_on_with_by_the_promise_of_every_member_and_only_by_that() {
     let end = c.sent.0 + 15_000 - 155;
     assert_eq!(candidate.on_promise(c), [Effect::Extend { epoch: 1, until: Moment(end) }], "from the sending");
     assert!(until(&candidate) > own);
-    // An older promise that comes late takes nothing back.
+    // An older promise that arrives late takes nothing back.
     assert_eq!(candidate.on_promise(&asked[0]), []);
     let effects = candidate.on_wake(Moment(end), FULL);
     assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfAgreement }), "{effects:?}");
@@ -91,7 +91,7 @@ fn nobody_goes_on_past_the_time_that_was_told_whatever_is_promised() {
     let last = lose_until(&mut candidate, 12_000).pop().unwrap();
     candidate.on_promise(&last);
     assert_eq!(until(&candidate), 3_010 + 17_000 - 175, "the margin grows with the time");
-    // Without members that is all that binds.
+    // Without members this is the only bound.
     assert_eq!(until(&leading(told(7, 2, &[]))), 3_010 + 17_000 - 175);
 }
 
@@ -115,7 +115,7 @@ fn the_latest_list_counts_and_is_said_back() {
         "b must be asked from now on"
     );
     let fourth = beat(&candidate.on_wake(Moment(9_200), FULL));
-    // A list of before that comes late, and then none: neither brings back what was longer.
+    // An outdated list that arrives late, and then none: neither restores a longer term.
     candidate.on_answer(Moment(9_210), third.call, primary(told(8, 600, &[])), FULL);
     assert_eq!((until(&candidate), candidate.agreement.heard()), (6_100 + 15_000 - 155, Some(9)));
     candidate.on_answer(Moment(9_220), fourth.call, primary(None), FULL);
@@ -123,7 +123,7 @@ fn the_latest_list_counts_and_is_said_back() {
     assert_eq!(until(&candidate), 9_200 + 15_000 - 155, "strict stays strict");
 }
 
-/// A standby that was answered at 10 last, by these words on the last term.
+/// A standby that last got a response at 10, with this information about the last term.
 fn standby(last: Option<LastTerm>) -> Candidate {
     let mut candidate = Candidate::new(Wish::default());
     let first = beat(&candidate.on_wake(Moment(0), FULL));
@@ -177,7 +177,7 @@ fn who_has_asked_for_a_term_promises_nothing_until_that_ask_is_surely_void() {
     assert!(asks.take_over.is_some());
     candidate.on_lost(Moment(20), asks.call, FULL);
     assert_eq!(candidate.on_question(Moment(9_000), 1, T), Err(Decline::Asked));
-    // The same end, or an earlier one in an answer from before: it may still be on its way.
+    // The same end, or an earlier one in an outdated response: the bid may still be in flight.
     for (sent, end, want) in
         [(9_000, 99, Err(Decline::Asked)), (18_000, 98, Err(Decline::Asked)), (27_000, 100, Ok(()))]
     {
@@ -224,7 +224,7 @@ fn who_has_promised_takes_the_role_in_no_way() {
     candidate.on_question(Moment(5_000), 1, T).unwrap();
     let sent = beat(&candidate.on_wake(Moment(6_000), FULL));
     assert!(!sent.ready, "a store that has lost the term must not give it the role");
-    // One that was on its way before is granted all the same: it waits with it.
+    // A bid that was in flight before is granted all the same: it waits with it.
     let granted =
         Answer::Primary { epoch: 2, token: "u".into(), ttl: T, remaining: T, step_down: false, going_on: None };
     assert_eq!(candidate.on_answer(Moment(6_010), sent.call, granted.clone(), FULL), []);

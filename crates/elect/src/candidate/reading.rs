@@ -1,4 +1,4 @@
-//! What a server's answer on the wire means to a candidate.
+//! Interprets a server's response for a candidate.
 
 use wayleave_api::roles::HeartbeatResponse;
 use wayleave_core::time::Millis;
@@ -6,13 +6,13 @@ use wayleave_core::time::Millis;
 use super::Answer;
 
 impl Answer {
-    /// The answer to a heartbeat of `uuid`; none if it makes no sense (step 4c), such as one that names another primary and
-    /// calls the asker primary all the same.
+    /// The response to a heartbeat of `uuid`; `None` if it is invalid (step 4c), for instance one that names another
+    /// primary and calls the sender primary all the same.
     #[must_use]
     pub fn read(response: &HeartbeatResponse, uuid: &str) -> Option<Self> {
         let ttl = Millis(response.ttl_ms);
         if !response.primary {
-            // Where no time is told, nothing changes by time alone.
+            // Without a time, nothing changes by time alone.
             let remaining = Millis(response.changes_in_ms.unwrap_or(response.ttl_ms));
             return Some(Self::Standby { ttl, remaining, last: response.last_term });
         }

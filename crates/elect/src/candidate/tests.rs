@@ -1,4 +1,4 @@
-//! Stories of candidates: T is 15 s, I is 3 s, answers are waited for 1.5 s.
+//! Scenarios of candidates: T is 15 s, I is 3 s, the response timeout is 1.5 s.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::plan::TooTight;
 
 const T: Millis = Millis(15_000);
-/// The entropy that shortens nothing by more than a millisecond.
+/// Entropy that shortens nothing by more than a millisecond.
 const FULL: u64 = u64::MAX;
 
 fn primary(epoch: u64, remaining: u64) -> Answer {
@@ -27,7 +27,7 @@ fn sent(effects: &[Effect]) -> Heartbeat {
     beat
 }
 
-/// A candidate that was granted epoch 1 by the answer to its first heartbeat, sent at 1,000 and answered at 1,100.
+/// A candidate that was granted epoch 1 by the response to its first heartbeat, sent at 1,000 and answered at 1,100.
 fn leading(wish: Wish) -> Candidate {
     let mut candidate = Candidate::new(wish);
     let beat = sent(&candidate.on_wake(Moment(1_000), FULL));
@@ -37,7 +37,7 @@ fn leading(wish: Wish) -> Candidate {
     candidate
 }
 
-/// Wakes a candidate whenever it wants until a moment, losing every heartbeat; tells what it did but send.
+/// Wakes a candidate whenever it wants until a moment, losing every heartbeat; returns its effects other than sends.
 fn lose_all_until(candidate: &mut Candidate, end: u64) -> (Vec<(u64, Effect)>, usize) {
     let (mut seen, mut lost) = (Vec::new(), 0);
     while let Some(at) = candidate.wake_at().filter(|at| at.0 <= end) {
@@ -53,15 +53,15 @@ fn a_term_counts_from_the_sending_of_the_heartbeat_and_not_from_its_answer() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
     assert_eq!(beat.token.as_deref(), Some("t1"));
-    // The answer crawls for 1.4 s: the term ends 15 s after 4,100 all the same, less the margin.
+    // The response takes 1.4 s: the term ends 15 s after 4,100 all the same, less the margin.
     let effects = candidate.on_answer(Moment(5_500), beat.call, primary(1, 15_000), FULL);
     assert_eq!(effects, [Effect::Extend { epoch: 1, until: Moment(18_945) }]);
 }
 
 #[test]
 fn lost_heartbeats_end_the_term_in_time_whatever_else_still_works() {
-    // The source's hole: reads that go on working kept a primary alive whose writes were lost. Here there is nothing that
-    // a read could extend; a push that the role is free, which is a read, changes nothing either.
+    // The original model's gap: reads that kept working kept a primary alive whose writes were lost. Here nothing
+    // extends a term by a read; a push that the role is free, which is a read, changes nothing either.
     let mut candidate = leading(Wish::default());
     candidate.on_vacancy(Moment(3_000));
     let (seen, lost) = lose_all_until(&mut candidate, 60_000);
@@ -84,7 +84,7 @@ fn a_lost_answer_is_asked_for_again_sooner_than_the_next_interval() {
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
     candidate.on_lost(Moment(4_200), beat.call, FULL);
     assert!(candidate.wake_at() <= Some(Moment(4_200 + 750)), "{:?}", candidate.wake_at());
-    // One that never comes is given up after half an interval.
+    // A response that never arrives is abandoned after half an interval.
     let beat = sent(&candidate.on_wake(Moment(4_950), FULL));
     assert_eq!(candidate.wake_at(), Some(beat.call.sent.after(Millis(1_500))));
 }
@@ -93,7 +93,7 @@ fn a_lost_answer_is_asked_for_again_sooner_than_the_next_interval() {
 fn as_many_heartbeats_may_be_lost_as_the_plan_says() {
     let mut candidate = leading(Wish::default());
     let tolerated = candidate.plan().unwrap().tolerance();
-    // The slowest course: every lost heartbeat is followed by a whole interval, and the last answer takes its time.
+    // The worst case: every lost heartbeat is followed by a whole interval, and the last response is slow.
     for _ in 0..tolerated {
         candidate.in_flight = None;
         candidate.next_send = candidate.next_send.after(Millis(3_000));
@@ -137,7 +137,7 @@ fn an_answer_that_was_overtaken_by_the_release_starts_nothing() {
     candidate.on_released(Moment(4_250));
     assert_eq!(candidate.on_answer(Moment(4_300), late.call, primary(1, 15_000), FULL), []);
     assert!(candidate.is_standing() && candidate.working().is_none());
-    // The next term is another epoch, and is led.
+    // The next term has another epoch, and is led.
     let beat = sent(&candidate.on_wake(Moment(4_300), FULL));
     let effects = candidate.on_answer(Moment(4_301), beat.call, primary(2, 15_000), FULL);
     assert!(matches!(effects[..], [Effect::Lead { epoch: 2, .. }]), "{effects:?}");
@@ -179,7 +179,7 @@ fn an_identity_that_is_used_up_is_given_up_for_a_new_one() {
     candidate.on_lost(Moment(100), first.call, FULL);
     let again = sent(&candidate.on_wake(Moment(2_000), FULL));
     assert_eq!(candidate.on_answer(Moment(2_010), again.call, Answer::NotCurrent, FULL), []);
-    // The lost answer turns up after all: it speaks to somebody who is no more.
+    // The lost response arrives after all: its identity no longer exists.
     assert_eq!(candidate.on_answer(Moment(2_020), first.call, primary(1, 15_000), FULL), []);
     let at = candidate.wake_at().unwrap();
     assert_eq!(sent(&candidate.on_wake(at, FULL)).call.identity, 1);
@@ -269,7 +269,7 @@ fn a_t_that_becomes_too_short_for_a_running_candidate_makes_it_stand_by_until_it
     let at = candidate.wake_at().unwrap();
     let beat = sent(&candidate.on_wake(at, FULL));
     assert!(!beat.ready, "nobody gives it the role meanwhile");
-    // A grant that was on its way is given back and not led.
+    // A grant in flight is released and not led.
     let grant = Answer::Primary { epoch: 2, token: "t2".into(), ttl, remaining: ttl, step_down: false, going_on: None };
     let effects = candidate.on_answer(at, beat.call, grant, FULL);
     assert_eq!(effects, [Effect::Release { identity: 0, token: Some("t2".into()) }]);

@@ -1,4 +1,4 @@
-//! What goes into a candidate and what comes out.
+//! Inputs and outputs of a candidate.
 
 use wayleave_api::roles::{GoingOn, LastTerm, TakeOver};
 use wayleave_core::time::Millis;
@@ -8,58 +8,58 @@ use crate::plan::{Plan, TooTight};
 
 use super::promises::Question;
 
-/// Names a heartbeat: who sent it, and when. The moment of sending is what its answer counts from.
+/// Identifies a heartbeat: its sender, and when it was sent. The content of its response counts from the sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call {
-    /// Which of the candidate's identities.
+    /// The index of the candidate's identity.
     pub identity: u32,
     /// When it was sent; read from the clock *before* the first byte leaves.
     pub sent: Moment,
 }
 
-/// A heartbeat to send. An earlier one that is still on its way is given up.
+/// A heartbeat to send. An earlier one in flight is abandoned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
-    /// Its name.
+    /// Its identification.
     pub call: Call,
-    /// The term's token, if it is to renew.
+    /// The term's token, if it renews.
     pub token: Option<String>,
-    /// Whether it could take the role: not while T is too short for it.
+    /// Whether it could take the role: false while T is too short.
     pub ready: bool,
-    /// From one that works: which list of members it has.
+    /// From a primary: the version of its member list.
     pub heard: Option<u64>,
-    /// From a standby: the term that it wants to take over.
+    /// From a standby: the term that it bids for.
     pub take_over: Option<TakeOver>,
 }
 
-/// What the server said to a heartbeat.
+/// The server's response to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// You are primary.
+    /// The candidate is primary.
     Primary {
         /// Of this term.
         epoch: u64,
-        /// Its secret.
+        /// The term's token.
         token: String,
         /// T.
         ttl: Millis,
-        /// What remains of the term, by the server's clock, when it answered.
+        /// The remaining term by the server's clock, when it responded.
         remaining: Millis,
-        /// An operator wants it to let go.
+        /// An operator asks it to step down.
         step_down: bool,
-        /// By whose agreement it may go on after the term.
+        /// The agreement by which it may continue after the term.
         going_on: Option<GoingOn>,
     },
-    /// You are not.
+    /// The candidate is not primary.
     Standby {
         /// T.
         ttl: Millis,
-        /// What remains of the present term, or of whatever else is in the way; zero if nothing is.
+        /// The remaining time of the current term, or of whatever else is in the way; zero if nothing is.
         remaining: Millis,
-        /// The term that it may ask for, where that takes an ask of its own.
+        /// The term that it may bid for, where a take-over needs a bid.
         last: Option<LastTerm>,
     },
-    /// The identity is primary but the token is not its term's, or it is missing: this identity is used up.
+    /// The identity is primary but its token is missing or not that of the term: this identity is burnt.
     NotCurrent,
 }
 
@@ -68,15 +68,15 @@ pub enum Answer {
 pub enum Reason {
     /// No heartbeat was acknowledged in time.
     OutOfTime,
-    /// Nor did all standbys promise to wait, or the time to go on is used up.
+    /// Moreover, not all standbys promised to wait, or the time to continue is used up.
     OutOfAgreement,
     /// The server says that the term is over.
     Superseded,
-    /// Its own process wants to end.
+    /// Its process is ending.
     Resigned,
     /// An operator asked for it.
     Asked,
-    /// T was changed, and is too short now.
+    /// T was changed and is now too short.
     TooTight,
 }
 
@@ -85,63 +85,63 @@ impl std::fmt::Display for Reason {
         f.write_str(match self {
             Self::OutOfTime => "no heartbeat was acknowledged in time",
             Self::OutOfAgreement => {
-                "no server answers, and not every standby promises to wait or the time to go on is used up"
+                "no server answers, and not every standby has promised to wait, or the time to continue is used up"
             }
             Self::Superseded => "the server says that the term is over",
             Self::Resigned => "the process is ending",
             Self::Asked => "an operator asked it to step down",
-            Self::TooTight => "the role's T was changed and is too short now",
+            Self::TooTight => "the role's T was changed and is now too short",
         })
     }
 }
 
-/// What follows on the end of a term.
+/// What follows the end of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Then {
     /// Stand again, after a pause.
     StandAgain(Millis),
     /// Stop for good.
     Finish,
-    /// Stop for good: the role's T cannot be used.
+    /// Stop for good: the role's T is unusable.
     Fail(TooTight),
 }
 
 /// What the caller must do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Send a heartbeat, and tell its answer.
+    /// Send a heartbeat, and report its response.
     Send(Heartbeat),
-    /// Ask a member for a promise, and tell if it gave it.
+    /// Ask a member for a promise, and report whether it gave it.
     Ask(Question),
     /// Step 4a: start the guarded work. It must have stopped by `until`.
     Lead {
-        /// What fences all its writes.
+        /// The fencing token of all its writes.
         epoch: u64,
         /// The end of the term.
         until: Moment,
     },
-    /// The end of the term has moved: later as a rule, earlier if T was lowered or another member has joined.
+    /// The end of the term has moved: usually later, earlier if T was lowered or another member has joined.
     Extend {
         /// Which one.
         epoch: u64,
         /// Its new end.
         until: Moment,
     },
-    /// Step 5a: stop the work and tell when it has stopped.
+    /// Step 5a: stop the work and report when it has stopped.
     StepDown {
         /// The term's.
         epoch: u64,
-        /// For people to read.
+        /// The reason, for people.
         why: Reason,
     },
-    /// The work has stopped, or there was none: give the role back, and tell when that is done or has failed.
+    /// The work has stopped, or there was none: release the role, and report when that is done or has failed.
     Release {
-        /// Which identity's.
+        /// The identity that held it.
         identity: u32,
-        /// The term's token; none for a standby that leaves.
+        /// The term's token; `None` for a standby that leaves.
         token: Option<String>,
     },
-    /// It is over.
+    /// The candidate has ended.
     Finished(Result<(), TooTight>),
 }
 
@@ -150,15 +150,15 @@ pub enum Effect {
 pub(super) struct Held {
     pub epoch: u64,
     pub token: String,
-    /// The end of the term, or of the promises by which it is gone on with.
+    /// The end of the term, or of the promises by which it is continued.
     pub until: Moment,
-    /// When the heartbeat was sent that was acknowledged last.
+    /// When the last acknowledged heartbeat was sent.
     pub acknowledged: Moment,
-    /// What remained of the term by the answer to it.
+    /// The remaining time in its response.
     pub remaining: Millis,
-    /// What is taken off for clocks that disagree.
+    /// The allowance for clock drift.
     pub margin: Millis,
-    /// Whether the server may still count it as ours, so that it is worth renewing and releasing.
+    /// Whether the server may still attribute it to us, so that it is worth renewing and releasing.
     pub current: bool,
 }
 
@@ -178,18 +178,18 @@ impl Held {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// Neither works nor may work. Holds a term if one was granted by an answer that came too late to begin with: the
+    /// Neither works nor may work. Has a term if one was granted by a response that arrived too late to begin with: the
     /// next heartbeat renews it.
     Standing(Option<Held>),
     /// The work runs.
     Leading(Held),
-    /// The work was told to stop and may still run. `next`: a later term that was granted meanwhile.
+    /// The work was told to stop and may still be running. `next`: a later term that was granted meanwhile.
     Stopping {
         held: Held,
         then: Then,
         next: Option<Held>,
     },
-    /// The work has stopped; the server is being told.
+    /// The work has stopped; the role is being released.
     Releasing(Then),
     Finished,
 }

@@ -1,23 +1,23 @@
-//! Whether the server is heard, for those who read the log: one line when it goes away, a reminder at growing distances, and
-//! one when it is back. Each says only what this process knows: that its own heartbeats are not acknowledged.
+//! Reports in the log whether heartbeats are acknowledged: one line when they stop, reminders at growing intervals, and
+//! one when they resume. Each states only what this process knows.
 
 use wayleave_core::time::Millis;
 
 use crate::clock::Moment;
 
-/// From the first loss to the first reminder; each further distance is twice as long.
+/// The interval to the first reminder; each further one is twice as long.
 const FIRST_REMINDER: Millis = Millis(10_000);
-/// The longest distance between two reminders.
+/// The longest interval between two reminders.
 const REMINDER_MAX: Millis = Millis(600_000);
 
-/// What is worth a line.
+/// What is worth a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The first heartbeat that was not acknowledged.
     Away,
     /// Still none is, after this time.
     StillAway(Millis),
-    /// One was, after this time.
+    /// A heartbeat was acknowledged again, after this time.
     Back(Millis),
 }
 

@@ -1,4 +1,4 @@
-//! The loop: waits for whatever happens next, tells the candidate, does what it says.
+//! The event loop: waits for the next event, passes it to the candidate, carries out its effects.
 
 use std::future::pending;
 use std::ops::ControlFlow;
@@ -24,12 +24,13 @@ use crate::plan::{Plan, TooTight};
 use crate::term::Term;
 use crate::watchdog::{LastLine, Watchdog};
 
-/// Between two looks, so that a server which does not let anybody wait is not asked without end.
+/// Between two long polls, so that a server that does not let callers wait is not polled in a tight loop.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// After a look that failed. If the server is away, the next lost heartbeat ends the looking.
+/// After a failed long poll. If the server is away, the next lost heartbeat ends the polling.
 const LOOK_PAUSE_FAILED: Duration = Duration::from_millis(500);
 
-/// After so many heartbeats without an answer one that is not to wait gives up; each goes to the next server, if there are several.
+/// After this many unanswered heartbeats a candidate that must not wait gives up; each goes to the next server, if
+/// there are several.
 const TRIES_WITHOUT_WAITING: u32 = 4;
 
 /// What happens.
@@ -57,17 +58,17 @@ pub(super) struct Driver<B> {
     call: Option<(Call, Pending<Heard>)>,
     look: Option<Pending<Result<Role, Failure>>>,
     release: Option<Pending<Released>>,
-    /// While the work of the slot is done and nobody was told.
+    /// Set while the slot's work is done but not yet recorded.
     slot_run: bool,
     waits: bool,
-    /// Heartbeats without an answer since the last one that had one, while standing.
+    /// Consecutive unanswered heartbeats while standing.
     lost_in_a_row: u32,
     running: Option<Running<B>>,
     plan: Option<Plan>,
     tight: Option<TooTight>,
     contact: Contact,
     stopped: bool,
-    /// How it will have ended, once the candidate has finished.
+    /// The result once the candidate has finished.
     result: Result<Option<B>, Error>,
 }
 
@@ -131,7 +132,7 @@ impl<B: Send + 'static> Driver<B> {
         let drop_at = self.running.as_ref().and_then(Running::drop_at);
         let stopped = self.stopped;
         tokio::select! {
-            // Ends and deadlines before everything else.
+            // Ends and deadlines take precedence.
             biased;
             () = until(&*self.clock, drop_at) => Event::Overdue,
             outcome = ended(&mut self.running) => Event::Ended(outcome),
@@ -157,8 +158,8 @@ impl<B: Send + 'static> Driver<B> {
                 self.look = None;
                 match role {
                     Ok(role) if role.primary.is_none() => self.candidate.on_vacancy(now),
-                    // Waited in vain, or failed: who stands by must not be without a look until its next heartbeat, for a
-                    // release in between would not be heard of.
+                    // Timed out or failed: a standby must keep a long poll open until its next heartbeat, or it would
+                    // miss a release in between.
                     Ok(_) if self.candidate.is_standing() => self.look = Some(self.wire.vacancy(LOOK_PAUSE)),
                     Err(_) if self.candidate.is_standing() => self.look = Some(self.wire.vacancy(LOOK_PAUSE_FAILED)),
                     _ => {}
@@ -179,7 +180,7 @@ impl<B: Send + 'static> Driver<B> {
                 self.candidate.on_stopped(now, then)
             }
             Event::Overdue => {
-                tracing::warn!(role = self.wire.role(), "the work did not stop in time and is dropped");
+                tracing::warn!(role = self.wire.role(), "the work did not stop in time and is cancelled");
                 self.end_work(now);
                 Vec::new()
             }
@@ -212,7 +213,7 @@ impl<B: Send + 'static> Driver<B> {
                 }
                 self.lost_in_a_row = 0;
                 if self.leaves(&said) {
-                    // It goes, so nobody is told that it stands by.
+                    // It is leaving, so it is not reported as a standby.
                     self.show(State::Standby { primary: said.primary, reason: said.reason });
                     return effects.into_iter().chain(self.candidate.on_resign()).collect();
                 }
@@ -220,7 +221,7 @@ impl<B: Send + 'static> Driver<B> {
                 effects
             }
             Heard::Lost(why) => {
-                // It may hang at the same server; the next one begins where the next heartbeat is answered.
+                // It may hang at the same server; the next one starts where the next heartbeat is answered.
                 self.look = None;
                 self.tell_lost(now, &why);
                 let effects = self.candidate.on_lost(now, call, entropy());
@@ -247,7 +248,7 @@ impl<B: Send + 'static> Driver<B> {
         }
     }
 
-    /// Whether what a standby was told is all that it wanted to know.
+    /// Whether a standby has learned all that it wanted to know.
     fn leaves(&mut self, said: &Said) -> bool {
         if let Some(run) = &said.slot_run {
             let (role, slot, epoch) = (self.wire.role(), &run.slot, run.epoch);
@@ -275,7 +276,7 @@ impl<B: Send + 'static> Driver<B> {
         self.show(State::Standby { primary: said.primary, reason: said.reason });
     }
 
-    /// What follows on the end of the work.
+    /// What follows the end of the work.
     fn after(&mut self, outcome: Outcome<B>) -> Then {
         match outcome {
             Ok(ControlFlow::Continue(pause)) => Then::StandAgain(millis(pause)),
@@ -287,12 +288,12 @@ impl<B: Send + 'static> Driver<B> {
                 self.result = Err(Error::Panicked);
                 self.leave()
             }
-            // Dropped, as the candidate wanted; it knows what follows.
+            // Cancelled, as the candidate wanted; it knows what follows.
             Err(_) => Then::StandAgain(Millis(0)),
         }
     }
 
-    /// Also a candidate that is stopping its work already, to stand again, must leave now.
+    /// Also a candidate that is already stopping its work, to stand again, must leave now.
     fn leave(&mut self) -> Then {
         _ = self.candidate.on_resign();
         Then::Finish
@@ -349,7 +350,7 @@ impl<B: Send + 'static> Driver<B> {
             }
             Effect::Finished(how) => {
                 if self.slot_run {
-                    // The term was another's before it could be given back.
+                    // The term passed to another candidate before it could be released.
                     self.result = Err(self.unrecorded("the term was over before it could be given back".into()));
                 }
                 return Ok(Some(how));
@@ -370,7 +371,7 @@ impl<B: Send + 'static> Driver<B> {
             tracing::warn!(role = self.wire.role(), "{error}; standing by without taking the role until it fits");
         }
         if tight.is_some() {
-            // The plan is told again when there is one.
+            // The plan is reported again once there is one.
             self.plan = None;
         }
         self.tight = tight;
@@ -383,7 +384,7 @@ impl<B: Send + 'static> Driver<B> {
         }
     }
 
-    /// A heartbeat was not acknowledged: tells the log if that is news, and nothing that is not known here.
+    /// A heartbeat was not acknowledged: logs it if that is news.
     fn tell_lost(&mut self, now: Moment, why: &str) {
         let (news, role) = (self.contact.on_lost(now), self.wire.role());
         match (news, self.candidate.working()) {
@@ -402,7 +403,7 @@ impl<B: Send + 'static> Driver<B> {
         }
     }
 
-    /// Tells those who watch.
+    /// Publishes the state to watchers.
     fn show(&self, state: State) {
         self.state.send_if_modified(|old| {
             let changed = *old != state;
@@ -442,7 +443,7 @@ async fn ended<B: Send + 'static>(running: &mut Option<Running<B>>) -> Outcome<B
 
 async fn told_to_stop(control: &mut watch::Receiver<Control>, stopped: bool) {
     if stopped || control.wait_for(|control| control.stop).await.is_err() {
-        // Nobody is left who could say so.
+        // No sender is left.
         pending().await
     }
 }

@@ -1,4 +1,4 @@
-//! Carries out what a [`Candidate`] says: speaks to the server, runs the guarded work in a task of its own, and ends it.
+//! Carries out the effects of a [`Candidate`]: talks to the server, runs the guarded work in a task, and ends it.
 
 mod contact;
 mod drive;
@@ -26,7 +26,7 @@ use peers::{Asking, Door};
 use talk::Talk;
 use wire::Wire;
 
-/// Stands for a role and works while it is primary.
+/// Stands for a role and runs work while it is primary.
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
@@ -67,20 +67,20 @@ impl Election {
         Self { client, role: role.into(), options, clock: Arc::new(BootClock), state, control }
     }
 
-    /// With another clock than the machine's.
+    /// Replaces the machine's clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// How it stands, now and with every change.
+    /// The current state and its changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// A handle to stop it, or to tell that it is ready or not.
+    /// A handle to stop it, or to change whether it is ready.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(self.control.clone())
@@ -88,15 +88,15 @@ impl Election {
 
     /// Stands, works while primary, and stands again, until it is stopped or the work breaks off.
     ///
-    /// The work is started once in each term, as a task of its own. It is told to stop by [`Term::stopping`]; if it has not
-    /// ended soon after, its task is dropped, and if that fails too, the watchdog ends the process. Tasks and threads that
-    /// the work itself starts must end with it. The role is given back only when the work has ended.
+    /// The work is started once per term, as a task. [`Term::stopping`] tells it to stop; if it has not ended soon
+    /// after, its task is cancelled, and if that fails too, the watchdog ends the process. Tasks and threads that the
+    /// work starts must end with it. The role is released only when the work has ended.
     ///
-    /// When the work ends by itself, `Continue(pause)` gives the role back and stands again after the pause, and
-    /// `Break(value)` gives it back and ends the election with the value. None is returned if it was stopped.
+    /// When the work ends by itself, `Continue(pause)` releases the role and stands again after the pause, and
+    /// `Break(value)` releases it and ends the election with the value. Returns `None` if it was stopped.
     ///
     /// # Errors
-    /// If the server refuses for good, T is too short for the options, or the work panicked.
+    /// If the server refuses permanently, T is too short for the options, or the work panicked.
     pub async fn run<W, F, B>(self, work: W) -> Result<Option<B>, Error>
     where
         W: FnMut(Term) -> F,

@@ -1,7 +1,8 @@
-//! The talk between candidates of one role: the door at which a standby takes the primary's questions, and the questions.
+//! Communication between candidates of one role: the listener on which a standby receives the primary's questions, and
+//! the client that asks them.
 //!
-//! One small HTTP call: `POST /promise` with the role, the epoch, the time and the secret that the server told the primary
-//! alone. Bodies, connections and times are bounded. What is answered is not decided here but by the candidate.
+//! One small HTTP call: `POST /promise` with the role, the epoch, the time and the secret that the server gives to the
+//! primary alone. Bodies, connections and times are bounded. The candidate decides the answer, not this module.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,15 +24,15 @@ use wayleave_core::time::Millis;
 use crate::candidate::Question;
 use crate::options::PeerDoor;
 
-/// A question or an answer is far smaller.
+/// The maximum body size; real ones are far smaller.
 const BODY_BYTES_MAX: usize = 4_096;
-/// So much is told of why another candidate does not promise.
+/// The maximum length of a reported reason.
 const REASON_CHARS_MAX: usize = 200;
-/// As many ask at once; there is one primary, and it asks once in a while.
+/// The maximum number of connections; there is one primary, and it asks rarely.
 const CONNECTIONS_MAX: usize = 32;
-/// A connection lives no longer.
+/// The maximum lifetime of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
-/// After a connection that could not be taken, as when there are too many open files.
+/// The back-off after a failed accept, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,14 +50,14 @@ struct PromiseResponse {
     reason: String,
 }
 
-/// A question at the door, proven to be a primary's, and where its answer goes.
+/// A question authenticated as the primary's, and the channel for its answer.
 pub(super) struct Asked {
     pub epoch: u64,
     pub span: Millis,
     pub answer: oneshot::Sender<Result<(), String>>,
 }
 
-/// The open door; closed when dropped.
+/// The listener; closed on drop.
 pub(super) struct Door {
     questions: mpsc::Receiver<Asked>,
     peer: Peer,
@@ -70,7 +71,7 @@ impl Drop for Door {
 }
 
 impl Door {
-    /// Opens it.
+    /// Opens the listener.
     pub async fn open(role: &str, door: &PeerDoor) -> std::io::Result<Self> {
         let listener = TcpListener::bind(door.listen).await?;
         let bound = listener.local_addr()?;
@@ -81,11 +82,11 @@ impl Door {
         let (sender, questions) = mpsc::channel(CONNECTIONS_MAX);
         let known = Arc::new(Known { role: role.to_owned(), secret: secret.clone(), sender });
         let task = tokio::spawn(serve(listener, known)).abort_handle();
-        tracing::info!(role, listen = %bound, address, "taking the primary's questions");
+        tracing::info!(role, listen = %bound, address, "listening for the primary's questions");
         Ok(Self { questions, peer: Peer { address, secret }, task })
     }
 
-    /// What the server is told of it.
+    /// What the server announces to the primary.
     pub fn peer(&self) -> Peer {
         self.peer.clone()
     }
@@ -104,7 +105,7 @@ struct Known {
 
 async fn serve(listener: TcpListener, known: Arc<Known>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Dropped with this task, and all talks with it.
+    // Dropped with this task, and all connections with it.
     let mut talks = JoinSet::new();
     loop {
         while talks.try_join_next().is_some() {}
@@ -118,7 +119,7 @@ async fn serve(listener: TcpListener, known: Arc<Known>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(error = %error, "a question could not be taken");
+                tracing::warn!(error = %error, "cannot accept a connection of the primary");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -136,11 +137,11 @@ async fn talk(stream: TcpStream, known: Arc<Known>) {
 
 async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Bytes>> {
     if request.method() != Method::POST || request.uri().path() != "/promise" {
-        return say(StatusCode::NOT_FOUND, Err("this is a candidate of Wayleave; it takes POST /promise alone".into()));
+        return say(StatusCode::NOT_FOUND, Err("this is a Wayleave candidate; it accepts only POST /promise".into()));
     }
     let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(_) => return say(StatusCode::BAD_REQUEST, Err("the body is too large, or was cut off".into())),
+        Err(_) => return say(StatusCode::BAD_REQUEST, Err("the body is too large or truncated".into())),
     };
     let Ok(asked) = serde_json::from_slice::<PromiseRequest>(&body) else {
         return say(StatusCode::BAD_REQUEST, Err("the body is not a question for a promise".into()));
@@ -156,7 +157,7 @@ async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Byte
     say(StatusCode::OK, told.await.unwrap_or_else(|_| Err("it is stopping".into())))
 }
 
-/// In the same time, wherever they differ.
+/// Constant-time comparison.
 fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
@@ -169,7 +170,7 @@ fn say(status: StatusCode, what: Result<(), String>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Asks others; what is still on its way is given up when this is dropped.
+/// Asks other candidates; dropping it cancels what is in flight.
 pub(super) struct Asking {
     http: reqwest::Client,
     role: String,
@@ -178,7 +179,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub fn new(role: &str) -> std::io::Result<Self> {
-        // No proxy and no kept connections: a promise must be heard of at once or not at all.
+        // No proxy and no connection reuse: a promise must arrive at once or not at all.
         let http =
             reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).redirect(reqwest::redirect::Policy::none());
         let http = http.build();

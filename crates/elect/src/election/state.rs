@@ -1,18 +1,18 @@
-//! What others see of an election, and how they speak to it.
+//! The public state of an election, and its control handle.
 
 use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::plan::TooTight;
 
-/// How an election stands.
+/// The state of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not primary, and counted on by the server.
+    /// Not primary, and registered as a standby.
     Standby {
-        /// Who is, if somebody is.
+        /// The primary, if there is one.
         primary: Option<String>,
-        /// How the role stands, in the server's words.
+        /// The state of the role, in the server's words.
         reason: String,
     },
     /// Primary.
@@ -22,7 +22,7 @@ pub enum State {
         /// The end of the term if no further heartbeat is acknowledged.
         until: Moment,
     },
-    /// The server does not answer. A primary stays one until its term ends; this is said of standbys.
+    /// The server does not respond. A primary stays one until its term ends; this is reported for standbys.
     Unavailable {
         /// Why.
         why: String,
@@ -34,32 +34,32 @@ pub enum State {
 /// Why an election ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server will not have this candidate.
+    /// The server refuses this candidate.
     #[error("cannot stand for the role: {0}")]
     Refused(#[source] wayleave_client::Error),
-    /// The role's T cannot be used with these options.
+    /// The role's T is unusable with these options.
     #[error(transparent)]
     TooTight(#[from] TooTight),
-    /// The work panicked; the role was given back.
+    /// The work panicked; the role was released.
     #[error("the guarded work panicked")]
     Panicked,
-    /// Another is primary, and this one was not to wait.
+    /// Another candidate is primary, and this one was not to wait.
     #[error("{primary} is primary in epoch {epoch}; not waiting")]
     Standby {
-        /// Who.
+        /// The primary.
         primary: String,
-        /// In which epoch.
+        /// Its epoch.
         epoch: u64,
     },
-    /// No server answers, and this one was not to wait.
+    /// No server responds, and this one was not to wait.
     #[error("no server has answered {tries} heartbeats: {why}; not waiting")]
     NoServer {
-        /// How many heartbeats.
+        /// The number of heartbeats.
         tries: u32,
-        /// What became of the last one.
+        /// The outcome of the last one.
         why: String,
     },
-    /// The work of a slot was done, but the role does not remember it for sure.
+    /// The work of a slot was done, but it is uncertain whether the role has recorded it.
     #[error(
         "slot '{slot}' was run, but no server has acknowledged that: {why}. Unless it was recorded all the same (`wayleave roles \
          show`), another will run it again"
@@ -67,13 +67,13 @@ pub enum Error {
     Unrecorded {
         /// The slot.
         slot: String,
-        /// What the server said, or that it said nothing.
+        /// The server's response, or that there was none.
         why: String,
     },
-    /// The address for the primary's questions cannot be listened on.
+    /// Cannot listen on the address for the primary's questions.
     #[error("cannot take the primary's questions at {0}: {1}; is the address in use, or another machine's?")]
     Peer(std::net::SocketAddr, #[source] std::io::Error),
-    /// The machine lacks something: threads, random numbers.
+    /// The machine lacks a resource: threads, random numbers.
     #[error("cannot stand for the role: {0}")]
     Machine(#[source] std::io::Error),
 }
@@ -84,17 +84,18 @@ pub(crate) struct Control {
     pub ready: bool,
 }
 
-/// Speaks to a running election; cheap to clone.
+/// Controls a running election; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stopper(pub(super) watch::Sender<Control>);
 
 impl Stopper {
-    /// Ends the election: stops the work, gives the role back, returns.
+    /// Ends the election: stops the work, releases the role, returns.
     pub fn stop(&self) {
         self.0.send_modify(|control| control.stop = true);
     }
 
-    /// Says whether the work could be done now. A primary that is not ready stays primary; it should end its work instead.
+    /// Sets whether the work could be done now. A primary that is not ready stays primary; it should end its work
+    /// instead.
     pub fn set_ready(&self, ready: bool) {
         self.0.send_modify(|control| control.ready = ready);
     }

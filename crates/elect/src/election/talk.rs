@@ -1,4 +1,4 @@
-//! What a candidate says to others of its kind and hears from them, and what of it is worth a line in the log.
+//! A candidate's exchanges with its peers, and which of them are logged.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -10,28 +10,29 @@ use super::wire::Said;
 use crate::candidate::{Candidate, Question};
 use crate::clock::Moment;
 
-/// So many reasons are told between two answers of a server.
+/// The maximum number of reasons logged between two responses of a server.
 const DECLINED_TOLD_MAX: usize = 100;
 
-/// The door, if it has one, and its own questions.
+/// The listener, if there is one, and its own questions.
 pub(super) struct Talk {
     pub door: OwnDoor,
     pub asking: Asking,
     role: String,
-    /// What was told already: members that cannot be asked, and why others declined since a server answered last.
+    /// What was already logged: members that cannot be asked, and reasons of others since the last response of a
+    /// server.
     mute: BTreeSet<String>,
     declined: BTreeSet<(String, String)>,
     warned: bool,
     goes_on: bool,
-    /// The primary that was named last, and its epoch.
+    /// The last known primary, and its epoch.
     primary: Option<(Option<String>, u64)>,
 }
 
-/// A door that may not be there.
+/// An optional listener.
 pub(super) struct OwnDoor(Option<Door>);
 
 impl OwnDoor {
-    /// The next question; never, if nobody can ask.
+    /// The next question; pends forever if there is no listener.
     pub async fn asked(&mut self) -> Asked {
         let Some(door) = &mut self.0 else { return pending().await };
         match door.next().await {
@@ -59,11 +60,11 @@ impl Talk {
     pub fn answer(candidate: &mut Candidate, now: Moment, asked: Asked) {
         let Asked { epoch, span, answer } = asked;
         let told = candidate.on_question(now, epoch, span).map_err(|decline| decline.to_string());
-        // Whoever asked and went away has no promise; one that was given is kept all the same.
+        // If the asker is gone it has no promise; one that was given is kept all the same.
         _ = answer.send(told);
     }
 
-    /// A server has answered.
+    /// A server has responded.
     pub fn on_heard(&mut self, candidate: &Candidate, mode: Mode, has_peer: bool) {
         self.declined.clear();
         let role = &self.role;
@@ -82,7 +83,7 @@ impl Talk {
         self.mute = mute;
     }
 
-    /// A member did not promise, or could not be reached.
+    /// A member declined, or could not be reached.
     pub fn tell_declined(&mut self, question: &Question, why: &str) {
         if self.declined.len() < DECLINED_TOLD_MAX && self.declined.insert((question.member.clone(), why.to_owned())) {
             let (role, uuid, address) = (&self.role, &question.member, &question.peer.address);
@@ -90,7 +91,7 @@ impl Talk {
         }
     }
 
-    /// Tells when work goes on by agreement alone, and when it does not any more.
+    /// Logs when work continues by agreement alone, and when that ends.
     pub fn tell_going_on(&mut self, candidate: &Candidate, now: Moment) {
         let goes_on = candidate.goes_on(now);
         if goes_on && !self.goes_on {
@@ -101,7 +102,7 @@ impl Talk {
         self.goes_on = goes_on;
     }
 
-    /// Tells whom it stands by for, when that changes.
+    /// Logs the current primary when it changes.
     pub fn tell_primary(&mut self, said: &Said) {
         let now = (said.primary.clone(), if said.primary.is_some() { said.epoch } else { 0 });
         if self.primary.as_ref() == Some(&now) {
@@ -118,7 +119,7 @@ impl Talk {
         }
     }
 
-    /// It is primary itself now: whoever comes next is news.
+    /// It is primary itself now: whichever primary comes next is news.
     pub fn forget_primary(&mut self) {
         self.primary = None;
     }

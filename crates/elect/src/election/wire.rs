@@ -1,4 +1,4 @@
-//! The conversation with the server, in the candidate's words.
+//! The protocol with the server, in the candidate's types.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -15,56 +15,56 @@ use crate::candidate::{Answer, Heartbeat};
 use crate::identity::{self, Identity};
 use crate::options::Options;
 
-/// A long poll for the end of the present term; the next one follows if nothing happens.
+/// The long-poll time for the end of the current term; another one follows if nothing happens.
 const VACANCY_WAIT_MS: u64 = 30_000;
-/// A release is worth this much waiting; afterwards the term ends by itself.
+/// The timeout of a release; afterwards the term expires by itself.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
-/// One that records a slot is worth more.
+/// The timeout of a release that records a slot.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Speaks for one candidate.
+/// The connection of one candidate.
 pub(super) struct Wire {
     client: Client,
     role: String,
-    /// What every heartbeat says.
+    /// The template of every heartbeat.
     form: HeartbeatRequest,
     identity: u32,
-    /// The uuid of the identity before: a term that was granted to it by an answer that was lost is nobody else's.
+    /// The uuid of the previous identity: a term that was granted to it by a lost response is not another process's.
     former: Option<String>,
     control: watch::Receiver<Control>,
 }
 
-/// What came back from a heartbeat.
+/// The outcome of a heartbeat.
 pub(super) enum Heard {
-    /// An answer, and what else the server said.
+    /// A response, and what else the server said.
     Answer(Answer, Said),
-    /// None, or none that makes sense; it may come to its senses.
+    /// No response, or an invalid one; a retry may succeed.
     Lost(String),
-    /// The server will not have this candidate, now or later.
+    /// The server refuses this candidate permanently.
     Refused(Failure),
 }
 
 /// What a server says besides what the candidate acts on.
 pub(super) struct Said {
-    /// Who is primary.
+    /// The primary.
     pub primary: Option<String>,
-    /// Where it is reached.
+    /// Its address.
     pub address: Option<String>,
-    /// In which epoch.
+    /// Its epoch.
     pub epoch: u64,
-    /// What a primary does that no server answers.
+    /// What a primary does when no server responds.
     pub mode: Mode,
-    /// How the role stands.
+    /// The state of the role.
     pub reason: String,
     /// The run of this candidate's slot, if there was one.
     pub slot_run: Option<SlotRun>,
 }
 
-/// What became of a release.
+/// The outcome of a release.
 pub(super) struct Released {
-    /// Whether a server has said something to it.
+    /// Whether a server has responded to it.
     pub answered: bool,
     /// If there was a slot to record: why it is not known to be recorded.
     pub unrecorded: Option<String>,
@@ -80,7 +80,7 @@ impl Wire {
         let mut metadata = options.metadata.iter().map(|(name, value)| (name.clone(), vec![value.clone()]));
         let mut entries: Vec<(String, Vec<String>)> = metadata.by_ref().collect();
         for (name, values) in identity::place() {
-            // What the user says of host or pid is taken before what the machine says.
+            // The user's values for host or pid take precedence over the machine's.
             if !entries.iter().any(|(known, _)| *known == name) {
                 entries.push((name, values));
             }
@@ -98,16 +98,16 @@ impl Wire {
             take_over: None,
             slot: options.slot.clone(),
         };
-        // A candidate decides itself when to try again.
+        // The candidate itself decides when to retry.
         Ok(Self { client: client.with_retry(Retry::NEVER), role, form, identity: 0, former: None, control })
     }
 
-    /// Where this candidate takes questions, for every further heartbeat.
+    /// Sets where this candidate receives questions, for all further heartbeats.
     pub fn set_peer(&mut self, peer: Option<Peer>) {
         self.form.peer = peer;
     }
 
-    /// Whether others can ask this candidate.
+    /// Whether other candidates can ask this one.
     pub const fn has_peer(&self) -> bool {
         self.form.peer.is_some()
     }
@@ -140,7 +140,7 @@ impl Wire {
         }))
     }
 
-    /// Waits for the end of the present term, after a pause.
+    /// Waits for the end of the current term, after a pause.
     pub fn vacancy(&self, pause: Duration) -> Pending<Result<Role, Failure>> {
         let (client, role) = (self.client.clone(), self.role.clone());
         let query = GetRoleQuery { wait_ms: Some(VACANCY_WAIT_MS), min_epoch: None, wait_for: Some(WaitFor::Vacancy) };
@@ -160,8 +160,9 @@ impl Wire {
         self.form.slot.as_deref()
     }
 
-    /// Gives the role back after the work of the slot was done, and has it remembered. Nothing else tells others that it was, so
-    /// this is tried for longer than a mere release: also past the end of the term, for it counts until another has the role.
+    /// Releases the role after the work of the slot was done, and records the slot. Nothing else informs others that it
+    /// was done, so this is retried for longer than a mere release: also past the end of the term, because it counts
+    /// until another candidate has the role.
     pub fn release_after(&self, token: String) -> Pending<Released> {
         let (role, uuid) = (self.role.clone(), self.form.uuid.clone());
         let slot = self.form.slot.clone().unwrap_or_default();
@@ -179,10 +180,10 @@ impl Wire {
         })
     }
 
-    /// Gives the role back, or leaves the line of standbys.
+    /// Releases the role, or withdraws a standby.
     pub fn release(&self, token: Option<String>) -> Pending<Released> {
         let (role, uuid) = (self.role.clone(), self.form.uuid.clone());
-        // The same release may be sent again: it is bound to the term.
+        // A release is idempotent: it is bound to the term.
         let client = self.client.clone().with_retry(Retry { attempts: 3, ..Retry::default() });
         Box::pin(async move {
             let released = tokio::time::timeout(RELEASE_TIMEOUT, client.release_role(&role, &uuid, token.as_deref()));
@@ -194,7 +195,7 @@ impl Wire {
                     tracing::warn!(role, error = %error, "the role was not given back; the term ends by itself");
                 }
                 Err(_) if token.is_some() => tell_unknown(&role, "no answer in time"),
-                // Whoever has no term has nothing to give back; its place among the standbys ends by itself.
+                // A standby has no term to release; its registration expires by itself.
                 Ok(Err(_)) | Err(_) => {}
             }
             let refused = |error: &Failure| error.problem().is_some_and(|problem| (400..500).contains(&problem.status));
@@ -212,7 +213,7 @@ fn draw() -> Result<String, Error> {
     Ok(Identity::draw().map_err(Error::Machine)?.uuid().to_owned())
 }
 
-/// What an answer means to the candidate with this uuid.
+/// Interprets a response for the candidate with this uuid.
 fn heard(answer: Result<HeartbeatResponse, Failure>, uuid: &str) -> Heard {
     let answer = match answer {
         Ok(answer) => answer,
@@ -232,7 +233,7 @@ fn failed(error: Failure) -> Heard {
             let said = Said { primary: None, address: None, epoch: 0, mode, reason, slot_run: None };
             Heard::Answer(Answer::NotCurrent, said)
         }
-        // Room may be made.
+        // Capacity may be freed.
         Some(Code::OverLimit | Code::Overloaded) => Heard::Lost(error.to_string()),
         _ if error.problem().is_some_and(|problem| (400..500).contains(&problem.status)) => Heard::Refused(error),
         _ => Heard::Lost(error.to_string()),

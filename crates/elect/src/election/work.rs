@@ -1,4 +1,4 @@
-//! The guarded work of one term: a task that is told to stop, then dropped, then ended by the watchdog.
+//! The guarded work of one term: a task that is told to stop, then cancelled, then ended by the watchdog.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -14,13 +14,13 @@ use crate::watchdog::{LastLine, Watch, Watchdog};
 /// How the work of a term ended.
 pub(super) type Outcome<B> = Result<ControlFlow<B, Duration>, JoinError>;
 
-/// Work in progress. Dropping it drops the work.
+/// Running work. Dropping this cancels it.
 pub(super) struct Running<B> {
     pub term: Term,
     task: JoinHandle<ControlFlow<B, Duration>>,
     watch: Arc<Watch>,
     reserve: Millis,
-    /// From then on the task is dropped.
+    /// When the task is cancelled.
     drop_at: Option<Moment>,
 }
 
@@ -39,7 +39,7 @@ impl<B: Send + 'static> Running<B> {
         });
         let until = term.until();
         let watch = Arc::new(dog.watch(until.before(reserve), until, cancel, last));
-        // The task holds the watch: the work is watched until it has really ended, whatever becomes of us.
+        // The task owns the watch: the work is watched until it has really ended, whatever happens to us.
         let watched = watch.clone();
         let task = tokio::spawn(async move {
             let outcome = work.await;
@@ -59,13 +59,13 @@ impl<B: Send + 'static> Running<B> {
         }
     }
 
-    /// Tells the work to stop; it may use what is left of the grace.
+    /// Tells the work to stop; it may use the rest of the grace period.
     pub fn tell_to_stop(&mut self) {
         self.term.tell_to_stop();
         self.drop_at = Some(self.term.until().before(self.reserve));
     }
 
-    /// Ends the work now: another may be primary already.
+    /// Ends the work now: another candidate may already be primary.
     pub fn end_now(&mut self, now: Moment) {
         let until = self.term.until().min(now.after(self.reserve));
         self.term.end();
@@ -74,7 +74,7 @@ impl<B: Send + 'static> Running<B> {
         self.drop_at = None;
     }
 
-    /// When the task is to be dropped.
+    /// When the task must be cancelled.
     pub const fn drop_at(&self) -> Option<Moment> {
         self.drop_at
     }
