@@ -1,7 +1,8 @@
-//! One address, one node. A process that starts at the address of another one has its port, so the other one is gone and its
-//! shards need not wait for its deadline. But an advertised address is only what an operator wrote: two living nodes may
-//! name the same one. So whoever joins asks first who answers there. If the other node does, the new one is refused; if not,
-//! the other one's row is removed, and should it live after all it finds that out with its next heartbeat and stops.
+//! Address ownership: one address, one node. A process that starts at the address of another node has its port, so the
+//! other is gone and its shards need not wait for its deadline. But an advertised address is only configuration: two
+//! live nodes may name the same one. So a joining node first checks who answers there. If the other node does, the new
+//! one is refused; if not, the other one's row is removed. Should that node be alive after all, it notices at its next
+//! heartbeat and stops.
 
 use std::time::Duration;
 
@@ -16,18 +17,18 @@ use crate::join_error::JoinError;
 use crate::member::Options;
 use crate::network::Network;
 
-/// A node that says nothing in this time does not answer at its address.
+/// A node that does not respond in this time does not answer at its address.
 const SAYS_SOMETHING: Duration = Duration::from_secs(2);
 
 /// Another node with the same address.
 pub(crate) struct Namesake {
     pub row: NodeRow,
-    /// Whether its lease has not run out.
+    /// Whether its lease is unexpired.
     pub lives: bool,
     stored: Row,
 }
 
-/// The other nodes that have a node's address.
+/// The other nodes with this address.
 pub(crate) async fn sharing(engine: &dyn Engine, address: &str, me: NodeId) -> Result<Vec<Namesake>, Error> {
     let look = engine.look(&[node::all(NODES_MAX)]).await?;
     let now = look.now;
@@ -37,7 +38,7 @@ pub(crate) async fn sharing(engine: &dyn Engine, address: &str, me: NodeId) -> R
     Ok(same.map(|(row, stored)| Namesake { lives: row.is_alive(now), row, stored }).collect())
 }
 
-/// Makes a node's address its own before it joins, or refuses it.
+/// Claims a node's address before it joins, or refuses it.
 pub(crate) async fn claim(engine: &dyn Engine, network: &dyn Network, options: &Options) -> Result<(), JoinError> {
     for other in sharing(engine, &options.address, options.id).await? {
         yield_or_bury(engine, network, other).await?;
@@ -45,8 +46,8 @@ pub(crate) async fn claim(engine: &dyn Engine, network: &dyn Network, options: &
     Ok(())
 }
 
-/// The same once this node's own row is there: of two that joined at the same moment, neither of which saw the other before,
-/// the later one gives way. Both have written by now, so the later one sees the earlier one's row.
+/// The same once this node's own row is written: of two that joined concurrently without seeing each other, the later
+/// one gives way. Both have written by now, so the later one sees the earlier one's row.
 pub(crate) async fn confirm(engine: &dyn Engine, network: &dyn Network, mine: &NodeRow) -> Result<(), JoinError> {
     let rank = |row: &NodeRow| (row.started_at, row.id);
     let others = sharing(engine, &mine.address, mine.id).await?;
@@ -70,7 +71,7 @@ async fn yield_or_bury(engine: &dyn Engine, network: &dyn Network, other: Namesa
     }
 }
 
-/// Whether a node is reached at its address. One that is merely there refuses calls that mean another node.
+/// Whether a node responds at its address. Another node there refuses calls meant for this one.
 async fn answers(network: &dyn Network, row: &NodeRow) -> bool {
     network.meet(&[(row.id, row.address.clone())]);
     let mut said = network.listen(row.id);
@@ -103,8 +104,8 @@ mod tests {
         }
     }
 
-    /// Both asked who has the address before either had written its row, and then both wrote: (look A) (look B) (write A)
-    /// (write B). Whichever of them confirms first, the later one gives way.
+    /// Both checked the address before either had written its row, and then both wrote: (look A) (look B) (write A)
+    /// (write B). Whichever confirms first, the later one gives way.
     #[tokio::test(start_paused = true)]
     async fn of_two_that_join_at_the_same_moment_the_later_one_gives_way() {
         for later_first in [false, true] {

@@ -1,13 +1,13 @@
-//! What a node says of its shards, as a stream for one listener.
+//! The state of a node's shards, as a stream for one subscriber.
 
 use std::time::Duration;
 
 use futures::Stream;
 use wayleave_shard::Frontier;
 
-/// Between two beats: shards change faster than others need to know.
+/// The minimum interval between two beats: shards change faster than others need to know.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// A beat without news, so that a listener knows that it still hears.
+/// The maximum interval: a beat without news is a keep-alive.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The beats of a frontier: one at once, then whenever there is news.

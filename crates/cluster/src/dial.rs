@@ -1,4 +1,4 @@
-//! The network for real: gRPC to other nodes, on the port that everything else uses.
+//! The real network: gRPC to other nodes, on the port that serves everything else.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -20,14 +20,14 @@ use wayleave_shard::{LinkError, Links, links};
 
 use crate::network::Network;
 
-/// A node that does not take a connection in this time cannot be reached.
+/// The connect timeout.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
-/// A silent connection is asked for a sign of life this often, and given up after as long again.
+/// The keep-alive interval and timeout of a connection.
 const PING: Duration = Duration::from_secs(1);
-/// Bytes of one call or answer: a batch of URLs with long metadata is large.
+/// The maximum size of a request or response: a batch of URLs with long metadata is large.
 pub(crate) const LETTER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Names of what every call carries.
+/// The metadata keys of every call.
 pub(crate) const SECRET: &str = "wayleave-secret";
 pub(crate) const PROTOCOL: &str = "wayleave-protocol";
 pub(crate) const TO: &str = "wayleave-to";
@@ -39,14 +39,14 @@ struct Peer {
     room: Arc<Semaphore>,
 }
 
-/// Reaches other nodes by gRPC.
+/// Connects to other nodes by gRPC.
 pub struct Dial {
     secret: String,
     peers: Mutex<BTreeMap<NodeId, Peer>>,
 }
 
 impl Dial {
-    /// For the nodes that share this secret.
+    /// For nodes that share this secret.
     #[must_use]
     pub fn new(secret: u128) -> Arc<Self> {
         Arc::new(Self { secret: format!("{secret:032x}"), peers: Mutex::default() })
@@ -54,7 +54,7 @@ impl Dial {
 
     fn peer(&self, node: NodeId) -> Result<Peer, LinkError> {
         let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.get(&node).cloned().ok_or_else(|| LinkError::NotSent(format!("node {node} is not known")))
+        peers.get(&node).cloned().ok_or_else(|| LinkError::NotSent(format!("node {node} is unknown")))
     }
 
     fn request<T>(&self, node: NodeId, body: T) -> Result<Request<T>, LinkError> {
@@ -87,19 +87,20 @@ impl Links for Dial {
         async move {
             let (Peer { address, mut client, room }, request) = ready?;
             let Ok(_place) = room.try_acquire() else {
-                return Err(LinkError::NotSent(format!("too many calls to node {node} are under way")));
+                return Err(LinkError::NotSent(format!("too many concurrent calls to node {node}")));
             };
             match tokio::time::timeout(within, client.call(request)).await {
                 Ok(Ok(answer)) => Ok(answer.into_inner().body.into()),
                 Ok(Err(status)) => Err(lost(node, &address, &status)),
-                Err(_) => Err(LinkError::Lost(silent(node, &address, &format!("nothing came in {within:?}")))),
+                Err(_) => Err(LinkError::Lost(silent(node, &address, &format!("no response within {within:?}")))),
             }
         }
         .boxed()
     }
 }
 
-/// Whether a call that failed can have been done, in words for somebody who knows nodes and not their protocol.
+/// Classifies a failed call by whether it may have been applied, with a message for people who do not know the
+/// protocol.
 fn lost(node: NodeId, address: &str, status: &Status) -> LinkError {
     let (mut cause, mut innermost) = (status.source(), None);
     let mut unconnected = false;
@@ -110,10 +111,10 @@ fn lost(node: NodeId, address: &str, status: &Status) -> LinkError {
     }
     let why = innermost.unwrap_or_else(|| status.message().to_owned());
     if unconnected {
-        return LinkError::NotSent(format!("node {node} at {address} takes no connection ({why})"));
+        return LinkError::NotSent(format!("node {node} at {address} accepts no connection ({why})"));
     }
     match status.code() {
-        // These are the other node's own refusals, made before it looked at the call.
+        // The other node's own refusals, made before it processed the call.
         Code::FailedPrecondition | Code::Unauthenticated | Code::Unimplemented => {
             LinkError::NotSent(format!("node {node} at {address} refused the call: {}", status.message()))
         }
@@ -121,9 +122,9 @@ fn lost(node: NodeId, address: &str, status: &Status) -> LinkError {
     }
 }
 
-/// A node that had the call and gave no answer.
+/// The message for a node that received the call and did not respond.
 fn silent(node: NodeId, address: &str, why: &str) -> String {
-    format!("node {node} at {address} was asked and did not answer ({why}): it stands still, has ended or is cut off")
+    format!("node {node} at {address} did not answer ({why}): it is paused, has ended or is partitioned")
 }
 
 impl Network for Dial {
@@ -139,7 +140,7 @@ impl Network for Dial {
                     let room = Arc::new(Semaphore::new(FORWARDS_MAX));
                     peers.insert(*node, Peer { address: address.clone(), client, room });
                 }
-                Err(error) => tracing::error!(node = %node, node.address = %address, %error, "no address of a node"),
+                Err(error) => tracing::error!(node = %node, node.address = %address, %error, "invalid node address"),
             }
         }
     }
@@ -161,8 +162,8 @@ impl Network for Dial {
         let Ok(first) = self.request(node, hint.clone()) else { return };
         let second = self.request(node, hint);
         tokio::spawn(async move {
-            // Only a hint: whoever misses it looks by itself soon. A connection that turns out to be broken is made anew, and
-            // is worth a second try; a hint that comes twice costs one look.
+            // Only a hint: a node that misses it polls by itself soon. A connection that turns out to be broken is
+            // reopened, and deserves a second attempt; a duplicate hint costs one read.
             let told = async {
                 if client.nudge(first).await.is_err()
                     && let Ok(second) = second
@@ -191,7 +192,7 @@ mod tests {
     async fn what_became_of_a_call_is_told_in_words_that_name_the_node() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        // It takes the connection and stands still, like a process that is stopped; the next one breaks off.
+        // It accepts the connection and does not respond, like a process that is stopped; the next one closes it.
         let standing = tokio::spawn(async move {
             let first = listener.accept().await.unwrap();
             let (mut second, _) = listener.accept().await.unwrap();
@@ -207,6 +208,6 @@ mod tests {
         }
         drop(standing.await.unwrap());
         let LinkError::NotSent(why) = fails(&address, Duration::from_secs(1)).await else { panic!("sent to nobody") };
-        assert!(why.contains(&address) && why.contains("takes no connection"), "{why}");
+        assert!(why.contains(&address) && why.contains("accepts no connection"), "{why}");
     }
 }

@@ -14,12 +14,12 @@ pub enum JoinError {
     NewerFormat {
         /// The store's format.
         found: u32,
-        /// The highest that is known here.
+        /// The highest format that this program reads.
         known: u32,
     },
-    /// A living node has the same address.
+    /// A live node has the same address.
     #[error(
-        "node {id} ('{name}') lives at {address}, the address that this node was given: give each node an --advertise of its own"
+        "node {id} ('{name}') is alive at {address}, this node's own address: give each node a different --advertise"
     )]
     AddressTaken {
         /// The address.
@@ -29,10 +29,10 @@ pub enum JoinError {
         /// The other node.
         id: NodeId,
     },
-    /// Another process has taken the address of this node, which had joined.
+    /// Another process has taken over the address of this node, which had joined.
     #[error(
         "another process, node {id} ('{name}'), has taken {address}, the address of this node: other nodes and clients reach \
-         that process there. This node has given its shards up and ends; give each node an --advertise of its own"
+         that process there. This node has given up its shards and ends; give each node a different --advertise"
     )]
     Replaced {
         /// The address.
@@ -42,7 +42,7 @@ pub enum JoinError {
         /// The other node.
         id: NodeId,
     },
-    /// The engine did not do as asked.
+    /// The engine failed.
     #[error("cannot join the other nodes: {0}")]
     Engine(#[from] Error),
 }

@@ -1,15 +1,17 @@
-//! Lapses: how often this node's lease has lapsed, and whether the owners of shards from before are closed.
+//! Tracks lapses of this node's lease, and whether the shard owners from before each lapse are closed.
 //!
-//! A node is *sure* while no other node can own its shards; its owners then answer from memory. After a lapse others may have owned
-//! its shards, and may have given them back. A renewed lease says nothing about owners of the lease before, so the node becomes sure
-//! only when all of those are closed. LeaseRenewal and seats are two tasks, and these orders matter:
+//! A node is *sure* while no other node can own its shards; its owners may then answer from memory. After a lapse other
+//! nodes may have owned its shards, and may have returned them. A renewed lease says nothing about owners from the
+//! lease before, so the node becomes sure only when all of those are closed. Lease renewal and seats are two tasks, and
+//! these interleavings matter:
 //!
 //! 1. lapse, close, renew: sure with the renewal.
 //! 2. lapse, renew, close: sure with the close, until the end of the lease as last renewed.
-//! 3. lapse, renew, lapse, close (begun before the second lapse), renew: what was closed counts for the first lapse only, because a
-//!    pass may have opened shards in between; sure after the second close.
-//! 4. The lease runs out while a renewal is under way and nobody notices before its answer: that is a lapse too.
-//! 5. Another process takes this node's address: its row is gone before its lease has run out, so it is unsure at once.
+//! 3. lapse, renew, lapse, close (begun before the second lapse), renew: the close counts for the first lapse only,
+//!   because a pass may have opened shards in between; sure after the second close.
+//! 4. The lease expires while a renewal is in flight and nobody notices before its response: that is a lapse too.
+//! 5. Another process takes over this node's address: its row is gone before its lease has expired, so it is unsure at
+//!   once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +22,7 @@ use wayleave_shard::{Deadline, Frontier, Moment};
 pub(crate) struct Lapses(Mutex<State>);
 
 struct State {
-    /// Lapses so far, and the last one whose owners are closed.
+    /// The number of lapses, and the last one whose owners are closed.
     lapsed: u64,
     closed: u64,
     /// The end of the lease as last renewed.
@@ -28,16 +30,16 @@ struct State {
 }
 
 impl Lapses {
-    /// A lease that has just been granted to a node without owners.
+    /// A lease just granted to a node without owners.
     pub fn new(until: Deadline) -> Self {
         Self(Mutex::new(State { lapsed: 0, closed: 0, until }))
     }
 
-    /// The lease has lapsed, or was taken away before its end: others may own the shards of this node from now on.
+    /// The lease has lapsed, or was taken away before its end: other nodes may own this node's shards from now on.
     pub fn on_lapse(&self, frontier: &Frontier) {
         let mut state = self.lock();
         state.lapsed += 1;
-        // Nor is it sure once its old owners are closed, before its lease is renewed.
+        // It is not sure either once its old owners are closed but its lease is not yet renewed.
         state.until = Deadline::after(Moment::now(), Duration::ZERO);
         frontier.set_sure_until(state.until);
     }
@@ -49,7 +51,7 @@ impl Lapses {
         state.tell(frontier);
     }
 
-    /// The lapse whose owners are still to be closed.
+    /// The lapse whose owners are not closed yet.
     pub fn pending(&self) -> Option<u64> {
         let state = self.lock();
         (state.closed < state.lapsed).then_some(state.lapsed)
@@ -68,7 +70,7 @@ impl Lapses {
 }
 
 impl State {
-    /// Within the lock, so that the two tasks cannot overtake each other.
+    /// Under the lock, so that the two tasks cannot overtake each other.
     fn tell(&self, frontier: &Frontier) {
         if self.closed == self.lapsed {
             frontier.set_sure_until(self.until);

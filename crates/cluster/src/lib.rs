@@ -1,8 +1,8 @@
-//! Joins: several Wayleave processes over one store. Nodes find each other through the engine alone, own shards by leases
-//! in it, and forward to each other what they do not own.
+//! Cluster membership: several Wayleave processes over one store. Nodes discover each other through the engine alone,
+//! own shards by leases in it, and forward requests for shards that they do not own.
 //!
-//! In: an engine, a frontier, a way to other nodes. Out: shards opened and closed, and the addresses of their owners.
-//! This crate must not know of HTTP's resources, of rows other than its own, or of any particular store.
+//! It opens and closes the shards of a frontier, and knows the addresses of their owners. It must not know the HTTP
+//! API, rows other than its own, or any particular store.
 
 mod address;
 mod beats;

@@ -1,4 +1,4 @@
-//! A network within one process, for tests and the simulator: real calls in real bytes, and links that can be cut.
+//! An in-process network for tests and the simulator: real calls with real encoding, and links that can be cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,20 +15,20 @@ use crate::beats::beats;
 use crate::network::Network;
 use crate::service::Hints;
 
-/// What becomes of a call on its way.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives and is answered.
     Arrives,
     /// It never leaves.
     NotSent,
-    /// It is done and the answer is lost.
+    /// It is carried out and the response is lost.
     AnswerLost,
-    /// It is done after this time.
+    /// It is carried out after this time.
     Late(Duration),
 }
 
-/// Decides what becomes of a call.
+/// Decides the fate of a call.
 pub type Fates = Arc<dyn Fn(NodeId, NodeId) -> Fate + Send + Sync>;
 
 #[derive(Default)]
@@ -43,12 +43,12 @@ struct State {
 #[derive(Clone, Default)]
 pub struct Switchboard {
     state: Arc<Mutex<State>>,
-    /// Told when a node that stood still goes on, or is gone.
+    /// Notified when a paused node continues, or is gone.
     moved: Arc<Notify>,
 }
 
 impl Switchboard {
-    /// A node's own end. It is reached by others once it is there, by [`Switchboard::answer`].
+    /// A node's own endpoint. Others reach it after [`Switchboard::answer`].
     #[must_use]
     pub fn line(&self, node: NodeId) -> Arc<Line> {
         Arc::new(Line { board: self.clone(), me: node })
@@ -65,7 +65,7 @@ impl Switchboard {
         self.stand_still(node, false);
     }
 
-    /// Lets a node stand still or go on: meanwhile it neither sends nor answers, and what comes for it waits.
+    /// Pauses or resumes a node: meanwhile it neither sends nor answers, and calls to it wait.
     pub fn stand_still(&self, node: NodeId, still: bool) {
         if still {
             self.lock().still.insert(node);
@@ -85,7 +85,7 @@ impl Switchboard {
         }
     }
 
-    /// Cuts or mends the link between two nodes, both ways.
+    /// Cuts or restores the link between two nodes, in both directions.
     pub fn cut(&self, one: NodeId, other: NodeId, cut: bool) {
         let mut state = self.lock();
         for pair in [(one, other), (other, one)] {
@@ -97,7 +97,7 @@ impl Switchboard {
         }
     }
 
-    /// Lets somebody decide what becomes of every call.
+    /// Sets the function that decides the fate of every call.
     pub fn set_fates(&self, fates: Option<Fates>) {
         self.lock().fates = fates;
     }
@@ -117,7 +117,7 @@ impl Switchboard {
     }
 }
 
-/// One node's end of the switchboard.
+/// One node's endpoint.
 pub struct Line {
     board: Switchboard,
     me: NodeId,
@@ -133,7 +133,7 @@ impl Links for Line {
                 return Err(LinkError::NotSent(format!("node {node} cannot be reached")));
             };
             let lost = || LinkError::Lost(format!("node {node} did not answer"));
-            // The other side goes on though the caller may have given up.
+            // The other side continues even if the caller has given up.
             let there = board.clone();
             let answering = tokio::spawn(async move {
                 if let Fate::Late(span) = fate {
@@ -147,7 +147,7 @@ impl Links for Line {
             let answer = tokio::time::timeout(within, answering).await;
             board.until_moves(me).await;
             let answer = answer.map_err(|_| lost())?.map_err(|_| lost())?;
-            // A link that was cut meanwhile brings no answer back.
+            // A link that was cut meanwhile delivers no response.
             if fate == Fate::AnswerLost || board.reach(me, node).is_none() {
                 return Err(lost());
             }

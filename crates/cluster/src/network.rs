@@ -1,4 +1,4 @@
-//! What a member needs of the network, in our own words: the real one speaks gRPC, the simulator's loses what it likes.
+//! What a member needs of the network, as a trait: the real one is gRPC, the simulated one loses messages.
 
 use futures::stream::BoxStream;
 use wayleave_core::ids::NodeId;
@@ -6,12 +6,12 @@ use wayleave_shard::Links;
 
 /// The way to other nodes.
 pub trait Network: Links {
-    /// Learns where the living nodes are; others are forgotten.
+    /// Updates the addresses of the live nodes; others are forgotten.
     fn meet(&self, nodes: &[(NodeId, Box<str>)]);
 
-    /// What a node says of its shards; ends when it cannot be heard any more.
+    /// Subscribes to the shard state of a node; ends when the node becomes unreachable.
     fn listen(&self, node: NodeId) -> BoxStream<'static, Vec<u8>>;
 
-    /// Hints that a node should look at the store now: at a role, or at nodes and shards. It may get lost.
+    /// Hints that a node should read the store now: a role, or nodes and shards. The hint may be lost.
     fn nudge(&self, node: NodeId, role: Option<&str>);
 }

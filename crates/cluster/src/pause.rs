@@ -1,11 +1,11 @@
-//! Standing still: what becomes of a process that is stopped and goes on later, as if nothing had been.
+//! Pausing a simulated process: what happens to one that is stopped and continues later, as if nothing had happened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use wayleave_shard::Broadcast;
 
-/// Whether a process stands still.
+/// Whether a process is paused.
 #[derive(Clone, Default)]
 pub(crate) struct Pause {
     still: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ impl Pause {
     }
 }
 
-/// Does the work, except while the process stands still.
+/// Runs the future, except while the process is paused.
 pub(crate) async fn unless_paused(still: Pause, work: impl Future<Output = ()>) {
     tokio::pin!(work);
     loop {

@@ -1,4 +1,4 @@
-//! The answering side: what other nodes may ask of this one, once they have shown the store's secret.
+//! The serving side: calls from other nodes, authenticated by the store's secret.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use wayleave_shard::{Frontier, links};
 use crate::beats::beats;
 use crate::dial::{LETTER_BYTES_MAX, PROTOCOL, SECRET, TO};
 
-/// Who is told of hints: the role that changed, or none for nodes and shards.
+/// Called with hints: the role that changed, or `None` for nodes and shards.
 pub type Hints = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 struct Answering {
@@ -23,8 +23,8 @@ struct Answering {
     hints: Hints,
 }
 
-/// Lets in whoever shows the store's secret, speaks our words and means this node. It is asked before a body is read: a
-/// stranger cannot make this node take in large ones.
+/// Admits callers that have the store's secret, speak our protocol version and mean this node. Checked before a body is
+/// read, so a stranger cannot make this node buffer large ones.
 #[derive(Clone)]
 pub struct Doorkeeper {
     me: NodeId,
@@ -53,17 +53,17 @@ impl Interceptor for Doorkeeper {
         if said(PROTOCOL) != links::PROTOCOL.to_string() {
             let (theirs, ours) = (said(PROTOCOL), links::PROTOCOL);
             return Err(Status::failed_precondition(format!(
-                "this node speaks version {ours} of the words between nodes, the caller {theirs}: finish the upgrade"
+                "this node speaks inter-node protocol version {ours}, the caller {theirs}: finish the upgrade"
             )));
         }
         if said(TO) != self.me.to_string() {
-            return Err(Status::failed_precondition(format!("node {} lives here, not {}", self.me, said(TO))));
+            return Err(Status::failed_precondition(format!("node {} is here, not {}", self.me, said(TO))));
         }
         Ok(request)
     }
 }
 
-/// Compares in a time that does not tell how much was right.
+/// Constant-time comparison.
 fn same(left: &str, right: &str) -> bool {
     left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }

@@ -1,4 +1,4 @@
-//! What the handle needs to know; plain data with its defaults in one place.
+//! Configuration of the roles handle: plain data with its defaults.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use wayleave_core::limits;
 use wayleave_core::time::Millis;
 use wayleave_engine::{Entropy, entropy};
 
-/// Hears the name of a role.
+/// Called with the name of a role.
 pub type Changed = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How roles are run.
 #[derive(Clone)]
 pub struct Config {
-    /// How often a role that somebody waits for is looked at, for changes that came through other nodes.
+    /// How often a role with waiting callers is polled, for changes through other nodes.
     pub poll: Millis,
-    /// Those who may wait at once.
+    /// The maximum number of concurrent long polls.
     pub waiters_max: usize,
-    /// Where changes are carried out; without one, where they are asked for. A store may hold its callers up while it writes,
-    /// which must not hold up a door.
+    /// The runtime on which changes are carried out; by default the caller's. A store may block its callers while it
+    /// writes, which must not block an API server.
     pub runtime: Option<tokio::runtime::Handle>,
-    /// Told of every role whose holder has changed here, so that other nodes can be nudged.
+    /// Called for every role whose holder has changed here, so that other nodes can be notified.
     pub changed: Option<Changed>,
     /// Random bits.
     pub entropy: Entropy,

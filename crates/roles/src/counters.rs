@@ -1,10 +1,10 @@
-//! The numbers that one process keeps of its roles, and totals that are read from the store when asked for.
+//! Counters of one process, and totals that are read from the store on demand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wayleave_core::roles::{Answer, Outcome, Refusal};
 
-/// What became of calls, since the start of the process.
+/// Counts of calls by result, since the start of the process.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Heartbeats that began a term.
@@ -13,13 +13,13 @@ pub struct Counters {
     pub renewed: AtomicU64,
     /// Heartbeats of standbys.
     pub standby: AtomicU64,
-    /// Heartbeats that were refused for what they said.
+    /// Heartbeats that were refused for their content.
     pub refused: AtomicU64,
     /// Heartbeats that the store could not serve.
     pub failed: AtomicU64,
-    /// Decisions that were made again because another change came first.
+    /// Decisions retried because of a concurrent update.
     pub conflicts: AtomicU64,
-    /// Terms that were given back.
+    /// Terms released.
     pub released: AtomicU64,
     /// Decisions that would have broken law 6 and were not written: must stay at zero.
     pub unlawful: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) fn raise(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How the roles of a store stand.
+/// Totals of the roles of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// All roles.
@@ -55,6 +55,6 @@ pub struct Totals {
     pub standbys_ready: u64,
     /// Standbys that could not.
     pub standbys_not_ready: u64,
-    /// Roles with a primary that nobody could take over from.
+    /// Roles whose primary has no ready standby.
     pub unguarded: u64,
 }

@@ -1,11 +1,12 @@
-//! Elects: who is the primary of a role, from any node, by one conditional write to the store.
+//! Leader election: who is the primary of a role, decided on any node by one compare-and-swap in the store.
 //!
-//! Role rows lie outside the shards. A call reads the role with the store's own time, lets the core decide, and writes what
-//! it decided only if the rows are still the same; else it reads and decides again. So nothing that is kept in memory here
-//! matters to who is primary: any number of processes may do this at once, and the loss of one demotes nobody.
+//! Role rows are outside the shards. A call reads the role with the store's own time, lets the core decide, and writes
+//! the decision only if the rows are unchanged (optimistic concurrency); otherwise it reads and decides again. So no
+//! in-memory state matters to who is primary: any number of processes may do this concurrently, and the loss of one
+//! demotes nobody.
 //!
-//! This crate must not know HTTP, shards or a particular store. In: asks of candidates, callers and operators. Out: answers
-//! that are durable, or refusals.
+//! This crate must not know HTTP, shards or a particular store. It serves candidates, callers and operators with
+//! answers that are durable, or refusals.
 
 mod config;
 mod counters;

@@ -1,4 +1,4 @@
-//! All roles, page by page, each with its standbys.
+//! Lists all roles, page by page, each with its standbys.
 
 use wayleave_core::limits;
 use wayleave_core::names::{self, RoleName};
@@ -15,24 +15,24 @@ use crate::store;
 pub struct RolesPage {
     /// The roles, by name.
     pub roles: Vec<RoleView>,
-    /// Where the next page starts, if there is one.
+    /// The cursor of the next page, if there is one.
     pub next: Option<String>,
 }
 
 impl Roles {
-    /// The roles from the one after `after`, at most `limit` and never more than 100.
+    /// The roles after `after`, at most `limit` and never more than 100.
     ///
     /// # Errors
-    /// If the cursor is not one, or the store cannot serve it.
+    /// If the cursor is invalid, or the store cannot serve it.
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<RolesPage, Refusal> {
         let after = after.map(names::role).transpose().map_err(|_| Refusal::BadCursor)?;
         let after = after.as_deref().unwrap_or_default();
         self.page(after, limit.clamp(1, limits::ROLES_PAGE_MAX)).await
     }
 
-    /// Names first, then what they name. A role of which a write is under way may not be told yet, nor passed over if it seems to
-    /// be gone: it is read by itself, after that write. All others are read together, and only those are held meanwhile, so a
-    /// listing that waits for one role holds up no other.
+    /// Reads names first, then the roles. A role with a write in flight may not be listed yet, nor skipped if it seems
+    /// to be deleted: it is read individually, after that write. All others are read together, and only those are
+    /// locked meanwhile, so a listing that waits for one role blocks no other.
     async fn page(&self, after: &str, limit: usize) -> Result<RolesPage, Refusal> {
         let refused = |error| store::refusal(error, false);
         let mut written = self.0.locks.being_written();
@@ -58,21 +58,21 @@ impl Roles {
         for name in busy {
             facts.push(self.0.look(&name).await?.facts);
         }
-        // One that was never set up, or is gone by now, has no row.
+        // A role that was never set up, or was deleted meanwhile, has no row.
         facts.retain(|facts| facts.row.is_some());
         facts.sort_unstable_by(|a, b| a.role.cmp(&b.role));
         let more = more || facts.len() > limit;
         facts.truncate(limit);
         let roles: Vec<RoleView> = facts.iter().map(core::view).collect();
-        // Where all names of a page are gone, the next page still begins behind them.
+        // If all names of a page are gone, the next page still begins after them.
         let next = roles.last().map(|view| view.role.to_string()).or_else(|| last.map(|last| last.to_string()));
         Ok(RolesPage { roles, next: next.filter(|_| more) })
     }
 
-    /// The names of a page, and whether there are more. What they name may be gone or not be durable yet.
+    /// The names of a page, and whether there are more. The roles may be deleted or not yet durable.
     async fn names(&self, after: &str, limit: usize) -> Result<(Vec<RoleName>, bool), Error> {
         let (_, to) = keys::range(keys::OUTSIDE, Kind::Role, Kind::Role);
-        // The first key after the cursor's; without one, after the origin's, which has no name.
+        // The first key after the cursor's; without a cursor, after the origin's, which has an empty name.
         let mut from = role::key(after);
         from.push(0);
         let look = self.0.engine.look(&[Scan { from, to, limit: limit + 1 }]).await?;
@@ -82,7 +82,7 @@ impl Roles {
         Ok((names, rows.len() > limit))
     }
 
-    /// How the roles stand, over all of them.
+    /// The totals over all roles.
     ///
     /// # Errors
     /// If the store cannot serve it.
