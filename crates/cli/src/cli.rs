@@ -1,4 +1,4 @@
-//! The one tree of arguments, and the dispatch to the commands.
+//! The command-line definition, and the dispatch to the commands.
 
 use std::process::ExitCode;
 
@@ -22,13 +22,13 @@ pub struct Cli {
 const AFTER_HELP: &str = "\
 Start here:
   wayleave serve                        run a server on 127.0.0.1:7071, with its data in ./wayleave-data
-  wayleave seed urls.txt                give it URLs
+  wayleave seed urls.txt                add URLs
   wayleave get --release fetched        play a crawler that fetches one of them
-  wayleave why example.com              see what a host waits for
+  wayleave why example.com              explain what a host waits for
 
-Exit codes: 0 done, 1 error, 2 wrong usage or settings, 3 not found or nothing ready, 4 refused or in conflict,
-5 the server cannot be reached or cannot answer now, 6 some of what was given was rejected and all the rest stored,
-7 the store of a server has failed: start it again; 75 elect --no-wait, and another is primary.";
+Exit codes: 0 success, 1 error, 2 wrong usage or settings, 3 not found or nothing ready, 4 refused or in conflict,
+5 the server cannot be reached or cannot answer, 6 some of the input was rejected and the rest stored,
+7 the server's store has failed: restart it; 75 elect --no-wait, and another process is primary.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -40,9 +40,9 @@ enum Command {
     Put(put::Args),
     /// Reserve groups and print their URLs
     Get(get::Args),
-    /// End a reservation and tell what became of its URLs
+    /// End a reservation and report the results of its URLs
     Release(release::ReleaseArgs),
-    /// Give a reservation more time
+    /// Extend a reservation
     Renew(release::RenewArgs),
     /// Hosts: list, show, set
     Hosts(hosts::Args),
@@ -54,18 +54,18 @@ enum Command {
     Urls(urls::Args),
     /// Jobs over many URLs: list, show, cancel
     Jobs(jobs::Args),
-    /// Reservations that are not over: list, revoke
+    /// Current reservations: list, revoke
     Reservations(reservations::Args),
-    /// Roles: who is the primary, who stands by; list, show, set, step-down, release, delete
+    /// Roles: primary and standbys; list, show, set, step-down, release, delete
     Roles(roles::Args),
     /// List the nodes that share the store, and what they own
     Nodes,
-    /// Run a command only while primary of a role: one of many on any machine, restarted elsewhere when it dies
+    /// Run a command only while primary of a role: on one of many machines, restarted elsewhere when it dies
     Elect(Box<elect::Args>),
-    /// The guardian of a command that `elect` runs
+    /// The supervisor of a command that `elect` runs
     #[command(hide = true)]
     ElectGuard(elect::GuardArgs),
-    /// What becomes that command
+    /// Execs that command
     #[command(hide = true)]
     ElectExec(elect::ExecArgs),
     /// Explain what a host or group waits for
@@ -74,17 +74,17 @@ enum Command {
     Stats,
     /// Copy the store of a running server to a file, as of one moment
     Snapshot(snapshot::SnapshotArgs),
-    /// Make a new data folder from a snapshot
+    /// Create a new data folder from a snapshot
     Restore(snapshot::RestoreArgs),
-    /// Write everything to a file
+    /// Write all data to a file
     Export(export::Args),
     /// Read an export, or a dump of URLFrontier
     Import(import::Args),
-    /// Measure a server, and another beside it, as shares of a null server in the same run
+    /// Benchmark a server, and another for comparison, relative to a null server in the same run
     Bench(Box<wayleave_bench::BenchArgs>),
 }
 
-/// Reads the arguments, does what they say and tells how it went.
+/// Parses the arguments, runs the command and reports its result.
 pub fn main() -> ExitCode {
     let Cli { remote, command } = Cli::parse();
     match run(&remote, command) {
@@ -117,7 +117,7 @@ fn bench(remote: &RemoteArgs, mut args: wayleave_bench::BenchArgs) -> anyhow::Re
 
 async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
     match command {
-        // These need threads of their own, or none, and were started before.
+        // These need threads of their own, or none, and were handled before.
         Command::Serve(_) | Command::Bench(_) | Command::Restore(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,

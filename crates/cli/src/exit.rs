@@ -1,4 +1,4 @@
-//! Exit codes: scripts must be able to tell a wrong argument from a missing host from a server that is away.
+//! Exit codes: scripts must be able to distinguish a wrong argument, a missing host and an unreachable server.
 
 use std::process::ExitCode;
 
@@ -7,32 +7,33 @@ use wayleave_client::Error;
 use wayleave_engine_fjall::{OpenError, RestoreError};
 use wayleave_server::server::BindError;
 
-/// Something went wrong that has no code of its own.
+/// An error without a code of its own.
 pub const ERROR: u8 = 1;
 /// The arguments or settings are wrong; clap uses the same code.
 pub const USAGE: u8 = 2;
-/// There is no such thing, or nothing to be had now.
+/// Not found, or nothing available now.
 pub const NOT_FOUND: u8 = 3;
-/// Another process or a decision of the server stands in the way.
+/// Refused: by another process or a decision of the server.
 pub const REFUSED: u8 = 4;
-/// The server cannot be reached, or cannot answer now.
+/// The server cannot be reached, or cannot answer.
 pub const UNAVAILABLE: u8 = 5;
 
-/// Some of what was given was rejected for good; all the rest is stored.
+/// Part of the input was rejected; the rest is stored.
 pub const PARTLY: u8 = 6;
 
-/// The store of a server has failed, and the server has ended to be started again.
+/// The store of a server has failed, and the server has exited in order to be restarted.
 pub const STORE_FAILED: u8 = 7;
 
-/// Another is primary of the role, and it was not to be waited for; `EX_TEMPFAIL` of sysexits.h, which few commands use.
+/// Another process is primary of the role, and the command was not to wait; `EX_TEMPFAIL` of sysexits.h, which few
+/// commands use.
 pub const STANDBY: u8 = 75;
 
-/// Arguments or settings that clap cannot check.
+/// Invalid arguments or settings that clap cannot check.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// An end with a code that is no error of any other room; with nothing to say, the command said it already.
+/// An exit code with an optional message; empty if the command has already printed one.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Ended {
@@ -43,8 +44,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The end of a command that was given many `things`, of which so many were taken and so many rejected: what is stored
-    /// stays, but a script must not take it for all. `look` says where the rejected ones are told.
+    /// The result of a command with many `things`, of which some were accepted and some rejected: what is stored stays,
+    /// but a script must notice. `look` says where the rejected ones are reported.
     pub fn after(things: &str, taken: u64, rejected: u64, look: &str) -> anyhow::Result<()> {
         let (code, rest) = match (taken, rejected) {
             (_, 0) => return Ok(()),
@@ -56,9 +57,9 @@ impl Ended {
     }
 }
 
-/// Says what went wrong and with which code to end.
+/// Prints an error and returns its exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    // A reader such as `head` that has seen enough is no error.
+    // A reader such as `head` that has seen enough is not an error.
     let closed = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
     if error.chain().any(|cause| cause.downcast_ref().is_some_and(closed)) {
         return ExitCode::SUCCESS;
@@ -70,7 +71,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code_of(error))
 }
 
-/// The chain of causes, without those that an outer one has told already.
+/// The chain of causes, without those that an outer one already contains.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! `export`: everything that a store holds, as lines of JSON.
+//! `export`: all data of a store, as JSON lines.
 
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -25,21 +25,21 @@ use crate::whole_file::{Names, create};
 
 const AFTER_HELP: &str = "\
 Examples:
-  wayleave export backup.jsonl.gz              packed by its name
+  wayleave export backup.jsonl.gz              compressed, by its name
   wayleave export | jq -c 'select(.url)'       to standard output
   wayleave export --crawl news news.jsonl
 
-One JSON object a line: the settings of crawls, groups, hosts and roles, then every URL with its state. A file gets its name
-only when it is whole. The server goes on working: each line is as it was when it was read.
+One JSON object per line: the settings of crawls, groups, hosts and roles, then every URL with its state. A file gets its name
+only when it is complete. The server keeps running: each line is from the moment when it was read.
 
-An export is for moving to another kind of store or another number of shards. It cannot carry leases, and not what came of
-visits: where a store has any of that, the command refuses with the list of what would be left out (code 4), unless --partial
-accepts it. For a backup that has everything there is `wayleave snapshot`.
+An export is for moving to another kind of store or another number of shards. It cannot carry leases or visit results: if a
+store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
+complete backup use `wayleave snapshot`.
 
-URLs are written whole, with credentials such as http://user:password@host/, which other commands do not show: keep the file as
-safe as the store. A new file is readable by its owner alone.";
+URLs are written with their credentials, such as http://user:password@host/, which other commands do not show: protect the file
+like the store. A new file is readable by its owner only.";
 
-/// How many rows a page of a listing has.
+/// The page size of listings.
 const PAGE: u64 = 1_000;
 
 /// Arguments of `export`.
@@ -49,18 +49,18 @@ pub struct Args {
     /// File to write, - for standard output
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// Only this crawl, and nothing of groups, hosts and roles
+    /// Only this crawl, without groups, hosts and roles
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Accept that leases and what came of visits are left out
+    /// Accept that leases and visit results are left out
     #[arg(long)]
     partial: bool,
 }
 
-/// Writes everything.
+/// Writes the export.
 ///
 /// # Errors
-/// If the server does not answer, the file cannot be written, or it would leave out what nobody has agreed to.
+/// If the server does not answer, the file cannot be written, or it would leave out something without --partial.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     remote.check_crawl(args.crawl.as_deref()).await?;
@@ -140,7 +140,7 @@ async fn write_settings(client: &Client, writer: &mut Writer, left_out: &mut Lef
     Ok(())
 }
 
-/// Whether anything is set on a host: the others need no line of their own.
+/// Whether a host has any setting: the others need no line.
 fn is_set(host: &Host) -> bool {
     let pace = host.delay_ms.is_some()
         || host.delay_factor.is_some()
@@ -169,7 +169,7 @@ async fn write_urls(
     Ok(())
 }
 
-/// Where the lines go. A file lies under another name until it is whole.
+/// The destination. A file has a temporary name until it is complete.
 struct Writer {
     out: Out,
     names: Option<Names>,
@@ -210,7 +210,7 @@ impl Writer {
         Ok(out.write_all(b"\n")?)
     }
 
-    /// Leaves nothing behind. What went to a pipe has no end, and is refused by whoever reads it.
+    /// Removes the partial file. A partial export in a pipe has no end line, and importers refuse it.
     fn give_up(self) {
         if let Some(names) = self.names {
             names.give_up();

@@ -1,4 +1,4 @@
-//! Files and standard input: opened by name, unpacked by content, counted on the way.
+//! Files and standard input: opened by name, decompressed by content, with progress.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,10 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::unpacked::Unpacked;
 
-/// Buffer of a reader.
+/// The buffer size of a reader.
 const BUFFER: usize = 256 * 1024;
 
-/// Something to read: a file, or `-` for standard input.
+/// An input: a file, or `-` for standard input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Standard input.
@@ -27,7 +27,7 @@ impl Input {
         if path.as_os_str() == "-" { Self::Stdin } else { Self::File(path.to_owned()) }
     }
 
-    /// For people to read.
+    /// Its name, for people.
     pub fn name(&self) -> String {
         match self {
             Self::Stdin => "stdin".to_owned(),
@@ -35,7 +35,7 @@ impl Input {
         }
     }
 
-    /// Its size, if that is known before it is read.
+    /// Its size, if known in advance.
     pub fn bytes(&self) -> Option<u64> {
         match self {
             Self::Stdin => None,
@@ -43,7 +43,7 @@ impl Input {
         }
     }
 
-    /// Opens it; gzip is unpacked whatever its name. The bar moves by the bytes of the file as it lies there.
+    /// Opens it; gzip is detected by content. The progress bar counts compressed bytes.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -61,7 +61,7 @@ impl Input {
     }
 }
 
-/// A whole small text.
+/// Reads a small text file.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -72,7 +72,7 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A bar on stderr over the bytes of all inputs; it shows itself on a terminal only.
+/// A progress bar on stderr over the bytes of all inputs; shown on a terminal only.
 pub fn progress(inputs: &[Input]) -> ProgressBar {
     let total: Option<u64> = inputs.iter().map(Input::bytes).sum();
     let (bar, form) = match total {
@@ -82,13 +82,13 @@ pub fn progress(inputs: &[Input]) -> ProgressBar {
     styled(bar, form)
 }
 
-/// A bar over a number of things.
+/// A progress bar over a number of items.
 pub fn progress_of(total: u64) -> ProgressBar {
     styled(ProgressBar::new(total), "{bar:30} {human_pos}/{human_len} {per_sec}, {eta} left {msg}")
 }
 
 fn styled(bar: ProgressBar, form: &str) -> ProgressBar {
-    // The forms are constants of this file; were one wrong, the default would do.
+    // The templates are constants of this file; if one were invalid, the default would do.
     if let Ok(style) = ProgressStyle::with_template(form) {
         bar.set_style(style);
     }

@@ -1,4 +1,4 @@
-//! What an export cannot carry, counted while it is written: whoever keeps the file must know what is not in it.
+//! What an export cannot contain, counted while it is written, so that the user knows what the file lacks.
 
 use wayleave_api::groups::Group;
 use wayleave_api::roles::Role;
@@ -16,25 +16,25 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Looks at a URL that is exported.
+    /// Counts a URL that is exported.
     pub fn url(&mut self, url: &Url) {
         self.held += u64::from(url.state == UrlState::Reserved);
         self.outcomes += u64::from(matches!(url.state, UrlState::Gone | UrlState::Failed));
         self.results += u64::from(url.attempts > 0 || url.last.is_some());
     }
 
-    /// Looks at a group, which may be a single host. What a site asked for, a back-off or a Crawl-delay, came with a visit.
+    /// Counts a group, which may be a single host. A back-off or Crawl-delay is the result of a visit.
     pub fn group(&mut self, group: &Group) {
         self.visited += u64::from(group.last_visit_at.is_some());
     }
 
-    /// Looks at a role.
+    /// Counts a role.
     pub fn role(&mut self, role: &Role) {
         self.primaries += u64::from(role.primary.is_some());
         self.standbys += role.standbys.len() as u64;
     }
 
-    /// What is left out, in words; empty if nothing is.
+    /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
         let Self { held, outcomes, results, visited, primaries, standbys } = *self;

@@ -1,8 +1,8 @@
-//! Speaks with people: one binary whose subcommands start a server or talk to one.
+//! The command line: one binary whose subcommands start a server or talk to one.
 //!
-//! In: arguments, files and standard input. Out: data on stdout, everything else on stderr, an exit code that scripts can
-//! use. Apart from `serve`, which starts the other rooms, this crate must not know how anything is decided or kept: it
-//! speaks to a server like anybody else.
+//! Data goes to stdout, everything else to stderr, and exit codes are made for scripts. Apart from `serve`, which
+//! starts the server, this crate must not know how anything is decided or stored: it uses the API like any other
+//! client.
 
 pub mod cli;
 mod commands;

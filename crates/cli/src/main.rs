@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The frontier's work is many small allocations on several threads.
+/// The frontier makes many small allocations on several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! What people and programs read: tables or JSON lines on stdout, remarks on stderr.
+//! Output for people and programs: tables or JSON lines on stdout, notes on stderr.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -27,7 +27,7 @@ pub fn line(text: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{text}")?)
 }
 
-/// Rows under a head, each column as wide as its widest cell.
+/// Rows below a header, each column as wide as its widest cell.
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -38,7 +38,7 @@ impl Table {
         Self { rows: vec![head.map(str::to_uppercase).to_vec()] }
     }
 
-    /// A table of facts about one thing, its name first.
+    /// A table of properties of one thing, with its name first.
     pub fn about(kind: &str, name: &str) -> Self {
         Self { rows: vec![vec![kind.to_owned(), name.to_owned()]] }
     }
@@ -71,12 +71,12 @@ impl Table {
     }
 }
 
-/// A span in its two largest units, as people say it.
+/// A duration in its two largest units.
 pub fn span(ms: u64) -> String {
     Millis(ms).told()
 }
 
-/// A size in its largest unit, as people say it.
+/// A size in its largest unit.
 pub fn size(bytes: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit * 10 / unit);
     match bytes {
@@ -87,18 +87,18 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// How far a time is from now.
+/// The distance of a time from now.
 pub fn relative(at: Timestamp, now: Timestamp) -> String {
     let (at, now) = (at.0.0, now.0.0);
     if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
 }
 
-/// A time that may be absent, relative to now.
+/// An optional time, relative to now.
 pub fn when(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
 }
 
-/// A URL of others as a terminal can take it: no credentials, no control characters, and not all of it if it is long.
+/// A foreign URL, made safe for a terminal: no credentials, no control characters, truncated if it is long.
 pub fn shown(text: &str) -> String {
     const MOST: usize = 200;
     let text = redact::url(text);
@@ -110,18 +110,18 @@ pub fn shown(text: &str) -> String {
     out
 }
 
-/// A value that may be absent.
+/// An optional value.
 pub fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// What this machine's clock shows.
+/// This machine's wall clock.
 pub fn now() -> Timestamp {
     let millis = jiff::Timestamp::now().as_millisecond();
     Timestamp(wayleave_core::time::Time(u64::try_from(millis).unwrap_or(0)))
 }
 
-/// Counts of URLs in a few words.
+/// A short description of URL counts.
 pub fn counts(counts: &Counts) -> String {
     let Counts { queued, reserved, fetched, gone, failed } = counts;
     format!("{queued} queued, {reserved} reserved, {fetched} fetched, {gone} gone, {failed} failed")

@@ -1,4 +1,4 @@
-//! What a person at a terminal is told while the server does not answer: on stderr, once, and how long it took in the end.
+//! Notes for people at a terminal while the server does not answer: on stderr, once, and how long it took in the end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use wayleave_client::{Client, Error, Waiting};
 
 use crate::output::span;
 
-/// A shorter wait is nobody's concern.
+/// Shorter waits are not reported.
 const WORTH_A_WORD: Duration = Duration::from_secs(1);
 
-/// A client that tells on stderr what it waits for.
+/// A client that reports on stderr what it waits for.
 pub fn told(client: Client) -> Client {
     let (said, passed) = (AtomicBool::new(false), Mutex::default());
     client.with_observer(Arc::new(move |waiting| {
@@ -25,7 +25,7 @@ pub fn told(client: Client) -> Client {
     }))
 }
 
-/// One server of several is away: no outage, but somebody may want to know. Once for each, however many calls find it so.
+/// One of several servers is unavailable: no outage, but worth a note. Once per server, however many calls meet it.
 fn pass_by(error: &Error, next: &str, passed: &Mutex<Vec<String>>) -> Option<String> {
     let away = match error {
         Error::Unreachable { server, cause } => format!("{server} cannot be reached ({cause})"),

@@ -1,5 +1,5 @@
-//! The lines of an export: one JSON object each, with one name that says what it is. The first is the header, the last
-//! the end; a file without its end was cut off.
+//! The lines of an export: one JSON object each, with one key that names its kind. The first is the header, the last
+//! the end; a file without its end is truncated.
 
 use serde::{Deserialize, Serialize};
 use wayleave_api::Timestamp;
@@ -9,13 +9,13 @@ use wayleave_api::hosts::Host;
 use wayleave_api::roles::Mode;
 use wayleave_api::urls::Url;
 
-/// The newest format that this version reads. A file says the oldest that has all its kinds of lines, so that an older program
-/// reads what it can read whole, and refuses what it would read in part.
+/// The newest format that this version reads. A file states the oldest format that has all its kinds of lines, so that
+/// an older program reads what it fully understands, and refuses the rest.
 pub const FORMAT: u32 = 2;
 /// The format of a file without roles.
 const WITHOUT_ROLES: u32 = 1;
 
-/// The format of a file with so many roles.
+/// The format of a file with `roles` roles.
 pub const fn format_of(roles: usize) -> u32 {
     if roles == 0 { WITHOUT_ROLES } else { FORMAT }
 }
@@ -26,15 +26,15 @@ pub const fn format_of(roles: usize) -> u32 {
 pub enum Record {
     /// The first line.
     Wayleave(Header),
-    /// What is set on the server as a whole.
+    /// The settings of the whole server.
     Server(ServerSettings),
     /// A crawl with its settings.
     Crawl(Box<Crawl>),
     /// An alias with its hosts and settings.
     Group(Box<Group>),
-    /// A host on which something is set.
+    /// A host with settings.
     Host(Box<Host>),
-    /// A role as it is set up, with its last epoch, without its term and its standbys; since format 2.
+    /// The settings of a role with its last epoch, without its term and its standbys; since format 2.
     Role(RoleSettings),
     /// A URL with its state.
     Url(Box<Url>),
@@ -42,49 +42,49 @@ pub enum Record {
     End(End),
 }
 
-/// What the file is.
+/// The header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The format.
     pub format: u32,
     /// The version that wrote it.
     pub version: String,
-    /// When it was begun.
+    /// When the export began.
     pub at: Timestamp,
 }
 
-/// What is set on the server as a whole.
+/// The settings of the whole server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSettings {
-    /// Whether URLFrontier's GetURLs hands out.
+    /// Whether URLFrontier's GetURLs is active.
     pub active: bool,
 }
 
-/// How a role is set up. Terms and tokens are not here: in another store they would promise what nobody keeps.
+/// The settings of a role. Terms and tokens are not included: they would be invalid in another store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleSettings {
     /// Its name.
     pub role: String,
     /// How long a term lasts without a heartbeat.
     pub ttl_ms: u64,
-    /// What a primary does that cannot reach the server.
+    /// What a primary does when it cannot reach the server.
     pub mode: Mode,
-    /// The highest epoch that was granted: in another store the role goes on above it.
+    /// The highest epoch that was granted: in another store the role continues above it.
     #[serde(default)]
     pub epoch: u64,
-    /// How long at most it goes on after its term, where the mode lets it.
+    /// How long it may continue after its term, if the mode allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continue_for_ms: Option<u64>,
 }
 
-/// How many lines of each kind there are.
+/// The number of lines of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Crawls.
     pub crawls: u64,
     /// Aliases.
     pub groups: u64,
-    /// Hosts on which something is set.
+    /// Hosts with settings.
     pub hosts: u64,
     /// Roles.
     #[serde(default)]
@@ -93,13 +93,13 @@ pub struct Totals {
     pub urls: u64,
 }
 
-/// The last line: how many lines there are, and what is not in the file.
+/// The last line: the line counts, and what is not in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// How many lines of each kind there are.
+    /// The number of lines of each kind.
     #[serde(flatten)]
     pub totals: Totals,
-    /// What the store had and the file has not, in words. Older programs pass over it.
+    /// Descriptions of what the store had and the file does not contain. Older programs ignore it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }

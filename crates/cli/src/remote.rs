@@ -1,4 +1,4 @@
-//! The server that a command speaks to, and the form of its answers.
+//! The server that a command talks to, and its output format.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use wayleave_client::{Client, Error, Retry};
 
 use crate::patience;
 
-/// Arguments of every command that speaks to a server.
+/// Arguments of every command that talks to a server.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RemoteArgs {
-    /// Address of the server, or of several nodes with commas between them: the next one is asked when one does not answer
+    /// Address of the server, or comma-separated addresses of several nodes for failover
     #[arg(
         long,
         global = true,
@@ -19,35 +19,35 @@ pub struct RemoteArgs {
         help_heading = "Global options"
     )]
     pub server: String,
-    /// Print JSON, one value a line, instead of tables
+    /// Print JSON, one value per line, instead of tables
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
 }
 
-/// A client and the form of its answers.
+/// A client and its output format.
 #[derive(Clone, Debug)]
 pub struct Remote {
     /// The client.
     pub client: Client,
-    /// Whether answers are printed as JSON.
+    /// Whether to print JSON.
     pub json: bool,
 }
 
 impl Remote {
-    /// Patience of a person at a terminal.
+    /// The retry policy for a person at a terminal.
     const SHORT: Retry = Retry { attempts: 4, base: Duration::from_millis(100), max: Duration::from_millis(500) };
-    /// Patience of work that runs for hours: a restart of the server must not end it.
+    /// The retry policy for work that runs for hours: a restart of the server must not end it.
     const LONG: Retry = Retry { attempts: 15, base: Duration::from_millis(100), max: Duration::from_secs(5) };
 
-    /// The server that the arguments name.
+    /// The server named by the arguments.
     ///
     /// # Errors
-    /// If they name none.
+    /// If the address is invalid.
     pub fn new(args: &RemoteArgs) -> Result<Self, Error> {
         Ok(Self { client: Client::new(&args.server)?.with_retry(Self::SHORT), json: args.json })
     }
 
-    /// Makes sure of a crawl that somebody names: one that is misspelt has no URLs, which says something else.
+    /// Checks that a named crawl exists: a misspelt one would look like one without URLs.
     ///
     /// # Errors
     /// If it is not known, or the server does not answer.
@@ -58,7 +58,7 @@ impl Remote {
         }
     }
 
-    /// The same of a host.
+    /// The same for a host.
     ///
     /// # Errors
     /// If it is not known, or the server does not answer.
@@ -69,14 +69,14 @@ impl Remote {
         }
     }
 
-    /// The same server for a person at a terminal, who is told on stderr what is waited for. Who asked for JSON is a program:
-    /// it reads the exit code, and the error at the end.
+    /// The same server for a person at a terminal, with notes on stderr about waits. With JSON the caller is a program:
+    /// it reads the exit code, and the final error.
     #[must_use]
     pub fn told(self) -> Self {
         if self.json { self } else { Self { client: patience::told(self.client), ..self } }
     }
 
-    /// A client for long work, once the server has answered: a wrong address is told at once.
+    /// A client for long work, once the server has answered: a wrong address is reported at once.
     ///
     /// # Errors
     /// If the server does not answer.

@@ -22,20 +22,21 @@ Examples:
   wayleave snapshot --server http://10.0.0.7:7071 /backups/$(date +%F).snapshot
   wayleave restore backup.snapshot --data ./new-data && wayleave serve --data ./new-data
 
-The server goes on working. The file holds everything that was acknowledged before the command began, as of one moment:
-URLs, settings, reservations, holds, roles and their epochs. It is written as FILE.part, read back and checked against its
-checksums, synced, and only then given its name; a file of that name is kept unless you say --overwrite. It holds the tokens of leases, so a new file is readable by its owner alone.
-A server on PostgreSQL refuses: back the database up with its own tools (pg_basebackup, point-in-time recovery).
+The server keeps running. The file contains everything acknowledged before the command began, as of one moment: URLs, settings,
+reservations, holds, roles and their epochs. It is written as FILE.part, read back and verified against its checksums, synced,
+and only then renamed; an existing file is kept unless you use --overwrite. It contains lease tokens, so a new file is readable
+by its owner only.
+A server on PostgreSQL refuses: back up the database with its own tools (pg_basebackup, point-in-time recovery).
 To move to another number of shards or another kind of store, use `wayleave export`.";
 
 const RESTORE_HELP: &str = "\
 Example:
   wayleave restore backup.snapshot --data ./new-data && wayleave serve --data ./new-data
 
-The folder must be new or empty; no server is needed. A file that is damaged, cut off or of a newer format is refused, and
-nothing is left behind. Leases that have not ended by the clock go on; what was granted after the snapshot was taken is not
-known to the restored store. So epochs of roles go on a thousand above those of the file, and for one time to live a role
-changes hands only by its primary's renewal. Stop the server that the snapshot was taken of before you start the new one.";
+The folder must be new or empty; no server is needed. A file that is damaged, truncated or of a newer format is refused, and
+nothing is left behind. Unexpired leases continue; what was granted after the snapshot is unknown to the restored store. So
+epochs of roles continue a thousand above those of the file, and for one time to live a role does not change hands unless its
+primary renews it. Stop the original server before you start the new one.";
 
 /// Arguments of `snapshot`.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,7 +45,7 @@ pub struct SnapshotArgs {
     /// File to write
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Take the place of a file that is there already
+    /// Replace an existing file
     #[arg(long)]
     overwrite: bool,
 }
@@ -56,7 +57,7 @@ pub struct RestoreArgs {
     /// Snapshot to read
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Folder to make; it must be new or empty
+    /// Folder to create; it must be new or empty
     #[arg(long, value_name = "FOLDER")]
     data: PathBuf,
 }
@@ -64,21 +65,21 @@ pub struct RestoreArgs {
 /// Copies the store of a running server.
 ///
 /// # Errors
-/// If its store cannot be copied so, the server does not answer, or the file cannot be written.
+/// If its store does not support it, the server does not answer, or the file cannot be written.
 pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
     if args.file.is_file() && !args.overwrite {
-        let message = format!("{} is there already; --overwrite takes its place", args.file.display());
+        let message = format!("{} exists; use --overwrite to replace it", args.file.display());
         return Err(Ended { code: REFUSED, message }.into());
     }
     let mut pieces = std::pin::pin!(remote.client.snapshot().await?);
     let fresh = !args.file.exists();
     let (mut out, names) = whole_file::create(&args.file)?;
     if fresh && names.is_some() {
-        // It holds the tokens of leases. A file that is there already keeps the rights that it has.
+        // It contains lease tokens. An existing file keeps its permissions.
         let private = std::fs::Permissions::from_mode(0o600);
         out.set_permissions(private).with_context(|| format!("cannot write {}", args.file.display()))?;
     }
-    // How long it will be nobody knows before its end.
+    // Its length is unknown in advance.
     let bar = progress(&[Input::Stdin]);
     while let Some(piece) = pieces.next().await {
         let piece = piece.context("the snapshot is not whole and was given up")?;
@@ -87,13 +88,13 @@ pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     let Some(names) = names else { return Ok(()) };
-    // What is on the disk must be what was sent, or it is of no use on the day when it is needed.
+    // Verify what is on the disk, or it may be useless on the day it is needed.
     let (header, counts) = check(&names.part).with_context(|| format!("{} was given up", names.part.display()))?;
     names.finish()?;
     report(remote.json, &args.file, header, counts)
 }
 
-/// Makes a data folder from a snapshot.
+/// Creates a data folder from a snapshot.
 ///
 /// # Errors
 /// If the file cannot be used or the folder is not empty.

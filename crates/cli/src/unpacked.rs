@@ -1,25 +1,25 @@
-//! Gzip that is unpacked on the way, up to a ratio that honest files stay far below.
+//! Decompresses gzip, up to a ratio that honest files stay far below.
 //!
-//! A list of URLs may be as long as its owner likes, so there is no limit on its size. What tells a bomb is how little it was
-//! packed from: gzip reaches 1,032 to 1, lists and sitemaps 5 to 30, and the most monotonous ones about 100.
+//! A list of URLs may be of any length, so its size is not limited. A decompression bomb is recognised by its ratio:
+//! gzip reaches 1,032 to 1, lists and sitemaps 5 to 30, and the most monotonous ones about 100.
 
 use std::io::{BufRead, Error, Read, Result};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// Bytes that come out for one that goes in, at most.
+/// The maximum number of bytes out per byte in.
 const RATIO_MAX: u64 = 250;
 /// Up to this many bytes the ratio does not matter: small files may be anything.
 const FREE_BYTES: u64 = 64 << 20;
 
-/// What gzip unpacks to; an error once it is too much for what went in.
+/// The decompressed content; an error once it is too much for its input.
 pub struct Unpacked<R> {
     decoder: MultiGzDecoder<Counted<R>>,
     bytes: u64,
 }
 
 impl<R: BufRead> Unpacked<R> {
-    /// Unpacks what `packed` gives.
+    /// Decompresses `packed`.
     pub fn new(packed: R) -> Self {
         Self { decoder: MultiGzDecoder::new(Counted { inner: packed, bytes: 0 }), bytes: 0 }
     }
@@ -41,7 +41,7 @@ impl<R: BufRead> Read for Unpacked<R> {
     }
 }
 
-/// Counts what is taken out of a reader.
+/// Counts what is read from a reader.
 struct Counted<R> {
     inner: R,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! Values of arguments that people write in their own way: spans and points in time.
+//! Parsers of argument values: spans and points in time.
 
 use wayleave_api::Timestamp;
 use wayleave_core::time::Millis;
@@ -21,10 +21,10 @@ pub fn span(text: &str) -> Result<u64, String> {
     u64::try_from(parsed.as_millis()).map_err(|_| wrong())
 }
 
-/// How many times something is taken.
+/// A factor.
 ///
 /// # Errors
-/// If it is no number, or none that anything can be taken times.
+/// If it is not a finite number from 0 on.
 pub fn factor(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
     number.ok_or_else(|| format!("'{text}' is not a factor; write a number such as 2 or 0.5"))

@@ -1,4 +1,4 @@
-//! A file that gets its name only when it is whole: until then it lies beside it as `NAME.part`.
+//! Atomic file creation: a file has the name `NAME.part` until it is complete.
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,17 @@ use anyhow::Context;
 
 use crate::exit::Usage;
 
-/// A file's name while it is written, and the one it gets then.
+/// A file's temporary name, and its final name.
 #[derive(Debug)]
 pub struct Names {
-    /// The name while it is written.
+    /// The temporary name.
     pub part: PathBuf,
     name: PathBuf,
 }
 
-/// Makes the file to write to. Whatever is no regular file, such as a pipe or a device, is written to as it is: another one
-/// must not take its place. A link stays a link, also to what is not there yet, and a file keeps the rights that it has.
+/// Creates the file to write. Anything but a regular file, such as a pipe or a device, is written in place: it must not
+/// be replaced. A symbolic link stays one, even if its target does not exist yet, and an existing file keeps its
+/// permissions.
 ///
 /// # Errors
 /// If it is a folder or cannot be written.
@@ -41,20 +42,20 @@ pub fn create(path: &Path) -> anyhow::Result<(File, Option<Names>)> {
 }
 
 impl Names {
-    /// Removes what was written.
+    /// Removes the partial file.
     pub fn give_up(self) {
-        // Best effort: by its name nobody takes it for whole.
+        // Best effort: its name marks it as incomplete.
         _ = std::fs::remove_file(self.part);
     }
 
-    /// Gives the file its name, once all of it is on the disk.
+    /// Renames the file once all of it is on disk.
     ///
     /// # Errors
     /// If the disk fails.
     pub fn finish(self) -> anyhow::Result<()> {
         let Self { part, name } = self;
         let cannot = || format!("cannot write {}", part.display());
-        // Its content before its name: after a power cut a name must not stand for less.
+        // Sync the content before the rename: after a power cut the name must not refer to less.
         File::open(&part).and_then(|file| file.sync_all()).with_context(cannot)?;
         std::fs::rename(&part, &name).with_context(|| format!("cannot rename {}", part.display()))?;
         let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));

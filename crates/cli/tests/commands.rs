@@ -273,5 +273,5 @@ fn a_url_that_was_set_aside_is_shown_with_the_reason() {
     let held = server.run(&["get", "--holder", "w", "--json"]).json().remove(0);
     server.run(&["release", held["token"].as_str().unwrap(), "--retry", "http://a.example/"]).ok();
     let shown = server.run(&["urls", "lookup", "http://a.example/"]).ok();
-    assert!(shown.contains("set aside, for its attempts are used up"), "{shown}");
+    assert!(shown.contains("failed: its attempts are used up"), "{shown}");
 }

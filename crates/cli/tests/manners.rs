@@ -75,12 +75,12 @@ fn what_is_made_is_told_from_what_is_changed() {
     let server = Server::start(&data);
     server.run(&["put", "http://example.com/"]).ok();
     for (args, said) in [
-        (&["hosts", "set", "example.com", "--delay", "5s"][..], "host example.com was changed"),
-        (&["hosts", "set", "exmaple.com", "--delay", "5s"], "host exmaple.com was not known and was made"),
-        (&["hosts", "set", "exmaple.com", "--pause"], "host exmaple.com was changed"),
-        (&["groups", "set", "empty", "--parallel", "2"], "group empty was not known and was made, without hosts"),
-        (&["groups", "set", "pair", "--host", "example.com"], "group pair was made"),
-        (&["groups", "set", "pair", "--delay", "1s"], "group pair was changed"),
+        (&["hosts", "set", "example.com", "--delay", "5s"][..], "changed host example.com"),
+        (&["hosts", "set", "exmaple.com", "--delay", "5s"], "created host exmaple.com, which was unknown"),
+        (&["hosts", "set", "exmaple.com", "--pause"], "changed host exmaple.com"),
+        (&["groups", "set", "empty", "--parallel", "2"], "created group empty without hosts"),
+        (&["groups", "set", "pair", "--host", "example.com"], "created group pair"),
+        (&["groups", "set", "pair", "--delay", "1s"], "changed group pair"),
     ] {
         let ended = server.run(args);
         assert!(ended.code == 0 && ended.err.contains(said), "{args:?}: {}", ended.err);

@@ -12,7 +12,7 @@ use crate::output::{self, Table, or_dash, span};
 use crate::remote::Remote;
 use crate::values;
 
-/// How long one call waits for the end of a crawl.
+/// The long-poll time of one call.
 const CALL_WAIT_MS: u64 = 30_000;
 
 /// Arguments of `crawls`.
@@ -39,27 +39,27 @@ enum Command {
         /// Its name
         #[arg(value_parser = values::name)]
         crawl: String,
-        /// Show it once it is finished: nothing of it is handed out or can become due
+        /// Wait until it is finished: nothing of it is handed out or can become due
         #[arg(long)]
         wait_finished: bool,
-        /// Wait so long at most; without it, for as long as it takes
+        /// Wait at most this long; by default without limit
         #[arg(long, value_name = "SPAN", value_parser = values::span, requires = "wait_finished")]
         wait: Option<u64>,
     },
-    /// Make a crawl or change its settings
+    /// Create a crawl or change its settings
     #[command(after_help = SET_HELP, allow_negative_numbers = true)]
     Set(Box<SetArgs>),
-    /// Remove a crawl: its URLs, queues and settings; a host that has no other queue is forgotten, with its settings and its
-    /// last visit
+    /// Delete a crawl: its URLs, queues and settings; a host without another queue is forgotten, including its settings
+    /// and its last visit
     Delete {
         /// Its name
         #[arg(value_parser = values::name)]
         crawl: String,
-        /// Really do it
+        /// Confirm the deletion
         #[arg(long)]
         yes: bool,
     },
-    /// Remove URLs of a crawl that were stored long ago
+    /// Delete URLs of a crawl that were stored long ago
     Purge {
         /// Its name
         #[arg(value_parser = values::name)]
@@ -86,7 +86,7 @@ Examples:
   wayleave crawls set news --weight 5 --delay 2s
   wayleave crawls set news --max-urls 1000000 --max-depth 3 --max-attempts 5
   wayleave crawls set news --revisit 1d                    every day
-  wayleave crawls set news --revisit-adaptive 1h,30d       sooner if it had changed, later if not
+  wayleave crawls set news --revisit-adaptive 1h,30d       sooner if it has changed, later if not
   wayleave crawls set news --pause
   wayleave crawls set news --clear max-urls,revisit";
 
@@ -97,47 +97,47 @@ enum Clear {
     Weight,
     /// The delay.
     Delay,
-    /// The first wait for another attempt.
+    /// The first retry wait.
     RetryFirst,
-    /// The longest wait for another attempt.
+    /// The longest retry wait.
     RetryMax,
     /// The revisit policy.
     Revisit,
-    /// The bound on URLs.
+    /// The limit on URLs.
     MaxUrls,
-    /// The bound on pages.
+    /// The limit on pages.
     MaxPages,
-    /// The bound on URLs of a host.
+    /// The limit on URLs per host.
     MaxUrlsPerHost,
-    /// The bound on pages of a host.
+    /// The limit on pages per host.
     MaxPagesPerHost,
-    /// The bound on depth.
+    /// The limit on depth.
     MaxDepth,
-    /// The bound on attempts.
+    /// The limit on attempts.
     MaxAttempts,
-    /// The bound on hosts.
+    /// The limit on hosts.
     MaxHosts,
 }
 
-/// What to set.
+/// The settings to change.
 #[derive(Clone, Debug, clap::Args)]
 struct SetArgs {
     /// Its name
     #[arg(value_parser = values::name)]
     crawl: String,
-    /// Share of the visits, against other crawls
+    /// Share of visits relative to other crawls
     #[arg(long, value_name = "NUMBER")]
     weight: Option<u32>,
     /// Delay where neither group nor host sets one
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     delay: Option<u64>,
-    /// Hand out nothing of it
+    /// Stop handing out its URLs
     #[arg(long, conflicts_with = "resume")]
     pause: bool,
-    /// Hand out again
+    /// Resume handing out its URLs
     #[arg(long)]
     resume: bool,
-    /// Visit pages again after this time
+    /// Revisit pages after this time
     #[arg(
         long,
         value_name = "SPAN",
@@ -146,37 +146,37 @@ struct SetArgs {
         conflicts_with = "revisit_adaptive"
     )]
     revisit: Option<u64>,
-    /// Visit pages again between these times, by how they change
+    /// Revisit pages between these times, depending on how often they change
     #[arg(long, value_name = "MIN,MAX", value_parser = spans, allow_hyphen_values = true)]
     revisit_adaptive: Option<(u64, u64)>,
-    /// URLs of the whole crawl; what comes in at the same time may pass it
+    /// Limit on URLs of the whole crawl; concurrent additions may exceed it
     #[arg(long, value_name = "NUMBER")]
     max_urls: Option<u64>,
-    /// Pages fetched in the whole crawl, with those that are handed out
+    /// Limit on pages fetched in the whole crawl, including those handed out
     #[arg(long, value_name = "NUMBER")]
     max_pages: Option<u64>,
-    /// URLs of one host
+    /// Limit on URLs per host
     #[arg(long, value_name = "NUMBER")]
     max_urls_per_host: Option<u64>,
-    /// Pages fetched of one host
+    /// Limit on pages fetched per host
     #[arg(long, value_name = "NUMBER")]
     max_pages_per_host: Option<u64>,
-    /// Greatest depth that is taken
+    /// Limit on depth
     #[arg(long, value_name = "NUMBER")]
     max_depth: Option<u32>,
-    /// Attempts after which a URL is set aside
+    /// Attempts after which a URL fails
     #[arg(long, value_name = "NUMBER")]
     max_attempts: Option<u32>,
-    /// Wait after the first attempt, twice as long after each further one
+    /// Wait after the first attempt; doubles with each further one
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     retry_first: Option<u64>,
-    /// Longest wait for another attempt
+    /// Longest retry wait
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     retry_max: Option<u64>,
-    /// Hosts of the whole crawl; what comes in at the same time may pass it
+    /// Limit on hosts of the whole crawl; concurrent additions may exceed it
     #[arg(long, value_name = "NUMBER")]
     max_hosts: Option<u64>,
-    /// Settings to take back; may be repeated
+    /// Settings to clear; may be repeated
     #[arg(long, value_enum, value_name = "SETTING", value_delimiter = ',')]
     clear: Vec<Clear>,
 }
@@ -186,7 +186,7 @@ fn spans(text: &str) -> Result<(u64, u64), String> {
     Ok((values::span(min)?, values::span(max)?))
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server refuses or does not answer.
@@ -199,7 +199,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Set(args) => show(remote, &client.patch_crawl(&args.crawl, &request(&args)).await?),
         Command::Delete { crawl, yes: false } => {
             let found = client.crawl(&crawl).await?;
-            let text = format!("crawl {crawl} has {}; say --yes to delete all of it", output::counts(&found.counts));
+            let text = format!("crawl {crawl} has {}; add --yes to delete all of it", output::counts(&found.counts));
             Err(Usage(text).into())
         }
         Command::Delete { crawl, yes: true } => {
@@ -215,7 +215,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Shows a crawl when it is finished, or the time is up. Each call waits as long as one may.
+/// Long-polls a crawl until it is finished, or the time is up.
 async fn show_when_finished(remote: &Remote, crawl: &str, wait: Option<u64>) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! `get`: reserve groups and print what was handed out.
+//! `get`: reserves groups and prints what was handed out.
 
 use wayleave_api::Timestamp;
 use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, Reservation, ReserveGroupsRequest, UrlResult};
@@ -17,14 +17,14 @@ Examples:
 
 Ends with 3 if nothing was ready in time.";
 
-/// How a URL ended.
+/// The outcome of a URL.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum OutcomeArg {
     /// It was fetched.
     Fetched,
-    /// It is to be tried again.
+    /// It must be retried.
     Retry,
-    /// It does not exist any more.
+    /// It no longer exists.
     Gone,
     /// It cannot be fetched.
     Failed,
@@ -45,19 +45,19 @@ impl From<OutcomeArg> for Outcome {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Who reserves: a name for people to read
+    /// Name of the holder, for people
     #[arg(long, env = "WAYLEAVE_HOLDER", default_value = "wayleave-cli", value_name = "NAME")]
     holder: String,
-    /// At most this many groups
+    /// Maximum number of groups
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     groups: u64,
-    /// At most this many URLs of each; 0 reserves hosts alone
+    /// Maximum number of URLs per group; 0 reserves hosts alone
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     urls: u64,
     /// Only URLs of this crawl
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// How long the reservations hold
+    /// Lease time of the reservations
     #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     lease: u64,
     /// How long to wait for something to become ready, at most 60s
@@ -68,7 +68,7 @@ pub struct Args {
     release: Option<OutcomeArg>,
 }
 
-/// Reserves, prints and perhaps releases.
+/// Reserves, prints and optionally releases.
 ///
 /// # Errors
 /// If the server refuses or does not answer, or nothing was ready.
@@ -79,7 +79,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let answer = remote.client.reserve(&request).await?;
     let (reservations, finished) = (answer.reservations, answer.finished);
     if let (true, Some(crawl)) = (reservations.is_empty(), &request.crawl) {
-        // A crawl that nobody has added to is no error of the server's, but it may well be a mistyped one.
+        // A crawl without URLs is no error of the server's, but its name may well be mistyped.
         remote.client.crawl(crawl).await?;
     }
     for reservation in &reservations {
@@ -88,7 +88,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if reservations.is_empty() {
         let message = match request.crawl.filter(|_| finished) {
             Some(crawl) => format!("crawl {crawl} is finished"),
-            None => "nothing is ready; `wayleave stats` tells what there is".to_owned(),
+            None => "nothing is ready; `wayleave stats` shows what there is".to_owned(),
         };
         return Err(Ended { code: NOT_FOUND, message }.into());
     }
@@ -119,7 +119,7 @@ fn print(reservation: &Reservation, now: Timestamp) -> anyhow::Result<()> {
     if urls.is_empty() { Ok(()) } else { table.print() }
 }
 
-/// The result of a URL with nothing but its outcome.
+/// A result with nothing but an outcome.
 pub fn result(url: &str, outcome: Outcome) -> UrlResult {
     UrlResult {
         url: url.to_owned(),

@@ -37,10 +37,10 @@ enum Command {
         #[arg(value_parser = values::name)]
         group: String,
     },
-    /// Make an alias, or change its hosts and settings
+    /// Create an alias, or change its hosts and settings
     #[command(after_help = SET_HELP, allow_negative_numbers = true)]
     Set(Box<SetArgs>),
-    /// Take an alias away; its hosts become groups of their own
+    /// Delete an alias; its hosts become groups of their own
     Delete {
         /// The alias
         #[arg(value_parser = values::name)]
@@ -55,26 +55,26 @@ Examples:
 
 --host names all hosts of the group; one that is not named leaves it.";
 
-/// What to set.
+/// The settings to change.
 #[derive(Clone, Debug, clap::Args)]
 struct SetArgs {
     /// Alias: letters, digits, _ and -
     #[arg(value_parser = values::name)]
     alias: String,
-    /// A host of the group; repeat for all of them
+    /// A host of the group; repeat for each
     #[arg(long = "host", value_name = "HOST")]
     hosts: Vec<String>,
     #[command(flatten)]
     pace: PaceArgs,
-    /// Visits at once
+    /// Maximum number of concurrent visits
     #[arg(long, value_name = "NUMBER")]
     parallel: Option<u32>,
-    /// Take the names of hosts for queue keys, exactly as they are written
+    /// Do not normalise host names: they are queue keys
     #[arg(long)]
     exact: bool,
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server refuses or does not answer.
@@ -92,7 +92,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Changes a group, and says which hosts have left it by that: who meant to add one may not have meant so.
+/// Changes a group, and reports which hosts have left it: a user who wanted to add one may not have meant that.
 async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
     let before = remote.client.group(&args.alias).await;
     let (client, request) = (&remote.client, request(args));
@@ -104,11 +104,11 @@ async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
     let group = set?;
     show(remote, &group)?;
     match &before {
-        Ok(_) => eprintln!("group {} was changed", group.group),
+        Ok(_) => eprintln!("changed group {}", group.group),
         Err(error) if error.code() == Some(Code::UnknownGroup) && group.hosts.is_empty() => {
-            eprintln!("group {} was not known and was made, without hosts: --host names them", group.group);
+            eprintln!("created group {} without hosts; add them with --host", group.group);
         }
-        Err(error) if error.code() == Some(Code::UnknownGroup) => eprintln!("group {} was made", group.group),
+        Err(error) if error.code() == Some(Code::UnknownGroup) => eprintln!("created group {}", group.group),
         Err(_) => {}
     }
     let before = before.map(|before| before.hosts).unwrap_or_default();

@@ -36,10 +36,11 @@ enum Command {
         #[arg(value_parser = values::name)]
         host: String,
     },
-    /// Set how a host is visited; it need not be known yet
+    /// Set how a host is visited; it is created if unknown
     #[command(after_help = SET_HELP, allow_negative_numbers = true)]
     Set(Box<SetArgs>),
-    /// Remove one crawl's URLs of a host; with its last queue the host is forgotten, its settings and last visit too
+    /// Delete one crawl's URLs of a host; with its last queue the host is forgotten, including its settings and last
+    /// visit
     DeleteQueue {
         /// Host name, IP address or queue key
         #[arg(value_parser = values::name)]
@@ -58,7 +59,7 @@ Examples:
   wayleave hosts set example.com --resume --clear delay,blocked
   wayleave hosts set example.com --ready-at now      queue the host itself, without URLs";
 
-/// State of a host or group.
+/// The state of a host or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum StateArg {
     /// May be visited now.
@@ -67,11 +68,11 @@ pub enum StateArg {
     Waiting,
     /// Reserved.
     Busy,
-    /// Barred until a time.
+    /// Blocked until a time.
     Blocked,
-    /// Held by an operator.
+    /// Paused by an operator.
     Paused,
-    /// Holds no URL that will ever be due.
+    /// Has no URL that will ever be due.
     Idle,
 }
 
@@ -88,7 +89,7 @@ impl From<StateArg> for State {
     }
 }
 
-/// The word for a state.
+/// The name of a state.
 pub fn word(state: State) -> String {
     format!("{state:?}").to_lowercase()
 }
@@ -112,7 +113,7 @@ impl ListHostsArgs {
     }
 }
 
-/// What to set.
+/// The settings to change.
 #[derive(Clone, Debug, clap::Args)]
 struct SetArgs {
     /// Host name, IP address or queue key
@@ -123,12 +124,12 @@ struct SetArgs {
     /// Queue the host itself at this time, or after this span
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     ready_at: Option<Timestamp>,
-    /// Take the name for a queue key, exactly as it is written
+    /// Do not normalise the name: it is a queue key
     #[arg(long)]
     exact: bool,
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server refuses or does not answer.
@@ -161,13 +162,13 @@ async fn set(remote: &Remote, args: &SetArgs) -> anyhow::Result<()> {
     };
     let set = set?;
     show(remote, &set)?;
-    // A mistyped name makes a host that nothing is ever fetched from.
+    // A mistyped name creates a host from which nothing is ever fetched.
     match known {
-        Ok(known) if known.host == set.host => eprintln!("host {} was changed", set.host),
-        Ok(_) => eprintln!("host {} was made", set.host),
+        Ok(known) if known.host == set.host => eprintln!("changed host {}", set.host),
+        Ok(_) => eprintln!("created host {}", set.host),
         Err(error) if error.code() == Some(Code::UnknownHost) => {
             eprintln!(
-                "host {} was not known and was made; if that is a slip, `wayleave hosts` lists those that have URLs",
+                "created host {}, which was unknown; if that is a typo, `wayleave hosts` lists the known ones",
                 set.host
             );
         }
@@ -191,7 +192,7 @@ fn request(args: &SetArgs) -> SetHostRequest {
     }
 }
 
-/// A visit that goes on, as a row of a table.
+/// A current visit, as a table row.
 pub(super) fn live(visit: &LiveVisit, now: Timestamp) -> [String; 2] {
     let LiveVisit { host, holder, expires_at } = visit;
     ["visited now".into(), format!("{host} by {holder}, ends {} at the latest", when(Some(*expires_at), now))]

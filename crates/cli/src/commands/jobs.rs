@@ -15,7 +15,7 @@ pub struct Args {
 
 const HELP: &str = "\
 Examples:
-  wayleave jobs                                  those that run, and those that have ended lately
+  wayleave jobs                                  running jobs, and those that ended recently
   wayleave jobs show ID
   wayleave jobs cancel ID
 
@@ -39,7 +39,7 @@ enum Command {
     },
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server refuses or does not answer.

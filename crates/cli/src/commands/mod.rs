@@ -1,4 +1,4 @@
-//! The commands that ask a server one thing and print its answer: one file per command.
+//! The commands that make one request and print the response: one file per command.
 
 pub mod crawls;
 pub mod get;
@@ -21,7 +21,7 @@ use wayleave_client::Error;
 
 use crate::exit::Usage;
 
-/// Rows of a listing that are printed unless somebody says otherwise.
+/// The default number of rows printed.
 const ROWS: usize = 100;
 
 /// How much of a listing to print.
@@ -30,7 +30,7 @@ pub struct ListArgs {
     /// Print at most this many
     #[arg(long, default_value_t = ROWS, value_name = "NUMBER")]
     pub limit: usize,
-    /// Print all, however many they are
+    /// Print all
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
 }
@@ -41,20 +41,18 @@ impl Default for ListArgs {
     }
 }
 
-/// What to do with things of a kind: what the subcommand says, or without one, list them. Not by clap's own way to keep the
-/// two apart, which would also refuse `--json` in front of a subcommand.
+/// The subcommand, or listing by default. Not by clap's own mechanism, which would also refuse `--json` before a
+/// subcommand.
 fn or_list<C, L: Default + PartialEq>(command: Option<C>, list: L, lists: impl FnOnce(L) -> C) -> Result<C, Usage> {
     match command {
         None => Ok(lists(list)),
         Some(command) if list == L::default() => Ok(command),
-        Some(_) => {
-            Err(Usage("options of the listing stand in front of another subcommand: put them after `list`".to_owned()))
-        }
+        Some(_) => Err(Usage("options of `list` precede another subcommand: put them after `list`".to_owned())),
     }
 }
 
 impl ListArgs {
-    /// The first items of a listing; says on stderr if there are more.
+    /// The first items of a listing; notes on stderr if there are more.
     async fn collect<T>(&self, items: impl Stream<Item = Result<T, Error>>) -> Result<Vec<T>, Error> {
         let most = if self.all { usize::MAX } else { self.limit };
         let mut items = std::pin::pin!(items);

@@ -1,4 +1,4 @@
-//! The settings that hosts and groups share, as flags.
+//! The pace settings of hosts and groups, as flags.
 
 use wayleave_api::{Patch, Timestamp};
 
@@ -11,19 +11,19 @@ pub enum Clear {
     Delay,
     /// The factor.
     DelayFactor,
-    /// The least delay of the factor.
+    /// The minimum delay of the factor.
     DelayMin,
-    /// The largest delay of the factor.
+    /// The maximum delay of the factor.
     DelayMax,
-    /// The block, also the one that the site asked for.
+    /// The block, including one requested by the site.
     Blocked,
     /// The Crawl-delay of robots.txt (hosts only).
     CrawlDelay,
-    /// The limit of pages.
+    /// The page limit.
     Limit,
 }
 
-/// How something is to be visited.
+/// Pace settings.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct PaceArgs {
     /// Time between two visits
@@ -32,30 +32,30 @@ pub struct PaceArgs {
     /// Delay as a multiple of the last visit's duration
     #[arg(long, value_name = "NUMBER", value_parser = values::factor)]
     pub delay_factor: Option<f64>,
-    /// Least delay that the factor gives
+    /// Minimum delay for --delay-factor
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     pub delay_min: Option<u64>,
-    /// Largest delay that the factor gives
+    /// Maximum delay for --delay-factor
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     pub delay_max: Option<u64>,
     /// No visits until this time, or for this span
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     pub block: Option<Timestamp>,
-    /// No visits until it is resumed
+    /// Pause visits until --resume
     #[arg(long, conflicts_with = "resume")]
     pub pause: bool,
-    /// Visits again after a pause
+    /// Resume visits
     #[arg(long)]
     pub resume: bool,
-    /// Pages of each crawl after which no more are handed out
+    /// Limit on pages per crawl
     #[arg(long, value_name = "NUMBER")]
     pub limit: Option<u64>,
-    /// Settings to take back; may be repeated
+    /// Settings to clear; may be repeated
     #[arg(long, value_enum, value_name = "SETTING", value_delimiter = ',')]
     pub clear: Vec<Clear>,
 }
 
-/// The change that a flag asks for.
+/// The patch that a flag asks for.
 pub fn patch<T>(value: Option<T>, clear: bool) -> Patch<T> {
     match value {
         Some(value) => Patch::Set(value),
@@ -70,7 +70,7 @@ impl PaceArgs {
         self.clear.contains(&setting)
     }
 
-    /// The change of the pause switch.
+    /// The patch of the pause switch.
     pub fn paused(&self) -> Patch<bool> {
         patch(self.pause.then_some(true), self.resume)
     }

@@ -1,4 +1,4 @@
-//! `put`: a few URLs, each with its result.
+//! `put`: adds a few URLs and prints the result of each.
 
 use wayleave_api::Timestamp;
 use wayleave_api::metadata::Metadata;
@@ -25,25 +25,25 @@ pub struct Args {
     /// The URLs
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
-    /// Crawl that they belong to
+    /// Their crawl
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// 0 to 9, 9 first among the URLs of its host
+    /// Priority from 0 to 9; 9 comes first among the URLs of its host
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: Option<u8>,
-    /// Links from the seed
+    /// Number of links from the seed
     #[arg(long, value_name = "NUMBER")]
     depth: Option<u32>,
     /// When they are due: a time, or a span from now
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     at: Option<Timestamp>,
-    /// Queue known ones anew, unless they are handed out
+    /// Requeue known ones, unless they are handed out
     #[arg(long)]
     again: bool,
-    /// Queue that they go to instead of their hosts'
+    /// Queue key, if not the host's
     #[arg(long, value_name = "KEY", value_parser = values::name)]
     key: Option<String>,
-    /// Kept with them and handed out again; may be repeated
+    /// Metadata that is handed out with them; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
 }
@@ -100,7 +100,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         return Err(Ended { code: UNAVAILABLE, message }.into());
     }
     if known > 0 && (args.at.is_some() || !args.metadata.is_empty()) {
-        eprintln!("{known} URLs were known and stay as they were: --again queues them anew");
+        eprintln!("{known} URLs were already known and were left unchanged; --again requeues them");
     }
     Ended::after("URLs", added + known + requeued, rejected, "the table says why")
 }

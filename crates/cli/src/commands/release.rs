@@ -1,4 +1,4 @@
-//! `release` and `renew`: end a reservation, or give it more time.
+//! `release` and `renew`: ends or extends a reservation.
 
 use std::path::{Path, PathBuf};
 
@@ -21,15 +21,15 @@ const BODY_EXAMPLE: &str = r#"{"results": [{"url": "https://example.com/", "outc
 const RELEASE_HELP: &str = "\
 Examples:
   wayleave release TOKEN --fetched https://example.com/ --gone https://example.com/old
-  wayleave release TOKEN                        all URLs go back untouched
+  wayleave release TOKEN                        all URLs return to the queue unchanged
   wayleave release TOKEN --body results.json    everything the API takes: statuses, durations, found URLs
 
-A body is one JSON object; `outcome` is fetched, retry, gone or failed, and everything else may be left out:
+A body is one JSON object; `outcome` is fetched, retry, gone or failed, and all other fields are optional:
   {\"results\": [{\"url\": \"https://example.com/\", \"outcome\": \"fetched\", \"status\": 200,
                 \"found\": [{\"url\": \"https://example.com/a\"}]}]}
 
-Ends with 4 if the token is not current. Found URLs that are rejected are told on stderr with their reasons; then it ends with 6, or
-with 4 if all of them were, as `put` does. The reservation is released all the same.";
+Exits with 4 if the token is not current. Rejected found URLs are reported on stderr with their reasons; the exit code is then 6, or
+4 if all of them were rejected, as for `put`. The reservation is released all the same.";
 
 /// Arguments of `release`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,16 +40,16 @@ pub struct ReleaseArgs {
     /// A URL that was fetched; may be repeated
     #[arg(long, value_name = "URL")]
     fetched: Vec<String>,
-    /// A URL to be tried again; may be repeated
+    /// A URL to retry; may be repeated
     #[arg(long, value_name = "URL")]
     retry: Vec<String>,
-    /// A URL that does not exist any more; may be repeated
+    /// A URL that no longer exists; may be repeated
     #[arg(long, value_name = "URL")]
     gone: Vec<String>,
     /// A URL that cannot be fetched; may be repeated
     #[arg(long, value_name = "URL")]
     failed: Vec<String>,
-    /// Put the host itself back into the queue at this time, or after this span
+    /// Requeue the host itself at this time, or after this span
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     ready_at: Option<Timestamp>,
     /// File with the whole request as JSON, - for stdin
@@ -79,8 +79,8 @@ pub async fn release(remote: &Remote, args: ReleaseArgs) -> anyhow::Result<()> {
     released.found.map_or(Ok(()), |found| tell_found(&found))
 }
 
-/// What became of found URLs. The release itself is done: only the links that were not taken are told, and the exit code is as
-/// that of `put`.
+/// The results of found URLs. The release itself is done: only rejected links are reported, and the exit code is that
+/// of `put`.
 fn tell_found(found: &AddUrlsResponse) -> anyhow::Result<()> {
     let AddCounts { added, known, requeued, rejected, failed } = found.counts;
     eprintln!("found URLs: {added} added, {known} known, {rejected} rejected, {failed} failed");
@@ -124,12 +124,12 @@ fn results(args: &ReleaseArgs) -> Vec<wayleave_api::reservations::UrlResult> {
 pub struct RenewArgs {
     /// The reservation's token
     token: String,
-    /// How long from now
+    /// New lease time, from now
     #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     lease: u64,
 }
 
-/// Gives a reservation more time.
+/// Extends a reservation.
 ///
 /// # Errors
 /// If the token is not current or the server does not answer.

@@ -1,4 +1,4 @@
-//! `reservations`: list those that are not over, revoke them.
+//! `reservations`: lists and revokes current reservations.
 
 use wayleave_api::jobs::RevokeRequest;
 
@@ -25,9 +25,9 @@ Examples:
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// List the reservations that are not over
+    /// List current reservations
     List(ListArgs),
-    /// End reservations before their time; their URLs go back as they were
+    /// Revoke reservations before their deadline; their URLs return to the queue unchanged
     #[command(after_help = REVOKE_HELP)]
     Revoke(RevokeArgs),
 }
@@ -37,8 +37,8 @@ Examples:
   wayleave reservations revoke --holder worker-7       a worker that is known to be dead
   wayleave reservations revoke --host example.com      also what URLFrontier's GetURLs has handed out of it
 
-To the holder it is as if its time had run out: its token is not current any more. A worker that is alive may still be
-fetching: the host's delay begins now, and what it sends later is refused.";
+To the holder it is as if its lease had expired: its token is no longer current. A live worker may still be fetching: the
+host's delay begins now, and later calls of that worker are refused.";
 
 /// What to revoke.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,7 +55,7 @@ struct RevokeArgs {
     token: Option<String>,
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server refuses or does not answer.
@@ -67,7 +67,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             if remote.json {
                 return output::json(&told);
             }
-            output::line(format_args!("{} reservations and {} holds were ended", told.reservations, told.holds))
+            output::line(format_args!("revoked {} reservations and {} holds", told.reservations, told.holds))
         }
     }
 }

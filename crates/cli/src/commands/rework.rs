@@ -13,32 +13,32 @@ use crate::output;
 use crate::remote::Remote;
 use crate::values;
 
-/// How often a job is looked at.
+/// The polling interval of a job.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub const REQUEUE_HELP: &str = "\
 Examples:
-  wayleave urls requeue https://example.com/                       this one, at once
-  wayleave urls requeue --crawl news --state failed                all that were set aside, by a job
+  wayleave urls requeue https://example.com/                       this one, directly
+  wayleave urls requeue --crawl news --state failed                all that failed, by a job
   wayleave urls requeue --host example.com --state fetched --older-than 30d
 
-Known URLs are queued anew, due now, with all their attempts before them; priority, depth and metadata stay. What is
-handed out is left alone, and so is what is stored or visited after the job began. A filter starts a job that goes on by
-itself, also after a restart; the command waits for its end and may be interrupted. See `wayleave jobs`.";
+Known URLs are requeued, due now, with their attempts reset; priority, depth and metadata stay. URLs that are handed out are left
+alone, and so are those stored or visited after the job began. A filter starts a job that runs in the background and survives
+restarts; the command waits for its end and may be interrupted. See `wayleave jobs`.";
 
 pub const DELETE_HELP: &str = "\
 Examples:
-  wayleave urls delete https://example.com/private                 this one, at once
+  wayleave urls delete https://example.com/private                 this one, directly
   wayleave urls delete --crawl news --contains /session/ --yes     all that contain it, by a job
   wayleave urls delete --state gone --older-than 90d --yes         stored longer ago than that
 
-What is handed out is left alone, and so is what is stored after the job began. A filter starts a job that goes on by
-itself, also after a restart; the command waits for its end and may be interrupted. See `wayleave jobs`.";
+URLs that are handed out are left alone, and so are those stored after the job began. A filter starts a job that runs in the
+background and survives restarts; the command waits for its end and may be interrupted. See `wayleave jobs`.";
 
 /// Which URLs.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReworkArgs {
-    /// These URLs, at once; without them, all that the filter lets through
+    /// These URLs; otherwise all that match the filter
     #[arg(value_name = "URL", conflicts_with_all = ["state", "contains", "older_than"])]
     urls: Vec<String>,
     /// Only those of this crawl; with URLs, their crawl
@@ -56,19 +56,19 @@ pub struct ReworkArgs {
     /// Only those last visited (requeue) or stored (delete) longer ago than this
     #[arg(long, value_name = "SPAN", value_parser = values::span, allow_hyphen_values = true)]
     older_than: Option<u64>,
-    /// Do not wait for the end of the job
+    /// Do not wait for the job to end
     #[arg(long)]
     no_wait: bool,
 }
 
-/// What is done.
+/// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Queue them anew.
+    /// Requeue.
     Requeue,
-    /// Forget them; a job only if that is really meant.
+    /// Delete; by a filter only if confirmed.
     Delete {
-        /// It is.
+        /// It is confirmed.
         really: bool,
     },
 }
@@ -81,7 +81,8 @@ pub async fn run(remote: &Remote, args: ReworkArgs, what: What) -> anyhow::Resul
     let ReworkArgs { urls, crawl, host, state, contains, older_than, no_wait } = args;
     if urls.is_empty() {
         if what == (What::Delete { really: false }) {
-            let message = "this deletes all URLs that the filter lets through: look at them with `wayleave urls list`, then add --yes";
+            let message =
+                "this deletes all URLs that match the filter: check them with `wayleave urls list`, then add --yes";
             return Err(Usage(message.to_owned()).into());
         }
         remote.check_crawl(crawl.as_deref()).await?;
@@ -125,7 +126,7 @@ fn tell(remote: &Remote, told: ReworkUrlsResponse, what: What) -> anyhow::Result
     Ok(())
 }
 
-/// Waits for the end of a job, and shows how far it is.
+/// Waits for the end of a job, and shows its progress.
 async fn follow(remote: &Remote, id: &str) -> anyhow::Result<Job> {
     let client = remote.patient().await?;
     let bar = ProgressBar::new_spinner();

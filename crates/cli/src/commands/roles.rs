@@ -1,4 +1,4 @@
-//! `roles`: who is primary, who stands by; list, show, set, step-down, release, delete.
+//! `roles`: primary and standbys; list, show, set, step-down, release, delete.
 
 use std::time::{Duration, Instant};
 
@@ -23,35 +23,35 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-A role is a duty that one process at a time has. Processes that want it send heartbeats; one of them is primary, until it
-releases the role or misses a term's length of heartbeats. Every change of primary raises the epoch.
+A role is a duty that one process at a time has. Candidates send heartbeats; one of them is primary, until it releases the
+role or misses heartbeats for the length of a term. Every change of primary increments the epoch.
 
 Examples:
   wayleave roles                                 all roles, with primary and standbys
   wayleave roles show indexer                    one role, and why it has no primary
   wayleave roles show indexer --wait 30s         wait for a primary; exit code 3 if there is none then
-  wayleave roles set indexer --ttl 10s           how long a primary may be silent
+  wayleave roles set indexer --ttl 10s           how long a primary may miss heartbeats
   wayleave roles set indexer --mode continue --continue-for 10m    what a primary does while no server answers
-  wayleave roles step-down indexer               ask the primary to let go, as before a deploy";
+  wayleave roles step-down indexer               ask the primary to step down, as before a deploy";
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// List roles: primary, epoch, address, how long it still holds, standbys
+    /// List roles: primary, epoch, address, remaining term, standbys
     List(ListArgs),
-    /// Show one role: who is primary, why there is none, who stands by
+    /// Show one role: its primary or why there is none, its standbys
     Show(ShowArgs),
-    /// Set a role up before its first heartbeat, or change it
+    /// Create a role before its first heartbeat, or change its settings
     #[command(after_help = SET_HELP)]
     Set(SetArgs),
-    /// Ask the primary to let go; it is told with its next heartbeat
+    /// Ask the primary to step down; it learns of it with its next heartbeat
     StepDown {
         /// The role
         #[arg(value_parser = values::name)]
         role: String,
     },
-    /// Give a term back in the primary's stead, or take a standby out of the line
+    /// Release a term on behalf of the primary, or withdraw a standby
     Release(ReleaseArgs),
-    /// Delete a role that is not in use; should it come again, its epochs go on
+    /// Delete a role that is not in use; a later role of that name continues its epochs
     Delete {
         /// The role
         #[arg(value_parser = values::name)]
@@ -60,12 +60,12 @@ enum Command {
 }
 
 const SET_HELP: &str = "\
-A term must outlast three missed heartbeats and two slow operations: candidates may take at most a quarter of the time to
-live as their interval. A living term keeps what it was promised; another time to live counts from its next renewal.
+A term must outlast three missed heartbeats and two slow operations: the heartbeat interval of candidates may be at most a
+quarter of the time to live. A current term keeps its length; a new time to live applies from its next renewal.
 
-With --mode continue a primary that no server answers goes on after its term, for at most --continue-for, as long as every
-standby has just promised it not to take over; its candidates need `wayleave elect --peer` for that. If the primary dies while
-nobody else knows of it, others have to wait for that long.";
+With --mode continue a primary that reaches no server continues after its term, for at most --continue-for, as long as every
+standby has just promised not to take over; its candidates need `wayleave elect --peer` for that. If the primary dies while
+no other candidate is registered, a new one must wait for that long.";
 
 #[derive(Clone, Debug, clap::Args)]
 struct ShowArgs {
@@ -75,10 +75,10 @@ struct ShowArgs {
     /// Wait up to this long for a primary; exit code 3 if there is none then
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
     wait: Option<u64>,
-    /// A primary of a lower epoch does not count
+    /// Require a primary of this epoch or later
     #[arg(long, value_name = "EPOCH")]
     min_epoch: Option<u64>,
-    /// With --wait, wait for the end of the present term instead; exit code 3 if it has not ended
+    /// With --wait, wait for the end of the current term instead; exit code 3 if it has not ended
     #[arg(long, requires = "wait")]
     vacancy: bool,
 }
@@ -88,13 +88,13 @@ struct SetArgs {
     /// The role
     #[arg(value_parser = values::name)]
     role: String,
-    /// How long a primary may be silent before another takes over: 500ms to 1h, 15s by default
+    /// How long a primary may miss heartbeats before another takes over: 500ms to 1h, 15s by default
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
     ttl: Option<u64>,
-    /// What a primary does that cannot reach the server
+    /// What a primary does when it cannot reach the server
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
-    /// With mode continue: how long at most a primary goes on after its term: 1s to 24h, 10m by default
+    /// With mode continue: how long a primary may continue after its term: 1s to 24h, 10m by default
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
     continue_for: Option<u64>,
 }
@@ -103,7 +103,7 @@ struct SetArgs {
 enum ModeArg {
     /// It stops
     Strict,
-    /// It goes on while every standby promises not to take over
+    /// It continues while every standby promises not to take over
     Continue,
 }
 
@@ -119,7 +119,7 @@ struct ReleaseArgs {
     token: Option<String>,
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server refuses or does not answer.
@@ -133,13 +133,13 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Release(args) => release(remote, &args).await,
         Command::Delete { role } => {
             client.delete_role(&role).await?;
-            eprintln!("role {role} is gone; should it come again, its epochs go on");
+            eprintln!("deleted role {role}; a later role of that name continues its epochs");
             Ok(())
         }
     }
 }
 
-/// Shows a role, at once or when what is waited for has come; if it has not, the exit code says so.
+/// Shows a role, at once or after a wait; the exit code says whether the awaited state was reached.
 async fn look(remote: &Remote, args: &ShowArgs) -> anyhow::Result<()> {
     let until = args.wait.map(|wait| Instant::now().checked_add(Duration::from_millis(wait)));
     loop {
@@ -153,7 +153,7 @@ async fn look(remote: &Remote, args: &ShowArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The server waits a minute at most; whoever wants to wait longer asks again. None is further away than any clock goes.
+/// The server waits a minute at most, so longer waits take several calls. `None` is unlimited.
 fn next_wait(until: Option<Instant>) -> u64 {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis());
     left.and_then(|left| u64::try_from(left).ok()).unwrap_or(u64::MAX).min(limits::WAIT_MS_MAX)
@@ -234,8 +234,8 @@ async fn release(remote: &Remote, args: &ReleaseArgs) -> anyhow::Result<()> {
         return output::json(&answer);
     }
     match answer.released {
-        Released::Primary => eprintln!("{uuid} is not primary of {role} any more; epoch {} is over", answer.epoch),
-        Released::Standby => eprintln!("{uuid} does not stand by for {role} any more"),
+        Released::Primary => eprintln!("{uuid} is no longer primary of {role}; epoch {} is over", answer.epoch),
+        Released::Standby => eprintln!("{uuid} is no longer a standby of {role}"),
         Released::Nobody => eprintln!("{uuid} was neither primary of {role} nor a standby"),
     }
     Ok(())
@@ -280,7 +280,7 @@ fn mode(role: &Role) -> String {
         Mode::Continue => {
             let most = span(role.continue_for_ms);
             format!(
-                "continue: a primary that cannot reach the server goes on for {most} at most while every standby agrees"
+                "continue: a primary that cannot reach the server continues for at most {most} while every standby agrees"
             )
         }
     }

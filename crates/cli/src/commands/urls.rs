@@ -1,4 +1,4 @@
-//! `urls`: list and look up; requeuing and deleting lies in [`super::rework`].
+//! `urls`: lists and looks up; requeuing and deleting is in [`super::rework`].
 
 use wayleave_api::Timestamp;
 use wayleave_api::urls::{LastVisit, ListUrlsQuery, LookupUrlQuery, Url, UrlState};
@@ -20,7 +20,7 @@ pub struct Args {
 
 const HELP: &str = "\
 Examples:
-  wayleave urls                                  the first hundred, with all that is known of them
+  wayleave urls                                  the first hundred, with everything known about them
   wayleave urls --host example.com --state failed
   wayleave urls lookup https://example.com/
   wayleave urls requeue --crawl news --state failed
@@ -28,29 +28,29 @@ Examples:
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// List URLs with all that is known of them
+    /// List URLs with everything known about them
     #[command(after_help = LIST_HELP)]
     List(ListUrlsArgs),
-    /// Look one URL up; ends with 3 if it is not known
+    /// Look up one URL; exits with 3 if it is unknown
     Lookup {
         /// The URL
         url: String,
         /// Its crawl
         #[arg(long, value_name = "CRAWL", value_parser = values::name)]
         crawl: Option<String>,
-        /// The queue that it was put into, if not its host's
+        /// Its queue key, if not its host's
         #[arg(long, value_name = "KEY", value_parser = values::name)]
         key: Option<String>,
     },
-    /// Queue known URLs anew
+    /// Requeue known URLs
     #[command(after_help = rework::REQUEUE_HELP)]
     Requeue(rework::ReworkArgs),
-    /// Forget URLs
+    /// Delete URLs
     #[command(after_help = rework::DELETE_HELP)]
     Delete {
         #[command(flatten)]
         args: rework::ReworkArgs,
-        /// Really delete all that the filter lets through
+        /// Confirm the deletion of all that match the filter
         #[arg(long)]
         yes: bool,
     },
@@ -62,7 +62,7 @@ Examples:
   wayleave urls list --state failed --all --json | jq -r .url
   wayleave urls list --crawl news --contains /2026/";
 
-/// State of a URL.
+/// The state of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum UrlStateArg {
     /// Waits for its turn.
@@ -101,14 +101,14 @@ pub struct ListUrlsArgs {
     /// Only those in this state
     #[arg(long, value_enum)]
     state: Option<UrlStateArg>,
-    /// Only those with this text in them
+    /// Only those that contain this text
     #[arg(long, value_name = "TEXT")]
     contains: Option<String>,
     #[command(flatten)]
     page: ListArgs,
 }
 
-/// Does what the arguments say.
+/// Runs the command.
 ///
 /// # Errors
 /// If the server refuses or does not answer.
@@ -130,7 +130,7 @@ async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {
     remote.check_host(host.as_deref()).await?;
     let query = ListUrlsQuery { crawl, host, state: state.map(UrlState::from), contains, ..ListUrlsQuery::default() };
     if remote.json && page.all {
-        // Any number: line by line, without keeping them.
+        // Any number: streamed, without buffering.
         let mut urls = std::pin::pin!(remote.client.stream_urls(&query).await?);
         while let Some(url) = futures::StreamExt::next(&mut urls).await.transpose()? {
             output::json(&url)?;
@@ -154,10 +154,10 @@ fn word(state: UrlState) -> String {
     format!("{state:?}").to_lowercase()
 }
 
-/// When the last visit was and how it ended; also why the URL is set aside, where that was no outcome of its own.
+/// When the last visit was and how it ended; also why the URL failed, if that was not its own outcome.
 fn last_result(last: LastVisit, now: Timestamp) -> String {
     let LastVisit { at, status, exhausted } = last;
-    let set_aside = if exhausted { "; set aside, for its attempts are used up" } else { "" };
+    let set_aside = if exhausted { "; failed: its attempts are used up" } else { "" };
     format!("{}, status {}{set_aside}", when(Some(at), now), or_dash(status))
 }
 

@@ -1,4 +1,4 @@
-//! `why`: what a host or group waits for, in sentences.
+//! `why`: explains what a host or group waits for.
 
 use wayleave_api::groups::Group;
 use wayleave_api::hosts::{Host, InHand, LiveVisit, State};
@@ -42,12 +42,12 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match remote.client.group(&args.host).await {
         Ok(group) if remote.json => output::json(&group),
         Ok(group) => output::line(explain_group(&group, now)),
-        // What is neither is told as an unknown host: that is what was most likely meant.
+        // A name that is neither is reported as an unknown host, which was most likely meant.
         Err(_) => Err(unknown.into()),
     }
 }
 
-/// The state and its reason, and when time alone will change it.
+/// The state and its reason, and when it will change by itself.
 fn standing(name: &str, state: State, reason: &str, ready_at: Option<Timestamp>, now: Timestamp) -> String {
     let verb = match state {
         State::Ready => "may be visited now",
@@ -62,14 +62,14 @@ fn standing(name: &str, state: State, reason: &str, ready_at: Option<Timestamp>,
         (_, Some(at)) if at > now => format!("\nIt may be visited {} (at {at}).", relative(at, now)),
         (_, Some(_)) => String::new(),
         (State::Paused, None) => {
-            "\nTime alone will not change that: `wayleave hosts|groups|crawls set NAME --resume` does.".to_owned()
+            "\nIt will not change by itself: `wayleave hosts|groups|crawls set NAME --resume` resumes it.".to_owned()
         }
-        (_, None) => "\nTime alone will not change that.".to_owned(),
+        (_, None) => "\nIt will not change by itself.".to_owned(),
     };
     format!("{name} {verb}: {reason}.{change}")
 }
 
-/// The visits that go on, one a line, unless the standing has told all of them.
+/// The current visits, one per line, unless the state's reason has named them all.
 fn live(state: State, visits: &[LiveVisit], now: Timestamp) -> Vec<String> {
     if state == State::Busy && visits.len() == 1 {
         return Vec::new();
@@ -94,7 +94,7 @@ fn visits(delay_ms: u64, last_visit_at: Option<Timestamp>, live: bool, now: Time
             }
         },
     );
-    format!("Between two visits lie at least {}; {last}.", span(delay_ms))
+    format!("At least {} pass between two visits; {last}.", span(delay_ms))
 }
 
 fn explain_host(host: &Host, group: Option<&Group>, now: Timestamp) -> String {
@@ -150,7 +150,7 @@ mod tests {
             "a.example must wait: its delay is not over.\nIt may be visited in 3 s (at 1970-01-01T00:16:43.000Z)."
         );
         assert_eq!(standing("a", State::Ready, "r", Some(NOW), NOW), "a may be visited now: r.");
-        assert!(standing("a", State::Paused, "r", None, NOW).contains("Time alone will not change that"));
+        assert!(standing("a", State::Paused, "r", None, NOW).contains("It will not change by itself"));
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn visits_are_told_by_their_end() {
-        assert_eq!(visits(1_000, None, false, NOW), "Between two visits lie at least 1 s; it was never visited.");
+        assert_eq!(visits(1_000, None, false, NOW), "At least 1 s pass between two visits; it was never visited.");
         assert!(visits(1_000, None, true, NOW).ends_with("; this is its first visit."));
         assert!(visits(0, Some(Timestamp(Time(990_000))), true, NOW).ends_with("the last one ended 10 s ago."));
     }

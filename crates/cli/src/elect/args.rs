@@ -1,4 +1,4 @@
-//! What `elect` and its two helpers are told.
+//! The arguments of `elect` and of its two helper processes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use wayleave_elect::{Options, PeerDoor};
 use crate::values;
 
 const AFTER_HELP: &str = "\
-The command runs only while this process is primary: at most one of all that stand for the role, on any machine. It is told
-to stop (TERM) and then killed (KILL), with all that it has started, before another can become primary, also if this process
-hangs, is stopped or is killed. Then it stands for the role again.
+The command runs only while this process is primary: on at most one of all candidates for the role, on any machine. It gets
+TERM and then KILL, together with everything it has started, before another candidate can become primary, even if this process
+hangs, is stopped or is killed. Then this process stands for the role again.
 
-The command finds WAYLEAVE_ROLE, WAYLEAVE_EPOCH, WAYLEAVE_UUID and, with --slot, WAYLEAVE_SLOT in its environment. The epoch grows with every change of
-primary: send it along with whatever the command writes, and let the receiver refuse a lower one than it has seen. That
-alone holds if a whole machine stands still. Its standard input is empty.
+The command finds WAYLEAVE_ROLE, WAYLEAVE_EPOCH, WAYLEAVE_UUID and, with --slot, WAYLEAVE_SLOT in its environment. The epoch is a
+fencing token that grows with every change of primary: send it with every write of the command, and let the receiver refuse an
+epoch lower than one it has seen. Only that holds when a whole machine is paused. The command's standard input is empty.
 
-While no server answers, the command ends with its term; of a role with mode continue (`wayleave roles set`) it goes on for a
-while if all standbys promise to wait. For that every candidate needs --peer.
+While no server answers, the command ends with its term. In mode continue (`wayleave roles set`) it continues for a while if
+all standbys promise to wait. For that every candidate needs --peer.
 
 Give --server (or WAYLEAVE_SERVER) the addresses of several nodes, a:7071,b:7071, and the loss of one costs no term: the next
-heartbeat goes to the next node.
+heartbeat fails over to the next node.
 
 Examples:
   wayleave elect indexer -- /usr/local/bin/build-index --all
   wayleave elect indexer --address 10.0.0.7:9000 --priority 9 -- ./serve-index
   wayleave elect nightly --ttl 30s --once -- sh -c 'pg_dump app > dump.$WAYLEAVE_EPOCH'
   wayleave elect nightly --once --slot $(date -u +%F) -- ./nightly     from cron on every machine: one of them runs it
-  wayleave roles show indexer            who is primary, where, and who stands by
+  wayleave roles show indexer            the primary, its address, and the standbys
 
-T belongs to the role (`wayleave roles set`, or --ttl here); 15 s by default. It must hold 3 heartbeats, 2 answers, the grace
-and a margin; if it cannot, elect says so and ends.
+T belongs to the role (`wayleave roles set`, or --ttl here); 15 s by default. It must hold 3 heartbeats, 2 response timeouts, the
+grace period and a margin; if it cannot, elect reports that and exits.
 
-All stopping happens within T, counted from the sending of the last heartbeat that was acknowledged. Without further
-acknowledgement, with T 15 s and --grace 5s:
+All stopping happens within T, counted from the sending of the last acknowledged heartbeat. Without further acknowledgement,
+with T 15 s and --grace 5s:
   TERM at 9.345 s = T - margin - reserve - grace    margin: T/100 + 5 ms, for clocks that run at different rates
   KILL at 14.345 s = T - margin - reserve           reserve: a quarter of the grace, 20 ms at least, 500 ms at most
   all dead by 14.845 s = T - margin                 the server gives the role to another at 15 s, not before
 
-Exit codes: 0 stopped by TERM, INT or HUP, or with --once the command ended well; with --once the command's own code, or 128 +
+Exit codes: 0 stopped by TERM, INT or HUP, or with --once the command succeeded; with --once the command's own code, or 128 +
 the signal that ended it; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl or --no-wait;
-else elect waits for it), or with --slot the command ended well and no server could be told; 75 with --no-wait, another is primary;
-127 the command is not there.";
+otherwise elect waits for it), or with --slot the command succeeded but this could not be recorded; 75 with --no-wait, another is
+primary; 127 the command was not found.";
 
 /// Arguments of `elect`.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,42 +50,42 @@ else elect waits for it), or with --slot the command ended well and no server co
 pub struct Args {
     /// The role to stand for
     pub role: String,
-    /// Where the command is reached while it runs, for those who look for the primary
+    /// Address of the command while it runs, for clients that look up the primary
     #[arg(long, value_name = "ADDRESS")]
     address: Option<String>,
-    /// Set the role's T first: how long a primary may be silent before another takes over
+    /// Set the role's T first: how long a primary may miss heartbeats before another takes over
     #[arg(long, value_name = "SPAN", value_parser = values::span)]
     pub ttl: Option<u64>,
-    /// How often to send heartbeats; made to fit T if not given
+    /// Heartbeat interval; derived from T by default
     #[arg(long, value_name = "SPAN", value_parser = values::span)]
     interval: Option<u64>,
-    /// 0 to 9: where several are ready, 9 comes first
+    /// Priority from 0 to 9; among ready candidates 9 comes first
     #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
-    /// Whatever else those who look for the primary should know
+    /// Further information for clients that look up the primary
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
     /// How long the command may take to stop, between TERM and KILL
     #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = values::span)]
     pub grace: u64,
-    /// Take the primary's questions here, for roles with mode continue: ADDRESS:PORT to listen on (port 0: any), and the
-    /// address at which other candidates reach that, if it is another: 0.0.0.0:7081=host-1:7081
+    /// Listen here for the primary's questions, for roles in mode continue: ADDRESS:PORT (port 0: any), and the address
+    /// at which other candidates reach it, if that differs: 0.0.0.0:7081=host-1:7081
     #[arg(long, value_name = "LISTEN[=ADVERTISED]", value_parser = peer)]
     peer: Option<PeerDoor>,
     /// Allow a --peer address that other machines can reach, although there is no TLS
     #[arg(long, env = "WAYLEAVE_INSECURE", requires = "peer")]
     insecure: bool,
-    /// End when the command has ended by itself, with its code
+    /// Exit when the command exits by itself, with its code
     #[arg(long)]
     pub once: bool,
-    /// What the schedule wants to be done once, for example the date: if the command ended well for this slot, on any machine, end
-    /// with 0 without running it; else run it, and have the role remember that it was run
+    /// Name of a scheduled run, for example the date: if the command has succeeded for this slot on any machine, exit
+    /// with 0 without running it; otherwise run it, and record in the role that it was run
     #[arg(long, value_name = "NAME", requires = "once", value_parser = slot)]
     pub slot: Option<String>,
-    /// End with 75 instead of standing by while another is primary, and with 5 while no server answers
+    /// Exit with 75 instead of standing by while another is primary, and with 5 while no server answers
     #[arg(long)]
     no_wait: bool,
-    /// What to tell on stderr: error, warn, info, debug
+    /// Log level on stderr: error, warn, info, debug
     #[arg(long, env = "WAYLEAVE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
     pub log_level: String,
     /// The command and its arguments
@@ -94,13 +94,13 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether other machines could reach the door for questions without a word that this is meant.
+    /// The address for questions, if other machines can reach it without explicit consent.
     pub fn exposes_itself(&self) -> Option<SocketAddr> {
         let listen = self.peer.as_ref().map(|door| door.listen)?;
         (!self.insecure && !listen.ip().to_canonical().is_loopback()).then_some(listen)
     }
 
-    /// How to stand.
+    /// The election options.
     pub fn options(&self) -> Options {
         Options {
             address: self.address.clone(),
@@ -116,19 +116,19 @@ impl Args {
     }
 }
 
-/// The address to listen on, and the one to tell.
+/// Parses the address to listen on, and the one to announce.
 fn peer(text: &str) -> Result<PeerDoor, String> {
     let (listen, advertised) = match text.split_once('=') {
         Some((listen, advertised)) => (listen, Some(advertised.to_owned())),
         None => (text, None),
     };
     let listen: SocketAddr =
-        listen.parse().map_err(|_| format!("'{listen}' is no address to listen on; write it as 10.0.0.7:7081"))?;
+        listen.parse().map_err(|_| format!("'{listen}' is not an address to listen on; write it as 10.0.0.7:7081"))?;
     if advertised.as_deref() == Some("") {
         return Err("there is nothing after '='; name the address at which other candidates reach this one".into());
     }
     if advertised.is_none() && listen.ip().is_unspecified() {
-        return Err(format!("nobody can be told '{listen}'; write {listen}=HOST:{}", listen.port()));
+        return Err(format!("other candidates cannot reach '{listen}'; write {listen}=HOST:{}", listen.port()));
     }
     Ok(PeerDoor { listen, advertised })
 }
@@ -148,10 +148,10 @@ pub struct GuardArgs {
     /// The end of the term, in milliseconds of the boot clock
     #[arg(long)]
     pub until: u64,
-    /// How long before the end the command is told to stop
+    /// How long before the end the command gets TERM
     #[arg(long)]
     pub stop_ahead: u64,
-    /// How long before the end the command is killed
+    /// How long before the end the command gets KILL
     #[arg(long)]
     pub kill_ahead: u64,
     /// The command and its arguments
@@ -159,7 +159,7 @@ pub struct GuardArgs {
     pub command: Vec<String>,
 }
 
-/// Arguments of what becomes the command.
+/// Arguments of the process that execs the command.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExecArgs {
     /// The guardian

@@ -1,7 +1,7 @@
-//! What becomes the command: it ties its life to the guardian's, then turns into the command.
+//! The process that execs the command: it ties its life to the guardian's first.
 //!
-//! The kernel's death signal must be asked for by the child itself, between fork and exec, which is no place for safe code;
-//! so this is a process of its own that asks for it and then execs. The signal survives that.
+//! The child itself must request the kernel's parent-death signal (PR_SET_PDEATHSIG), between fork and exec, which is
+//! not possible in safe code. So this is a separate process that requests it and then execs; the setting survives exec.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -14,13 +14,13 @@ use super::NOT_FOUND;
 use super::args::ExecArgs;
 use crate::exit::Ended;
 
-/// Turns into the command; returns only if that fails.
+/// Execs the command; returns only on failure.
 ///
 /// # Errors
 /// If the guardian is gone, or the command cannot be run.
 pub fn run(args: &ExecArgs) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have died before the line above: then no signal comes.
+    // The guardian may have died before the line above: then no signal comes.
     if getppid().map(|parent| parent.as_raw_nonzero().get()) != Some(args.parent) {
         return Err(Ended { code: 1, message: "the guardian is gone; not starting the command".into() }.into());
     }
@@ -29,7 +29,7 @@ pub fn run(args: &ExecArgs) -> anyhow::Result<()> {
     Err(Ended { code: NOT_FOUND, message: format!("cannot run '{program}': {error}") }.into())
 }
 
-/// Whether there is a program of this name, as exec would look for it.
+/// Whether a program of this name exists, by exec's search rules.
 pub fn can_be_found(program: &str) -> bool {
     let runs =
         |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);

@@ -1,7 +1,7 @@
-//! The guardian: parent of the command, which it ends when its time is over, whatever becomes of elect.
+//! The guardian: parent of the command, which it ends in time, whatever happens to elect.
 //!
-//! It has a process group of its own, so that neither Ctrl-C nor Ctrl-Z at elect's terminal reaches it, and no runtime:
-//! one loop over a socket, a timer on the boot clock, and the command's end.
+//! It has its own process group, so that neither Ctrl-C nor Ctrl-Z at elect's terminal reaches it, and no async
+//! runtime: one poll loop over a socket, a timer on the boot clock, and a pidfd of the command.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,15 +23,15 @@ use super::args::GuardArgs;
 use super::protocol::{Order, Report};
 use super::strays;
 
-/// How long killed processes may take to die before the guardian says that they have all the same.
+/// How long killed processes may take to die before the guardian reports them as dead all the same.
 const DYING: Duration = Duration::from_secs(2);
 
-/// Watches over one run of the command.
+/// Supervises one run of the command.
 ///
 /// # Errors
 /// If the command cannot be started.
 pub fn run(args: &GuardArgs) -> anyhow::Result<()> {
-    // Orphans of the command fall to this process and can be found.
+    // Orphans of the command are reparented to this process, so that it can find them.
     set_child_subreaper(Some(getpid())).context("cannot become the guardian")?;
     let link = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     link.set_nonblocking(true)?;
@@ -53,17 +53,17 @@ struct Guardian {
     until: Moment,
     stop_ahead: Millis,
     kill_ahead: Millis,
-    /// When the command was told to stop, it will be killed then.
+    /// After the command was told to stop: when it will be killed.
     kill_at: Option<Moment>,
 }
 
 impl Guardian {
     fn start(args: &GuardArgs, link: UnixStream) -> anyhow::Result<Self> {
-        // The binary itself, also if its file was replaced meanwhile.
+        // The running binary, even if its file was replaced meanwhile.
         let mut command = Command::new("/proc/self/exe");
         command.args(["elect-exec", "--parent"]).arg(std::process::id().to_string()).arg("--").args(&args.command);
         let child = command.stdin(Stdio::null()).process_group(0).spawn().context("cannot start the command")?;
-        // The handle is let go without a wait: the dead command keeps its number until the guardian ends.
+        // The handle is dropped without a wait: the command stays a zombie and keeps its pid until the guardian ends.
         let leader = Pid::from_child(&child);
         let ended = pidfd_open(leader, PidfdFlags::empty()).context("cannot watch the command")?;
         let until = Moment(args.until);
@@ -72,7 +72,7 @@ impl Guardian {
         Ok(Self { leader, ended, link, heard: Vec::new(), alarm, until, stop_ahead, kill_ahead, kill_at: None })
     }
 
-    /// Waits for the end of the command, and brings it about in time.
+    /// Waits for the end of the command, and enforces it in time.
     fn watch(&mut self, told: &UnixStream) -> anyhow::Result<u8> {
         let mut link_open = true;
         let mut told_open = true;
@@ -102,7 +102,7 @@ impl Guardian {
             if link_open && spoken {
                 link_open = self.listen();
                 if !link_open {
-                    // Elect is dead; nobody will renew the term.
+                    // Elect is dead; the term will not be renewed.
                     self.stop();
                 }
             }
@@ -116,7 +116,7 @@ impl Guardian {
         }
     }
 
-    /// When something must happen by time alone.
+    /// The next deadline.
     fn next(&self) -> Moment {
         let kill_at = self.until.before(self.kill_ahead);
         self.kill_at.map_or(self.until.before(self.stop_ahead), |at| at.min(kill_at))
@@ -129,14 +129,14 @@ impl Guardian {
         }
         if self.kill_at.is_some() && now >= self.next() {
             _ = kill_process_group(self.leader, Signal::KILL);
-            // Its death is seen by itself; the timer has nothing more to say.
+            // Its death is seen through the pidfd; the timer is no longer needed.
             self.alarm.set(now.after(Millis(60_000)))?;
             return Ok(());
         }
         self.alarm.set(self.next()).context("cannot set a timer")
     }
 
-    /// Tells the command to stop; kills it when its grace is over, but before the end of the term.
+    /// Tells the command to stop; kills it after the grace period, but before the end of the term.
     fn stop(&mut self) {
         if self.kill_at.is_none() {
             _ = kill_process_group(self.leader, Signal::TERM);
@@ -146,7 +146,7 @@ impl Guardian {
         }
     }
 
-    /// Takes orders; false once there is nobody left to give them.
+    /// Reads orders; false once the sender is gone.
     fn listen(&mut self) -> bool {
         let mut bytes = [0; 512];
         let open = match self.link.read(&mut bytes) {
@@ -171,11 +171,11 @@ impl Guardian {
         open
     }
 
-    /// The command is dead: ends what it has left behind, and tells how it ended.
+    /// The command is dead: ends its remaining descendants, and reports its exit status.
     fn bury(&self) -> u8 {
         _ = kill_process_group(self.leader, Signal::KILL);
         if !strays::end(self.leader, DYING) {
-            eprintln!("wayleave: a process that the command has started does not die");
+            eprintln!("wayleave: a process started by the command does not die");
         }
         let status = waitid(WaitId::Pid(self.leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok().flatten();
         let code = status.as_ref().and_then(rustix::process::WaitIdStatus::exit_status);
@@ -185,11 +185,11 @@ impl Guardian {
     }
 
     fn say(&self, report: Report) {
-        // If elect is gone, there is nobody to tell.
+        // If elect is gone, there is no reader.
         _ = writeln!(&self.link, "{report}");
     }
 
-    /// Stays until elect has heard: as long as it does, nobody else gets the number of the command.
+    /// Stays until elect has read the report: as long as it does, the command's pid is not reused.
     fn linger(&mut self) -> anyhow::Result<()> {
         loop {
             match poll(&mut [PollFd::new(&self.link, PollFlags::IN)], None) {
@@ -201,7 +201,7 @@ impl Guardian {
     }
 }
 
-/// Orphans of the command end here while it runs, for as long as it likes. The command itself is kept unburied.
+/// Reaps orphans of the command while it runs, for as long as it likes. The command itself is not reaped.
 fn bury_orphans(leader: Pid) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
@@ -220,7 +220,8 @@ fn bury_orphans(leader: Pid) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signals that ask the guardian itself to end, as a byte on a socket: a supervisor of elect may send them to everybody.
+/// Signals that ask the guardian itself to end, as a byte on a socket: a supervisor of elect may send them to the whole
+/// group.
 fn signals() -> anyhow::Result<UnixStream> {
     let (heard, say) = UnixStream::pair()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -237,7 +238,7 @@ fn signals() -> anyhow::Result<UnixStream> {
             futures::future::select_all(waits).await;
         });
         _ = (&say).write_all(b"!");
-        // The socket stays open: its end would say the same thing again.
+        // The socket stays open: EOF on it would be a second signal.
         std::mem::forget(say);
         loop {
             std::thread::park();

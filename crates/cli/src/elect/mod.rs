@@ -1,8 +1,9 @@
 //! `elect`: runs a command only while this process is primary of a role.
 //!
-//! Three processes: *elect* speaks to the server, the *guardian* watches over the command, the *command* works. Elect tells
-//! the guardian the end of the term whenever it moves; the guardian ends the command in time though elect hangs, is stopped
-//! or is killed. If the guardian is killed, the kernel kills the command, and elect what the command has started.
+//! There are three processes: *elect* talks to the server, the *guardian* supervises the command, the *command* works.
+//! Elect tells the guardian the end of the term whenever it moves; the guardian ends the command in time even if elect
+//! hangs, is stopped or is killed. If the guardian is killed, the kernel kills the command, and elect kills what the
+//! command has started.
 
 mod args;
 mod exec;
@@ -31,18 +32,18 @@ use crate::serve::{LogForm, start_logging};
 use pids::Pids;
 use supervise::Supervisor;
 
-/// The command is not there.
+/// The command was not found.
 const NOT_FOUND: u8 = 127;
 
 /// Stands for the role and runs the command while primary.
 ///
 /// # Errors
-/// If the server refuses, T is too short, or with `--once` the command ended with another code than 0.
+/// If the server refuses, T is too short, or with `--once` the command exited with a code other than 0.
 pub fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.log_level)?;
     let [program, ..] = args.command.as_slice() else { return Ok(()) };
     if !exec::can_be_found(program) {
-        let message = format!("'{program}' is not there or cannot be run; name a program, or write its whole path");
+        let message = format!("'{program}' was not found or cannot be run; name a program, or give its full path");
         return Err(Ended { code: NOT_FOUND, message }.into());
     }
     if let Some(listen) = args.exposes_itself() {
@@ -52,14 +53,14 @@ pub fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         );
         return Err(Ended { code: USAGE, message }.into());
     }
-    // More than one thread: what the work does must not hold up heartbeats.
+    // More than one thread: the work must not delay heartbeats.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.context("cannot start")?.block_on(stand(remote, args))
 }
 
 async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if let Some(ttl_ms) = args.ttl {
-        // Before it is set: it would keep those who stand already from the role.
+        // Checked before it is set: too short a T would keep existing candidates from the role.
         let plan = args.options().plan(std::time::Duration::from_millis(ttl_ms));
         plan.map_err(|error| Ended { code: USAGE, message: error.to_string() })?;
         let request = SetRoleRequest { ttl_ms: Patch::Set(ttl_ms), ..SetRoleRequest::default() };
@@ -68,7 +69,7 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let pids = Arc::new(Pids::default());
     bury_orphans(&pids)?;
     let last = pids.clone();
-    // Killing what does the work is enough: without it this process is harmless, and may stand again.
+    // Killing the processes that do the work is enough: without them this process is harmless, and may stand again.
     let last_line = LastLine::Call(Arc::new(move || last.kill()));
     let options = Options { last_line, ..args.options() };
     let supervisor = Arc::new(Supervisor::new(&args, &options, pids));
@@ -92,10 +93,10 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Whatever the command has started and left behind falls to the guardian, and to this process if the guardian is killed or
-/// this is the first process of a container. Nobody else would bury them.
+/// Orphans of the command are reparented to the guardian, and to this process if the guardian is killed or this is PID
+/// 1 of a container. Nothing else would reap them.
 fn bury_orphans(pids: &Arc<Pids>) -> anyhow::Result<()> {
-    set_child_subreaper(Some(getpid())).context("cannot become the heir of orphans")?;
+    set_child_subreaper(Some(getpid())).context("cannot become the reaper of orphans")?;
     let mut deaths = signal(SignalKind::child()).context("cannot listen for signals")?;
     let pids = pids.clone();
     tokio::spawn(async move {
@@ -106,7 +107,7 @@ fn bury_orphans(pids: &Arc<Pids>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SIGTERM, SIGINT and SIGHUP: stop the command, give the role back, end with 0.
+/// SIGTERM, SIGINT and SIGHUP: stop the command, release the role, exit with 0.
 fn stop_on_signals(stopper: Stopper) -> anyhow::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
         let mut signals = signal(kind).context("cannot listen for signals")?;

@@ -1,4 +1,4 @@
-//! The processes that do the work, for those who must kill them when nobody else does.
+//! The processes that do the work, for those that must kill them as a last resort.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 
 use super::strays;
 
-/// How long the dead may take to die.
+/// How long killed processes may take to die.
 const DYING: Duration = Duration::from_millis(200);
 
-/// The guardian and the command's group. While the guardian lives, the number of the group is not used for another.
+/// The guardian and the command's process group. While the guardian lives, the pid of the group is not reused.
 #[derive(Debug, Default)]
 pub struct Pids(Mutex<Known>);
 
@@ -45,8 +45,8 @@ impl Pids {
         *self.known() = Known::default();
     }
 
-    /// Kills all of them, and waits a moment for their death. Killing the guardian first of all kills the command, if it
-    /// is not known yet which one that is.
+    /// Kills all of them, and waits briefly for their death. If the command's pid is not known yet, killing the
+    /// guardian kills the command.
     pub fn kill(&self) {
         let Known { guardian, group } = std::mem::take(&mut *self.known());
         if let Some(group) = group {
@@ -59,11 +59,11 @@ impl Pids {
         while group.is_some_and(|group| test_kill_process_group(group).is_ok()) && begun.elapsed() < DYING {
             std::thread::sleep(Duration::from_millis(2));
         }
-        // What had left the group falls to this process when the guardian is dead.
+        // Processes that had left the group are reparented to this one when the guardian is dead.
         if let Some(guardian) = guardian
             && !strays::end(guardian, DYING)
         {
-            eprintln!("wayleave: a process that the command has started does not die");
+            eprintln!("wayleave: a process started by the command does not die");
         }
     }
 }

@@ -1,22 +1,22 @@
-//! What elect and its guardian say to each other: lines of text over a socket.
+//! The protocol between elect and its guardian: lines of text over a socket.
 
 use wayleave_elect::Moment;
 
 /// From elect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The term ends then.
+    /// The new end of the term.
     Until(Moment),
-    /// Stop the command now, with its grace.
+    /// Stop the command now, with its grace period.
     Stop,
 }
 
 /// From the guardian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The command runs, as this process and group.
+    /// The command is running, with this pid and process group.
     Started(i32),
-    /// The command and all that it started are dead; it ended with this code, or 128 + the signal that ended it.
+    /// The command and all its descendants are dead; its exit code, or 128 + the signal that ended it.
     Ended(u8),
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Display for Report {
 }
 
 impl Order {
-    /// Reads a line; none if it is no order.
+    /// Parses a line; `None` if it is not an order.
     pub fn parse(line: &str) -> Option<Self> {
         match line.split_once(' ') {
             None if line == "stop" => Some(Self::Stop),
@@ -50,7 +50,7 @@ impl Order {
 }
 
 impl Report {
-    /// Reads a line; none if it is no report.
+    /// Parses a line; `None` if it is not a report.
     pub fn parse(line: &str) -> Option<Self> {
         match line.split_once(' ')? {
             ("started", pid) => pid.parse().ok().map(Self::Started),

@@ -1,8 +1,8 @@
-//! All that a command has started, also what left its group or its parent.
+//! Finds and kills all descendants of a command, including those that left its group or were orphaned.
 //!
-//! The guardian is the one to whom orphans of its descendants fall. So once the command is dead, what is left of it are the
-//! guardian's own children, and the children of those when they die in turn. If the guardian is killed, they fall to elect, also
-//! where elect is the first process of a container.
+//! The guardian is a subreaper: orphans of its descendants become its children. So once the command is dead, the rest
+//! of it are the guardian's own children, and in turn their children when they die. If the guardian is killed, they are
+//! reparented to elect, also where elect is PID 1 of a container.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Kills every child but `kept` (which somebody else waits for, or nobody, so that its number is not used again) until there
-/// is none, or `patience` is over. True if none is left.
+/// Kills every child but `kept` (which another task waits for, or which stays a zombie so that its pid is not reused)
+/// until there is none, or `patience` is over. True if none is left.
 pub fn end(kept: Pid, patience: Duration) -> bool {
     let begun = Instant::now();
     loop {
@@ -30,15 +30,15 @@ pub fn end(kept: Pid, patience: Duration) -> bool {
     }
 }
 
-/// Buries the dead among the children, but for `kept`: orphans that fell to this process would else stay in the kernel's
-/// table for as long as it lives.
+/// Reaps dead children except `kept`: orphans that were reparented to this process would otherwise stay zombies for as
+/// long as it lives.
 pub fn bury(kept: Option<Pid>) {
     for child in children().into_iter().filter(|child| Some(*child) != kept) {
         _ = waitpid(Some(child), WaitOptions::NOHANG);
     }
 }
 
-/// This process's children, as the kernel lists them for each of its threads; none where it keeps no such list.
+/// This process's children, as the kernel lists them per thread; empty where it has no such list.
 fn children() -> Vec<Pid> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());

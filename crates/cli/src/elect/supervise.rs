@@ -1,4 +1,4 @@
-//! The guarded work of elect: one guardian for each term, told the end of the term and asked to stop.
+//! The guarded work of elect: one guardian per term, which is told the end of the term and asked to stop.
 
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -20,15 +20,15 @@ use super::args::Args;
 use super::pids::Pids;
 use super::protocol::{Order, Report};
 
-/// The first pause after a command that ended by itself, and the longest.
+/// The first and the longest pause after a command that exited by itself.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A command that ran this long is not one that fails at start: pauses begin anew.
+/// A command that ran this long does not fail at startup: the back-off is reset.
 const RAN_WELL: Duration = Duration::from_secs(60);
-/// How long the guardian may take to say why it ended.
+/// How long the guardian may take to report why it ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// Runs the command, once in each term.
+/// Runs the command, once per term.
 #[derive(Debug)]
 pub struct Supervisor {
     role: String,
@@ -38,7 +38,7 @@ pub struct Supervisor {
     stop_ahead: Duration,
     kill_ahead: Duration,
     pids: Arc<Pids>,
-    /// How often in a row the command ended soon after its start.
+    /// The number of consecutive runs that ended soon after their start.
     short_runs: AtomicU32,
 }
 
@@ -58,7 +58,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs the command in a term. Whenever this returns or is dropped, the command is dead.
+    /// Runs the command in a term. When this returns or is dropped, the command is dead.
     pub async fn run(self: Arc<Self>, term: Term) -> ControlFlow<u8, Duration> {
         let begun = Instant::now();
         match self.watch(&term).await {
@@ -87,7 +87,7 @@ impl Supervisor {
             self.short_runs.store(0, Ordering::Relaxed);
         }
         let pause = self.pause();
-        tracing::warn!(role = self.role, code, pause.ms = pause.as_millis(), "the command ended by itself");
+        tracing::warn!(role = self.role, code, pause.ms = pause.as_millis(), "the command exited by itself");
         ControlFlow::Continue(pause)
     }
 
@@ -106,7 +106,8 @@ impl Supervisor {
                     Some(Some(Report::Started(pid))) => self.pids.group(Pid::from_raw(pid)),
                     Some(Some(Report::Ended(code))) => {
                         guarded.over();
-                        // The guardian keeps the deadline by itself: it may have stopped the command before we said so.
+                        // The guardian enforces the deadline by itself: it may have stopped the command before we
+                        // asked.
                         let asked = asked || term.left() <= self.stop_ahead;
                         return Ok(Exit { code, asked });
                     }
@@ -127,13 +128,13 @@ impl Supervisor {
     }
 }
 
-/// How the command ended, and whether it had been asked to.
+/// The exit status of the command, and whether it had been asked to stop.
 struct Exit {
     code: u8,
     asked: bool,
 }
 
-/// A guardian and the talk with it. Dropping it kills the guardian and the command, unless they are known to be over.
+/// A guardian and its connection. Dropping this kills the guardian and the command, unless they are known to be dead.
 struct Guarded<'a> {
     child: Child,
     orders: OwnedWriteHalf,
@@ -160,21 +161,21 @@ impl<'a> Guarded<'a> {
         Ok(Self { child, orders, reports: BufReader::new(reports).lines(), pids: &supervisor.pids })
     }
 
-    /// A guardian that does not listen knows its last deadline, and is killed when that has passed.
+    /// A guardian that does not read knows its last deadline, and is killed when that has passed.
     async fn tell(&mut self, order: Order) {
         _ = self.orders.write_all(format!("{order}\n").as_bytes()).await;
     }
 
-    /// The guardian has said that all are dead.
+    /// The guardian has reported that all are dead.
     fn over(&self) {
         self.pids.forget();
     }
 
-    /// The guardian is gone without a word.
+    /// The guardian ended without a report.
     async fn lost(&mut self) -> anyhow::Error {
         let status: Option<ExitStatus> =
             tokio::time::timeout(LAST_WORDS, self.child.wait()).await.ok().and_then(Result::ok);
-        let status = status.map_or_else(|| "does not speak".to_owned(), |status| format!("ended: {status}"));
+        let status = status.map_or_else(|| "does not respond".to_owned(), |status| format!("ended: {status}"));
         anyhow::anyhow!("the guardian of the command {status}; the command and all in its group are killed")
     }
 }

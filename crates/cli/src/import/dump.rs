@@ -1,4 +1,4 @@
-//! One line of a URLFrontier dump: a URLItem in proto3's JSON, with its names in camel case and long numbers as texts.
+//! One line of a URLFrontier dump: a URLItem in proto3 JSON, with camel-case names and 64-bit numbers as strings.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ struct Values {
     values: Vec<String>,
 }
 
-/// A number, or a number as a text.
+/// A number, or a number as a string.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -63,7 +63,7 @@ impl From<Info> for UrlInfo {
     }
 }
 
-/// The item of a line. Its ID and its creation date are not kept: no server takes them.
+/// The item of a line. Its ID and its creation date are dropped: no server accepts them.
 ///
 /// # Errors
 /// If the value has another shape.

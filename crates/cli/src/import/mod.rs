@@ -1,4 +1,4 @@
-//! `import`: reads an export of Wayleave or a dump of URLFrontier and restores it over the public calls.
+//! `import`: restores an export of Wayleave or a dump of URLFrontier through the public API.
 
 mod dump;
 mod parse;
@@ -25,36 +25,36 @@ Examples:
   wayleave import frontier-dump.txt --crawl old    a dump of URLFrontier; --crawl is for its bare URLs
   wayleave export --server http://old:7071 | wayleave import -
 
-For a copy of everything, on the same number of shards, there are `wayleave snapshot` and `wayleave restore`.
+For a copy of everything, with the same number of shards, use `wayleave snapshot` and `wayleave restore`.
 
 Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
-pauses of crawls, groups and hosts; roles with T, mode, the time to go on, whose epochs go on above those of the file.
-Not restored: who is primary of a role and its standbys, the epochs of roles that were deleted; live reservations and holds
-(their URLs become queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and
-the Crawl-delay of its robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones
-count as fetched), metadata of completed ones, and the server's default delay. An export that would leave something of a
-store at work out refuses with the list, unless --partial accepts it; the list is in the file and is repeated here. URLs that only URLFrontier's loose rules
-accept lose priority and depth too.
+pauses of crawls, groups and hosts; roles with T, mode and --continue-for, with epochs that continue above those of the file.
+Not restored: primaries and standbys of roles, the epochs of deleted roles; current reservations and holds (their URLs become
+queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and the Crawl-delay of its
+robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones count as fetched), metadata
+of completed ones, and the server's default delay. An export that would leave out any of this refuses with the list, unless
+--partial accepts it; the list is in the file and is repeated here. URLs that only URLFrontier's loose rules accept lose
+priority and depth too.
 
-Settings come first and limits last, so that no URL of the file is turned away by them. Importing twice is harmless, but
-a completed URL of the file completes one of the same name that is queued here.
-Ends with 6 if some lines were rejected and the others restored, with 4 if all were rejected; stderr has the reasons of the
+Settings come first and limits last, so that they reject no URL of the file. Importing twice is harmless, but a completed URL
+of the file completes one of the same name that is queued here.
+Exits with 6 if some lines were rejected and the others restored, with 4 if all were rejected; stderr has the reasons of the
 first ten: --reasons shows more.";
 
-/// Lines between the reader's thread and the connections.
+/// The capacity of the channel between the reader thread and the connections.
 const CHANNEL: usize = 4_096;
 
 /// Arguments of `import`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// File to read, packed or not, - for standard input
+    /// File to read, compressed or not; - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Crawl of bare URLs
     #[arg(long, value_name = "CRAWL")]
     crawl: Option<String>,
-    /// How many reasons of rejected lines to show
+    /// How many reasons for rejected lines to show
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     reasons: usize,
 }
@@ -75,7 +75,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let (routed, added, put) =
         tokio::join!(route(&client, lines, to_add, to_put), add(&client, adds), put(&client, puts));
     bar.finish_and_clear();
-    // Why a connection ended says more than that the way to it was closed.
+    // The error of a connection says more than that its channel was closed.
     let (added, put) = (added?, put?);
     let mut routed = routed?;
     reading.await??;
@@ -83,10 +83,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     finish(remote, &args, routed, added, put)
 }
 
-/// A line that was not taken, and why.
+/// A rejected line, and why.
 type Reason = (u64, String);
 
-/// What became of the lines on one way.
+/// The results of the lines of one kind.
 #[derive(Default)]
 struct Sent<C> {
     counts: C,
@@ -159,7 +159,7 @@ fn finish(
     }
     let ended = |code, message: String| Err(Ended { code, message }.into());
     if routed.cut {
-        return ended(ERROR, "the file has a beginning but no end: it was cut off; what it has is restored".to_owned());
+        return ended(ERROR, "the file is truncated: it has no end line; its content was restored".to_owned());
     }
     if failed > 0 {
         return ended(UNAVAILABLE, format!("{failed} URLs could not be stored; run the same command again"));

@@ -1,4 +1,4 @@
-//! Lines of a file: our own records, items of a URLFrontier dump, or bare URLs.
+//! Parses the lines of a file: our own records, items of a URLFrontier dump, or bare URLs.
 
 use std::io::BufRead;
 
@@ -13,18 +13,18 @@ use super::dump;
 use crate::input::Input;
 use crate::record::Record;
 
-/// What a line says.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
     /// A record of our own.
     Record(Record),
     /// An item of a URLFrontier dump, or a bare URL.
     Item(Box<UrlItem>),
-    /// Nothing that is known here, and why.
+    /// An invalid line, and why.
     Bad(String),
 }
 
-/// Reads an input line by line into `sink`, with the lines' numbers.
+/// Reads an input line by line into `sink`, with line numbers.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -49,7 +49,7 @@ pub fn read(
             continue;
         }
         if sink.blocking_send((number, parse(text, crawl))).is_err() {
-            // The other side is gone and says itself why.
+            // The receiver is gone and reports its own error.
             return Ok(());
         }
     }
@@ -77,7 +77,7 @@ fn parse(text: &str, crawl: Option<&str>) -> Line {
     )
 }
 
-/// Whether a line looks like one URL and nothing else. What is wrong with it otherwise is the server's to tell.
+/// Whether a line looks like one URL and nothing else. The server reports whatever else is wrong with it.
 fn is_url(text: &str) -> bool {
     let scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,4 +1,4 @@
-//! Our own records as requests: what the public calls can restore of them. Pure.
+//! Converts our own records to requests of the public API. Pure.
 
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, RetryPatch, RetryPolicy, SetCrawlRequest};
 use wayleave_api::groups::{Group, SetGroupRequest};
@@ -11,12 +11,12 @@ use wayleave_core::{crawl_url, limits};
 
 use crate::record::RoleSettings;
 
-/// The way on which a URL is restored.
+/// The call that restores a URL.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Way {
     /// The native call: keeps due time, priority, depth and metadata.
     Add(UrlToAdd),
-    /// URLFrontier's call: the only one that stores completed URLs and texts that the native call would change.
+    /// URLFrontier's call: the only one that stores completed URLs, and texts that the native call would normalise.
     Put(Box<UrlItem>),
 }
 
@@ -56,7 +56,7 @@ fn put(url: Url, waiting: bool) -> Way {
     Way::Put(Box::new(UrlItem { item: Some(item), ..UrlItem::default() }))
 }
 
-/// The settings of a crawl without its limits, and the limits by themselves if there are any.
+/// The settings of a crawl without its limits, and its limits separately if there are any.
 pub fn crawl(crawl: &Crawl) -> (SetCrawlRequest, Option<SetCrawlRequest>) {
     let settings = SetCrawlRequest {
         weight: Patch::Set(crawl.weight),
@@ -79,7 +79,7 @@ pub fn crawl(crawl: &Crawl) -> (SetCrawlRequest, Option<SetCrawlRequest>) {
     (settings, limited.then(|| SetCrawlRequest { limits: Patch::Set(limits), ..SetCrawlRequest::default() }))
 }
 
-/// Waits that differ from what every crawl has. The attempts are among the limits.
+/// Retry waits that differ from the default. Attempts are among the limits.
 fn retry(policy: RetryPolicy) -> Patch<RetryPatch> {
     let usual = RetryPolicy { attempts: policy.attempts, first_ms: limits::RETRY_BASE.0, max_ms: limits::RETRY_MAX.0 };
     if policy == usual || policy == RetryPolicy::default() {
@@ -119,14 +119,14 @@ pub fn group(group: &Group) -> SetGroupRequest {
     }
 }
 
-/// How a role is set up.
+/// The settings of a role.
 pub fn role(role: &RoleSettings) -> SetRoleRequest {
     let continue_for_ms = role.continue_for_ms.map_or(Patch::Keep, Patch::Set);
     SetRoleRequest { ttl_ms: Patch::Set(role.ttl_ms), mode: Patch::Set(role.mode), continue_for_ms }
 }
 
-/// The epoch above which a role goes on, if it ever had a primary. Where the file comes from, others may have been granted
-/// since it was written: they are left out too.
+/// The epoch above which a role continues, if it ever had a primary. The original store may have granted more epochs
+/// since the file was written: these are skipped too.
 pub const fn epoch(role: &RoleSettings) -> Option<u64> {
     if role.epoch == 0 { None } else { Some(role.epoch.saturating_add(limits::ROLE_EPOCHS_SKIPPED)) }
 }

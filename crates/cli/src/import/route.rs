@@ -1,4 +1,4 @@
-//! Sends each line its way: settings at once and in order, URLs to the connections; limits when all URLs are stored.
+//! Dispatches lines: settings directly and in order, URLs to the connections; limits once all URLs are stored.
 
 use tokio::sync::mpsc;
 use wayleave_api::crawls::SetCrawlRequest;
@@ -13,21 +13,21 @@ use super::restore::{self, Way};
 use crate::exit::Usage;
 use crate::record::{FORMAT, Record};
 
-/// What became of the lines that are not URLs.
+/// The results of lines other than URLs.
 #[derive(Default)]
 pub struct Routed {
     /// Settings that were restored.
     pub settings: u64,
-    /// Lines that were not taken.
+    /// Rejected lines.
     pub reasons: Vec<Reason>,
-    /// Whether the file has a beginning but no end.
+    /// Whether the file has a header but no end.
     pub cut: bool,
-    /// What the store of the file had and the file has not.
+    /// What the original store had and the file does not contain.
     pub left_out: Vec<String>,
     later: Later,
 }
 
-/// What must wait until all URLs are stored: limits would turn some of them away.
+/// What must wait until all URLs are stored: limits would reject some of them.
 #[derive(Default)]
 struct Later {
     crawls: Vec<(u64, String, SetCrawlRequest)>,
@@ -35,10 +35,10 @@ struct Later {
     active: Option<bool>,
 }
 
-/// Routes all lines. Returns when they are all on their way; see [`Routed::set_limits`] for the rest.
+/// Dispatches all lines. Returns when they are all sent; see [`Routed::set_limits`] for the rest.
 ///
 /// # Errors
-/// If the file is of a newer format, or the server does not answer.
+/// If the file has a newer format, or the server does not answer.
 pub async fn route(
     client: &Client,
     mut lines: mpsc::Receiver<(u64, Line)>,
@@ -64,7 +64,7 @@ pub async fn route(
             Way::Put(item) => puts.send((number, *item)).await.is_ok(),
         };
         if !open {
-            // The connection has ended and says itself why.
+            // The connection has ended and reports its own error.
             return Ok(routed);
         }
     }
@@ -115,7 +115,7 @@ impl Routed {
         self.note(line, set)
     }
 
-    /// Sets what had to wait for the URLs.
+    /// Applies what had to wait for the URLs.
     ///
     /// # Errors
     /// If the server does not answer.
@@ -144,7 +144,7 @@ impl Routed {
         Ok(())
     }
 
-    /// A setting that is refused is a line that was not taken; a server that does not answer ends the import.
+    /// A refused setting is a rejected line; a server that does not answer ends the import.
     fn note(&mut self, line: u64, set: Result<(), Error>) -> anyhow::Result<()> {
         match set {
             Ok(()) => self.settings += 1,

@@ -19,45 +19,44 @@ use summary::Summary;
 
 const AFTER_HELP: &str = "\
 Examples:
-  wayleave seed urls.txt                        one URL a line; # comments and blank lines are skipped
+  wayleave seed urls.txt                        one URL per line; # comments and blank lines are skipped
   zcat urls.gz | wayleave seed                  standard input
-  wayleave seed --crawl news sitemap.xml.gz     a sitemap, packed or not
-  wayleave seed sitemap-index.xml               an index: its sitemaps are read if they lie next to it
+  wayleave seed --crawl news sitemap.xml.gz     a sitemap, compressed or not
+  wayleave seed sitemap-index.xml               an index: its sitemaps are read if they are in the same folder
   wayleave seed --local index.xml               an index of your own that names files by their paths
 
-Files are told apart by their content. This command fetches nothing: sitemaps of an index that do not lie next to it
-are listed, for you to download. Lines and locations of more than 16 KiB, and gzip that unpacks to more than 250 times
-its size, are refused. A broken connection is resumed; running the same seed twice adds nothing twice: what is known stays
-as it is, unless --again is given.
-Ends with 6 if some URLs were rejected and the others taken, with 4 if all were rejected; stderr has the reasons, with
+The type of a file is detected by its content. This command fetches nothing: sitemaps of an index that are not in the same folder
+are listed, for you to download. Lines and locations of more than 16 KiB, and gzip that expands to more than 250 times its size,
+are refused. A broken connection is resumed. Seeding is idempotent: a known URL is left unchanged, unless --again is given.
+Exits with 6 if some URLs were rejected and the others accepted, with 4 if all were rejected; stderr has the reasons, with
 file and line, of the first ten: --reasons shows more.";
 
-/// URLs between the reader's thread and the connection.
+/// The capacity of the channel between the reader thread and the connection.
 const CHANNEL: usize = 4_096;
 
 /// Arguments of `seed`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Files, - for standard input, which is also read if none is named
+    /// Files; - or none for standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Crawl that the URLs belong to
+    /// Crawl of the URLs
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// 0 to 9, 9 first among the URLs of a host
+    /// Priority from 0 to 9; 9 comes first among the URLs of a host
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: Option<u8>,
-    /// Links from the seed
+    /// Number of links from the seed
     #[arg(long, value_name = "NUMBER")]
     depth: Option<u32>,
-    /// Queue known URLs anew, unless they are handed out
+    /// Requeue known URLs, unless they are handed out
     #[arg(long)]
     again: bool,
-    /// Follow paths and file: addresses in the index files that are named here; not in those that they lead to
+    /// Follow paths and file: URLs in the index files named here, but not in those that they lead to
     #[arg(long)]
     local: bool,
-    /// How many reasons of rejected URLs to show
+    /// How many reasons for rejected URLs to show
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     reasons: usize,
 }
@@ -91,7 +90,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
     let read = reading.await?;
     summary.unread = read.as_ref().map_or_else(|_| Vec::new(), Clone::clone);
-    // What became of the others is told even if a file could not be read to its end.
+    // The results of the others are reported even if a file could not be read completely.
     summary.tell(remote)?;
     read.and_then(|_| summary.end())
 }

@@ -1,26 +1,26 @@
-//! A reader that gives so many bytes and then fails, until it is given a new ration: what reads a thing as a whole into memory
-//! can so be held to the size that such a thing may have.
+//! A reader that returns a limited number of bytes and then fails, until it is given a new allowance: it bounds a
+//! parser that reads a whole token into memory.
 
 use std::io::{BufRead, Error, Read, Result};
 
-/// A reader with a ration.
+/// A reader with an allowance.
 pub struct Rationed<R> {
     inner: R,
     left: usize,
 }
 
 impl<R: BufRead> Rationed<R> {
-    /// A reader that gives nothing yet.
+    /// A reader with an empty allowance.
     pub const fn new(inner: R) -> Self {
         Self { inner, left: 0 }
     }
 
-    /// So many bytes from here on.
+    /// Allows this many bytes from here on.
     pub const fn allow(&mut self, bytes: usize) {
         self.left = bytes;
     }
 
-    /// Whether nothing is left of the ration: an error that came then was its end.
+    /// Whether the allowance is used up: an error at that point was caused by it.
     pub const fn is_used_up(&self) -> bool {
         self.left == 0
     }

@@ -1,4 +1,5 @@
-//! Sitemaps and sitemap indexes, read entry by entry. Memory is bounded by the limits below, however long or deep the XML is.
+//! Sitemaps and sitemap indexes, read entry by entry. Memory is bounded by the limits below, however long or deep the
+//! XML is.
 
 use std::io::BufRead;
 
@@ -8,11 +9,11 @@ use quick_xml::events::Event;
 
 use super::rationed::Rationed;
 
-/// Longest tag, text or comment: it is read into memory as a whole.
+/// The longest tag, text or comment, which is read into memory as a whole.
 const PART_BYTES_MAX: usize = 1 << 20;
-/// Longest location; the server takes no longer URLs than half of this.
+/// The longest location; the server accepts URLs of at most half this length.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
-/// Elements that may lie in each other; those of sitemaps and their extensions are below ten.
+/// The maximum nesting of elements; sitemaps and their extensions need fewer than ten levels.
 const DEPTH_MAX: usize = 64;
 
 /// One entry.
@@ -43,10 +44,10 @@ pub enum BadSitemap {
         /// Why.
         cause: std::sync::Arc<std::io::Error>,
     },
-    /// It is XML of another kind.
+    /// It is another kind of XML.
     #[error("its root is <{0}>, not <urlset> or <sitemapindex>")]
     Root(String),
-    /// It ends in the middle.
+    /// It is truncated.
     #[error("it ends inside <{0}>")]
     Cut(String),
     /// A tag, text or comment is too long.
@@ -55,8 +56,8 @@ pub enum BadSitemap {
     /// A location is too long.
     #[error("the location near byte {0} is longer than {LOCATION_BYTES_MAX} bytes, which is the limit")]
     Location(u64),
-    /// Elements lie too deep in each other.
-    #[error("near byte {0} more than {DEPTH_MAX} elements lie in each other, which is the limit")]
+    /// Elements are nested too deeply.
+    #[error("elements near byte {0} are nested more than {DEPTH_MAX} deep, which is the limit")]
     Deep(u64),
 }
 
@@ -64,14 +65,14 @@ pub enum BadSitemap {
 pub struct Sitemap<R> {
     reader: Reader<Rationed<R>>,
     buffer: Vec<u8>,
-    /// The elements that are open, by local name.
+    /// The open elements, by local name.
     open: Vec<String>,
     text: String,
     ended: bool,
 }
 
 impl<R: BufRead> Sitemap<R> {
-    /// The entries that `reader` gives.
+    /// The entries of `reader`.
     pub fn new(reader: R) -> Self {
         let reader = Reader::from_reader(Rationed::new(reader));
         Self { reader, buffer: Vec::new(), open: Vec::new(), text: String::new(), ended: false }
@@ -117,7 +118,7 @@ impl<R: BufRead> Sitemap<R> {
         }
     }
 
-    /// An element ended: a location directly in an entry is what we look for; those of images and videos lie deeper.
+    /// An element ended: only a location directly in an entry counts; those of images and videos are deeper.
     fn close(&mut self) -> Option<Entry> {
         let closed = self.open.pop()?;
         let location = std::mem::take(&mut self.text).trim().to_owned();
@@ -132,7 +133,7 @@ impl<R: BufRead> Sitemap<R> {
     }
 }
 
-/// The character that `&name;` stands for; an unknown one stays as it is.
+/// The character of the entity `&name;`; an unknown one stays as it is.
 fn resolve(name: &str, out: &mut String) {
     let code = name.strip_prefix('#').and_then(|code| match code.strip_prefix(['x', 'X']) {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),

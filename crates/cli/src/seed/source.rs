@@ -1,7 +1,7 @@
-//! Reads URLs out of inputs, one after the other, on a thread of its own.
+//! Reads URLs from inputs, one after the other, on a separate thread.
 //!
-//! An index may come from anybody, and what it names is read and sent away. So it leads to files that lie next to it and are
-//! sitemaps, and no further: a path or a `file:` address is followed only from an input that the user named, with `--local`.
+//! An index may come from an untrusted source, and what it names is read and sent away. So it leads only to sitemaps in
+//! its own folder: a path or a `file:` URL is followed only from an input that the user named, with `--local`.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use super::sitemap::{Entry, Sitemap};
 use crate::input::Input;
 
-/// Index files that may lie in each other.
+/// The maximum nesting of index files.
 const NESTING_MAX: usize = 4;
-/// Longest line that is read; longer ones are sent cut, for the server to reject.
+/// The longest line that is read; longer ones are sent truncated, for the server to reject.
 const LINE_BYTES_MAX: u64 = 16 * 1024;
-/// A longer one is no line of a list at all.
+/// A longer one is not a line of a list at all.
 const LINE_SKIPPED_MAX: u64 = 16 << 20;
-/// Bytes of the locations that all index files name together: they are kept until they are read or listed.
+/// The total size of the locations that all index files name: they are kept until they are read or listed.
 const NAMED_BYTES_MAX: usize = 32 << 20;
 
 /// Where a URL was read.
@@ -39,7 +39,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Reads URLs and hands them over.
+/// Reads URLs into a channel.
 pub struct Source {
     bar: ProgressBar,
     sink: mpsc::Sender<(Origin, String)>,
@@ -50,19 +50,19 @@ pub struct Source {
     unread: Vec<String>,
 }
 
-/// Whether to go on: the receiving side may be gone, and then says itself why.
+/// Whether to continue: the receiver may be gone, and then reports its own error.
 enum Flow {
     On,
     Stop,
 }
 
 impl Source {
-    /// A source that moves `bar` and feeds `sink`. With `local`, the index files among its inputs may name any file.
+    /// A source that advances `bar` and feeds `sink`. With `local`, the index files among its inputs may name any file.
     pub fn new(bar: ProgressBar, sink: mpsc::Sender<(Origin, String)>, local: bool) -> Self {
         Self { bar, sink, trusts: local, named_bytes: 0, seen: HashSet::new(), unread: Vec::new() }
     }
 
-    /// Reads all inputs. Returns the sitemaps that an index names and that are not here.
+    /// Reads all inputs. Returns the sitemaps that an index names and that were not found.
     ///
     /// # Errors
     /// If one of them cannot be read.
@@ -145,12 +145,12 @@ impl Source {
                 self.unread.push(location);
                 continue;
             };
-            // An index that names itself must not be read for ever.
+            // Prevents an endless loop over an index that names itself.
             if path.canonicalize().is_ok_and(|path| self.seen.contains(&path)) {
                 continue;
             }
             let file = Input::File(path);
-            // Lines of any other file would go to the server, and into what is shown of rejected ones.
+            // Lines of any other file would be sent to the server, and shown among the rejected ones.
             if !trusted && !is_sitemap(&file)? {
                 self.unread.push(location);
                 continue;
@@ -179,8 +179,8 @@ fn is_sitemap(file: &Input) -> anyhow::Result<bool> {
     Ok(looks_like_xml(reader.fill_buf().with_context(|| format!("cannot read {}", file.name()))?))
 }
 
-/// The file that a location of an index stands for: a web address by its last part, next to the index; of an index that is trusted, a
-/// path or a `file:` address as it is.
+/// The file for a location in an index: for a web URL, its last part in the folder of the index; in a trusted index, a
+/// path or a `file:` URL as it is.
 fn local(index: &Input, location: &str, trusted: bool) -> Option<PathBuf> {
     let folder = match index {
         Input::Stdin => Path::new("."),

@@ -81,7 +81,7 @@ fn paths_and_file_addresses_are_followed_only_from_an_index_that_the_user_named_
     assert_eq!((urls.len(), unread.len()), (0, names.len()), "it was not said that it is trusted: {urls:?}");
     let (urls, _) = read_with(&[&inner], true).unwrap();
     assert_eq!(urls, [("entry 1".to_owned(), "http://secret/".to_owned())]);
-    // Read by another index, the same one leads nowhere, whatever was said of the other.
+    // Named by another index, the same one leads nowhere, however trusted the other is.
     std::fs::write(&outer, index(&["https://example.com/inner.xml"])).unwrap();
     for local in [false, true] {
         let (urls, unread) = read_with(&[&outer], local).unwrap();

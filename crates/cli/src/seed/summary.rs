@@ -1,4 +1,4 @@
-//! What became of the seeds: counts, and the first reasons of those that were not taken.
+//! The summary of a seed: counts, and the first reasons of rejections.
 
 use indicatif::ProgressBar;
 use wayleave_api::urls::{AddCounts, AddResult, AddStatus};
@@ -8,27 +8,27 @@ use crate::exit::{Ended, PARTLY, UNAVAILABLE};
 use crate::output;
 use crate::remote::Remote;
 
-/// How often the bar's text is renewed, in URLs.
+/// How often the text of the progress bar is updated, in URLs.
 const MESSAGE_EVERY: u64 = 1_024;
 
-/// What became of the URLs so far.
+/// The results so far.
 pub struct Summary {
     counts: AddCounts,
     /// Lines that were sent more than once.
     pub resent: u64,
-    /// Sitemaps that an index names and that do not lie next to it.
+    /// Sitemaps that an index names and that are not in its folder.
     pub unread: Vec<String>,
     reasons_max: usize,
     reasons: Vec<(Origin, AddResult)>,
 }
 
 impl Summary {
-    /// An empty summary that keeps so many reasons.
+    /// An empty summary that keeps at most `reasons_max` reasons.
     pub fn new(reasons_max: usize) -> Self {
         Self { counts: AddCounts::default(), resent: 0, unread: Vec::new(), reasons_max, reasons: Vec::new() }
     }
 
-    /// One more result.
+    /// Adds a result.
     pub fn take(&mut self, origin: Origin, result: AddResult, bar: &ProgressBar) {
         self.counts.count(result.status);
         if matches!(result.status, AddStatus::Rejected | AddStatus::Failed) && self.reasons.len() < self.reasons_max {
@@ -67,14 +67,14 @@ impl Summary {
         }
         for (no, sitemap) in self.unread.iter().enumerate() {
             if no == 0 {
-                eprintln!("these sitemaps do not lie next to the index that names them; download and seed them:");
+                eprintln!("these sitemaps are not in the folder of the index that names them; download and seed them:");
             }
             eprintln!("  {sitemap}");
         }
         Ok(())
     }
 
-    /// How the command ends.
+    /// The result of the command.
     ///
     /// # Errors
     /// If some URLs could not be stored, or were rejected, or sitemaps were not read.

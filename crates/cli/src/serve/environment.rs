@@ -1,17 +1,17 @@
-//! Variables that look like settings and are none: a slip of the pen would otherwise be noticed by nobody.
+//! Warns about environment variables that look like settings and are none: typos would otherwise go unnoticed.
 
 use clap::CommandFactory;
 use wayleave_api::nearest::nearest;
 
 use crate::Cli;
 
-/// What all settings begin with.
+/// The prefix of all settings.
 const PREFIX: &str = "WAYLEAVE_";
 
-/// What `elect` tells its command, which may be a server.
+/// Set by `elect` for its command, which may be a server.
 const OTHERS: [&str; 3] = ["WAYLEAVE_ROLE", "WAYLEAVE_EPOCH", "WAYLEAVE_UUID"];
 
-/// Warns about every variable that looks like a setting and is none.
+/// Logs a warning for every unknown variable with the prefix.
 pub fn warn() {
     let known = known();
     let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
@@ -34,7 +34,7 @@ fn known() -> Vec<String> {
     names
 }
 
-/// What to say of a variable. Its value is never told: it may be a password.
+/// The warning about a variable. Its value is never shown: it may be a password.
 fn judge(name: &str, value: &str, known: &[String]) -> Option<String> {
     if !name.starts_with(PREFIX) || known.iter().any(|known| known == name) || is_of_a_service(name, value) {
         return None;
@@ -42,10 +42,10 @@ fn judge(name: &str, value: &str, known: &[String]) -> Option<String> {
     let meant = nearest(name, known.iter().map(String::as_str));
     let meant =
         meant.map_or_else(|| "`wayleave serve --help` lists them".to_owned(), |near| format!("did you mean {near}?"));
-    Some(format!("the variable {name} is not a setting; {meant}"))
+    Some(format!("unknown variable {name}; {meant}"))
 }
 
-/// Kubernetes gives variables of its own to every container, named after its services.
+/// Kubernetes sets variables in every container, named after its services.
 fn is_of_a_service(name: &str, value: &str) -> bool {
     let address = ["tcp://", "udp://"].iter().any(|scheme| value.starts_with(scheme));
     address || name.contains("_SERVICE_HOST") || name.contains("_SERVICE_PORT") || name.contains("_TCP_")
@@ -67,10 +67,7 @@ mod tests {
             ("WAYLEAVE_COLOUR_OF_THE_SKY", "`wayleave serve --help` lists them"),
         ] {
             let said = judge(name, "x", &known).unwrap();
-            assert!(
-                said.starts_with(&format!("the variable {name} is not a setting")) && said.ends_with(near),
-                "{said}"
-            );
+            assert!(said.starts_with(&format!("unknown variable {name}")) && said.ends_with(near), "{said}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The end of a process whose store has failed: it says why, lets requests finish, and ends with a code of its own, so that a
-//! service manager starts it again.
+//! Ends a process whose store has failed: it logs why, lets requests finish, and exits with a dedicated code, so that a
+//! service manager restarts it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use wayleave_server::{Health, Store};
 
 use crate::exit::{Ended, STORE_FAILED};
 
-/// How often the store is asked.
+/// The polling interval of the store's health.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Answers go on for this long: callers, and those who watch the server, are told why it ends.
+/// How long it still answers: callers and monitoring learn why it ends.
 const TELL_FOR: Duration = Duration::from_secs(1);
-/// What has not ended by then is cut: threads of a store that has failed may hang. Everything that was answered is durable.
+/// What has not finished by then is aborted: threads of a failed store may hang. Everything acknowledged is durable.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Waits until the store has failed; says why. From then on the process ends, whatever hangs.
+/// Waits until the store has failed; returns the reason. From then on the process ends, whatever hangs.
 pub async fn failed(store: Arc<dyn Store>) -> String {
     let mut ticks = tokio::time::interval(ASK_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -25,7 +25,7 @@ pub async fn failed(store: Arc<dyn Store>) -> String {
             break reason;
         }
     };
-    tracing::error!(error = reason, "the store has failed; the server ends, to be started again");
+    tracing::error!(error = reason, "the store has failed; the server exits and must be restarted");
     let text = message(&reason);
     std::thread::spawn(move || {
         std::thread::sleep(END_WITHIN);
@@ -36,7 +36,7 @@ pub async fn failed(store: Arc<dyn Store>) -> String {
     reason
 }
 
-/// How the process ends then.
+/// The resulting exit.
 pub fn ended(reason: &str) -> Ended {
     Ended { code: STORE_FAILED, message: message(reason) }
 }

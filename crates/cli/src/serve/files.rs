@@ -1,29 +1,29 @@
-//! File descriptors: the limit is raised as far as the system allows, and shared out so that connections can never take those
+//! File descriptors: raises the limit as far as the system allows, and divides it so that connections never take those
 //! that the store needs.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// For the process itself: the log, the lock, the listener, the journal's files, and what libraries open.
+/// For the process itself: the log, the lock, the listener, the journal files, and what libraries open.
 const OWN: u64 = 64;
-/// For each runtime: its epoll and what wakes it.
+/// Per runtime: its epoll instance and its waker.
 const RUNTIME: u64 = 4;
-/// For merges of tables, which open each of theirs anew.
+/// For compactions, which open their tables anew.
 const MERGES: u64 = 200;
-/// Table files that are kept open where there is room.
+/// Table files that are kept open if there is room.
 const TABLES: u64 = 900;
 const TABLES_MIN: u64 = 32;
 const CONNECTIONS_MIN: u64 = 16;
 
-/// How file descriptors are shared out.
+/// How file descriptors are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// Table files that the store may keep open.
     pub tables: usize,
-    /// Connections at once.
+    /// The maximum number of connections.
     pub connections: usize,
 }
 
-/// Raises the limit to the hard one; says what is in force.
+/// Raises the soft limit to the hard limit; returns the limit in force.
 pub fn raise() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let hard = maximum.unwrap_or(u64::MAX);
@@ -43,8 +43,8 @@ pub fn raise() -> u64 {
     }
 }
 
-/// Shares a limit out between the store and at most so many connections, in a process with so many runtimes. Where there is
-/// little the store comes first: without it no connection is of any use.
+/// Divides a limit between the store and at most `connections_max` connections, in a process with this many runtimes.
+/// If there are few, the store comes first: without it connections are useless.
 pub fn share(limit: u64, runtimes: usize, connections_max: usize) -> Shares {
     let fixed = OWN + MERGES + RUNTIME * runtimes as u64;
     let rest = limit.saturating_sub(fixed);

@@ -1,4 +1,4 @@
-//! Where log lines go: stderr, as text for people or JSON for machines.
+//! Logging to stderr, as text for people or JSON for machines.
 
 use std::io::IsTerminal;
 
@@ -10,12 +10,12 @@ use crate::exit::Usage;
 /// Starts logging for the whole process.
 ///
 /// # Errors
-/// If the level cannot be read.
+/// If the level is invalid.
 pub fn start(form: LogForm, level: &str) -> anyhow::Result<()> {
     let wrong = |why: String| {
         Usage(format!("log level '{level}': {why}; use error, warn, info, debug, trace, off, or module=level pairs"))
     };
-    // A bare word that is no level would be taken for a module's name, and all the others would be silent.
+    // An unknown bare word would be taken for a module's name, and silence all others.
     if let Some(word) = level.split(',').map(str::trim).find(|part| !part.contains('=') && !is_level(part)) {
         return Err(wrong(format!("'{word}' is no level")).into());
     }
@@ -32,7 +32,7 @@ fn is_level(word: &str) -> bool {
     ["error", "warn", "info", "debug", "trace", "off"].iter().any(|level| level.eq_ignore_ascii_case(word))
 }
 
-/// A bare level speaks of us: the database's own steps are noise at the levels that people use.
+/// A bare level applies to our own modules: at common levels the database's are noise.
 fn directives(level: &str) -> String {
     match level {
         "info" | "debug" => format!("{level},fjall=warn,lsm_tree=warn,h2=info,hyper=info,hyper_util=info,tower=info"),

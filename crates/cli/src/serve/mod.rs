@@ -1,4 +1,4 @@
-//! `serve`: opens the store, starts the frontier and the doors, and ends them in the opposite order.
+//! `serve`: opens the store, starts the frontier and the API servers, and stops them in the opposite order.
 
 mod environment;
 mod failing;
@@ -25,25 +25,25 @@ use owners::Owners;
 pub use settings::{Args, EngineKind, LogForm, Settings};
 use store::Store;
 
-/// Runs a server until it is told to stop.
+/// Runs a server until it is stopped.
 ///
 /// # Errors
-/// If the settings are wrong, the data folder or the port cannot be had, or a shard cannot be opened.
+/// If the settings are invalid, the data folder or the port is unavailable, or a shard cannot be opened.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::from_args(args)?;
     logging::start(settings.log, &settings.log_level)?;
     environment::warn();
     let doors = runtime("http", cores())?;
-    // Twice as many owners as there are cores: some of them wait for the disk.
+    // Twice as many owners as cores: some of them wait for the disk.
     let owners_max = cores() * 2;
     let mut server = settings.server();
     let shares = files::share(files::raise(), owners_max + 2, server.connections_max);
     server.connections_max = shares.connections;
-    // Before anything is made on disk: an address that must not be used, or that another process has.
+    // Before anything is created on disk: the address may be forbidden or taken.
     let port = Port::take(server)?;
     let store = doors.block_on(Store::open(&settings, shares.tables))?;
     let owners = Owners::start(usize::from(store.shards).min(owners_max))?;
-    // A thread of their own: a heartbeat waits neither for an owner's turn nor for what readers make it do.
+    // A separate thread: a heartbeat must not queue behind owners or the readers that they serve.
     let roles = Owners::start(1)?;
     let threads = Threads { owners: owners.lanes(), roles: roles.lanes() };
     let served = doors.block_on(serve(&settings, port, store, threads));
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     served
 }
 
-/// Where work is done that a store may hold up.
+/// The threads for work that a store may block.
 #[derive(Clone, Copy)]
 struct Threads<'a> {
     owners: &'a OwnerThreads,
@@ -90,7 +90,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     served
 }
 
-/// Runs a server until it is told to stop, or its store has failed.
+/// Runs a server until it is stopped, or its store has failed.
 async fn run_until_told(
     server: Server,
     signals: Signals,
@@ -108,7 +108,7 @@ async fn run_until_told(
 }
 
 fn roles(engine: Arc<dyn Engine>, threads: Threads<'_>, changed: Option<Changed>) -> Roles {
-    // Not on the threads of the doors: a store may hold up whoever writes.
+    // Not on the threads of the API servers: a store may block its writers.
     let config =
         wayleave_roles::Config { runtime: threads.roles.first(), changed, ..wayleave_roles::Config::default() };
     Roles::with(engine, config)
@@ -123,7 +123,7 @@ fn announce(settings: &Settings, address: SocketAddr, place: &str, shards: u16) 
     }
 }
 
-/// The two ways in which a process is asked to stop.
+/// The two signals that stop the process.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -135,8 +135,8 @@ impl Signals {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the first of them. From then on a second one ends the process at once: everything that was answered is
-    /// durable, so that impatience costs nothing.
+    /// Waits for the first of them. From then on a second one exits at once: everything acknowledged is durable, so
+    /// nothing is lost.
     async fn first(mut self) {
         self.next().await;
         tokio::spawn(async move {

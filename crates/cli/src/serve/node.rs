@@ -1,4 +1,5 @@
-//! `serve` as one of several nodes: joins the others once the port is open, and hands its shards over before it closes.
+//! `serve` as one of several nodes: joins the cluster once the port is open, and hands over its shards before it
+//! closes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use super::settings::Settings;
 use super::{Signals, Store, Threads, announce, roles};
 use crate::exit::Usage;
 
-/// A hand-over takes moments; a store that does not answer must not keep the process.
+/// A hand-over takes moments; a store that does not respond must not keep the process alive.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// Runs a node until it is told to stop, or another process has taken its address.
+/// Runs a node until it is stopped, or another process has taken its address.
 pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>) -> anyhow::Result<()> {
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
     let secret = agree(&*engine, entropy::system()).await?;
     let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
-    // Here commits wait for the database, and visits wait for them rather than for puts.
+    // Here commits wait for the database, so visits wait for commits rather than for puts.
     let config = wayleave_shard::Config { stand_max: Duration::ZERO, ..settings.frontier(shards) };
     let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
     let peers = Peers::new(id, secret);
@@ -42,7 +43,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
         ttl: Millis(settings.node_ttl_ms),
     };
     let (stop, stopped) = oneshot::channel::<()>();
-    // Others may call as soon as they know of this node, so it listens before it joins.
+    // Others may call as soon as they know this node, so it listens before it joins.
     let serving = tokio::spawn(server.run(async move { _ = stopped.await }));
     let joined = Member::join(engine, frontier.clone(), dial, options).await;
     let member = Arc::new(joined.with_context(|| format!("cannot join the nodes that share {place}"))?);
@@ -53,7 +54,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
         () = signals.first() => None,
         replaced = member.replaced() => Some(replaced),
     };
-    // Requests are still served, by the new owners, while the shards are handed over and for the time that was asked for.
+    // Requests are still served, by the new owners, during the hand-over and the configured drain time.
     peers.leaving();
     let drained = tokio::time::sleep(Duration::from_millis(settings.drain_ms));
     member.leave(LEAVING).await;
@@ -69,14 +70,16 @@ fn reachable(settings: &Settings, bound: SocketAddr) -> Result<String, Usage> {
     match &settings.advertise {
         Some(address) => check_advertised(address),
         None if bound.ip().is_unspecified() => Err(Usage(format!(
-            "other nodes cannot reach {bound}: say with --advertise HOST:PORT where this node is found"
+            "other nodes cannot reach {bound}: set --advertise HOST:PORT to an address that they can reach"
         ))),
         None => Ok(bound.to_string()),
     }
 }
 
 fn check_advertised(address: &str) -> Result<String, Usage> {
-    let wrong = |why: &str| Usage(format!("--advertise {address}: {why}; say HOST:PORT as other nodes reach this one"));
+    let wrong = |why: &str| {
+        Usage(format!("--advertise {address}: {why}; give the HOST:PORT at which other nodes reach this one"))
+    };
     let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("it names no port"))?;
     if port.parse::<u16>().ok().filter(|port| *port > 0).is_none() {
         return Err(wrong("its port is not a number from 1 to 65535"));

@@ -1,4 +1,4 @@
-//! The threads of owners: each has a runtime of its own, and every shard stays with one of them.
+//! The owner threads: each has its own runtime, and every shard stays on one of them.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use wayleave_shard::OwnerThreads;
 
-/// How long work on the owners' threads may go on after the frontier has stopped.
+/// How long work on the owner threads may continue after the frontier has stopped.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A thread and what tells it to stop.
+/// A thread and its stop channel.
 type Thread = (oneshot::Sender<()>, JoinHandle<()>);
 
-/// Threads that run until they are told to stop.
+/// Threads that run until they are stopped.
 pub struct Owners {
     lanes: OwnerThreads,
     threads: Vec<Thread>,
 }
 
 impl Owners {
-    /// Starts so many threads, one at least.
+    /// Starts `count` threads, at least one.
     ///
     /// # Errors
-    /// If the machine gives none.
+    /// If no thread can be spawned.
     pub fn start(count: usize) -> anyhow::Result<Self> {
         let (first, thread) = start_one()?;
         let (mut handles, mut threads) = (Vec::new(), vec![thread]);
@@ -36,24 +36,25 @@ impl Owners {
         Ok(Self { lanes: OwnerThreads::new(first, handles), threads })
     }
 
-    /// Where owners may run.
+    /// The runtimes of the owners.
     pub const fn lanes(&self) -> &OwnerThreads {
         &self.lanes
     }
 
-    /// Lets all threads end.
+    /// Stops all threads.
     pub fn stop(self) {
         let threads: Vec<JoinHandle<()>> =
             self.threads.into_iter().map(|(stop, thread)| (drop(stop), thread).1).collect();
         for thread in threads {
-            // What panicked there has been told where it happened.
+            // A panic there was reported where it happened.
             _ = thread.join();
         }
     }
 }
 
 fn start_one() -> anyhow::Result<(Handle, Thread)> {
-    // Owners are busy for a whole turn. Who is woken from another thread, by a message or a sync, must not wait for many.
+    // An owner is busy for a whole poll. A task woken from another thread, by a message or a sync, must not wait for
+    // many polls.
     let runtime = Builder::new_current_thread().enable_all().global_queue_interval(1).build();
     let runtime = runtime.context("cannot start threads")?;
     let handle = runtime.handle().clone();

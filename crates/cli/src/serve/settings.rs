@@ -1,4 +1,4 @@
-//! The settings of a server: flag before environment before file before default.
+//! The settings of a server. Precedence: flag, environment, file, default.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use wayleave_api::wording::Said;
 
 use crate::exit::Usage;
 
-/// What keeps the rows.
+/// The storage engine.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum EngineKind {
     /// A folder on this machine.
     #[default]
     Fjall,
-    /// Nothing outlives the process; for trials.
+    /// Nothing survives the process; for trials.
     Memory,
     /// A database that several nodes share, by its URL.
     Postgres(String),
@@ -34,8 +34,8 @@ impl FromStr for EngineKind {
             url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
                 Ok(Self::Postgres(url.to_owned()))
             }
-            // The text may hold a password, so it is not repeated.
-            _ => Err("it is none of 'fjall', 'memory' and 'postgres://USER@HOST/DATABASE'".to_owned()),
+            // The text may contain a password, so it is not repeated.
+            _ => Err("use 'fjall', 'memory' or 'postgres://USER@HOST/DATABASE'".to_owned()),
         }
     }
 }
@@ -50,7 +50,7 @@ impl TryFrom<String> for EngineKind {
 
 impl fmt::Debug for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A URL may hold a password.
+        // A URL may contain a password.
         f.write_str(match self {
             Self::Fjall => "fjall",
             Self::Memory => "memory",
@@ -59,20 +59,20 @@ impl fmt::Debug for EngineKind {
     }
 }
 
-/// How log lines are written.
+/// The log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum LogForm {
     /// For people.
     #[default]
     Text,
-    /// For machines, one object a line.
+    /// For machines, one object per line.
     Json,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
-  wayleave serve                                       everything at its default
+  wayleave serve                                       all defaults
   wayleave serve --data /var/lib/wayleave --cache-mb 512
   wayleave serve --engine memory --listen 127.0.0.1:0  a trial on a free port
   wayleave serve --config /etc/wayleave.toml
@@ -84,30 +84,30 @@ The file has the same names as the flags, with _ for -:
   data = \"/var/lib/wayleave\"
   cache_mb = 512
   log = \"json\"
-An unknown name in it is an error; of an unknown WAYLEAVE_* variable the log warns. Flags come before the environment, the
-environment before the file.
+An unknown name in it is an error; an unknown WAYLEAVE_* variable logs a warning. Flags take precedence over the environment, and
+the environment over the file.
 
-SIGINT or SIGTERM: no new connections, requests finish, the store is closed. A second one ends at once; nothing that
-was answered is lost.";
+On SIGINT or SIGTERM the server accepts no new connections, finishes requests and closes the store. A second signal exits at
+once; nothing acknowledged is lost.";
 
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Address and port for everything; port 0 takes a free one [default: 127.0.0.1:7071]
+    /// Address and port for all protocols; port 0 takes a free one [default: 127.0.0.1:7071]
     #[arg(long, env = "WAYLEAVE_LISTEN", value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Data folder, made if it does not exist [default: ./wayleave-data]
+    /// Data folder, created if needed [default: ./wayleave-data]
     #[arg(long, env = "WAYLEAVE_DATA", value_name = "FOLDER")]
     pub data: Option<PathBuf>,
-    /// What keeps the data: fjall (a folder), memory (for trials), or the URL of a PostgreSQL database that several nodes
-    /// share; rather in the environment if it holds a password [default: fjall]
+    /// Storage engine: fjall (a folder), memory (for trials), or the URL of a PostgreSQL database that several nodes
+    /// share; use the environment if it contains a password [default: fjall]
     #[arg(long, env = "WAYLEAVE_ENGINE", value_name = "ENGINE", hide_env_values = true)]
     pub engine: Option<String>,
-    /// Number of shards of a new store; fixed from then on [default: 16, with PostgreSQL 256]
+    /// Number of shards of a new store, fixed from then on [default: 16, with PostgreSQL 256]
     #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub shards: Option<u16>,
-    /// Allow an address that other machines can reach, although there is neither TLS nor a token
+    /// Allow an address that other machines can reach, although there is neither TLS nor authentication
     #[arg(
         long, env = "WAYLEAVE_INSECURE", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_name = "BOOL", value_parser = clap::builder::BoolishValueParser::new()
@@ -116,52 +116,52 @@ pub struct Args {
     /// Address at which clients and other nodes reach this one, if it differs from the one listened on
     #[arg(long, env = "WAYLEAVE_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
-    /// Name under which HTTP/1.1 clients may call this server, such as that of a proxy; may be given several times. A leading dot
-    /// takes all names below. Addresses, localhost, single labels, .local, .internal, .svc and the host of --advertise
-    /// are taken in any case
+    /// Host name by which HTTP/1.1 clients may call this server, such as that of a proxy; may be repeated. A leading
+    /// dot includes all subdomains. Addresses, localhost, single labels, .local, .internal, .svc and the host of
+    /// --advertise are always accepted
     #[arg(long, env = "WAYLEAVE_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allow_host: Vec<String>,
-    /// Origin of web pages that may call this server, such as `https://board.example`; may be given several times [default: none
-    /// but the server's own]
+    /// Origin of web pages that may call this server, such as `https://board.example`; may be repeated [default: only
+    /// the server's own]
     #[arg(long, env = "WAYLEAVE_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub allow_origin: Vec<String>,
     /// Name of this node among several, for people [default: the host's name]
     #[arg(long, env = "WAYLEAVE_NODE", value_name = "NAME")]
     pub node: Option<String>,
-    /// A node that is not heard of for this long is replaced by the others, in milliseconds [default: 10000]
+    /// Replace a node that has not renewed its lease for this long, in milliseconds [default: 10000]
     #[arg(long, env = "WAYLEAVE_NODE_TTL_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=600_000))]
     pub node_ttl_ms: Option<u64>,
-    /// After SIGTERM a node of several answers for so long after it has handed its shards over, in milliseconds, with
-    /// /readyz at 503: time for a load balancer to notice [default: 0]
+    /// How long a node keeps answering after SIGTERM and the hand-over of its shards, in milliseconds, with /readyz at
+    /// 503: time for a load balancer to notice [default: 0]
     #[arg(long, env = "WAYLEAVE_DRAIN_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub drain_ms: Option<u64>,
-    /// Memory for blocks of the data folder that were read, in MiB [default: 32]
+    /// Size of the block cache of the data folder, in MiB [default: 32]
     #[arg(long, env = "WAYLEAVE_CACHE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub cache_mb: Option<u64>,
-    /// Memory for rows of the data folder before they go to a table, in MiB; while they go, as much again. Less of it costs
-    /// speed [default: 48]
+    /// Size of the memtables of the data folder, in MiB; up to twice as much during a flush. Less costs throughput
+    /// [default: 48]
     #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub memtable_mb: Option<u64>,
-    /// Memory for bodies of requests, calls under way and answers that are not read yet, of all connections together, in
-    /// MiB; past it requests are refused with 503 [default: 128]
+    /// Memory budget for request bodies, calls in progress and unread responses of all connections, in MiB; beyond it
+    /// requests are refused with 503 [default: 128]
     #[arg(long, env = "WAYLEAVE_REQUESTS_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub requests_mb: Option<u64>,
-    /// If the journal of the data folder is damaged, drop what follows the damage instead of refusing to start. Start once
-    /// without it: the refusal says what would be dropped. A copy is kept beside the journal
+    /// If the journal of the data folder is damaged, drop everything after the damage instead of refusing to start.
+    /// Start once without it: the error says what would be dropped. A copy is kept beside the journal
     #[arg(long)]
     pub repair: bool,
-    /// Hosts that this process holds in memory at most, about 600 bytes each beside caches; URLs of further hosts are rejected
+    /// Maximum number of hosts in memory, about 600 bytes each besides caches; URLs of further hosts are rejected
     /// [default: 10000000]
     #[arg(long, env = "WAYLEAVE_HOSTS_MAX", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub hosts_max: Option<u64>,
-    /// Longest time that a site is left alone after 429 or 503 without a Retry-After; twice as long each time up to this, less
-    /// after every good page [default: 600000]
+    /// Longest back-off after 429 or 503 without a Retry-After, in milliseconds; it doubles each time up to this, and
+    /// shrinks with every good page [default: 600000]
     #[arg(long, env = "WAYLEAVE_BACKOFF_MAX_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     pub backoff_max_ms: Option<u64>,
-    /// Form of the log on stderr [default: text]
+    /// Log format on stderr [default: text]
     #[arg(long, env = "WAYLEAVE_LOG", value_enum)]
     pub log: Option<LogForm>,
-    /// What to log: error, warn, info, debug, trace, or pairs such as wayleave_shard=debug [default: info]
+    /// Log level: error, warn, info, debug, trace, or pairs such as wayleave_shard=debug [default: info]
     #[arg(long, env = "WAYLEAVE_LOG_LEVEL", value_name = "LEVEL")]
     pub log_level: Option<String>,
     /// TOML file with settings
@@ -169,7 +169,7 @@ pub struct Args {
     pub config: Option<PathBuf>,
 }
 
-/// What a settings file may say.
+/// The content of a settings file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -198,53 +198,53 @@ struct File {
 /// The settings in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Address and port for everything.
+    /// Address and port for all protocols.
     pub listen: SocketAddr,
     /// The data folder.
     pub data: PathBuf,
-    /// What keeps the data.
+    /// The storage engine.
     pub engine: EngineKind,
     /// Number of shards of a new data folder.
     pub shards: u16,
-    /// Whether somebody asked for that number.
+    /// Whether that number was set explicitly.
     pub shards_asked: bool,
     /// Whether other machines may reach the address.
     pub insecure: bool,
     /// Address at which clients and other nodes reach this one.
     pub advertise: Option<String>,
-    /// Further names under which clients may call.
+    /// Further host names by which clients may call.
     pub allow_host: Vec<String>,
     /// Origins of web pages that may call.
     pub allow_origin: Vec<String>,
     /// Name of this node.
     pub node: Option<String>,
-    /// A node that is not heard of for this long is replaced.
+    /// A node that has not renewed its lease for this long is replaced.
     pub node_ttl_ms: u64,
-    /// A node that was stopped answers for so long after it has handed its shards over.
+    /// How long a stopped node keeps answering after the hand-over of its shards.
     pub drain_ms: u64,
-    /// Memory for blocks that were read, in MiB.
+    /// Size of the block cache, in MiB.
     pub cache_mb: u64,
-    /// Memory for rows before they go to a table, in MiB.
+    /// Size of the memtables, in MiB.
     pub memtable_mb: u64,
-    /// Memory for requests and unread answers, in MiB.
+    /// Memory budget for requests and unread responses, in MiB.
     pub requests_mb: u64,
-    /// Whether to drop what follows damage in the journal.
+    /// Whether to drop everything after damage in the journal.
     pub repair: bool,
-    /// Hosts that this process holds at most.
+    /// The maximum number of hosts in this process.
     pub hosts_max: u64,
-    /// Longest back-off that is computed.
+    /// The longest computed back-off.
     pub backoff_max_ms: u64,
-    /// Form of the log.
+    /// The log format.
     pub log: LogForm,
-    /// What to log.
+    /// The log level.
     pub log_level: String,
 }
 
 impl Settings {
-    /// Reads the file that the arguments name and lays the arguments over it.
+    /// Reads the settings file and overrides it with the arguments.
     ///
     /// # Errors
-    /// If the file cannot be read, or says something that is not a setting.
+    /// If the file cannot be read, or contains an unknown setting.
     pub fn from_args(args: Args) -> anyhow::Result<Self> {
         let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         Self::merge(args, file)
@@ -253,7 +253,7 @@ impl Settings {
     fn merge(args: Args, file: File) -> anyhow::Result<Self> {
         let shards = args.shards.or(file.shards);
         let engine = match args.engine {
-            // Not by clap, which would print the value: it may hold a password.
+            // Not parsed by clap, which would print the value: it may contain a password.
             Some(text) => text.parse().map_err(|why| Usage(format!("--engine or WAYLEAVE_ENGINE: {why}")))?,
             None => file.engine.unwrap_or_default(),
         };
@@ -287,7 +287,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What the frontier is to keep to, over a store of so many shards.
+    /// The frontier's configuration, for a store with this many shards.
     pub fn frontier(&self, shards: u16) -> wayleave_shard::Config {
         wayleave_shard::Config {
             hosts_max: self.hosts_max,
@@ -296,7 +296,7 @@ impl Settings {
         }
     }
 
-    /// The bounds that clap checks for flags hold for the file too.
+    /// The bounds that clap checks for flags apply to the file too.
     fn check(&self) -> Result<(), Usage> {
         if !(1..=4_096).contains(&self.shards) {
             return Err(Usage(format!("shards = {} is not between 1 and 4096", self.shards)));
@@ -331,7 +331,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The part that the listening side needs.
+    /// The configuration of the listening side.
     #[must_use]
     pub fn server(&self) -> wayleave_server::Config {
         wayleave_server::Config {
@@ -346,7 +346,7 @@ impl Settings {
     }
 }
 
-/// A list of flags comes in place of the file's, not on top of it: so a flag can take back what the file allows.
+/// A list of flags replaces the file's, so that a flag can revoke what the file allows.
 fn either(flags: Vec<String>, file: Vec<String>) -> Vec<String> {
     if flags.is_empty() { file } else { flags }
 }
@@ -358,7 +358,7 @@ fn read_file(path: &Path) -> anyhow::Result<File> {
 }
 
 fn parse_file(text: &str, path: &Path) -> anyhow::Result<File> {
-    // The line itself is not repeated: it may hold a password.
+    // The line itself is not repeated: it may contain a password.
     let wrong = |error: toml::de::Error| {
         let line =
             error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);

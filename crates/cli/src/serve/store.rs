@@ -1,5 +1,4 @@
-//! The store that a server runs on: opened by its settings, and told to the server as one that can be well or not, and copied
-//! or not.
+//! The store of a server: opened by its settings, and presented to the server with its health and snapshots.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,11 +18,11 @@ use wayleave_server::store::WriteSnapshot;
 
 use super::settings::{EngineKind, Settings};
 
-/// An engine and what it was made with.
+/// An engine and its properties.
 pub struct Store {
     pub engine: Arc<dyn Engine>,
     pub shards: u16,
-    /// Where it keeps its rows, for people to read.
+    /// Where it stores its rows, for people.
     pub place: String,
     /// Whether several processes may share it.
     pub shared: bool,
@@ -32,10 +31,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store; an embedded one keeps at most so many table files open.
+    /// Opens the store; an embedded one keeps at most `files_max` table files open.
     ///
     /// # Errors
-    /// If it cannot be had.
+    /// If it cannot be opened.
     pub async fn open(settings: &Settings, files_max: usize) -> anyhow::Result<Self> {
         match &settings.engine {
             EngineKind::Memory => {
@@ -122,7 +121,7 @@ impl wayleave_server::Store for Embedded {
     }
 }
 
-/// A store that is copied in another way. What becomes of it shows in its shards.
+/// A store without snapshots. Its health shows in its shards.
 struct NoSnapshots {
     kind: &'static str,
     why: &'static str,
