@@ -79,10 +79,7 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
         return Verdict::Slow(format!("the disk has not answered for {} s: check it", seconds(span)));
     }
     if let Some(span) = signs.stalled.filter(|span| *span >= SLOW) {
-        return Verdict::Slow(format!(
-            "writes have waited {} s for a compaction: check the disk",
-            seconds(span)
-        ));
+        return Verdict::Slow(format!("writes have waited {} s for a compaction: check the disk", seconds(span)));
     }
     Verdict::Well
 }

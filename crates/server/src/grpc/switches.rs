@@ -20,5 +20,9 @@ pub async fn get_active(frontier: &Frontier) -> Result<Boolean, Status> {
 /// Answers a SetLogLevel call. The packages are those of another program, so nothing changes; the request is logged.
 pub fn set_log_level(params: &LogLevelParams) {
     let level = params.level().as_str_name();
-    tracing::info!(log.package = params.package, log.level = level, "ignored a client's request to change the log level");
+    tracing::info!(
+        log.package = params.package,
+        log.level = level,
+        "ignored a client's request to change the log level"
+    );
 }

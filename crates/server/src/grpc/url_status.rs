@@ -10,8 +10,9 @@ use super::{convert, refused};
 /// Answers a GetURLStatus call.
 pub async fn get_url_status(frontier: &Frontier, request: UrlStatusRequest) -> Result<UrlItem, Status> {
     let crawl = names::crawl(&request.crawl_id).map_err(|name| refused::bad_name(&name))?;
-    let host = crawl_url::parse_loosely(&request.url, &request.key)
-        .map_err(|cause| Status::invalid_argument(format!("cannot derive a queue from this URL: {cause}; send a key")))?;
+    let host = crawl_url::parse_loosely(&request.url, &request.key).map_err(|cause| {
+        Status::invalid_argument(format!("cannot derive a queue from this URL: {cause}; send a key"))
+    })?;
     let missing = || Status::not_found(format!("'{}' is not known in crawl '{crawl}'", redact::url(&request.url)));
     match frontier.lookup(crawl.clone(), host, &request.url).await {
         Ok(Some(view)) => Ok(convert::stored(view)),

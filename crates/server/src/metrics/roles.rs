@@ -25,11 +25,7 @@ pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
     }
     for (name, help, counter) in [
         ("wayleave_roles_released_total", "Terms released.", &counters.released),
-        (
-            "wayleave_roles_conflicts_total",
-            "Decisions retried because of a concurrent update.",
-            &counters.conflicts,
-        ),
+        ("wayleave_roles_conflicts_total", "Decisions retried because of a concurrent update.", &counters.conflicts),
         (
             "wayleave_roles_unlawful_total",
             "Decisions that would have broken law 6: must stay at zero.",
