@@ -1,18 +1,18 @@
-//! A value that has the right shape but cannot be taken.
+//! A value of the right type that is not acceptable.
 
 use std::fmt::Display;
 
 use wayleave_core::limits;
 
-/// Which field cannot be taken, and why.
+/// Which field is not acceptable, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct BadValue {
-    /// The field, as it is written in the body or the query.
+    /// The field, as written in the body or the query.
     pub field: String,
-    /// Why, and what would be taken.
+    /// Why, and what would be accepted.
     pub reason: String,
-    /// Whether it could be taken by itself, and only another field stands against it.
+    /// Whether it is valid by itself and only conflicts with another field.
     pub contradicts: bool,
 }
 
@@ -35,7 +35,7 @@ impl BadValue {
     }
 }
 
-/// Takes a number that lies between two bounds.
+/// Accepts a number between two bounds.
 ///
 /// # Errors
 /// If it does not; the message names both bounds.
@@ -46,7 +46,7 @@ pub(crate) fn between<T: PartialOrd + Display>(field: &str, value: T, least: T, 
     Ok(value)
 }
 
-/// Takes a whole number that every reader of JSON can tell from its neighbours.
+/// Accepts an integer that every JSON parser represents exactly.
 ///
 /// # Errors
 /// If it is larger.
@@ -54,13 +54,13 @@ pub(crate) fn exact(field: &str, value: u64) -> Result<u64, BadValue> {
     between(field, value, 0, limits::NUMBER_MAX)
 }
 
-/// A list that is longer than one request may carry.
+/// A list that exceeds the limit of one request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: has more entries than the limit, which is {limit}: send several requests")]
 pub struct TooMany {
-    /// The list, as it is written in the body.
+    /// The list, as written in the body.
     pub field: &'static str,
-    /// How many it may have.
+    /// The limit.
     pub limit: usize,
 }
 
@@ -71,7 +71,7 @@ impl From<TooMany> for BadValue {
     }
 }
 
-/// Takes a list of at most so many entries.
+/// Accepts a list of at most `limit` entries.
 ///
 /// # Errors
 /// If it is longer.

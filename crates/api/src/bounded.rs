@@ -1,4 +1,4 @@
-//! Lists that stop growing in memory where their limit is passed, while the rest of the body is still read.
+//! Lists whose memory is bounded while they are parsed, however long the body's list is.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,8 +7,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 use crate::object::Object;
 
-/// Reads a list of objects, but keeps only one entry more than `MAX`: enough to see that it is too long, and no more memory
-/// than that, however small the entries of a hostile body are.
+/// Parses a list of objects, but keeps at most one entry more than `MAX`: enough to see that it is too long, and no
+/// more memory than that, however small the entries of a hostile body are.
 pub(crate) fn bounded<'de, D, T, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -18,7 +18,7 @@ where
     Ok(entries.into_iter().map(|Object(entry)| entry).collect())
 }
 
-/// Reads a list of texts in the same way.
+/// Parses a list of strings in the same way.
 pub(crate) fn bounded_texts<'de, D, const MAX: usize>(deserializer: D) -> Result<Vec<String>, D::Error>
 where
     D: Deserializer<'de>,

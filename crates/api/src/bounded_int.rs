@@ -1,6 +1,6 @@
-//! Whole numbers whose bounds are told to whoever sends something else in their place: a fraction, a negative number, one that
-//! is larger than any whole number here. Numbers out of bounds are refused later, by the same bounds, unless they are read by
-//! `within`. `5.0` is the whole number 5, as JSON Schema has it.
+//! Integers whose errors state their bounds, also for a fraction, a negative number, or one that overflows. Integers
+//! out of bounds are refused later, by the same bounds, unless they are parsed by `within`. `5.0` is the integer 5, as
+//! in JSON Schema.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use wayleave_core::limits;
 
 use crate::Patch;
 
-/// Reads a number of a body; null is none.
+/// Parses an integer of a body; null is none.
 pub(crate) fn whole<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -19,7 +19,7 @@ where
     deserializer.deserialize_any(Number::<T, LEAST, MOST>::default())
 }
 
-/// Reads a number of a body that is refused at once where it is out of bounds, with the whole body.
+/// Parses an integer of a body that refuses the whole body at once if it is out of bounds.
 pub(crate) fn within<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -28,7 +28,7 @@ where
     deserializer.deserialize_any(Number::<T, LEAST, MOST> { bounded: true, ..Number::default() })
 }
 
-/// Reads a number of a query, where everything is text.
+/// Parses an integer of a query, where everything is text.
 pub(crate) fn whole_text<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -37,7 +37,7 @@ where
     deserializer.deserialize_any(Number::<T, LEAST, MOST> { text: true, ..Number::default() })
 }
 
-/// A number, or one that may be absent.
+/// An integer, or an optional one.
 pub(crate) trait Wanted {
     fn some(value: u64) -> Option<Self>
     where

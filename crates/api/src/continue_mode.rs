@@ -1,4 +1,4 @@
-//! Going on after a term by the standbys' agreement, on the wire.
+//! Continuing after a term by agreement of the standbys, on the wire.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,14 +10,14 @@ use wayleave_core::time::Time;
 use crate::bad_value::{BadValue, exact};
 use crate::bounded_int::whole;
 
-/// What a primary does that cannot reach the server before its term ends.
+/// What a primary does when it cannot reach the server before its term ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It stops.
     #[default]
     Strict,
-    /// It goes on for a while as long as every standby that could take over has just promised not to.
+    /// It continues for a while, as long as every standby that could take over has just promised not to.
     Continue,
 }
 
@@ -39,18 +39,18 @@ impl From<core::Mode> for Mode {
     }
 }
 
-/// Where a candidate takes questions of the primary.
+/// Where a candidate listens for questions of the primary.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
     /// Its address; at most 512 bytes.
     pub address: String,
-    /// 22 characters of A-Z, a-z, 0-9, _ and - (128 random bits). The primary alone is told them, and shows them with each
+    /// 22 characters of A-Z, a-z, 0-9, _ and - (128 random bits). Only the primary gets it, and sends it with each
     /// question.
     pub secret: String,
 }
 
-/// The secret stays out of logs.
+/// Keeps the secret out of logs.
 impl std::fmt::Debug for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Peer").field("address", &self.address).finish_non_exhaustive()
@@ -71,7 +71,7 @@ impl TryFrom<&Peer> for core::Peer {
     }
 }
 
-/// Whether a text names a host and a port: it becomes part of a URL, and must not become more of it.
+/// Whether a text is a host and a port: it becomes part of a URL, and must not inject anything else.
 fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -111,17 +111,17 @@ impl TryFrom<TakeOver> for core::Bid {
     }
 }
 
-/// The last term of a role whose primary may go on after it.
+/// The last term of a role whose primary may continue after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 pub struct LastTerm {
     /// Its epoch.
     pub epoch: u64,
     /// Its end, in milliseconds of the server's time.
     pub expires_at_ms: u64,
-    /// How long it still holds by the server's time; zero if it is over.
+    /// How long it is still valid by the server's time; zero if it is over.
     #[serde(default)]
     pub remaining_ms: u64,
-    /// Whether the asker would be given it now, should it send `take_over` with the two.
+    /// Whether the caller would get the role now if it sent `take_over` with these two values.
     pub take_over: bool,
 }
 
@@ -132,14 +132,14 @@ impl From<core::LastTerm> for LastTerm {
     }
 }
 
-/// By whose agreement a primary may go on after its term.
+/// The agreement by which a primary may continue after its term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 pub struct GoingOn {
-    /// Goes back as `heard` with the next heartbeat.
+    /// To be sent back as `heard` with the next heartbeat.
     pub version: u64,
-    /// How long at most it may go on after its term; 0: not at all.
+    /// How long it may continue after its term; 0: not at all.
     pub continue_for_ms: u64,
-    /// Who must all have promised not to take over.
+    /// The candidates that must all have promised not to take over.
     pub members: Vec<Member>,
 }
 
@@ -151,12 +151,12 @@ impl From<core::GoingOn> for GoingOn {
     }
 }
 
-/// One whose promise a primary needs to go on.
+/// A candidate whose promise a primary needs to continue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 pub struct Member {
     /// Its uuid.
     pub uuid: String,
-    /// Where it takes questions; without it, it cannot promise anything.
+    /// Where it listens for questions; without it, it cannot promise anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,
 }

@@ -15,11 +15,11 @@ pub use crate::revisit::Revisit;
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
 
-/// Changes to the bounds of a crawl, one by one.
+/// Changes to the limits of a crawl.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CrawlLimitsPatch {
-    /// URLs of the whole crawl. What comes in at the same time may pass it.
+    /// URLs of the whole crawl. Concurrent additions may exceed it.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -27,7 +27,7 @@ pub struct CrawlLimitsPatch {
     )]
     #[schema(value_type = Option<u64>)]
     pub urls: Patch<u64>,
-    /// Pages fetched in the whole crawl. Visits under way may pass it.
+    /// Pages fetched in the whole crawl. Visits in progress may exceed it.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -35,7 +35,7 @@ pub struct CrawlLimitsPatch {
     )]
     #[schema(value_type = Option<u64>)]
     pub pages: Patch<u64>,
-    /// URLs of one host.
+    /// URLs per host.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -43,7 +43,7 @@ pub struct CrawlLimitsPatch {
     )]
     #[schema(value_type = Option<u64>)]
     pub urls_per_host: Patch<u64>,
-    /// Pages fetched of one host.
+    /// Pages fetched per host.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -51,7 +51,7 @@ pub struct CrawlLimitsPatch {
     )]
     #[schema(value_type = Option<u64>)]
     pub pages_per_host: Patch<u64>,
-    /// Greatest depth that is taken.
+    /// The greatest depth accepted.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -59,7 +59,7 @@ pub struct CrawlLimitsPatch {
     )]
     #[schema(value_type = Option<u32>)]
     pub depth: Patch<u32>,
-    /// Attempts after which a URL is set aside.
+    /// Attempts after which a URL fails.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -67,7 +67,7 @@ pub struct CrawlLimitsPatch {
     )]
     #[schema(value_type = Option<u32>)]
     pub attempts: Patch<u32>,
-    /// Hosts of the whole crawl. What comes in at the same time may pass it; URLs of hosts that it has are taken.
+    /// Hosts of the whole crawl. Concurrent additions may exceed it; URLs of hosts that it already has are accepted.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -89,11 +89,11 @@ impl CrawlLimitsPatch {
     };
 }
 
-/// Changes to how often, and after which waits, a URL is tried again.
+/// Changes to the retry policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPatch {
-    /// Attempts after which a URL is set aside, the first one included; the same as `limits.attempts`. 5 where unset.
+    /// Attempts after which a URL fails, including the first one; the same as `limits.attempts`. 5 if unset.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -101,7 +101,7 @@ pub struct RetryPatch {
     )]
     #[schema(value_type = Option<u32>, default = 5, minimum = 1)]
     pub attempts: Patch<u32>,
-    /// The wait after the first attempt, twice as long after each further one; 240,000 where unset.
+    /// The wait after the first attempt, doubling with each further one; 240,000 if unset.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -109,7 +109,7 @@ pub struct RetryPatch {
     )]
     #[schema(value_type = Option<u64>, default = 240000, minimum = 1, maximum = 86400000)]
     pub first_ms: Patch<u64>,
-    /// The longest wait; 3,600,000 where unset.
+    /// The longest wait; 3,600,000 if unset.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -119,22 +119,22 @@ pub struct RetryPatch {
     pub max_ms: Patch<u64>,
 }
 
-/// How often, and after which waits, a URL is tried again: the values in force.
+/// The retry policy in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RetryPolicy {
-    /// Attempts after which a URL is set aside, the first one included.
+    /// Attempts after which a URL fails, including the first one.
     pub attempts: u32,
-    /// The wait after the first attempt, twice as long after each further one.
+    /// The wait after the first attempt, doubling with each further one.
     pub first_ms: u64,
     /// The longest wait.
     pub max_ms: u64,
 }
 
-/// Makes or changes a crawl. PATCH keeps what is absent, PUT clears it; `null` clears.
+/// Creates or changes a crawl. PATCH keeps what is absent, PUT clears it; `null` clears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetCrawlRequest {
-    /// Its share of the visits, against other crawls; 1 where unset.
+    /// Its share of visits relative to other crawls; 1 if unset.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -142,7 +142,7 @@ pub struct SetCrawlRequest {
     )]
     #[schema(value_type = Option<u32>, default = 1, minimum = 1, maximum = 1000)]
     pub weight: Patch<u32>,
-    /// Held by an operator.
+    /// Whether an operator has paused it.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<bool>, default = false)]
     pub paused: Patch<bool>,
@@ -154,15 +154,15 @@ pub struct SetCrawlRequest {
     )]
     #[schema(value_type = Option<u64>, default = 1000)]
     pub delay_ms: Patch<u64>,
-    /// Its bounds; `null` clears all of them.
+    /// Its limits; `null` clears all of them.
     #[serde(default, skip_serializing_if = "Patch::is_keep", deserialize_with = "object::patch")]
     #[schema(value_type = Option<CrawlLimitsPatch>)]
     pub limits: Patch<CrawlLimitsPatch>,
-    /// When pages are visited again.
+    /// When pages are revisited.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Revisit>)]
     pub revisit: Patch<Revisit>,
-    /// How URLs are tried again whose outcome was `retry` or whose lease ran out; `null` clears all of it.
+    /// How URLs are retried whose outcome was `retry` or whose lease expired; `null` clears all of it.
     #[serde(default, skip_serializing_if = "Patch::is_keep", deserialize_with = "object::patch")]
     #[schema(value_type = Option<RetryPatch>)]
     pub retry: Patch<RetryPatch>,
@@ -182,7 +182,7 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
             Patch::Clear => RetryPatch { attempts: Patch::Clear, first_ms: Patch::Clear, max_ms: Patch::Clear },
             Patch::Set(retry) => retry,
         };
-        // Both are checked, also where one of them does not count.
+        // Both are checked, even if only one of them applies.
         let attempts = bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?;
         let attempts = match retry.attempts {
             Patch::Keep => attempts,
@@ -215,61 +215,61 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
     }
 }
 
-/// The bounds of a crawl; null where there is none.
+/// The limits of a crawl; null where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrawlLimits {
-    /// URLs of the whole crawl. What comes in at the same time may pass it.
+    /// URLs of the whole crawl. Concurrent additions may exceed it.
     pub urls: Option<u64>,
-    /// Pages fetched in the whole crawl. Visits under way may pass it.
+    /// Pages fetched in the whole crawl. Visits in progress may exceed it.
     pub pages: Option<u64>,
-    /// URLs of one host.
+    /// URLs per host.
     pub urls_per_host: Option<u64>,
-    /// Pages fetched of one host.
+    /// Pages fetched per host.
     pub pages_per_host: Option<u64>,
-    /// Greatest depth that is taken.
+    /// The greatest depth accepted.
     pub depth: Option<u32>,
-    /// Attempts after which a URL is set aside.
+    /// Attempts after which a URL fails.
     pub attempts: Option<u32>,
-    /// Hosts of the whole crawl. What comes in at the same time may pass it; URLs of hosts that it has are taken.
+    /// Hosts of the whole crawl. Concurrent additions may exceed it; URLs of hosts that it already has are accepted.
     #[serde(default)]
     pub hosts: Option<u64>,
 }
 
-/// A crawl: what is set on it and what it holds.
+/// A crawl: its settings and its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Crawl {
     /// Its name.
     pub crawl: String,
-    /// Its share of the visits, against other crawls.
+    /// Its share of visits relative to other crawls.
     pub weight: u32,
-    /// Held by an operator.
+    /// Whether an operator has paused it.
     pub paused: bool,
     /// Delay where neither group nor host sets one.
     pub delay_ms: Option<u64>,
-    /// Its bounds.
+    /// Its limits.
     pub limits: CrawlLimits,
-    /// When pages are visited again.
+    /// When pages are revisited.
     pub revisit: Revisit,
-    /// How URLs are tried again: what is in force.
+    /// The retry policy in force.
     #[serde(default)]
     pub retry: RetryPolicy,
     /// Its URLs.
     pub counts: Counts,
-    /// Hosts that have a queue of it, empty ones too.
+    /// Hosts that have a queue of it, including empty ones.
     pub hosts: u64,
-    /// Hosts that hold URLs of it which will be handed out.
+    /// Hosts that have URLs of it which will be handed out.
     pub active_hosts: u64,
-    /// Whether nothing of it is handed out, and nothing is queued that can become due; URLs over a limit do not count
-    /// (in listings of crawls they do).
+    /// Whether nothing of it is handed out, and nothing queued can become due; URLs over a limit do not count (in
+    /// listings of crawls they do).
     #[serde(default)]
     pub finished: bool,
-    /// Where it is finished: the end of the last visit to a group with URLs of it; null if there was none.
+    /// If it is finished: the end of the last visit to a group with URLs of it; null if there was none.
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
-    /// Where it is not finished: what stands in the way, in a sentence.
+    /// If it is not finished: the reason, in a sentence.
     #[serde(default)]
     pub waits_for: Option<String>,
-    /// Where it is finished: queued URLs that a limit keeps from being handed out.
+    /// If it is finished: queued URLs that a limit keeps from being handed out.
     #[serde(default)]
     pub over_limit: u64,
     /// Which limit keeps URLs of it from being handed out, in a sentence; null if none does.
@@ -310,7 +310,7 @@ impl From<view::CrawlView> for Crawl {
 pub struct ListCrawlsResponse {
     /// The crawls.
     pub crawls: Vec<Crawl>,
-    /// Give it back as `after` for the next page; null at the end.
+    /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
 }
 
@@ -328,7 +328,7 @@ pub enum CrawlWaitFor {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct GetCrawlQuery {
-    /// How long to wait for it, at most 60,000; 0 answers at once.
+    /// The long-poll time in milliseconds, at most 60,000; 0 answers at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
     pub wait_ms: Option<u64>,
     /// What to wait for: `finished`.
@@ -340,7 +340,7 @@ pub struct GetCrawlQuery {
 const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
 
 impl GetCrawlQuery {
-    /// Waits so long for the end of the crawl.
+    /// Waits up to `wait_ms` for the end of the crawl.
     #[must_use]
     pub const fn finished(wait_ms: u64) -> Self {
         Self { wait_ms: Some(wait_ms), wait_for: Some(CrawlWaitFor::Finished) }
@@ -349,13 +349,13 @@ impl GetCrawlQuery {
     /// How long to wait.
     ///
     /// # Errors
-    /// If it is longer than anybody may wait.
+    /// If it exceeds the limit.
     pub fn wait(&self) -> Result<Millis, BadValue> {
         between("wait_ms", self.wait_ms.unwrap_or(0), 0, limits::WAIT_MS_MAX).map(Millis)
     }
 }
 
-/// Which URLs of a crawl to remove.
+/// Which URLs of a crawl to delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

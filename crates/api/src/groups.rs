@@ -14,11 +14,11 @@ use crate::pace::{self, pace_of};
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
 
-/// Makes or changes a group. PATCH keeps what is absent; PUT needs `hosts` and clears the settings that are absent.
+/// Creates or changes a group. PATCH keeps what is absent; PUT needs `hosts` and clears absent settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetGroupRequest {
-    /// All of its hosts; those that it had and that are not named leave it.
+    /// All of its hosts; current hosts that are not named leave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
     /// Time between two visits.
@@ -33,7 +33,7 @@ pub struct SetGroupRequest {
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<f64>)]
     pub delay_factor: Patch<f64>,
-    /// Least delay that the factor gives.
+    /// Minimum delay for `delay_factor`.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -41,7 +41,7 @@ pub struct SetGroupRequest {
     )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_min: Patch<u64>,
-    /// Largest delay that the factor gives.
+    /// Maximum delay for `delay_factor`.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -49,15 +49,15 @@ pub struct SetGroupRequest {
     )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
-    /// Barred until this time. `null` also lifts the back-off that the site asked for.
+    /// Blocked until this time. `null` also lifts the back-off that the site requested.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Timestamp>)]
     pub blocked_until: Patch<Timestamp>,
-    /// Held by an operator.
+    /// Whether an operator has paused it.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<bool>)]
     pub paused: Patch<bool>,
-    /// Pages of each crawl after which no more are handed out.
+    /// Limit on pages per crawl.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -65,7 +65,7 @@ pub struct SetGroupRequest {
     )]
     #[schema(value_type = Option<u64>)]
     pub limit: Patch<u64>,
-    /// Visits at once; 1 where unset.
+    /// Maximum number of concurrent visits; 1 if unset.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -76,10 +76,10 @@ pub struct SetGroupRequest {
 }
 
 impl SetGroupRequest {
-    /// The hosts as they are asked for.
+    /// The hosts as requested.
     ///
     /// # Errors
-    /// If there are too many or one of them is not a name.
+    /// If there are too many or one of them is not a valid name.
     pub fn asked_hosts(&self) -> Result<Option<Vec<AskedHost>>, BadValue> {
         let Some(hosts) = &self.hosts else { return Ok(None) };
         at_most("hosts", hosts.len(), limits::GROUP_HOSTS_MAX)?;
@@ -97,7 +97,7 @@ impl TryFrom<&SetGroupRequest> for PaceChanges {
     }
 }
 
-/// A group: how it stands and why, its hosts, what is set on it.
+/// A group: its state and why, its hosts, its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Group {
     /// Its alias, or the name of its only host.
@@ -106,34 +106,34 @@ pub struct Group {
     pub aliased: bool,
     /// Its hosts.
     pub hosts: Vec<String>,
-    /// How it stands.
+    /// Its state.
     pub state: State,
     /// Why, in a sentence; never empty.
     pub reason: String,
-    /// When it may be visited next, if time alone decides.
+    /// When it may be visited next, if only time decides.
     pub ready_at: Option<Timestamp>,
-    /// The visits that go on now, whatever its state: a pause or a block ends none.
+    /// Its current visits, whatever its state: a pause or a block ends none.
     #[serde(default)]
     pub visits: Vec<LiveVisit>,
     /// Its URLs, over all hosts and crawls.
     pub counts: Counts,
-    /// Time between two visits, if it is set here.
+    /// Time between two visits, if set here.
     pub delay_ms: Option<u64>,
-    /// Delay as a multiple of the last visit's duration, if it is set here.
+    /// Delay as a multiple of the last visit's duration, if set here.
     pub delay_factor: Option<f64>,
-    /// Least delay that the factor gives, if it is set here.
+    /// Minimum delay for `delay_factor`, if set here.
     pub delay_ms_min: Option<u64>,
-    /// Largest delay that the factor gives, if it is set here.
+    /// Maximum delay for `delay_factor`, if set here.
     pub delay_ms_max: Option<u64>,
-    /// Barred until this time.
+    /// Blocked until this time.
     pub blocked_until: Option<Timestamp>,
-    /// Held by an operator.
+    /// Whether an operator has paused it.
     pub paused: bool,
-    /// Pages of each crawl after which no more are handed out.
+    /// Limit on pages per crawl.
     pub limit: Option<u64>,
-    /// Visits at once.
+    /// Maximum number of concurrent visits.
     pub parallel: u32,
-    /// The delay that is in force.
+    /// The delay in force.
     pub delay_in_force_ms: u64,
     /// The end of the last visit.
     pub last_visit_at: Option<Timestamp>,
@@ -169,7 +169,7 @@ impl From<view::GroupView> for Group {
 pub struct ListGroupsResponse {
     /// The groups.
     pub groups: Vec<Group>,
-    /// Give it back as `after` for the next page; null at the end.
+    /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
 }
 

@@ -22,11 +22,11 @@ pub enum State {
     Waiting,
     /// Reserved.
     Busy,
-    /// Barred until a time.
+    /// Blocked until a time.
     Blocked,
-    /// Held by an operator.
+    /// Paused by an operator.
     Paused,
-    /// Holds no URL that will ever be due.
+    /// Has no URL that will ever be due.
     Idle,
 }
 
@@ -68,10 +68,10 @@ pub struct ListHostsQuery {
     /// Only those with a queue of this crawl.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
-    /// The `next` of the page before; absent for the first page.
+    /// The `next` of the previous page; absent for the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Rows of one page, 1 to 1,000; 100 if absent.
+    /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
@@ -86,19 +86,19 @@ impl TryFrom<&ListHostsQuery> for view::HostFilter {
     }
 }
 
-/// How the names of hosts are read.
+/// How host names are interpreted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NamesQuery {
-    /// Whether names are queue keys, taken exactly as they are written. If absent, a name stands for the queue key of just that
-    /// text where there is one, else for the host name in any spelling.
+    /// Whether names are queue keys, which are not normalised. If absent, a name means the queue key with exactly that
+    /// text if there is one, otherwise the host name in any spelling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
 }
 
 impl NamesQuery {
-    /// Names as they are written.
+    /// Names are not normalised.
     pub const EXACT: Self = Self { exact: Some(true) };
 }
 
@@ -118,7 +118,7 @@ pub struct SetHostRequest {
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<f64>)]
     pub delay_factor: Patch<f64>,
-    /// Least delay that the factor gives.
+    /// Minimum delay for `delay_factor`.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -126,7 +126,7 @@ pub struct SetHostRequest {
     )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_min: Patch<u64>,
-    /// Largest delay that the factor gives.
+    /// Maximum delay for `delay_factor`.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -134,11 +134,11 @@ pub struct SetHostRequest {
     )]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
-    /// Barred until this time. `null` also lifts the back-off that the site asked for, of the whole group.
+    /// Blocked until this time. `null` also lifts the back-off that the site requested, for the whole group.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Timestamp>)]
     pub blocked_until: Patch<Timestamp>,
-    /// The Crawl-delay of robots.txt, which workers report; `null` forgets it until one reports it again.
+    /// The Crawl-delay of robots.txt, which workers report; `null` clears it until one reports it again.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -146,11 +146,11 @@ pub struct SetHostRequest {
     )]
     #[schema(value_type = Option<u64>)]
     pub crawl_delay_ms: Patch<u64>,
-    /// Held by an operator.
+    /// Whether an operator has paused it.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<bool>)]
     pub paused: Patch<bool>,
-    /// Pages of each crawl after which no more are handed out.
+    /// Limit on pages per crawl.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -158,7 +158,7 @@ pub struct SetHostRequest {
     )]
     #[schema(value_type = Option<u64>)]
     pub limit: Patch<u64>,
-    /// Also puts the host itself, without a URL, into the queue at this time.
+    /// Also queues the host itself, without a URL, at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Timestamp>,
 }
@@ -171,14 +171,14 @@ impl TryFrom<&SetHostRequest> for PaceChanges {
     }
 }
 
-/// A visit that goes on now.
+/// A current visit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LiveVisit {
-    /// The host that is visited.
+    /// The host being visited.
     pub host: String,
-    /// Who visits it.
+    /// Its holder.
     pub holder: String,
-    /// When its lease ends, unless it is released or renewed before.
+    /// When its lease expires, unless it is released or renewed before.
     pub expires_at: Timestamp,
 }
 
@@ -198,7 +198,7 @@ pub struct HostQueue {
     pub counts: Counts,
     /// When its next URL is due.
     pub next_due_at: Option<Timestamp>,
-    /// Pages after which this queue hands out no more.
+    /// Limit on pages of this queue.
     pub limit: Option<u64>,
 }
 
@@ -213,47 +213,48 @@ impl From<view::QueueView> for HostQueue {
     }
 }
 
-/// A host: how it stands and why, what it holds, what is set on it.
+/// A host: its state and why, its content, its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Host {
     /// Its name, or the queue key that a client gave.
     pub host: String,
     /// Its group: an alias, or its own name.
     pub group: String,
-    /// How it stands.
+    /// Its state.
     pub state: State,
     /// Why, in a sentence; never empty.
     pub reason: String,
-    /// When it may be visited next, if time alone decides.
+    /// When it may be visited next, if only time decides.
     pub ready_at: Option<Timestamp>,
-    /// The visits to its group that go on now, whatever its state: a pause or a block ends none.
+    /// The current visits to its group, whatever its state: a pause or a block ends none.
     #[serde(default)]
     pub visits: Vec<LiveVisit>,
-    /// Some of its URLs that are handed out, at most 20, those that return first in front. Only where one host is asked for.
+    /// Some of its URLs that are handed out, at most 20, those that return first in front. Only in the response for a
+    /// single host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_hand: Vec<InHand>,
     /// Its URLs, over all crawls.
     pub counts: Counts,
     /// Its queues, one for each crawl.
     pub crawls: Vec<HostQueue>,
-    /// Time between two visits, if it is set here.
+    /// Time between two visits, if set here.
     pub delay_ms: Option<u64>,
-    /// Delay as a multiple of the last visit's duration, if it is set here.
+    /// Delay as a multiple of the last visit's duration, if set here.
     pub delay_factor: Option<f64>,
-    /// Least delay that the factor gives, if it is set here.
+    /// Minimum delay for `delay_factor`, if set here.
     pub delay_ms_min: Option<u64>,
-    /// Largest delay that the factor gives, if it is set here.
+    /// Maximum delay for `delay_factor`, if set here.
     pub delay_ms_max: Option<u64>,
-    /// Barred until this time.
+    /// Blocked until this time.
     pub blocked_until: Option<Timestamp>,
-    /// Held by an operator.
+    /// Whether an operator has paused it.
     pub paused: bool,
-    /// Pages of each crawl after which no more are handed out.
+    /// Limit on pages per crawl.
     pub limit: Option<u64>,
-    /// The Crawl-delay of robots.txt, as a worker reported it.
+    /// The Crawl-delay of robots.txt, as reported by a worker.
     #[serde(default)]
     pub crawl_delay_ms: Option<u64>,
-    /// The delay that is in force for its group.
+    /// The delay in force for its group.
     pub delay_in_force_ms: u64,
     /// The end of the last visit to its group.
     pub last_visit_at: Option<Timestamp>,
@@ -295,7 +296,7 @@ pub struct InHand {
     pub url: String,
     /// Its crawl.
     pub crawl: String,
-    /// When it returns to the queue, if nobody reports it before.
+    /// When it returns to the queue, unless it is reported before.
     pub until: Option<Timestamp>,
 }
 
@@ -310,14 +311,14 @@ impl From<view::UrlView> for InHand {
 pub struct ListHostsResponse {
     /// The hosts.
     pub hosts: Vec<Host>,
-    /// Give it back as `after` for the next page; null at the end.
+    /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
 }
 
-/// The answer to a deletion of URLs.
+/// The response to a deletion of URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeleteUrlsResponse {
-    /// How many URLs are gone.
+    /// The number of deleted URLs.
     pub deleted: u64,
 }
 

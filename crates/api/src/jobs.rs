@@ -1,4 +1,4 @@
-//! Known URLs that are requeued or deleted, the jobs that do it, and reservations that are taken back, on the wire.
+//! Requeues and deletions of known URLs, the jobs that carry them out, and revoked reservations, on the wire.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -15,24 +15,24 @@ use crate::bounded::bounded_texts;
 use crate::bounded_int::whole;
 use crate::urls::UrlState;
 
-/// Ten thousand years: more than anybody means, and no sum with it overflows.
+/// Ten thousand years: more than anyone needs, and no sum with it overflows.
 pub const AGE_MS_MAX: u64 = 315_576_000_000_000;
 
-/// Which known URLs to requeue or delete: those that are named in `urls`, or all that the filter lets through. One of the two
-/// is needed. What is handed out is left alone.
+/// Which known URLs to requeue or delete: those named in `urls`, or all that match the filter. One of the two is
+/// required. URLs that are handed out are left alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReworkUrlsRequest {
-    /// Only those of this crawl. With `urls`, the crawl that they belong to; `DEFAULT` if absent.
+    /// Only those of this crawl. With `urls`, their crawl; `DEFAULT` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
-    /// Only those of this host or queue key. With `urls`, the queue that they were put into, if that is not their host's.
+    /// Only those of this host or queue key. With `urls`, their queue, if it is not their host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Only those in this state; not `reserved`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<UrlState>,
-    /// Only those with this text in them.
+    /// Only those that contain this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub contains: Option<String>,
@@ -40,7 +40,7 @@ pub struct ReworkUrlsRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, AGE_MS_MAX>")]
     #[schema(minimum = 0, maximum = 315_576_000_000_000_u64)]
     pub older_than_ms: Option<u64>,
-    /// These URLs, at most 10,000; with nothing else but `crawl` and `host`.
+    /// These URLs, at most 10,000; combined only with `crawl` and `host`.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -50,12 +50,12 @@ pub struct ReworkUrlsRequest {
     pub urls: Vec<String>,
 }
 
-/// What is asked for: some URLs, or a job over many.
+/// The request: some URLs, or a job over many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// These URLs of a crawl, each with its host or queue key.
     Urls(names::CrawlName, Vec<(HostName, Box<str>)>),
-    /// All that a filter lets through, if they are older than so many milliseconds.
+    /// All that match a filter, if they are older than this many milliseconds.
     All(view::UrlFilter, Option<u64>),
 }
 
@@ -68,18 +68,18 @@ impl ReworkUrlsRequest {
         at_most("urls", self.urls.len(), limits::BATCH_URLS_MAX)
     }
 
-    /// The host as it is asked for, if one is.
+    /// The host as requested, if there is one.
     ///
     /// # Errors
-    /// If nothing can have that name.
+    /// If the name is invalid.
     pub fn asked_host(&self) -> Result<Option<AskedHost>, BadValue> {
         self.host.as_deref().map(AskedHost::parse).transpose().map_err(|e| BadValue::new("host", e))
     }
 
-    /// What is asked for, with the host under the name that it is stored by.
+    /// The request, with the host under its stored name.
     ///
     /// # Errors
-    /// If a field cannot be taken, or nothing is named.
+    /// If a field is invalid, or nothing is named.
     pub fn wanted(&self, host: Option<HostName>) -> Result<Wanted, BadValue> {
         let Self { crawl, host: _, state, contains, older_than_ms, urls } = self;
         let is_filter = state.is_some() || contains.is_some() || older_than_ms.is_some();
@@ -118,14 +118,14 @@ impl ReworkUrlsRequest {
     }
 }
 
-/// What became of URLs that were named.
+/// The results of named URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReworkUrlsResponse {
     /// Those that were requeued or deleted.
     pub done: u64,
-    /// Those that are handed out, and were left alone.
+    /// Those that are handed out and were left alone.
     pub reserved: u64,
-    /// Those that are not known.
+    /// Those that are unknown.
     pub unknown: u64,
 }
 
@@ -136,7 +136,7 @@ impl From<Reworked> for ReworkUrlsResponse {
     }
 }
 
-/// The job that does what was asked for.
+/// The job that carries out the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StartedJob {
     /// Its id: see `GET /v1/jobs/{id}`.
@@ -147,21 +147,21 @@ pub struct StartedJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// Queues known URLs anew.
+    /// Requeues known URLs.
     Requeue,
-    /// Forgets URLs.
+    /// Deletes URLs.
     Delete,
 }
 
-/// How far a job has come.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// There is more to do. It goes on by itself, also after a restart.
+    /// It is running, also across restarts.
     Running,
-    /// All is done.
+    /// It is complete.
     Done,
-    /// Somebody has stopped it; what was done stays done.
+    /// It was cancelled; what was done stays done.
     Cancelled,
 }
 
@@ -172,15 +172,15 @@ pub struct Job {
     pub id: String,
     /// What it does.
     pub kind: JobKind,
-    /// How far it has come.
+    /// Its state.
     pub state: JobState,
     /// The same in a sentence; never empty.
     pub reason: String,
     /// URLs that were requeued or deleted so far.
     pub done: u64,
-    /// URLs that are handed out, and were left alone.
+    /// URLs that are handed out and were left alone.
     pub reserved: u64,
-    /// URLs that were looked at so far.
+    /// URLs examined so far.
     pub looked_at: u64,
     /// When it began: what was stored or visited since then is left alone.
     pub started_at: Timestamp,
@@ -195,7 +195,7 @@ pub struct Job {
     /// Only URLs that were in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_state: Option<UrlState>,
-    /// Only URLs with this text in them.
+    /// Only URLs that contain this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contains: Option<String>,
     /// Only URLs that were last visited (requeue) or stored (delete) before this.
@@ -243,11 +243,11 @@ impl From<view::JobView> for Job {
 /// The jobs of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ListJobsResponse {
-    /// Those that run, and the last hundred that have ended; the latest first.
+    /// Running jobs, and the last hundred that ended; the latest first.
     pub jobs: Vec<Job>,
 }
 
-/// Which reservations to end before their time: name exactly one.
+/// Which reservations to revoke before their deadline: name exactly one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
@@ -262,12 +262,12 @@ pub struct RevokeRequest {
     pub host: Option<String>,
 }
 
-/// What was taken back.
+/// What was revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RevokeResponse {
-    /// Reservations that ended.
+    /// Revoked reservations.
     pub reservations: u64,
-    /// URLs that had been handed out by GetURLs.
+    /// URLs that GetURLs had handed out.
     pub holds: u64,
 }
 

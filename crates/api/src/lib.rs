@@ -1,7 +1,7 @@
-//! Speaks: the wire types of the native API, their conversions to and from the core's values, and the public error codes.
+//! The wire types of the native API, their conversions to and from core types, and the public error codes.
 //!
-//! This crate must not know of sockets, handlers, shards or stores. In: JSON as people and programs write it. Out: typed
-//! values with every limit checked, or an error that names the field. Server and client use the same types.
+//! Server and client use the same types. Parsing checks every limit, and errors name the field. This crate must not
+//! know sockets, handlers, shards or stores.
 
 pub mod bad_value;
 mod bounded;

@@ -1,4 +1,4 @@
-//! What every listing shares: where to start, how much to give.
+//! Pagination, shared by all listings.
 
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
@@ -6,24 +6,24 @@ use wayleave_core::limits;
 
 use crate::bad_value::{BadValue, between};
 
-/// Where a page starts and how long it is.
+/// A page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// The `next` of the page before; absent for the first page.
+    /// The `next` of the previous page; absent for the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Rows of one page, 1 to 1,000; 100 if absent.
+    /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
 }
 
-/// How many rows a page may have: the number asked for, or the default.
+/// The page size: as requested, or the default.
 ///
 /// # Errors
-/// If it is none or over the limit.
+/// If it is zero or over the limit.
 pub fn page_rows(limit: Option<u64>) -> Result<usize, BadValue> {
     let limit = limit.unwrap_or(limits::PAGE_DEFAULT as u64);
     Ok(between("limit", limit, 1, limits::PAGE_MAX as u64)? as usize)

@@ -1,4 +1,4 @@
-//! Metadata on the wire: an object of names, each with a text or a list of texts.
+//! Metadata on the wire: an object whose values are strings or lists of strings.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 use wayleave_core::metadata::{Metadata as CoreMetadata, TooLarge};
 
-/// What a client keeps with a URL: names with their values, in the order given. One value goes out as a text, several as
-/// a list.
+/// Metadata of a URL: names with their values, in the order given. One value is written as a string, several as a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(value_type = std::collections::BTreeMap<String, MetadataValue>, example = json!({"referrer": "https://example.com/", "tags": ["a", "b"]}))]
 pub struct Metadata(pub Vec<(String, Vec<String>)>);
 
-/// One text or a list of texts.
+/// One string or a list of strings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "metadata values are texts or lists of texts")]
 pub enum MetadataValue {
@@ -24,7 +23,7 @@ pub enum MetadataValue {
 }
 
 impl Metadata {
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,7 +52,7 @@ impl<'de> Deserialize<'de> for Metadata {
             }
             fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
                 let mut entries: Vec<(String, Vec<String>)> = Vec::new();
-                // A set, because a hostile body may carry a million names.
+                // A set, because a hostile body may contain a million names.
                 let mut names = HashSet::new();
                 while let Some((name, value)) = map.next_entry::<String, MetadataValue>()? {
                     if !names.insert(name.clone()) {

@@ -1,9 +1,9 @@
-//! The word that was most likely meant.
+//! Suggests the word that was most likely meant.
 
-/// Longer words are not compared: what is that long is no slip of the pen, and comparing costs the product of the lengths.
+/// Longer words are not compared: they are no typos, and the cost is the product of the lengths.
 const LENGTH_MAX: usize = 64;
 
-/// The known word that is nearest to one that is not known, if one is near at all.
+/// The known word nearest to an unknown one, if any is near enough.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.is_empty() || word.len() > LENGTH_MAX {
@@ -12,7 +12,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let lower = word.to_ascii_lowercase();
     let near = |known: &'a str| {
         let other = known.to_ascii_lowercase();
-        // One that was cut short or has something more is nearer than any other: `prio`, `delay`.
+        // A prefix or an extension is nearer than any other: `prio`, `delay`.
         let cut = lower.len().min(other.len()) > 2 && (other.starts_with(&lower) || lower.starts_with(&other));
         let steps = if cut { 0 } else { distance(&lower, &other) };
         (steps <= lower.len().max(other.len()).div_ceil(4)).then_some((steps, known))
@@ -20,7 +20,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     known.into_iter().filter_map(near).min_by_key(|(steps, _)| *steps).map(|(_, known)| known)
 }
 
-/// How many letters must be set, taken away or changed to get from one word to the other.
+/// The edit distance of two words.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (above, letter) in from.chars().enumerate() {

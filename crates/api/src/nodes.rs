@@ -5,20 +5,20 @@ use utoipa::ToSchema;
 
 use crate::Timestamp;
 
-/// How a node stands with the others.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It is heard of.
+    /// It renews its lease.
     Alive,
-    /// It is handing its shards over.
+    /// It is handing over its shards.
     Leaving,
-    /// It was not heard of in time: its shards go to others.
+    /// It did not renew its lease in time: its shards go to others.
     Lost,
 }
 
 impl NodeState {
-    /// The word for it.
+    /// Its name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,11 +34,11 @@ impl NodeState {
 pub struct Node {
     /// Random for every start.
     pub id: String,
-    /// What people call it.
+    /// Its name, for people.
     pub name: String,
-    /// Where other nodes and clients reach it.
+    /// Its address for other nodes and clients.
     pub address: String,
-    /// How it stands.
+    /// Its state.
     pub state: NodeState,
     /// Why, in a sentence.
     pub reason: String,
@@ -48,9 +48,9 @@ pub struct Node {
     pub version: String,
     /// When it joined.
     pub started_at: Option<Timestamp>,
-    /// When it is replaced unless it is heard of before; never, where it is alone.
+    /// When its lease expires unless it is renewed; never, if it is alone.
     pub expires_at: Option<Timestamp>,
-    /// Whether it is the one that was asked.
+    /// Whether it is the node that answered.
     pub here: bool,
 }
 
@@ -59,6 +59,6 @@ pub struct Node {
 pub struct Nodes {
     /// By id.
     pub nodes: Vec<Node>,
-    /// How many shards there are in all.
+    /// The total number of shards.
     pub shards: u16,
 }

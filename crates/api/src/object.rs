@@ -1,5 +1,4 @@
-//! An object and nothing else: by itself the JSON library would also take a list, with the fields in the order in which the
-//! program happens to have them.
+//! Accepts objects only: the JSON library would also accept a list, with fields in declaration order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::Patch;
 
-/// Reads its content from an object.
+/// Parses its content from an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object<T>(pub T);
 
@@ -30,25 +29,25 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads a field that is an object or null.
+/// Parses a field that is an object or null.
 pub(crate) fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Ok(Option::<Object<T>>::deserialize(deserializer)?.map(|Object(content)| content))
 }
 
-/// Reads changes that are an object, or null to clear all.
+/// Parses changes that are an object, or null to clear all.
 pub(crate) fn patch<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Patch<T>, D::Error> {
     Ok(optional(deserializer)?.map_or(Patch::Clear, Patch::Set))
 }
 
-/// Reads an object from a whole text.
+/// Parses an object from a whole text.
 ///
 /// # Errors
-/// Where it cannot be taken (the path of the field, if reading came that far), and why.
+/// Where it is invalid (the path of the field, if parsing came that far), and why.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, (String, serde_json::Error)> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut reader);
     let Object(read) = read.map_err(|error| (error.path().to_string(), error.into_inner()))?;
-    // What follows the value is looked at too, as if it had been read in one go.
+    // Trailing characters are an error too.
     reader.end().map_err(|error| (String::new(), error))?;
     Ok(read)
 }

@@ -1,4 +1,4 @@
-//! The settings that hosts and groups share, checked in one place.
+//! The pace settings of hosts and groups, validated in one place.
 
 use wayleave_core::limits;
 use wayleave_core::settings::{PaceChanges, PaceSettings};
@@ -7,10 +7,10 @@ use wayleave_core::time::Millis;
 use crate::bad_value::{BadValue, between, exact};
 use crate::{Patch, Timestamp};
 
-/// Thousandths in one: the core keeps factors as whole numbers.
+/// The core stores factors in thousandths.
 const MILLI: f64 = 1_000.0;
 
-/// Changes as they come over the wire.
+/// Changes as received.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Pace {
     pub delay_ms: Patch<u64>,
@@ -24,7 +24,7 @@ pub(crate) struct Pace {
     pub crawl_delay_ms: Patch<u64>,
 }
 
-/// The changes that a request of a host or of a group names; the two differ only in what is named last.
+/// The changes in a request of a host or of a group; the two differ only in the last field.
 macro_rules! pace_of {
     ($request:expr, $($own:ident: $value:expr),+) => {
         $crate::pace::Pace {

@@ -1,9 +1,9 @@
-//! The three things that a body can say about a setting: nothing, null, a value.
+//! The three states of a setting in a body: absent, null, a value.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use wayleave_core::settings::Change;
 
-/// A change to one setting. Fields of this type are left out when they say nothing.
+/// A change to one setting. Absent fields are not serialised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patch<T> {
     /// Absent: keep it (PUT: clear it).
@@ -16,7 +16,7 @@ pub enum Patch<T> {
 }
 
 impl<T> Patch<T> {
-    /// Whether it says nothing.
+    /// Whether it is absent.
     pub const fn is_keep(&self) -> bool {
         matches!(self, Self::Keep)
     }
@@ -29,10 +29,10 @@ impl<T> Patch<T> {
         }
     }
 
-    /// The core's form of the change, its value checked on the way.
+    /// The core's form of the change, with its value validated.
     ///
     /// # Errors
-    /// What the check says.
+    /// The error of the check.
     pub fn try_into_change<U, E>(self, check: impl FnOnce(T) -> Result<U, E>) -> Result<Change<U>, E> {
         Ok(match self {
             Self::Keep => Change::Keep,

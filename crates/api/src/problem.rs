@@ -25,19 +25,19 @@ macro_rules! codes {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The word for it.
+            /// Its name on the wire.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
             }
 
-            /// The HTTP status that goes with it.
+            /// Its HTTP status.
             #[must_use]
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status),* }
             }
 
-            /// What it means, in a few words.
+            /// Its short description.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title),* }
@@ -48,8 +48,8 @@ macro_rules! codes {
 
 codes! {
     BadJson, "bad_json", 400, "the body is not JSON";
-    BadValue, "bad_value", 400, "a field cannot be taken";
-    BadQuery, "bad_query", 400, "the query string cannot be read";
+    BadValue, "bad_value", 400, "a field is invalid";
+    BadQuery, "bad_query", 400, "the query string is invalid";
     BadToken, "bad_token", 400, "the text is not a reservation token";
     BadHost, "bad_host", 400, "the text is not a host name or queue key";
     BadAlias, "bad_alias", 400, "the text is not an alias";
@@ -57,54 +57,54 @@ codes! {
     BadCrawl, "bad_crawl", 400, "the text is not a crawl name";
     BadRole, "bad_role", 400, "the text is not the name of a role";
     BadUuid, "bad_uuid", 400, "the text is not a candidate's uuid";
-    BadCursor, "bad_cursor", 400, "the cursor cannot be read";
+    BadCursor, "bad_cursor", 400, "the cursor is invalid";
     ForeignOrigin, "foreign_origin", 403, "the request comes from a web page of another site";
     ForeignHost, "foreign_host", 403, "the request is for a host that is not this server";
     NoSuchPath, "no_such_path", 404, "there is nothing at this path";
-    UnknownUrl, "unknown_url", 404, "the URL is not known";
-    UnknownHost, "unknown_host", 404, "the host is not known";
-    UnknownGroup, "unknown_group", 404, "the group is not known";
-    UnknownCrawl, "unknown_crawl", 404, "the crawl is not known";
+    UnknownUrl, "unknown_url", 404, "the URL is unknown";
+    UnknownHost, "unknown_host", 404, "the host is unknown";
+    UnknownGroup, "unknown_group", 404, "the group is unknown";
+    UnknownCrawl, "unknown_crawl", 404, "the crawl is unknown";
     UnknownQueue, "unknown_queue", 404, "the host has no queue of this crawl";
-    UnknownJob, "unknown_job", 404, "the job is not known";
-    UnknownRole, "unknown_role", 404, "the role is not known";
-    MethodNotAllowed, "method_not_allowed", 405, "the path does not take this method";
+    UnknownJob, "unknown_job", 404, "the job is unknown";
+    UnknownRole, "unknown_role", 404, "the role is unknown";
+    MethodNotAllowed, "method_not_allowed", 405, "the path does not support this method";
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
     NotCurrent, "not_current", 409, "the reservation is not current";
     HostTaken, "host_taken", 409, "the host belongs to another alias";
-    NameInUse, "name_in_use", 409, "an alias and a host would have one name";
+    NameInUse, "name_in_use", 409, "an alias and a host would have the same name";
     RequestReused, "request_reused", 409, "the request id was used for another request";
     DuplicateIdentity, "duplicate_identity", 409, "the uuid is the primary's and its token was not given";
-    NotTheTerm, "not_the_term", 409, "the token is not that of the present term";
+    NotTheTerm, "not_the_term", 409, "the token is not that of the current term";
     NoPrimary, "no_primary", 409, "the role has no primary";
     RoleInUse, "role_in_use", 409, "the role is in use";
-    BodyTooLarge, "body_too_large", 413, "the body is over its limit";
-    BatchTooLarge, "batch_too_large", 413, "the request carries too many entries";
-    UnsupportedContentType, "unsupported_content_type", 415, "the body is of another content type";
-    OverLimit, "over_limit", 422, "a limit would be passed";
+    BodyTooLarge, "body_too_large", 413, "the body exceeds its limit";
+    BatchTooLarge, "batch_too_large", 413, "the request has too many entries";
+    UnsupportedContentType, "unsupported_content_type", 415, "the content type of the body is not supported";
+    OverLimit, "over_limit", 422, "a limit would be exceeded";
     Contradiction, "contradiction", 422, "two settings contradict each other";
-    ForeignResult, "foreign_result", 422, "a result is not of this reservation";
+    ForeignResult, "foreign_result", 422, "a result does not belong to this reservation";
     IntervalTooLong, "interval_too_long", 422, "heartbeats would be too rare for the role";
     TtlTooShort, "ttl_too_short", 422, "the time to live is too short for the candidates";
     Overloaded, "overloaded", 429, "too many requests are waiting";
-    TooManyHosts, "too_many_hosts", 429, "the server holds as many hosts as it may";
+    TooManyHosts, "too_many_hosts", 429, "the server's host limit is reached";
     Corrupt, "corrupt", 500, "the store is damaged";
-    Internal, "internal", 500, "the server made a mistake";
-    NotSupported, "not_supported", 501, "the store of this server cannot do this";
+    Internal, "internal", 500, "internal server error";
+    NotSupported, "not_supported", 501, "the store of this server does not support this";
     Unavailable, "unavailable", 503, "the store cannot be reached";
-    MemoryFull, "memory_full", 503, "the server holds as many bytes of requests and answers as it may";
+    MemoryFull, "memory_full", 503, "the server's memory budget is exhausted";
     NotReady, "not_ready", 503, "the server is not ready";
     OutcomeUnknown, "outcome_unknown", 503, "it is not known whether the change was made";
 }
 
 impl Code {
-    /// The code that a word names.
+    /// The code of a name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == word)
     }
 
-    /// After how many seconds to try again, where trying again can help.
+    /// After how many seconds to retry, if a retry can help.
     #[must_use]
     pub const fn retry_after_secs(self) -> Option<u32> {
         match self {
@@ -114,21 +114,21 @@ impl Code {
     }
 }
 
-/// What went wrong, for programs (`code`, the fields) and for people (`title`, `detail`).
+/// An error, for programs (`code`, the fields) and for people (`title`, `detail`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// Where it is explained.
+    /// A link to the explanation.
     #[serde(rename = "type")]
     #[schema(example = "/docs#not_current")]
     pub kind: String,
-    /// What it means, in a few words.
+    /// A short description.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
     /// The stable code.
     #[schema(example = "not_current")]
     pub code: String,
-    /// What happened here, and the remedy.
+    /// What happened, and the remedy.
     pub detail: String,
     /// Further fields, such as `field`, `line`, `column`, `limit`, `host`, `alias`, `role`.
     #[serde(flatten)]
@@ -162,7 +162,8 @@ impl Problem {
         Code::parse(&self.code)
     }
 
-    /// A body that is not what the call takes: bad JSON, or JSON of the wrong shape, at this field if it got that far.
+    /// The problem of an unparsable body: invalid JSON, or JSON of the wrong shape, at this field if parsing came that
+    /// far.
     #[must_use]
     pub fn from_json_error(field: &str, error: &serde_json::Error, body: &[u8]) -> Self {
         let said = Said::of_json("the body", field, error, body);
@@ -327,7 +328,7 @@ mod tests {
         assert!(problem.detail.starts_with("delay_ms: "), "{}", problem.detail);
     }
 
-    /// The page of errors has one heading for each code and none besides.
+    /// The page of errors has exactly one heading for each code.
     #[test]
     fn every_code_is_explained_and_every_explanation_has_a_code() {
         let page = include_str!("../../../docs/errors.md");

@@ -1,4 +1,4 @@
-//! The release of a role on the wire: which term, what was done in it, and what was given back.
+//! The release of a role on the wire: which term, what was done in it, and what was released.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -10,15 +10,16 @@ use crate::bad_value::BadValue;
 use crate::roles::token;
 use crate::slots::slot;
 
-/// The term that is released.
+/// The term to release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ReleaseRoleQuery {
-    /// The term's token; a primary must give it, a standby has none.
+    /// The term's token; required from a primary, a standby has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// The slot whose work the primary has done in this term: recorded with the release, and never given out again. Needs the token.
+    /// The slot whose work the primary has done in this term: recorded with the release, and never handed out again.
+    /// Requires the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
 }
@@ -46,22 +47,22 @@ impl ReleaseRoleQuery {
     }
 }
 
-/// What somebody was who has let go.
+/// What the released candidate was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Released {
     /// The primary: the role is free at once.
     Primary,
-    /// A standby: it is not counted on any more.
+    /// A standby: it is withdrawn.
     Standby,
-    /// Neither: there was nothing to give back.
+    /// Neither: there was nothing to release.
     Nobody,
 }
 
-/// What a release led to.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseRoleResponse {
-    /// What was given back.
+    /// What was released.
     pub released: Released,
     /// The last epoch of the role.
     pub epoch: u64,

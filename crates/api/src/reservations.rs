@@ -21,40 +21,40 @@ const fn lease_default() -> u64 {
     limits::LEASE_MS_DEFAULT
 }
 
-/// Asks for groups to visit.
+/// Requests groups to visit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveGroupsRequest {
-    /// Who asks: a name for people to read.
+    /// Name of the worker, for people.
     pub holder: String,
-    /// At most this many groups, 1 to 1,000.
+    /// Maximum number of groups, 1 to 1,000.
     #[serde(default = "one", deserialize_with = "whole::<_, _, 1, { limits::RESERVE_GROUPS_MAX as u64 }>")]
     #[schema(default = 1, minimum = 1, maximum = 1000)]
     pub groups: u64,
-    /// At most this many URLs of each, 0 to 1,000; 0 reserves a host alone.
+    /// Maximum number of URLs per group, 0 to 1,000; 0 reserves a host alone.
     #[serde(default = "one", deserialize_with = "whole::<_, _, 0, { limits::RESERVE_URLS_MAX as u64 }>")]
     #[schema(default = 1, minimum = 0, maximum = 1000)]
     pub urls: u64,
     /// Only URLs of this crawl; of any crawl if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
-    /// How long the reservations hold, 100 to 3,600,000.
+    /// The lease time of the reservations, 100 to 3,600,000.
     #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
     #[schema(default = 60000, minimum = 100, maximum = 3600000)]
     pub lease_ms: u64,
-    /// How long to wait for a group to become ready, at most 60,000.
+    /// The long-poll time for a group to become ready, at most 60,000.
     #[serde(default, deserialize_with = "whole::<_, _, 0, WAIT_MAX>")]
     #[schema(default = 0, maximum = 60000)]
     pub wait_ms: u64,
-    /// The caller's own name for this request, fresh for every new one. The same request with the same id gets the same
-    /// reservations again while they are not over, so a lost answer costs nothing. At most 128 bytes.
+    /// Idempotency key, unique per request. The same request with the same id gets the same reservations again while
+    /// they are current, so a lost response costs nothing. At most 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
 }
 
 impl ReserveGroupsRequest {
-    /// A request of `holder` with everything else at its default.
+    /// A request of `holder` with all other fields at their defaults.
     #[must_use]
     pub fn new(holder: impl Into<String>) -> Self {
         let (holder, lease_ms) = (holder.into(), lease_default());
@@ -128,11 +128,11 @@ pub struct UrlToFetch {
     pub crawl: String,
     /// 0 to 9, 9 first.
     pub priority: u8,
-    /// Links from the seed.
+    /// Number of links from the seed.
     pub depth: u32,
     /// Earlier attempts that did not end in a result.
     pub attempts: u32,
-    /// What the client keeps with it.
+    /// Metadata stored with it.
     pub metadata: Metadata,
 }
 
@@ -149,18 +149,18 @@ impl From<request::UrlToFetch> for UrlToFetch {
     }
 }
 
-/// A lease on a group: until it ends nobody else visits the group.
+/// A lease on a group: until it ends no other worker visits the group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reservation {
-    /// The secret that renews and releases it.
+    /// The token that renews and releases it.
     pub token: String,
     /// The group: an alias, or the host's own name.
     pub group: String,
     /// The host to visit.
     pub host: String,
-    /// When it ends by itself.
+    /// Its deadline.
     pub expires_at: Timestamp,
-    /// The time to keep between two requests.
+    /// The minimum time between two requests.
     pub delay_ms: u64,
     /// The URLs to fetch.
     pub urls: Vec<UrlToFetch>,
@@ -179,23 +179,23 @@ impl From<request::Reservation> for Reservation {
     }
 }
 
-/// What was reserved; an empty list if nothing became ready in time.
+/// The reservations; an empty list if nothing became ready in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReserveGroupsResponse {
     /// The reservations.
     pub reservations: Vec<Reservation>,
-    /// Whether the crawl that was asked for is finished: nothing of it is handed out or can become due, so a worker may end. Only
-    /// with an empty list and a `crawl` in the request; absent where it is not so.
+    /// Whether the requested crawl is finished: nothing of it is handed out or can become due, so a worker may exit.
+    /// Only with an empty list and a `crawl` in the request; absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub finished: bool,
 }
 
-/// Asks for more time.
+/// Extends a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewReservationRequest {
-    /// How long from now, 100 to 3,600,000.
+    /// The new lease time from now, 100 to 3,600,000.
     #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
     #[schema(default = 60000, minimum = 100, maximum = 3600000)]
     pub lease_ms: u64,
@@ -218,7 +218,7 @@ impl TryFrom<&RenewReservationRequest> for Millis {
 /// The new deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RenewReservationResponse {
-    /// When the reservation ends by itself.
+    /// The new deadline of the reservation.
     pub expires_at: Timestamp,
 }
 
@@ -228,9 +228,9 @@ pub struct RenewReservationResponse {
 pub enum Outcome {
     /// It was fetched.
     Fetched,
-    /// It is to be tried again.
+    /// It must be retried.
     Retry,
-    /// It does not exist any more.
+    /// It no longer exists.
     Gone,
     /// It cannot be fetched.
     Failed,
@@ -279,25 +279,25 @@ pub struct UrlResult {
         deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
     )]
     pub crawl_delay_ms: Option<u64>,
-    /// The Retry-After of the answer.
+    /// The Retry-After of the response.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
     )]
     pub retry_after_ms: Option<u64>,
-    /// When to visit it again.
+    /// When to revisit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
-    /// Whether the content had changed since the last visit, if that is known.
+    /// Whether the content has changed since the last visit, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
-    /// A digest of the content, at most 128 bytes, of any kind that the worker likes. Where `changed` is not told, the same digest
-    /// as at the last visit means that nothing had changed, another one that it had.
+    /// A digest of the content, at most 128 bytes, of any kind. Without `changed`, the same digest as at the last visit
+    /// means unchanged, another one changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
     pub digest: Option<String>,
-    /// URLs that were found on it; they belong to its crawl, one link deeper, unless they say otherwise.
+    /// Links found on it; they default to its crawl, one level deeper.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -338,10 +338,10 @@ fn digest(text: &str) -> Result<Box<str>, BadValue> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseReservationRequest {
-    /// What became of its URLs, at most 1,000; those not named go back untouched.
+    /// The results of its URLs, at most 1,000; URLs not named return to the queue unchanged.
     #[serde(default, deserialize_with = "bounded::<_, _, { limits::RESULTS_MAX }>")]
     pub results: Vec<UrlResult>,
-    /// Puts the host itself, without a URL, back into the queue at this time.
+    /// Requeues the host itself, without a URL, at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Timestamp>,
 }
@@ -359,26 +359,26 @@ impl ReleaseReservationRequest {
     /// The results in the core's form.
     ///
     /// # Errors
-    /// If one of them cannot be taken; the field says which.
+    /// If one of them is invalid; the field says which.
     pub fn core_results(&self) -> Result<Vec<request::UrlResult>, BadValue> {
         let within = |i: usize, e: BadValue| e.within(&format!("results[{i}]"));
         self.results.iter().enumerate().map(|(i, r)| r.try_into().map_err(|e| within(i, e))).collect()
     }
 }
 
-/// What the release led to.
+/// The response to a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseReservationResponse {
     /// The group.
     pub group: String,
     /// When it may be visited again.
     pub ready_at: Timestamp,
-    /// What became of the URLs that were found, if there were any.
+    /// The results of the found URLs, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<AddUrlsResponse>,
 }
 
-/// A reservation that is not over, as others see it: without its secret.
+/// A current reservation as others see it: without its token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LiveReservation {
     /// The group.
@@ -389,9 +389,9 @@ pub struct LiveReservation {
     pub holder: String,
     /// When it was granted.
     pub granted_at: Timestamp,
-    /// When it ends by itself.
+    /// Its deadline.
     pub expires_at: Timestamp,
-    /// How many URLs it carries.
+    /// The number of its URLs.
     pub urls: u64,
 }
 
@@ -408,12 +408,12 @@ impl From<view::ReservationView> for LiveReservation {
     }
 }
 
-/// One page of live reservations.
+/// One page of current reservations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ListReservationsResponse {
     /// The reservations.
     pub reservations: Vec<LiveReservation>,
-    /// Give it back as `after` for the next page; null at the end.
+    /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
 }
 

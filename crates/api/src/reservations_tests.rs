@@ -1,4 +1,4 @@
-//! What a reservation on the wire becomes, and what is refused.
+//! Conversion and validation of reservation bodies.
 
 use super::*;
 use wayleave_core::time::Time;

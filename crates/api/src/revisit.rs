@@ -1,4 +1,4 @@
-//! When pages are visited again, on the wire.
+//! Revisit policies on the wire.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +10,7 @@ use crate::bad_value::{BadValue, between};
 use crate::bounded_int::whole;
 use crate::object::Object;
 
-/// When a fetched URL is visited again, where the worker does not say.
+/// When a fetched URL is revisited, unless the worker says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", from = "Read")]
 pub enum Revisit {
@@ -19,7 +19,7 @@ pub enum Revisit {
     Never,
     /// After a fixed time.
     FixedMs(u64),
-    /// Sooner if it had changed, later if not, between two bounds.
+    /// Sooner if it has changed, later if not, between two bounds.
     Adaptive {
         /// Shortest time.
         min_ms: u64,
@@ -28,7 +28,7 @@ pub enum Revisit {
     },
 }
 
-/// The same as it is read: the bounds are an object, never a list.
+/// The form that is parsed: the bounds are an object, never a list.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Read {

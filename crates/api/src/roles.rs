@@ -26,12 +26,12 @@ const fn priority_default() -> u8 {
     5
 }
 
-/// Sets a role up. PUT gives what is absent its default again, PATCH keeps it.
+/// Sets up a role. PUT resets absent settings to their defaults, PATCH keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetRoleRequest {
-    /// How long a term lasts without a heartbeat, 500 to 3,600,000; 15,000 by default. A living term keeps what it was
-    /// promised: another value counts from its next renewal.
+    /// How long a term lasts without a heartbeat, 500 to 3,600,000; 15,000 by default. A current term keeps its length:
+    /// a new value applies from its next renewal.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -39,11 +39,11 @@ pub struct SetRoleRequest {
     )]
     #[schema(value_type = Option<u64>, default = 15000, minimum = 500, maximum = 3600000)]
     pub ttl_ms: Patch<u64>,
-    /// What a primary does that cannot reach the server; `strict` by default.
+    /// What a primary does when it cannot reach the server; `strict` by default.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Mode>)]
     pub mode: Patch<Mode>,
-    /// With mode `continue`: how long at most a primary goes on after its term, 1,000 to 86,400,000; 600,000 by default.
+    /// With mode `continue`: how long a primary may continue after its term, 1,000 to 86,400,000; 600,000 by default.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -78,11 +78,11 @@ impl SetRoleRequest {
     }
 }
 
-/// Lets a role go on above the epochs that another store has granted.
+/// Raises the epoch of a role above those that another store has granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RaiseEpochRequest {
-    /// No epoch up to this one is granted any more; at most 9,007,199,254,740,992.
+    /// No epoch up to this one will be granted; at most 9,007,199,254,740,992.
     #[serde(deserialize_with = "whole::<_, _, 0, { limits::ROLE_EPOCH_RAISED_MAX }>")]
     #[schema(maximum = 9007199254740992_u64)]
     pub epoch: u64,
@@ -102,13 +102,13 @@ const INTERVAL_MIN: u64 = limits::ROLE_INTERVAL_MS_MIN;
 const INTERVAL_MAX: u64 = limits::ROLE_TTL_MS_MAX / limits::ROLE_INTERVALS_MIN;
 const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
 
-/// A candidate's sign of life: acquires the role, renews its term, or stands by.
+/// The heartbeat of a candidate: acquires the role, renews its term, or stands by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// The name of this process: best a fresh random UUID for every start. 1 to 128 visible ASCII characters.
+    /// The id of this process: best a random UUID drawn at every start. 1 to 128 visible ASCII characters.
     pub uuid: String,
-    /// How often heartbeats will come; a quarter of the role's `ttl_ms` at most. If absent, as often as the answer says.
+    /// The interval between heartbeats; a quarter of the role's `ttl_ms` at most. If absent, the one in the response.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -116,45 +116,47 @@ pub struct HeartbeatRequest {
     )]
     #[schema(minimum = 10, maximum = 900000)]
     pub interval_ms: Option<u64>,
-    /// The term's token, from the answer that made this process primary.
+    /// The term's token, from the response that made this process primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Where this process is reached, for those who look for the primary; at most 512 bytes.
+    /// The address of this process, for clients that look up the primary; at most 512 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Whatever else they should know (protocol, host, pid …); at most 2,048 bytes.
+    /// Further information for them (protocol, host, pid …); at most 2,048 bytes.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
-    /// Whether this process could do the work now. One that could not is never made primary.
+    /// Whether this process could do the work now. One that could not never becomes primary.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub ready: bool,
-    /// 0 to 9: where several are ready, 9 comes first.
+    /// 0 to 9: among ready candidates 9 comes first.
     #[serde(default = "priority_default", deserialize_with = "whole::<_, _, 0, 9>")]
     #[schema(default = 5, maximum = 9)]
     pub priority: u8,
-    /// Where this process takes questions of the primary, for roles with mode `continue`. Without it the primary has to stop
-    /// at the end of its term when no server answers.
+    /// Where this process listens for questions of the primary, for roles with mode `continue`. Without it the primary
+    /// must stop at the end of its term when no server responds.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub peer: Option<Peer>,
-    /// From one that works as primary: the `version` that it was told last under `going_on`, if it was told one.
+    /// From a working primary: the `version` it last received under `going_on`, if any.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
     )]
     pub heard: Option<u64>,
-    /// Take over this term, which ran out; it counts only if nobody has renewed or taken it since. See `last_term`.
+    /// Bid to take over this expired term; it counts only if the term was neither renewed nor taken since. See
+    /// `last_term`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub take_over: Option<TakeOver>,
-    /// What a schedule wants to be done once, for example a date: 1 to 64 visible ASCII characters. If the role remembers it as run,
-    /// this process is not made primary, and the answer has `slot_run`. See the release.
+    /// The name of work that a schedule wants done once, for example a date: 1 to 64 visible ASCII characters. If the
+    /// role has recorded it as run, this process does not become primary, and the response has `slot_run`. See the
+    /// release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
 }
 
 impl HeartbeatRequest {
-    /// A ready candidate with everything else at its default.
+    /// A ready candidate with all other fields at their defaults.
     #[must_use]
     pub fn new(uuid: impl Into<String>) -> Self {
         Self {
@@ -218,43 +220,45 @@ fn metadata(wire: &Metadata) -> Result<wayleave_core::metadata::Metadata, BadVal
     Ok(made)
 }
 
-/// How the role stands after a heartbeat.
+/// The state of the role after a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatResponse {
-    /// Whether the asker is primary now.
+    /// Whether the caller is primary now.
     pub primary: bool,
     /// The primary's uuid; null if there is none.
     pub holder: Option<String>,
     /// The primary's address.
     pub address: Option<String>,
-    /// The epoch of the living term; without one, the last. Every write that the role guards carries it.
+    /// The epoch of the current term, otherwise the last one. It is the fencing token of every write that the role
+    /// guards.
     pub epoch: u64,
-    /// The secret of the term, for its primary alone: it goes back with every further heartbeat and with the release.
+    /// The token of the term, for its primary only: to be sent with every further heartbeat and with the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// How long a term lasts without a heartbeat.
     pub ttl_ms: u64,
-    /// How long the living term still holds, by the server's clock, when it answered. A primary counts it from the moment
-    /// it *sent* the heartbeat.
+    /// The remaining time of the current term, by the server's clock, when it responded. A primary counts it from the
+    /// moment it *sent* the heartbeat.
     pub remaining_ms: u64,
-    /// How often to send heartbeats.
+    /// The heartbeat interval to use.
     pub interval_ms: u64,
     /// What to do when the server cannot be reached.
     pub mode: Mode,
-    /// An operator wants the asker, which is primary, to let go: finish the work, then release.
+    /// An operator asks the caller, which is primary, to step down: finish the work, then release.
     pub step_down: bool,
-    /// How the role stands and why; never empty.
+    /// The state of the role and why; never empty.
     pub reason: String,
-    /// When that changes by time alone; null if it hangs on somebody's heartbeat.
+    /// When that changes by itself; null if it depends on a heartbeat.
     pub changes_in_ms: Option<u64>,
-    /// For the primary of a role with mode `continue`, from its first renewal on: by whose agreement it may go on after its
-    /// term.
+    /// For the primary of a role with mode `continue`, from its first renewal on: the agreement by which it may
+    /// continue after its term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub going_on: Option<GoingOn>,
-    /// For a standby of a role whose primary may go on after its term: that term, and whether the asker may take it over.
+    /// For a standby of a role whose primary may continue after its term: that term, and whether the caller may take it
+    /// over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_term: Option<LastTerm>,
-    /// The run of the slot that was asked for, if there was one: nothing is left to do.
+    /// The run of the requested slot, if there was one: nothing is left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot_run: Option<SlotRun>,
 }
@@ -288,7 +292,7 @@ pub enum WaitFor {
     /// A primary; with `min_epoch`, one of that epoch or a later one.
     #[default]
     Primary,
-    /// The end of the present term: nobody is primary. What standbys wait for.
+    /// The end of the current term: there is no primary. What standbys wait for.
     Vacancy,
 }
 
@@ -297,10 +301,10 @@ pub enum WaitFor {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct GetRoleQuery {
-    /// How long to wait for it, at most 60,000; 0 answers at once.
+    /// The long-poll time in milliseconds, at most 60,000; 0 answers at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
     pub wait_ms: Option<u64>,
-    /// A primary of a lower epoch does not count: for those who know that it was superseded.
+    /// The lowest epoch of a primary that counts: for callers that know an earlier one to be superseded.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -314,7 +318,7 @@ pub struct GetRoleQuery {
 }
 
 impl GetRoleQuery {
-    /// The least epoch that counts.
+    /// The lowest epoch that counts.
     ///
     /// # Errors
     /// If the number is too large to be exact.
@@ -325,40 +329,40 @@ impl GetRoleQuery {
     /// How long to wait.
     ///
     /// # Errors
-    /// If it is longer than anybody may wait.
+    /// If it exceeds the limit.
     pub fn wait(&self) -> Result<Millis, BadValue> {
         between("wait_ms", self.wait_ms.unwrap_or(0), 0, limits::WAIT_MS_MAX).map(Millis)
     }
 }
 
-/// A role: its primary or none, why, and who stands by.
+/// A role: its primary or none, why, and its standbys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Role {
     /// Its name.
     pub role: String,
-    /// The primary; null if there is none now. Never one whose term has run out.
+    /// The primary; null if there is none. Never one whose term has expired.
     pub primary: Option<Primary>,
-    /// How it stands and why; never empty.
+    /// Its state and why; never empty.
     pub reason: String,
-    /// When that changes by time alone; null if it hangs on somebody's heartbeat.
+    /// When that changes by itself; null if it depends on a heartbeat.
     pub changes_in_ms: Option<u64>,
-    /// The epoch of the living term; without one, the last.
+    /// The epoch of the current term, otherwise the last one.
     pub epoch: u64,
     /// How long a term lasts without a heartbeat.
     pub ttl_ms: u64,
-    /// What a primary does that cannot reach the server.
+    /// What a primary does when it cannot reach the server.
     pub mode: Mode,
-    /// With mode `continue`: how long at most it goes on after its term.
+    /// With mode `continue`: how long it may continue after its term.
     #[serde(default)]
     pub continue_for_ms: u64,
-    /// Grows with every change of the role; 0 if it is not known yet.
+    /// Incremented with every change of the role; 0 if it is unknown.
     pub version: u64,
-    /// The slot that was run last, if any was. The role remembers the last 64.
+    /// The slot that was run last, if any. The role remembers the last 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<SlotRun>,
-    /// How many of the standbys could take over now.
+    /// The number of standbys that could take over now.
     pub standbys_ready: u64,
-    /// Who stands by.
+    /// Its standbys.
     pub standbys: Vec<Standby>,
 }
 
@@ -381,22 +385,22 @@ impl From<RoleView> for Role {
     }
 }
 
-/// The one who has a role.
+/// The holder of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Primary {
     /// Its uuid.
     pub uuid: String,
-    /// Where it is reached.
+    /// Its address.
     pub address: Option<String>,
-    /// Whatever else it tells.
+    /// Its metadata.
     pub metadata: Metadata,
-    /// Its epoch; pass it on with what you ask of the primary.
+    /// Its epoch; send it along with requests to the primary.
     pub epoch: u64,
-    /// How long this answer may be relied on without asking again.
+    /// How long this response may be relied on without asking again.
     pub remaining_ms: u64,
     /// When its term began.
     pub granted_at: Timestamp,
-    /// When its last heartbeat came.
+    /// When its last heartbeat arrived.
     pub renewed_at: Timestamp,
     /// Whether it says that it is ready.
     pub ready: bool,
@@ -404,7 +408,7 @@ pub struct Primary {
     pub priority: u8,
     /// How often it sends heartbeats.
     pub interval_ms: u64,
-    /// Whether it was asked to let go.
+    /// Whether it was asked to step down.
     pub step_down: bool,
 }
 
@@ -426,22 +430,22 @@ impl From<PrimaryView> for Primary {
     }
 }
 
-/// One who stands by.
+/// A standby.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Standby {
     /// Its uuid.
     pub uuid: String,
-    /// Where it would be reached.
+    /// Its address if it becomes primary.
     pub address: Option<String>,
-    /// Whatever else it tells.
+    /// Its metadata.
     pub metadata: Metadata,
     /// Whether it could take over now.
     pub ready: bool,
     /// 0 to 9, 9 first.
     pub priority: u8,
-    /// When its last heartbeat came.
+    /// When its last heartbeat arrived.
     pub seen_at: Timestamp,
-    /// How long it is still counted on without another heartbeat.
+    /// How long it stays registered without another heartbeat.
     pub remaining_ms: u64,
 }
 
@@ -464,7 +468,7 @@ impl From<StandbyView> for Standby {
 pub struct ListRolesResponse {
     /// The roles, by name, each with its standbys; at most 100 on a page.
     pub roles: Vec<Role>,
-    /// Give it back as `after` for the next page; null at the end.
+    /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
 }
 

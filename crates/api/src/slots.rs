@@ -1,4 +1,4 @@
-//! Slots on the wire: what a schedule wants to be done once, and that it was done.
+//! Slots on the wire: work that a schedule wants done once, and the record that it was done.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -7,15 +7,15 @@ use wayleave_core::frontier::view;
 /// URLs by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
-    /// Waiting for their turn.
+    /// Waiting to be handed out.
     pub queued: u64,
     /// Handed out.
     pub reserved: u64,
     /// Fetched for good.
     pub fetched: u64,
-    /// Gone.
+    /// No longer existing.
     pub gone: u64,
-    /// Set aside.
+    /// Given up.
     pub failed: u64,
 }
 
@@ -29,15 +29,15 @@ impl From<view::Counts> for Counts {
 /// Totals of the whole frontier, in constant time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
-    /// Hosts that are known.
+    /// Known hosts.
     pub hosts: u64,
     /// Aliases.
     pub aliases: u64,
     /// Crawls.
     pub crawls: u64,
-    /// Queues: one for each host and crawl.
+    /// Queues: one per host and crawl.
     pub queues: u64,
-    /// Reservations that are not over.
+    /// Current reservations.
     pub reservations: u64,
     /// URLs on hold in the paced form (URLFrontier's GetURLs).
     pub holds: u64,

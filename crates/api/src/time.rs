@@ -34,7 +34,7 @@ impl FromStr for Timestamp {
 
     fn from_str(text: &str) -> Result<Self, BadTime> {
         let instant: jiff::Timestamp = text.parse().map_err(|_| BadTime(text.chars().take(80).collect()))?;
-        // Before 1970 is past, and every past time means the same to a frontier.
+        // Times before 1970 are in the past, and all past times mean the same to a frontier.
         let millis = u64::try_from(instant.as_millisecond()).unwrap_or(0);
         Ok(Self(Time(millis.min(Time::NEVER.0))))
     }
@@ -42,7 +42,7 @@ impl FromStr for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The calendar ends with the year 9999; what lies beyond is shown as its last moment.
+        // The calendar ends with the year 9999; later times are shown as its last moment.
         let millis = i64::try_from(self.0.0).unwrap_or(i64::MAX);
         let instant = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
         write!(f, "{instant:.3}")

@@ -1,6 +1,6 @@
-//! The URLFrontier protocol: messages, client and server code made from `proto/urlfrontier.proto`.
+//! The URLFrontier protocol: messages, client and server code generated from `proto/urlfrontier.proto`.
 //!
-//! Nothing here decides or converts; the server's `grpc` room gives the messages their meaning.
+//! Nothing here decides or converts; the server's `grpc` module interprets the messages.
 
 #![allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated code; the .proto explains it")]
 

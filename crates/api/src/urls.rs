@@ -1,4 +1,4 @@
-//! URLs on the wire: adding, listing, looking up.
+//! URLs on the wire: add, list, look up.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -18,44 +18,44 @@ use crate::metadata::Metadata;
 const PRIORITY_MOST: u64 = PRIORITY_MAX as u64;
 const DEPTH_MOST: u64 = u32::MAX as u64;
 
-/// A URL to be added.
+/// A URL to add.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UrlToAdd {
     /// The URL; http, https or ftp, at most 8,192 bytes.
     #[schema(example = "https://example.com/")]
     pub url: String,
-    /// The queue that it goes to instead of its host's, as it is written: `Example.COM` and `example.com` are two queues.
+    /// Its queue key, if not its host; not normalised: `Example.COM` and `example.com` are two queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The crawl that it belongs to, where it differs from that of the whole request.
+    /// Its crawl, if it differs from that of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
-    /// When it is due; a time in the past means now, as does none.
+    /// When it is due; absent or in the past means now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
     /// 0 to 9, 9 first; 5 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "within::<_, _, 0, PRIORITY_MOST>")]
     #[schema(minimum = 0, maximum = 9, default = 5)]
     pub priority: Option<u8>,
-    /// Links from the seed; 0 if absent.
+    /// Number of links from the seed; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, DEPTH_MOST>")]
     #[schema(default = 0)]
     pub depth: Option<u32>,
-    /// What to keep with it and hand out again.
+    /// Metadata that is stored and handed out with it.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
-    /// Whether it is queued anew if it is known and not handed out: due at `at`, with all its attempts before it. False if absent:
-    /// then a known one stays as it was, but for a higher priority that is named.
+    /// Whether to requeue it if it is known and not handed out: due at `at`, with its attempts reset. False if absent:
+    /// then a known URL stays as it was, except for a higher priority.
     #[serde(default, skip_serializing_if = "is_false")]
     pub again: bool,
 }
 
 impl UrlToAdd {
-    /// The core's form of it, in `crawl` unless it names its own, at `depth` unless it says one.
+    /// The core's form, with `crawl` and `depth` as defaults.
     ///
     /// # Errors
-    /// If the URL or one of its fields cannot be taken.
+    /// If the URL or one of its fields is invalid.
     pub fn to_put(&self, crawl: &CrawlName, depth: u32) -> Result<Put, BadValue> {
         let page = crawl_url::parse(&self.url, self.key.as_deref()).map_err(|e| match e {
             crawl_url::BadUrl::Key(e) if self.key.is_some() => BadValue::new("key", e),
@@ -82,7 +82,7 @@ impl UrlToAdd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUrlsRequest {
-    /// The crawl that they belong to; `DEFAULT` if absent.
+    /// Their crawl; `DEFAULT` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(default = "DEFAULT")]
     pub crawl: Option<String>,
@@ -104,52 +104,53 @@ impl AddUrlsRequest {
 /// The crawl that a request names, or the default one.
 ///
 /// # Errors
-/// If the name cannot be taken.
+/// If the name is invalid.
 pub fn crawl_or_default(crawl: Option<&str>) -> Result<CrawlName, BadValue> {
     names::crawl(crawl.unwrap_or_default()).map_err(|e| BadValue::new("crawl", e))
 }
 
-/// How NDJSON is taken in.
+/// Options of an NDJSON upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AddUrlsQuery {
-    /// The crawl of the URLs, where neither the body nor the line names one; `DEFAULT` if absent.
+    /// The default crawl of the URLs, if neither the body nor the line names one; `DEFAULT` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = "DEFAULT")]
     pub crawl: Option<String>,
-    /// Whether each URL gets a result; `false` leaves only the counts. True if absent.
+    /// Whether each URL gets a result; `false` returns only the counts. True if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = true)]
     pub results: Option<bool>,
 }
 
-/// What became of a URL.
+/// The result of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AddStatus {
     /// It was unknown and is stored.
     Added,
-    /// It was known and stays as it was, but for its priority, if a higher one was named.
+    /// It was known and stays as it was, except for a higher priority.
     Known,
-    /// It was known and is queued anew.
+    /// It was known and is requeued.
     Requeued,
-    /// It is refused for good; the reason says why.
+    /// It is refused permanently; the reason says why.
     Rejected,
-    /// It could not be stored now; try again.
+    /// It could not be stored now; retry.
     Failed,
 }
 
-/// What became of one URL.
+/// The result of one URL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddResult {
     /// The number of its line, from 1 (NDJSON only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// The URL, as it was sent but without credentials; absent if its line could not be read, or the result waited too long to be read.
+    /// The URL as sent, without credentials; absent if its line could not be parsed, or the result stayed unread for
+    /// too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// What became of it.
+    /// Its status.
     pub status: AddStatus,
     /// Why it was rejected or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,12 +158,12 @@ pub struct AddResult {
 }
 
 impl AddResult {
-    /// The result of a URL that came as far as the frontier.
+    /// The result of a URL that reached the frontier.
     #[must_use]
     pub fn new(url: Option<String>, outcome: PutOutcome) -> Self {
         let (status, reason) = match outcome {
             PutOutcome::Added => (AddStatus::Added, None),
-            // One whose priority was raised was known as well.
+            // A URL whose priority was raised was known as well.
             PutOutcome::Known | PutOutcome::Updated => (AddStatus::Known, None),
             PutOutcome::Requeued => (AddStatus::Requeued, None),
             PutOutcome::Rejected(reason) => (AddStatus::Rejected, Some(reason.into())),
@@ -173,19 +174,19 @@ impl AddResult {
     }
 }
 
-/// URLs by what became of them.
+/// URLs by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddCounts {
-    /// Unknown until now, and stored.
+    /// New and stored.
     pub added: u64,
     /// Known already.
     pub known: u64,
-    /// Known, and queued anew; absent if none.
+    /// Known and requeued; absent if none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub requeued: u64,
-    /// Refused for good.
+    /// Refused permanently.
     pub rejected: u64,
-    /// Not stored now; try them again.
+    /// Not stored now; retry them.
     pub failed: u64,
 }
 
@@ -202,23 +203,23 @@ impl AddCounts {
     }
 }
 
-/// What became of the URLs of one request.
+/// The results of the URLs of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddUrlsResponse {
-    /// How many of each.
+    /// The number of each.
     pub counts: AddCounts,
-    /// One for each URL, in the order sent; absent if it was not asked for.
+    /// One for each URL, in the order sent; absent if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<Vec<AddResult>>,
 }
 
-/// The last line of an NDJSON answer.
+/// The last line of an NDJSON response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUrlsSummary {
-    /// How many of each.
+    /// The number of each.
     pub counts: AddCounts,
-    /// Results that were left out because too many were unread; they are in the counts.
+    /// Results that were omitted because too many were unread; they are included in the counts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u64,
 }
@@ -228,7 +229,7 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Exports of earlier versions have none for URLs that were done with.
+/// Exports of earlier versions have no priority for completed URLs.
 const fn default_priority() -> u8 {
     PRIORITY_DEFAULT
 }
@@ -241,15 +242,15 @@ const fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UrlState {
-    /// Waiting for its turn.
+    /// Waiting to be handed out.
     Queued,
     /// Handed out.
     Reserved,
     /// Fetched for good.
     Fetched,
-    /// Gone.
+    /// No longer existing.
     Gone,
-    /// Set aside.
+    /// Given up.
     Failed,
 }
 
@@ -292,34 +293,34 @@ pub struct ListUrlsQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub state: Option<UrlState>,
-    /// Only those with this text in them.
+    /// Only those that contain this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contains: Option<String>,
-    /// The `next` of the page before; absent for the first page.
+    /// The `next` of the previous page; absent for the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// Whether to show credentials in URLs (`user:password@`), as an export must; hidden if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<bool>,
-    /// Rows of one page, 1 to 1,000, 100 if absent; as NDJSON: lines in all, any number.
+    /// Rows per page, 1 to 1,000, 100 if absent; as NDJSON: lines in total, any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = 100, minimum = 1)]
     pub limit: Option<u64>,
 }
 
 impl ListUrlsQuery {
-    /// The host as it is asked for, if one is.
+    /// The host as requested, if there is one.
     ///
     /// # Errors
-    /// If nothing can have that name.
+    /// If the name is invalid.
     pub fn host(&self) -> Result<Option<AskedHost>, BadValue> {
         self.host.as_deref().map(AskedHost::parse).transpose().map_err(|e| BadValue::new("host", e))
     }
 
-    /// The core's form of it, with the host under the name that it is stored by.
+    /// The core's form, with the host under its stored name.
     ///
     /// # Errors
-    /// If a field cannot be taken.
+    /// If a field is invalid.
     pub fn filter(&self, host: Option<HostName>) -> Result<view::UrlFilter, BadValue> {
         let crawl = self.crawl.as_deref().map(names::crawl).transpose();
         Ok(view::UrlFilter {
@@ -343,7 +344,7 @@ pub struct LookupUrlQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = "DEFAULT")]
     pub crawl: Option<String>,
-    /// The queue that it was put into, if that was not its host's.
+    /// Its queue key, if that is not its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -355,14 +356,14 @@ pub struct LastVisit {
     pub at: Timestamp,
     /// The HTTP status, if it was reported.
     pub status: Option<u16>,
-    /// Whether it was set aside because its attempts were used up.
+    /// Whether it failed because its attempts were used up.
     pub exhausted: bool,
 }
 
-/// A URL with all that is known of it.
+/// A URL with everything known about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Url {
-    /// The URL. `***@` stands for credentials, unless a listing was asked for them.
+    /// The URL. `***@` stands for credentials, unless a listing asked for them.
     pub url: String,
     /// Its host or queue key.
     pub host: String,
@@ -379,14 +380,14 @@ pub struct Url {
     /// 0 to 9, 9 first.
     #[serde(default = "default_priority")]
     pub priority: u8,
-    /// Links from the seed.
+    /// Number of links from the seed.
     #[serde(default)]
     pub depth: u32,
     /// Attempts that did not end in a result.
     pub attempts: u32,
     /// Its last result.
     pub last: Option<LastVisit>,
-    /// What the client keeps with it.
+    /// Metadata stored with it.
     #[serde(default)]
     pub metadata: Metadata,
 }
@@ -416,7 +417,7 @@ impl From<view::UrlView> for Url {
 }
 
 impl Url {
-    /// The same without credentials, as it is shown to others than the worker that fetches it.
+    /// The same without credentials, as shown to everyone but the worker that fetches it.
     #[must_use]
     pub fn redacted(self) -> Self {
         Self { url: redact::owned_url(self.url), ..self }
@@ -428,7 +429,7 @@ impl Url {
 pub struct ListUrlsResponse {
     /// The URLs; with a filter a page may be short and still have a next one.
     pub urls: Vec<Url>,
-    /// Give it back as `after` for the next page; null at the end.
+    /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a URL on the wire becomes, and what is refused.
+//! Conversion and validation of URL bodies.
 
 use super::*;
 use wayleave_core::time::Time;

@@ -1,16 +1,16 @@
-//! The words of the JSON library as sentences for people who have never heard of it: which field, what came, what is expected.
+//! Turns the JSON library's errors into plain sentences: which field, what was found, what is expected.
 
 use serde::de::IgnoredAny;
 
 use crate::nearest::nearest;
 
-/// Letters of a value that are repeated to whoever sent it.
+/// The maximum length of a quoted value.
 const SHOWN_MAX: usize = 100;
 
-/// What is wrong with a text that was to become a value.
+/// What is wrong with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// The field that it is about, if reading came that far.
+    /// The field that it is about, if parsing came that far.
     pub field: Option<String>,
     /// The sentence; it begins with the field.
     pub sentence: String,
@@ -19,7 +19,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// What is wrong with `text`, of which reading ended at `path` with `error`; `whole` is what the text is called.
+    /// What is wrong with `text`, whose parsing ended at `path` with `error`; `whole` is what the text is called.
     #[must_use]
     pub fn of_json(whole: &str, path: &str, error: &serde_json::Error, text: &[u8]) -> Self {
         let place = format!(" at line {} column {}", error.line(), error.column());
@@ -29,7 +29,8 @@ impl Said {
             return Self::of(whole, path, message);
         }
         let message = syntax(message);
-        // Some errors of shape are called errors of syntax, such as a number where one of several words is expected.
+        // The library reports some type errors as syntax errors, such as a number where one of several words is
+        // expected.
         if serde_json::from_slice::<IgnoredAny>(text).is_ok() {
             return Self::of(whole, path, &message);
         }
@@ -37,7 +38,7 @@ impl Said {
         Self { field: None, sentence, is_json: false }
     }
 
-    /// What is wrong at `path` by the message of the library, in which everything is named in its own way.
+    /// What is wrong at `path`, from the library's message.
     #[must_use]
     pub fn of(whole: &str, path: &str, message: &str) -> Self {
         let path = if matches!(path, "." | "?") { "" } else { path };
@@ -70,7 +71,7 @@ fn quoted<'a>(message: &'a str, start: &str) -> Option<(&'a str, &'a str)> {
     Some((word.strip_suffix('`').unwrap_or(word), others))
 }
 
-/// A field within another; the path may end with it already.
+/// A nested field; the path may end with it already.
 fn inner(path: &str, field: &str) -> String {
     let there = path == field || path.strip_suffix(field).is_some_and(|outer| outer.ends_with('.'));
     match path {
@@ -80,7 +81,7 @@ fn inner(path: &str, field: &str) -> String {
     }
 }
 
-/// The words that would be taken, the nearest one first.
+/// The accepted words, the nearest one first.
 fn offer(subject: &str, word: &str, known: &str) -> String {
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
     if known.is_empty() {
@@ -102,7 +103,7 @@ fn shape(message: &str) -> String {
     format!("expected {}, got {got}", wanted(expected, too_large))
 }
 
-/// What came, in the words of JSON.
+/// What was found, in JSON terms.
 fn arrived(came: &str) -> String {
     match came {
         "sequence" => "a list".to_owned(),
@@ -115,7 +116,7 @@ fn arrived(came: &str) -> String {
     }
 }
 
-/// What is expected, in the words of JSON. A type of this program says nothing to somebody who speaks another language.
+/// What is expected, in JSON terms: Rust types mean nothing to users of other languages.
 fn wanted(expected: &str, too_large: bool) -> String {
     let words = match expected.split(' ').next().unwrap_or_default() {
         "u8" | "u16" | "u32" | "u64" | "usize" if too_large => "a smaller whole number",
@@ -142,10 +143,10 @@ fn syntax(message: &str) -> String {
     }
     match message {
         "expected value" => "a value of another kind is expected",
-        "trailing characters" => "something follows its end",
-        "trailing comma" => "a comma is too much",
-        "key must be a string" => "names stand in double quotes",
-        "number out of range" => "the number is larger than can be read",
+        "trailing characters" => "unexpected characters follow its end",
+        "trailing comma" => "there is a trailing comma",
+        "key must be a string" => "names must be in double quotes",
+        "number out of range" => "the number is too large",
         "recursion limit exceeded" => "it is nested too deeply",
         other => other,
     }

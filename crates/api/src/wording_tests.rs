@@ -27,7 +27,7 @@ fn the_field_what_came_and_what_is_expected_are_told() {
         (r#"{"delay_ms":"5"}"#, r#"delay_ms: expected a whole number between 0 and 4398046511104, got the text "5""#),
         (r#"{"delay_ms":{}}"#, "delay_ms: expected a whole number between 0 and 4398046511104, got an object"),
         (r#"{"delay_factor":true}"#, "delay_factor: expected a number, got true"),
-        (r#"{"delay_factor":1e999}"#, "delay_factor: the number is larger than can be read"),
+        (r#"{"delay_factor":1e999}"#, "delay_factor: the number is too large"),
         (r#"{"paused":1}"#, "paused: expected true or false, got 1"),
         (r#"{"paused":"1e+9"}"#, r#"paused: expected true or false, got the text "1e+9""#),
         (r#"{"delay_ms":1,"delay_ms":2}"#, "delay_ms: is given twice"),
@@ -74,7 +74,7 @@ fn what_is_not_json_is_told_with_its_place() {
     for (text, want) in [
         ("{\n \"url\": ,}", "the body is not JSON: a value of another kind is expected (line 2, column 9)"),
         (r#"{"url":"http"#, "the body is not JSON: it ends within a string (line 1, column 12)"),
-        ("{url:1}", "the body is not JSON: names stand in double quotes (line 1, column 2)"),
+        ("{url:1}", "the body is not JSON: names must be in double quotes (line 1, column 2)"),
     ] {
         assert_eq!(said::<UrlToAdd>(text), want, "{text}");
     }

@@ -29,7 +29,7 @@ struct Health {
 ///
 /// A store that has failed answers 503: restart the process. A store that waits for something, such as disk space, does
 /// not.
-#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It is.", body = Health)))]
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "The process is alive.", body = Health)))]
 async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     match app.health() {
         StoreHealth::Failed(reason) => {
@@ -40,7 +40,7 @@ async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
 }
 
 /// Readiness: whether requests will be served, that is, the store responds and the server is not stopping.
-#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, description = "They will.", body = Health)))]
+#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, description = "The server is ready.", body = Health)))]
 async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     if app.stopping.is_cancelled() {
         return Err(Problem::new(Code::NotReady, "the server is stopping").into());
@@ -54,7 +54,7 @@ async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
 /// The metrics of this process and the totals of the frontier, in Prometheus text format.
 #[utoipa::path(
     get, path = "/metrics", tag = "health",
-    responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
+    responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain"))
 )]
 async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     let ready = app.trouble().is_none();

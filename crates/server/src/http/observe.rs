@@ -20,7 +20,7 @@ pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Re
     let route = request.extensions().get::<MatchedPath>().cloned();
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let response = answered.unwrap_or_else(|_| {
-        let problem = Problem::new(Code::Internal, "the server made a mistake; its log has the details");
+        let problem = Problem::new(Code::Internal, "internal error; see the server log for details");
         Refused::from(problem).into_response()
     });
     let route = route.as_ref().map_or("-", MatchedPath::as_str);

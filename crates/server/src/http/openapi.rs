@@ -18,17 +18,17 @@ use super::{bounds, choices, examples, routes};
             Errors are `application/problem+json` with a stable `code`."
     ),
     tags(
-        (name = "urls", description = "URLs: add, list, look up."),
+        (name = "urls", description = "URLs: add, list, look up, requeue, delete."),
         (name = "reservations", description = "Leases on groups of hosts, each with URLs to fetch."),
-        (name = "hosts", description = "Hosts: how they stand and why, how they are to be visited."),
+        (name = "hosts", description = "Hosts: their state and its reason, and how they are visited."),
         (name = "groups", description = "Groups of hosts that are visited as one."),
         (name = "crawls", description = "Namespaces of URLs with their own weight, limits and pause switch."),
-        (name = "jobs", description = "Work on many URLs that goes on by itself: requeues and deletions."),
-        (name = "roles", description = "Roles: who is the primary, where it is reached, who stands by."),
+        (name = "jobs", description = "Background jobs over many URLs: requeues and deletions."),
+        (name = "roles", description = "Roles: the primary, its address, the standbys."),
         (name = "nodes", description = "Processes that share one store."),
         (name = "store", description = "The store as a whole."),
         (name = "stats", description = "Totals in constant time."),
-        (name = "health", description = "For those who watch the server."),
+        (name = "health", description = "Health checks and metrics."),
     )
 )]
 struct Root;
@@ -77,7 +77,7 @@ fn with_problems(mut document: OpenApi) -> OpenApi {
             let schema = Ref::from_schema_name(Problem::name());
             let content = Content::new(Some(schema));
             let response = ResponseBuilder::new()
-                .description("It was refused or failed; the code says why.")
+                .description("The request was refused or failed; the code says why.")
                 .content(problem::CONTENT_TYPE, content)
                 .build();
             operation.responses.responses.insert("default".to_owned(), response.into());

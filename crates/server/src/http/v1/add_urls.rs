@@ -42,7 +42,7 @@ const PARTS_IN_FLIGHT: usize = 4;
     post, path = "/v1/urls", tag = "urls", params(AddUrlsQuery),
     request_body(content((AddUrlsRequest = "application/json"), (UrlToAdd = "application/x-ndjson"))),
     responses((
-        status = 200, description = "What became of each URL, in the order sent.",
+        status = 200, description = "The result of each URL, in the order sent.",
         content((AddUrlsResponse = "application/json"), (AddResult = "application/x-ndjson"))
     ))
 )]

@@ -86,7 +86,7 @@ async fn set_crawl(app: &App, crawl: CrawlName, body: &SetCrawlRequest, replace:
 /// Deletes a crawl: its URLs, its queues and its settings.
 #[utoipa::path(
     delete, path = "/v1/crawls/{crawl}", tag = "crawls", params(("crawl" = String, Path, description = "Name of the crawl.")),
-    responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
+    responses((status = 200, description = "The number of deleted URLs.", body = DeleteUrlsResponse))
 )]
 pub async fn delete_crawl(
     State(app): State<App>,
@@ -99,7 +99,7 @@ pub async fn delete_crawl(
 #[utoipa::path(
     post, path = "/v1/crawls/{crawl}/purge", tag = "crawls",
     params(("crawl" = String, Path, description = "Name of the crawl."), PurgeCrawlQuery),
-    responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
+    responses((status = 200, description = "The number of deleted URLs.", body = DeleteUrlsResponse))
 )]
 pub async fn purge_crawl(
     State(app): State<App>,

@@ -94,7 +94,7 @@ async fn stored_hosts(app: &App, body: &SetGroupRequest, names: NamesQuery) -> R
 /// Deletes an alias; its hosts become groups of their own again.
 #[utoipa::path(
     delete, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Alias.")),
-    responses((status = 204, description = "It is gone."))
+    responses((status = 204, description = "It was deleted."))
 )]
 pub async fn delete_group(State(app): State<App>, AliasInPath(alias): AliasInPath) -> Result<StatusCode, Refused> {
     app.frontier.delete_group(alias).await?;

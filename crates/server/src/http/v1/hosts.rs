@@ -94,7 +94,7 @@ async fn set_host(
         ("crawl" = String, Path, description = "Name of the crawl."),
         NamesQuery,
     ),
-    responses((status = 200, description = "How many URLs are gone.", body = DeleteUrlsResponse))
+    responses((status = 200, description = "The number of deleted URLs.", body = DeleteUrlsResponse))
 )]
 pub async fn delete_queue(
     State(app): State<App>,

@@ -21,8 +21,8 @@ use crate::http::refused::Refused;
 #[utoipa::path(
     post, path = "/v1/urls/requeue", tag = "urls", request_body = ReworkUrlsRequest,
     responses(
-        (status = 200, description = "What became of the URLs that were named.", body = ReworkUrlsResponse),
-        (status = 202, description = "The job that goes through the URLs.", body = StartedJob)
+        (status = 200, description = "The results of the named URLs.", body = ReworkUrlsResponse),
+        (status = 202, description = "The job that processes the URLs.", body = StartedJob)
     )
 )]
 pub async fn requeue_urls(
@@ -36,8 +36,8 @@ pub async fn requeue_urls(
 #[utoipa::path(
     post, path = "/v1/urls/delete", tag = "urls", request_body = ReworkUrlsRequest,
     responses(
-        (status = 200, description = "What became of the URLs that were named.", body = ReworkUrlsResponse),
-        (status = 202, description = "The job that goes through the URLs.", body = StartedJob)
+        (status = 200, description = "The results of the named URLs.", body = ReworkUrlsResponse),
+        (status = 202, description = "The job that processes the URLs.", body = StartedJob)
     )
 )]
 pub async fn delete_urls(
@@ -71,7 +71,7 @@ async fn rework(app: &App, body: &ReworkUrlsRequest, what: Rework) -> Result<Res
 /// Lists the running jobs, and those that ended recently.
 #[utoipa::path(
     get, path = "/v1/jobs", tag = "jobs",
-    responses((status = 200, description = "All of them, the latest first.", body = ListJobsResponse))
+    responses((status = 200, description = "The jobs, the latest first.", body = ListJobsResponse))
 )]
 pub async fn list_jobs(State(app): State<App>) -> Result<Json<ListJobsResponse>, Refused> {
     Ok(Json(ListJobsResponse { jobs: app.frontier.jobs().await?.into_iter().map(Job::from).collect() }))
@@ -89,7 +89,7 @@ pub async fn get_job(State(app): State<App>, JobInPath(job): JobInPath) -> Resul
 /// Stops a job. What it has done stays done; a job that has ended stays as it is.
 #[utoipa::path(
     delete, path = "/v1/jobs/{job}", tag = "jobs", params(("job" = String, Path, description = "The id of the job.")),
-    responses((status = 200, description = "The job as it stands now.", body = Job))
+    responses((status = 200, description = "The current state of the job.", body = Job))
 )]
 pub async fn cancel_job(State(app): State<App>, JobInPath(job): JobInPath) -> Result<Json<Job>, Refused> {
     Ok(Json(app.frontier.cancel_job(job).await?.ok_or_else(|| unknown(job))?.into()))

@@ -33,7 +33,7 @@ use crate::http::refused::Refused;
 /// If none is ready it waits up to `wait_ms`. An empty list says whether the crawl that was asked for is finished.
 #[utoipa::path(
     post, path = "/v1/reservations", tag = "reservations", request_body = ReserveGroupsRequest,
-    responses((status = 200, description = "What was reserved, perhaps nothing.", body = ReserveGroupsResponse))
+    responses((status = 200, description = "The reservations; may be empty.", body = ReserveGroupsResponse))
 )]
 pub async fn reserve_groups(
     State(app): State<App>,
@@ -150,7 +150,7 @@ async fn found_batch(app: &App, release: &Release, body: ReleaseReservationReque
 /// expired.
 #[utoipa::path(
     post, path = "/v1/reservations/revoke", tag = "reservations", request_body = RevokeRequest,
-    responses((status = 200, description = "How many there were.", body = RevokeResponse))
+    responses((status = 200, description = "How many were revoked.", body = RevokeResponse))
 )]
 pub async fn revoke_reservations(
     State(app): State<App>,

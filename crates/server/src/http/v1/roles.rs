@@ -106,7 +106,7 @@ pub async fn patch_role(
 /// Deletes a role that has neither a primary nor a standby. A later role of that name continues above its old epochs.
 #[utoipa::path(
     delete, path = "/v1/roles/{utype}", tag = "roles", params(("utype" = String, Path, description = "The role's name.")),
-    responses((status = 204, description = "It is gone."))
+    responses((status = 204, description = "It was deleted."))
 )]
 pub async fn delete_role(State(app): State<App>, RoleInPath(role): RoleInPath) -> Result<StatusCode, Refused> {
     app.roles.delete(role).await?;
@@ -120,7 +120,7 @@ pub async fn delete_role(State(app): State<App>, RoleInPath(role): RoleInPath) -
 #[utoipa::path(
     post, path = "/v1/roles/{utype}/heartbeat", tag = "roles",
     params(("utype" = String, Path, description = "The role's name.")), request_body = HeartbeatRequest,
-    responses((status = 200, description = "How the role stands.", body = HeartbeatResponse))
+    responses((status = 200, description = "The state of the role.", body = HeartbeatResponse))
 )]
 pub async fn heartbeat(
     State(app): State<App>,
@@ -171,7 +171,7 @@ pub async fn raise_epoch(
         ("uuid" = String, Path, description = "The candidate's uuid."),
         ReleaseRoleQuery,
     ),
-    responses((status = 200, description = "What was given back.", body = ReleaseRoleResponse))
+    responses((status = 200, description = "What was released.", body = ReleaseRoleResponse))
 )]
 pub async fn release_role(
     State(app): State<App>,
