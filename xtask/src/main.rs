@@ -1,7 +1,7 @@
-//! The house keeper: `cargo xtask tidy`, `verify`, `prove` and `fix`.
+//! Development tasks: `cargo xtask tidy`, `verify`, `prove` and `fix`.
 //!
-//! `verify` is what continuous integration runs and never writes; `prove` runs what takes longer; `fix` writes. Nothing here is
-//! part of the product.
+//! `verify` is what continuous integration runs and never writes; `prove` runs what takes longer; `fix` writes. Nothing
+//! here is part of the product.
 
 mod packages;
 mod prove;
@@ -14,10 +14,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  tidy     check the rules of the house: arrows, sizes, dead files, lints, words
+  tidy     check the project's rules: dependencies, sizes, dead files, lints, words
   verify   everything that must hold before a change goes in; writes nothing
-  fix      format, and apply what clippy can repair by itself
-  prove    the long proofs, all or those that are named after it:
+  fix      format, and apply clippy's automatic fixes
+  prove    the long tests, all or those named after it:
 ";
 
 fn main() -> ExitCode {
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace: the folder above this crate. Cargo says at run time where the crate lies now.
+/// The workspace: the parent folder of this crate. Cargo provides the path at run time.
 fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     here.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)

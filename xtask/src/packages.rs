@@ -1,12 +1,11 @@
-//! Programs that only tests and proofs need, from Debian's packages: a real database and what manages it, and tools for
-//! networks and file systems.
+//! Debian packages that only tests need: a real database and its tools, and tools for networks and file systems.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// A package and how to tell that it is there.
+/// A package and a check for its presence.
 pub type Package<'a> = (&'a str, fn() -> bool);
 
 /// What the tests of `verify` need.
@@ -17,17 +16,17 @@ pub const TESTS: &[Package<'_>] = &[
     ("chromium", || has("chromium")),
     ("chromium-driver", || has("chromedriver")),
 ];
-/// A Patroni cluster. Its own recommendation for etcd is the module that speaks to it.
+/// A Patroni cluster. The module for etcd is one of its recommended packages.
 pub const PATRONI: &[Package<'_>] =
     &[("patroni", || has("patroni")), ("etcd-server", || has("etcd")), ("python3-etcd", has_python_etcd)];
-/// What stands between clients and a cluster.
+/// Proxies between clients and a cluster.
 pub const POOLER: &[Package<'_>] = &[("pgbouncer", || has("pgbouncer")), ("haproxy", || has("haproxy"))];
 /// File systems on loop devices.
 pub const DISK: &[Package<'_>] =
     &[("e2fsprogs", || has("mkfs.ext4")), ("mount", || has("losetup")), ("perl-base", || has("perl"))];
-/// Virtual environments of Python, for tools that Debian has not.
+/// Python virtual environments, for tools that Debian lacks.
 pub const SCHEMA: &[Package<'_>] = &[("python3", || has("python3")), ("python3-venv", has_python_venv)];
-/// A container engine, and what base images are made with. Where docker has compose as a plugin that one is used.
+/// A container engine, and the tools that build base images. Docker's compose plugin is used if present.
 pub const CONTAINERS: &[Package<'_>] = &[
     ("docker.io", || has("dockerd")),
     ("docker-compose", has_compose),
@@ -36,7 +35,7 @@ pub const CONTAINERS: &[Package<'_>] = &[
     ("iproute2", || has("ip")),
 ];
 
-/// Installs what is missing, saying so.
+/// Installs what is missing, and says so.
 pub fn ensure(packages: &[Package<'_>]) -> Result<()> {
     let missing = missing(packages);
     if missing.is_empty() {
@@ -73,7 +72,7 @@ fn apt_get(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The server's programs lie in a folder for each major version.
+/// The server's programs are in one folder per major version.
 fn has_postgresql() -> bool {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     versions.into_iter().any(|version| version.path().join("bin/initdb").exists())
@@ -83,7 +82,7 @@ fn has_python_etcd() -> bool {
     Path::new("/usr/lib/python3/dist-packages/etcd").exists()
 }
 
-/// Debian keeps the part of `venv` that brings pip in a package of its own.
+/// Debian packages the part of `venv` that provides pip separately.
 fn has_python_venv() -> bool {
     Command::new("python3").args(["-c", "import ensurepip"]).output().is_ok_and(|o| o.status.success())
 }

@@ -1,6 +1,6 @@
-//! `prove`: the long proofs, which are no part of `verify` because they take from minutes to an hour. Each has a name, runs a test
-//! on the release binary (or on `WAYLEAVE_BIN`) with more rounds, kills or seeds than `verify` does, and ends with the figures that it
-//! has seen. The variables that say how many may be set to other numbers.
+//! `prove`: the long tests, which are not part of `verify` because they take from minutes to an hour. Each has a name,
+//! runs a test on the release binary (or on `WAYLEAVE_BIN`) with more rounds, kills or seeds than `verify` does, and
+//! prints the figures it observed. The counts can be changed by environment variables.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use anyhow::{Context, Result, bail};
 use crate::packages::{self, Package};
 use crate::steps;
 
-/// What tells lines of figures from others, in the output of tests.
+/// What marks lines of figures in the output of tests.
 const FIGURES: [&str; 3] = ["seen: ", " kills", " seeds"];
 
-/// One long proof: tests, and what they are told.
+/// One long test run.
 struct Proof {
     name: &'static str,
     about: &'static str,
@@ -24,7 +24,7 @@ struct Proof {
     /// Variables and their values, unless they are set already.
     settings: &'static [(&'static str, &'static str)],
     packages: &'static [&'static [Package<'static>]],
-    /// Whether it mounts file systems: in a mount namespace of its own nobody else can keep them from being unmounted.
+    /// Whether it mounts file systems: in its own mount namespace no other process can keep them from being unmounted.
     mounts: bool,
 }
 
@@ -106,12 +106,12 @@ const PROOFS: &[Proof] = &[
     },
 ];
 
-/// The names with what each proves, one a line.
+/// The names with their descriptions, one per line.
 pub fn listing() -> String {
     PROOFS.iter().map(|proof| format!("    {:<10} {}\n", proof.name, proof.about)).collect()
 }
 
-/// Runs the proofs that are named, or all; every one runs, also after one that failed.
+/// Runs the named ones, or all; a failure does not stop the others.
 pub fn run(root: &Path, names: &[String]) -> Result<()> {
     let chosen = choose(names)?;
     let binary = binary(root)?;
@@ -150,7 +150,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Proof>> {
     names.iter().map(find).collect()
 }
 
-/// Runs a proof's tests; says the lines of figures that they printed.
+/// Runs the tests; returns the lines of figures that they printed.
 fn prove(root: &Path, proof: &Proof, binary: &Path) -> Result<Vec<String>> {
     for packages in proof.packages {
         packages::ensure(packages)?;
@@ -174,7 +174,7 @@ fn prove(root: &Path, proof: &Proof, binary: &Path) -> Result<Vec<String>> {
     Ok(seen)
 }
 
-/// The same command in a mount namespace of its own.
+/// The same command in its own mount namespace.
 fn alone(command: &Command) -> Command {
     let mut alone = Command::new("unshare");
     alone.arg("--mount").arg(command.get_program()).args(command.get_args());
@@ -184,7 +184,7 @@ fn alone(command: &Command) -> Command {
     alone
 }
 
-/// Runs a command, shows what it prints and keeps the lines of figures.
+/// Runs a command, shows its output and keeps the lines of figures.
 fn watch(command: &mut Command) -> Result<Vec<String>> {
     let mut child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let output = child.stdout.take().context("the output of a test")?;
@@ -229,7 +229,7 @@ mod tests {
         );
     }
 
-    /// What went wrong once: a test had moved to another crate, and its proof could not be run any more.
+    /// A regression: a test had moved to another crate, and its proof could no longer be run.
     #[test]
     fn every_proof_names_tests_that_are_there() {
         for (package, test) in PROOFS.iter().flat_map(|proof| proof.tests) {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs every check; the first that fails ends it. The last line says how it went.
+/// Runs every check and stops at the first failure. The last line is the result.
 pub fn verify(root: &Path) -> Result<()> {
     let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
         ("format", &|| cargo(root, &["fmt", "--all", "--check"])),
@@ -29,7 +29,7 @@ pub fn verify(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Repairs what can be repaired without thinking.
+/// Applies automatic fixes.
 pub fn fix(root: &Path) -> Result<()> {
     heading("clippy");
     cargo(root, &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets"])?;
@@ -37,7 +37,7 @@ pub fn fix(root: &Path) -> Result<()> {
     cargo(root, &["fmt", "--all"])
 }
 
-/// Advisories are left out: they need a database that is fetched, and a check must not depend on the day it is run.
+/// Advisories are excluded: they need a database that is downloaded, and a check must not depend on the day it is run.
 fn deny(root: &Path) -> Result<()> {
     let present = command(root, &["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !present.is_ok_and(|status| status.success()) {
@@ -60,7 +60,7 @@ pub fn cargo(root: &Path, args: &[&str]) -> Result<()> {
 
 /// A command of cargo, in the workspace.
 pub fn command(root: &Path, args: &[&str]) -> Command {
-    // The cargo that runs us, so that a toolchain given on the command line holds for every step.
+    // The cargo that runs us, so that a toolchain given on the command line applies to every step.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(args).current_dir(root);

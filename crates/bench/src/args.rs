@@ -1,4 +1,4 @@
-//! What `wayleave bench` can be told.
+//! The arguments of `wayleave bench`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,24 +8,24 @@ use clap::Args;
 use crate::codec::Manner;
 use crate::scenario;
 
-/// Measure a running frontier, side by side with a peer and with a null server.
+/// Benchmark a running frontier, side by side with a peer and with a null server.
 ///
-/// Every scenario runs in short rounds that take turns between the servers, so that whatever else the machine does hits
-/// all of them alike. Compare the ratios, not the rates: `null` is the same protocol on the same stack without a store,
-/// the most that this machine could do.
+/// Every scenario runs in short rounds that alternate between the servers, so that background load affects all of them
+/// alike. Compare the ratios, not the rates: `null` is the same protocol on the same stack without a store, the upper
+/// bound on this machine.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = scenario::HELP)]
 pub struct BenchArgs {
-    /// The server to measure, on this machine; several nodes of one store with commas between: clients spread over them.
-    /// Without it, the one that --server names
+    /// The server to benchmark, on this machine; several nodes of one store separated by commas: clients are spread
+    /// over them. By default the one of --server
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub address: Vec<String>,
 
-    /// A second server of the URLFrontier protocol to measure in turns with the first
+    /// A second server of the URLFrontier protocol, benchmarked in alternation with the first
     #[arg(long, value_name = "HOST:PORT")]
     pub beside: Option<String>,
 
-    /// A null server that is running already; without it, one is started for the time of the run
+    /// A running null server; by default one is started for the run
     #[arg(long, value_name = "HOST:PORT")]
     pub null_address: Option<String>,
 
@@ -33,49 +33,49 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "null_address")]
     pub no_null: bool,
 
-    /// Build and take apart every message, as crawlers with generated code do, instead of sending prepared bytes. The
+    /// Encode and decode every message, as crawlers with generated code do, instead of sending prepared bytes. The load
     /// generator shares its cores with the server, so prepared bytes make the null server look faster than any crawler
-    /// could find it
+    /// would find it
     #[arg(long)]
     pub ordinary: bool,
 
-    /// Scenarios to run, by name or by the beginning of a name; all of them if none is named
+    /// Scenarios to run, by name or by prefix; all by default
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = scenario::named)]
     pub scenario: Vec<String>,
 
-    /// Hosts that the URLs are spread over
+    /// Number of hosts of the URLs
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub hosts: u64,
 
-    /// Hosts of the many-hosts scenarios
+    /// Number of hosts in the many-hosts scenarios
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub many_hosts: u64,
 
-    /// URLs that lie in the queues before each round that takes some out
+    /// Number of queued URLs before each round that takes some out
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     pub urls: u64,
 
-    /// How many of a hundred ingested URLs were sent before
+    /// Percentage of ingested URLs that were sent before
     #[arg(long, value_name = "PERCENT", default_value_t = 23, value_parser = clap::value_parser!(u8).range(0..=99))]
     pub known: u8,
 
-    /// Time for each scenario and each server, in seconds
+    /// Time per scenario and server, in seconds
     #[arg(long, value_name = "S", default_value_t = 6.0)]
     pub seconds: f64,
 
-    /// Rounds that the time is cut into
+    /// Number of rounds into which the time is divided
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
 
-    /// Makes the same URLs again; without it every run has its own
+    /// Seed, to generate the same URLs again; random by default
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Process of the first server: adds its CPU time and memory to the table, and rounds wait until it is quiet
+    /// PID of the first server: adds its CPU time and memory to the table, and rounds wait until it is idle
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
 
-    /// Process of the second server
+    /// PID of the second server
     #[arg(long, value_name = "PID", requires = "beside")]
     pub beside_pid: Option<u32>,
 
@@ -83,16 +83,16 @@ pub struct BenchArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Visit a few hosts again and again, through all addresses, and tell the longest pause of any of them, visits at
-    /// once and visits too soon: to be run while nodes come and go
+    /// Visit a few hosts repeatedly, through all addresses, and report the longest pause of any of them, concurrent
+    /// visits and visits too soon: for use while nodes come and go
     #[arg(long, conflicts_with_all = ["beside", "null_address", "scenario"])]
     pub churn: bool,
 
-    /// Serve as a null server instead of measuring
+    /// Serve as a null server instead of benchmarking
     #[arg(long)]
     pub null: bool,
 
-    /// Where the null server listens; port 0 takes any free one and prints it
+    /// Address of the null server; port 0 takes a free one and prints it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", requires = "null")]
     pub listen: SocketAddr,
 
@@ -113,7 +113,7 @@ impl BenchArgs {
     }
 }
 
-/// The address, if it is on this machine: a load without limit must not leave it.
+/// The address, if it is on this machine: an unbounded load must not leave it.
 pub(crate) async fn loopback(address: &str) -> Result<SocketAddr> {
     let bare = address.trim_start_matches("http://").trim_end_matches('/');
     let found = tokio::net::lookup_host(bare).await.with_context(|| format!("'{address}' is not HOST:PORT"))?;

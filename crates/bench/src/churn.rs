@@ -1,5 +1,5 @@
-//! Churn: a few hosts visited again and again through all nodes, while nodes come and go. What counts is not the rate but
-//! that no host is visited by two at once or too soon, and how long the longest pause of any host was.
+//! Churn: a few hosts visited repeatedly through all nodes, while nodes come and go. What counts is not the rate but
+//! that no host has concurrent visits or a visit too soon, and the longest pause of any host.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,19 +15,19 @@ use crate::args::{BenchArgs, loopback};
 
 const HOSTS: usize = 200;
 const WORKERS: usize = 8;
-/// Between two visits of a host.
+/// The delay between two visits of a host.
 const DELAY: Duration = Duration::from_millis(100);
-/// Longer than any pause that is looked for: a visit whose worker lost its node must not end unseen.
+/// Longer than any pause to be detected: a visit whose worker lost its node must not expire unnoticed.
 const LEASE_MS: u64 = 60_000;
 const PATIENCE: Duration = Duration::from_secs(15);
 const AFTER_REFUSAL: Duration = Duration::from_millis(20);
 
-/// What was seen.
+/// What was observed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
     seconds: f64,
     visits: u64,
-    /// Calls that were refused or got no answer; workers then ask another node.
+    /// Calls that were refused or not answered; workers then try another node.
     refusals: u64,
     visits_at_once: u64,
     visits_too_soon: u64,
@@ -50,7 +50,7 @@ impl fmt::Display for Seen {
 
 #[derive(Default)]
 struct Host {
-    /// The token of the visit under way.
+    /// The token of the current visit.
     visited_by: Option<String>,
     ended: Option<Instant>,
     longest: Duration,
@@ -78,7 +78,7 @@ impl Log {
         host.visited_by = Some(token.to_owned());
     }
 
-    /// The visit is taken to end when its release is sent: the server cannot have ended it before.
+    /// The visit counts as ended when its release is sent: the server cannot have ended it before.
     fn end(&mut self, group: &str, now: Instant) {
         if let Some(host) = self.hosts.get_mut(group) {
             host.visited_by = None;
@@ -144,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// Ends a visit and puts the host back into the queue, through whichever node answers.
+    /// Ends a visit and requeues the host, through any node that answers.
     async fn release(&mut self, one: &Reservation) {
         let path = format!("reservations/{}/release", one.token);
         self.log().end(&one.group, Instant::now());
@@ -157,7 +157,7 @@ impl Worker {
     }
 }
 
-/// Runs for the time that the arguments name.
+/// Runs for the configured time.
 pub async fn run(args: &BenchArgs) -> Result<Seen> {
     let mut nodes = Vec::new();
     for address in &args.address {

@@ -1,5 +1,5 @@
-//! Messages as bytes. The generator shares its cores with the server it measures, so by default it neither builds nor takes
-//! them apart; as an ordinary client it does both, as the generated code of every language does.
+//! Messages as bytes. The load generator shares its cores with the server it measures, so by default it neither encodes
+//! nor decodes them; in ordinary mode it does both, as generated code in every language does.
 
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -15,13 +15,13 @@ use tonic::transport::Channel;
 /// How much a client does with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Sends prepared bytes and looks at the few that it needs of an answer.
+    /// Sends prepared bytes and reads only the few bytes that it needs of a response.
     Prepared,
-    /// Builds every message it sends from its fields and takes every answer apart.
+    /// Encodes every request and decodes every response.
     Ordinary,
 }
 
-/// Sends messages of kind `S` and receives those of kind `R`, in their encoded form.
+/// Sends messages of type `S` and receives those of type `R`, in encoded form.
 pub struct Wire<S, R> {
     manner: Manner,
     kinds: PhantomData<fn() -> (S, R)>,
@@ -80,7 +80,7 @@ impl<S, R: Message + Default> Decoder for Wire<S, R> {
     }
 }
 
-/// A client that can take the next call.
+/// A client that is ready for the next call.
 pub async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
     let mut grpc = Grpc::new(channel);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

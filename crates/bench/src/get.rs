@@ -1,4 +1,4 @@
-//! A crawler without a network: gets URLs, calls them completed, waits for the acknowledgements, gets more.
+//! A crawler without a network: gets URLs, completes them, waits for the acknowledgements, gets more.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use crate::codec::{Manner, Wire, path, ready};
 use crate::put::Done;
 use crate::wire;
 
-/// Seconds that URLs are held; longer than any round.
+/// The hold time of URLs in seconds; longer than any round.
 const HOLD_SECS: u32 = 300;
-/// Wait after a call that brought nothing.
+/// The pause after an empty response.
 const PAUSE: Duration = Duration::from_millis(2);
-/// A call that takes longer than this is given up.
+/// The timeout of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a crawler asks for.
+/// What a crawler requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appetite {
-    /// Queues of one call.
+    /// Queues per call.
     pub queues: u32,
-    /// URLs of each queue.
+    /// URLs per queue.
     pub urls: u32,
 }
 
@@ -81,7 +81,7 @@ impl Crawler {
         Ok(got)
     }
 
-    /// Completes URLs and waits until that is acknowledged; how many could not be.
+    /// Completes URLs and waits for the acknowledgement; returns how many failed.
     async fn complete(&mut self, urls: &[Bytes]) -> Result<u64> {
         for url in urls {
             self.scratch.clear();
@@ -89,7 +89,7 @@ impl Crawler {
             self.complete.send(Bytes::copy_from_slice(&self.scratch)).context("the put stream ended")?;
         }
         if let Some(results) = self.results.take() {
-            // Some servers answer the call only with its first acknowledgement, so results must be under way before.
+            // Some servers answer the call only with its first acknowledgement, so results must be in flight before.
             let mut grpc = ready(self.channel.clone()).await?;
             let answer = grpc
                 .streaming(

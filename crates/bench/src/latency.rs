@@ -1,8 +1,8 @@
-//! Latencies of a run: samples, bounded in number, and their quantiles.
+//! Latencies of a run: a bounded number of samples, and their percentiles.
 
 use std::time::Duration;
 
-/// Samples that are kept; what comes later is not looked at.
+/// The maximum number of samples; later ones are dropped.
 const SAMPLES_MAX: usize = 500_000;
 
 /// Samples in microseconds.
@@ -17,13 +17,13 @@ impl Latency {
         }
     }
 
-    /// Adds another's samples.
+    /// Merges samples.
     pub fn merge(&mut self, other: &Self) {
         let room = SAMPLES_MAX - self.0.len();
         self.0.extend(other.0.iter().take(room));
     }
 
-    /// The sample that `percent` of all do not exceed, in milliseconds.
+    /// A percentile, in milliseconds.
     pub fn percentile_ms(&self, percent: usize) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

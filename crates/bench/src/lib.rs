@@ -1,7 +1,7 @@
-//! Measures: drives a frontier through its public doors and compares it with a null server in the same run.
+//! The benchmark: drives a frontier through its public APIs and compares it with a null server in the same run.
 //!
-//! In: addresses. Out: a table of rates and latencies, as ratios that hold on any machine. This crate must not know
-//! how any server works inside; it speaks the wire like anybody else and asks the kernel what a process used.
+//! It prints a table of rates and latencies, as ratios that hold on any machine. It must not know how any server works
+//! inside; it uses the wire protocols like any client, and asks the kernel for a process's resource usage.
 
 mod args;
 mod churn;

@@ -1,4 +1,4 @@
-//! The native API's load: batches of URLs in, reservations taken and released.
+//! The load of the native API: batches of URLs in, reservations taken and released.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use serde::Deserialize;
 use crate::put::Done;
 use crate::source::Source;
 
-/// URLs of one body.
+/// URLs per body.
 const BATCH: usize = 100;
-/// Groups of one reservation call.
+/// Groups per reservation call.
 const GROUPS: usize = 10;
-/// Wait after a call that brought nothing.
+/// The pause after an empty response.
 const PAUSE: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -73,13 +73,13 @@ impl Native {
         Ok(text)
     }
 
-    /// Takes politeness out of the crawl.
+    /// Disables politeness for the crawl.
     pub async fn without_delay(&self) -> Result<()> {
         let path = format!("crawls/{}", self.crawl);
         self.send(reqwest::Method::PUT, &path, r#"{"delay_ms":0}"#.to_owned()).await.map(drop)
     }
 
-    /// Sends a batch; how many of its URLs could not be stored.
+    /// Sends a batch; returns how many of its URLs could not be stored.
     async fn put_batch(&self, source: &Mutex<Source>) -> Result<u64> {
         let mut body = format!(r#"{{"crawl":"{}","urls":["#, self.crawl);
         {
@@ -91,11 +91,11 @@ impl Native {
         }
         body.push_str("]}");
         let text = self.send(reqwest::Method::POST, "urls", body).await?;
-        let added: Added = serde_json::from_slice(&text).context("what became of the URLs cannot be read")?;
+        let added: Added = serde_json::from_slice(&text).context("cannot parse the results of the URLs")?;
         Ok(added.counts.failed)
     }
 
-    /// Sends batches of URLs for a time, at most so many URLs.
+    /// Sends batches of URLs for a time, at most `urls_max` URLs.
     pub async fn put(&self, source: Arc<Mutex<Source>>, time: Duration, urls_max: u64) -> Result<Done> {
         let mut done = Done::default();
         let started = Instant::now();
@@ -118,7 +118,7 @@ impl Native {
         while started.elapsed() < time {
             let sent = Instant::now();
             let text = self.send(reqwest::Method::POST, "reservations", ask.clone()).await?;
-            let reserved: Reserved = serde_json::from_slice(&text).context("the reservations cannot be read")?;
+            let reserved: Reserved = serde_json::from_slice(&text).context("cannot parse the reservations")?;
             if reserved.reservations.is_empty() {
                 tokio::time::sleep(PAUSE).await;
                 continue;

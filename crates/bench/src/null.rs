@@ -1,4 +1,4 @@
-//! The null server: the same protocol on the same stack, and no store behind it. The most that a server could do here.
+//! The null server: the same protocol on the same stack without a store. The upper bound for a server on this machine.
 
 use std::net::SocketAddr;
 
@@ -18,24 +18,24 @@ use crate::null_native;
 type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
-/// A null server that listens.
+/// A null server that is listening.
 pub struct NullServer {
     incoming: TcpIncoming,
 }
 
 impl NullServer {
-    /// Listens at an address; port 0 takes any free one.
+    /// Listens on an address; port 0 takes a free one.
     ///
     /// # Errors
-    /// If the address cannot be listened at.
+    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr) -> Result<Self> {
         Ok(Self { incoming: TcpIncoming::bind(address)?.with_nodelay(Some(true)) })
     }
 
-    /// Where it listens.
+    /// Its address.
     ///
     /// # Errors
-    /// If the system cannot say.
+    /// If the operating system reports an error.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.incoming.local_addr()?)
     }
@@ -43,7 +43,7 @@ impl NullServer {
     /// Serves until it is dropped.
     ///
     /// # Errors
-    /// If the connections cannot be taken.
+    /// If connections cannot be accepted.
     pub async fn serve(self) -> Result<()> {
         let grpc = Routes::new(UrlFrontierServer::new(Null)).into_axum_router();
         let routes = Routes::from(grpc.merge(null_native::routes()));
@@ -51,10 +51,10 @@ impl NullServer {
     }
 }
 
-/// Serves nothing but answers at an address, and says on standard output where.
+/// Runs a null server, and prints its address on standard output.
 ///
 /// # Errors
-/// If the address cannot be listened at.
+/// If the address cannot be bound.
 #[expect(clippy::print_stdout, reason = "who started it reads the address there")]
 pub async fn serve_null(address: SocketAddr) -> Result<()> {
     let server = NullServer::bind(address)?;

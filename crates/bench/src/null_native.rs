@@ -1,4 +1,4 @@
-//! The null server's native API: bodies are read and answers written in full, and nothing is kept.
+//! The null server's native API: bodies are parsed and responses written in full, but nothing is stored.
 
 use axum::routing::{post, put};
 use axum::{Json, Router};
@@ -9,7 +9,7 @@ use wayleave_api::reservations::{
 };
 use wayleave_api::urls::{AddCounts, AddResult, AddStatus, AddUrlsRequest, AddUrlsResponse};
 
-/// A time that is always to come.
+/// A time that is always in the future.
 const LATER: &str = "2100-01-01T00:00:00.000Z";
 
 /// The native calls that the load makes.

@@ -1,17 +1,17 @@
-//! What a process of this machine has used, as the kernel tells.
+//! The resource usage of a process, from `/proc`.
 
 use std::time::Duration;
 
-/// Clock ticks of a second in `/proc`; a constant of the kernel's interface.
+/// Clock ticks per second in `/proc`; a constant of the kernel's interface.
 const TICKS: f64 = 100.0;
 
-/// How long processes are looked at to tell whether they are quiet, and how long they are given to become so.
+/// How long processes are observed to see whether they are idle, and how long they get to become so.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOKS_MAX: usize = 240;
-/// Less than this of one core is quiet.
+/// Less than this share of one core is idle.
 const QUIET_SHARE: f64 = 0.1;
 
-/// Waits until processes have nothing left to do from before, or until they have been given long enough.
+/// Waits until processes have finished earlier work, up to a limit.
 pub async fn quiet(pids: &[u32]) {
     if pids.is_empty() {
         return;
@@ -33,13 +33,13 @@ pub fn cpu_secs(pid: u32) -> Option<f64> {
     cpu_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Memory in use now, in MiB.
+/// Resident memory, in MiB.
 pub fn rss_mib(pid: u32) -> Option<f64> {
     rss_of(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
 fn cpu_of(stat: &str) -> Option<f64> {
-    // The name may hold spaces; what follows its bracket does not.
+    // The process name may contain spaces; what follows its bracket does not.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;

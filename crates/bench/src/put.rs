@@ -23,11 +23,11 @@ use crate::latency::Latency;
 use crate::source::{Source, timed};
 use crate::wire;
 
-/// Every so many single items one is timed.
+/// One of this many single items is timed.
 const TIMED_EVERY: u64 = 64;
-/// Messages that can be timed at once.
+/// The maximum number of timed messages in flight.
 const TIMED_MAX: usize = 1_024;
-/// A server that acknowledges nothing for so long after the end is given up.
+/// A server that acknowledges nothing for this long after the end is abandoned.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is sent.
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Form {
     /// PutURLs, one URL a message.
     Single,
-    /// PutDiscovered, so many URLs a message.
+    /// PutDiscovered, this many URLs per message.
     Batch(usize),
 }
 
@@ -62,7 +62,7 @@ impl Form {
     }
 }
 
-/// What a stream, or several, did.
+/// The results of one or several streams.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     /// URLs acknowledged.
@@ -176,7 +176,7 @@ pub async fn put(
     }
 }
 
-/// Takes acknowledgements to the end, as many at a time as have come.
+/// Receives acknowledgements to the end, in batches as they arrive.
 async fn receive(mut acks: Streaming<Bytes>, shared: &Shared) -> Result<Done> {
     let mut done = Done::default();
     loop {
@@ -190,7 +190,7 @@ async fn receive(mut acks: Streaming<Bytes>, shared: &Shared) -> Result<Done> {
     }
 }
 
-/// The number of acknowledgements that were there, and whether more can come.
+/// The number of available acknowledgements, and whether more can come.
 fn drain(
     acks: &mut Streaming<Bytes>,
     cx: &mut Context<'_>,

@@ -9,7 +9,7 @@ use crate::latency::Latency;
 use crate::put::Done;
 use crate::target::Side;
 
-/// What was measured of one server in one scenario.
+/// The measurements of one server in one scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     urls: u64,
@@ -41,7 +41,7 @@ impl Measured {
         (self.secs > 0.0 && self.error.is_none()).then(|| self.urls as f64 / self.secs)
     }
 
-    /// Latency that so many percent of the calls do not exceed, in milliseconds.
+    /// A latency percentile of the calls, in milliseconds.
     #[must_use]
     pub fn percentile_ms(&self, percent: usize) -> Option<f64> {
         self.latency.percentile_ms(percent)
@@ -94,7 +94,7 @@ impl Line {
         *place = Some(measured);
     }
 
-    /// The measured server's rate as a share of another's.
+    /// The measured server's rate relative to another's.
     #[must_use]
     pub fn ratio(&self, to: Option<&Measured>) -> Option<f64> {
         let own = self.main.as_ref()?.rate()?;
@@ -102,7 +102,7 @@ impl Line {
     }
 }
 
-/// JSON: an object per scenario.
+/// JSON: one object per scenario.
 pub(crate) fn json(lines: &[Line]) -> Result<String> {
     let line = |line: &Line| {
         json!({
@@ -153,7 +153,7 @@ fn cells(line: &Line) -> [String; 12] {
     ]
 }
 
-/// A table, with what went wrong below it.
+/// A table, followed by errors.
 pub(crate) fn table(lines: &[Line]) -> String {
     let rows: Vec<[String; 12]> = std::iter::once(HEAD.map(str::to_owned)).chain(lines.iter().map(cells)).collect();
     let widths: Vec<usize> = (0..HEAD.len())

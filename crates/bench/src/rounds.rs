@@ -1,4 +1,4 @@
-//! Runs scenarios in rounds that take turns between the servers.
+//! Runs scenarios in rounds that alternate between the servers.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex};
@@ -21,19 +21,19 @@ use crate::scenario::{Load, Scenario};
 use crate::source::Source;
 use crate::target::{Side, Target};
 
-/// URLs that one round puts in at most, however fast the server.
+/// The maximum number of URLs put in one round, however fast the server.
 const ROUND_URLS_MAX: u64 = 50_000_000;
-/// Time in which the queues must be filled before a round.
+/// The timeout for filling the queues before a round.
 const FILL_TIME: Duration = Duration::from_secs(600);
-/// Streams and clients of the loads that do not say how many.
+/// The default number of streams and clients.
 const CLIENTS: u64 = 4;
 /// The stream number of URLs that fill the queues.
 const FILL_STREAM: u64 = 16;
 
-/// Measures as the arguments say and prints the result.
+/// Benchmarks as the arguments say and prints the result.
 ///
 /// # Errors
-/// If a server cannot be reached, or the arguments do not fit.
+/// If a server cannot be reached, or the arguments are inconsistent.
 #[expect(clippy::print_stdout, reason = "the result is this program's output")]
 pub async fn run(args: BenchArgs) -> Result<()> {
     if args.null {
@@ -69,10 +69,10 @@ async fn run_null(args: &BenchArgs) -> Result<()> {
     }
 }
 
-/// Measures as the arguments say; one line per scenario.
+/// Benchmarks as the arguments say; one line per scenario.
 ///
 /// # Errors
-/// If a server cannot be reached, or the arguments do not fit.
+/// If a server cannot be reached, or the arguments are inconsistent.
 pub async fn measure(args: &BenchArgs) -> Result<Vec<Line>> {
     let scenarios = Scenario::chosen(&args.scenario);
     let targets = Target::all(args).await?;
@@ -175,7 +175,7 @@ impl<'a> Runner<'a> {
         (0..usize::try_from(CLIENTS)?).map(|client| Native::new(self.target.address(client)?, crawl)).collect()
     }
 
-    /// Streams run as tasks of their own, so that they use more than one core where there are more.
+    /// Streams run as tasks, so that they use several cores if there are any.
     async fn puts(&self, streams: u64, form: Form, time: Duration) -> Result<Done> {
         let mut tasks = Vec::new();
         for (client, source) in self.sources.iter().take(usize::try_from(streams)?).enumerate() {
@@ -201,8 +201,8 @@ impl<'a> Runner<'a> {
         all_of(tasks).await
     }
 
-    /// A round with what the server's process used for it. It begins when no server is at work for what was before: what one
-    /// still merges would slow down the next one, and filling the queues is not what is measured.
+    /// A round with the resource usage of the server's process. It begins when all servers are idle: the compactions of
+    /// one would slow down the next, and filling the queues is not what is measured.
     async fn measured_round(&self, time: Duration, pids: &[u32], measured: &mut Measured) -> Result<()> {
         self.prepare().await?;
         process::quiet(pids).await;
@@ -231,7 +231,7 @@ fn together(parts: &[Done]) -> Done {
     all
 }
 
-/// All rounds of a scenario, the servers taking turns. A server that fails drops out of it, with its reason.
+/// All rounds of a scenario, alternating between the servers. A server that fails drops out of it, with its reason.
 async fn run_scenario(args: &BenchArgs, seed: u64, scenario: Scenario, targets: &[Target]) -> Line {
     let mut line = Line::new(scenario.name);
     let time = Duration::from_secs_f64(args.round_secs());

@@ -1,4 +1,4 @@
-//! The scenarios: what load, by how many clients, over which hosts.
+//! The scenarios: which load, by how many clients, over which hosts.
 
 use crate::args::BenchArgs;
 use crate::get::Appetite;
@@ -24,26 +24,26 @@ Examples:
   wayleave bench --null --listen 127.0.0.1:7073
   wayleave bench --address 127.0.0.1:7071,127.0.0.1:7072 --churn --seconds 60   while nodes come and go";
 
-/// What a scenario does.
+/// The load of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// URLs in.
     Put {
-        /// Streams at once.
+        /// The number of concurrent streams.
         streams: u64,
         /// Single or batches.
         form: Form,
-        /// Percent sent before; the argument's if none.
+        /// The percentage sent before; by default that of the arguments.
         known: Option<u8>,
     },
     /// URLs out and completed.
     Get {
-        /// Clients at once.
+        /// The number of concurrent clients.
         clients: u64,
-        /// What each call asks for.
+        /// What each call requests.
         appetite: Appetite,
     },
-    /// Both at once; which side is reported.
+    /// Both concurrently; `out` selects the side that is reported.
     Mixed {
         /// The hand-outs, not the ingest.
         out: bool,
@@ -94,7 +94,7 @@ const ALL: [Scenario; 16] = [
     Scenario { name: "native-cycle", load: Load::NativeCycle, many_hosts: false },
 ];
 
-/// A name, or the beginning of one, that a scenario has.
+/// Checks a name or a prefix of a scenario.
 pub(crate) fn named(name: &str) -> Result<String, String> {
     if ALL.iter().any(|scenario| scenario.is_called(name)) {
         return Ok(name.to_owned());
@@ -104,7 +104,7 @@ pub(crate) fn named(name: &str) -> Result<String, String> {
 }
 
 impl Scenario {
-    /// Those that the names, or beginnings of names, choose; all, if there are none.
+    /// The scenarios chosen by name or prefix; all by default.
     pub fn chosen(names: &[String]) -> Vec<Self> {
         let wanted = |scenario: &Self| names.is_empty() || names.iter().any(|name| scenario.is_called(name));
         ALL.into_iter().filter(wanted).collect()
@@ -114,12 +114,12 @@ impl Scenario {
         self.name == name || self.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
     }
 
-    /// The crawl that its URLs belong to, so that scenarios do not take each other's.
+    /// The crawl of its URLs, so that scenarios do not interfere.
     pub fn crawl(&self) -> String {
         format!("bench-{}", self.name)
     }
 
-    /// How its URLs lie over hosts.
+    /// How its URLs are distributed over hosts.
     pub const fn spread(&self, args: &BenchArgs) -> Spread {
         if self.many_hosts { Spread::Sequential(args.many_hosts) } else { Spread::Random(args.hosts) }
     }
@@ -129,7 +129,7 @@ impl Scenario {
         matches!(self.load, Load::Get { .. } | Load::Mixed { .. } | Load::NativeCycle)
     }
 
-    /// Whether it speaks HTTP.
+    /// Whether it uses HTTP.
     pub const fn is_native(&self) -> bool {
         matches!(self.load, Load::NativePut | Load::NativeCycle)
     }

@@ -1,4 +1,4 @@
-//! URLs without end, the same for the same seed, some of them sent before.
+//! An endless sequence of URLs, determined by a seed, some of them repeated.
 
 use std::io::Write;
 
@@ -6,18 +6,18 @@ use bytes::{Bytes, BytesMut};
 
 use crate::wire;
 
-/// How URLs lie over hosts.
+/// How URLs are distributed over hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Evenly and at random.
+    /// Uniformly at random.
     Random(u64),
-    /// One after the other: each URL of a run is on a host of its own, as far as they last.
+    /// In sequence: each URL of a run is on a host of its own, as far as the hosts last.
     Sequential(u64),
 }
 
-/// The mark of IDs that say when their message was sent.
+/// The prefix of IDs that carry a timing slot.
 pub const TIMED: u8 = b'~';
-/// Room for messages is taken in pieces of this size.
+/// The allocation unit for messages.
 const BLOCK_BYTES: usize = 64 * 1024;
 
 /// URLs of one stream.
@@ -44,7 +44,7 @@ const fn mix(number: u64) -> u64 {
 }
 
 impl Source {
-    /// URLs of `stream`, `known` of a hundred of them sent before.
+    /// URLs of `stream`, `known` percent of them repeated.
     pub fn new(seed: u64, crawl: &str, spread: Spread, stream: u64, known: u8) -> Self {
         Self {
             seed,
@@ -61,7 +61,7 @@ impl Source {
         }
     }
 
-    /// The next URL's text and the length of its host, in `self.url`.
+    /// Writes the next URL to `self.url` and returns the range of its host.
     fn next_url(&mut self) -> std::ops::Range<usize> {
         self.random = mix(self.random);
         let number = if self.sent > 0 && self.random % 100 < self.known {
@@ -71,7 +71,7 @@ impl Source {
             self.base + self.sent - 1
         };
         let host = match self.spread {
-            // Well mixed, or seeds that are near each other would lie over the same hosts.
+            // Mixed, or similar seeds would use the same hosts.
             Spread::Random(hosts) => mix(number ^ mix(self.seed)) % hosts,
             // Streams start far from each other.
             Spread::Sequential(hosts) => (number + mix(self.base) % hosts) % hosts,
@@ -98,7 +98,7 @@ impl Source {
         std::str::from_utf8(&self.url).unwrap_or_default()
     }
 
-    /// An item with the next URL; its ID is the URL, or the mark and `timed`.
+    /// An item with the next URL; its ID is the URL, or the prefix and `timed`.
     pub fn item(&mut self, timed: Option<usize>) -> Bytes {
         self.next_info();
         self.message.clear();
@@ -135,7 +135,7 @@ fn timed_id(no: usize) -> String {
     format!("{}{no}", char::from(TIMED))
 }
 
-/// The number in an ID that says when its message was sent.
+/// The timing slot of an ID.
 pub fn timed(id: &[u8]) -> Option<usize> {
     let digits = id.strip_prefix(&[TIMED])?;
     std::str::from_utf8(digits).ok()?.parse().ok()

@@ -1,4 +1,4 @@
-//! A server that is measured.
+//! A server under measurement.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use wayleave_api::urlfrontier::{QueueDelayParams, QueueWithinCrawlParams};
 
 use crate::args::{BenchArgs, loopback};
 
-/// Which column of the table.
+/// The column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The server of `--address`.
@@ -24,19 +24,19 @@ pub enum Side {
     Null,
 }
 
-/// A server with its place in the table.
+/// A server and its column.
 pub struct Target {
     /// Its column.
     pub side: Side,
-    /// Where it listens; several, if it is several nodes.
+    /// Its addresses; several, if it is several nodes.
     pub addresses: Vec<SocketAddr>,
-    /// Its process, if it is known.
+    /// Its process, if known.
     pub pid: Option<u32>,
     /// The null server's process ends with this.
     _child: Option<Child>,
 }
 
-/// Nothing answers where a server was to be measured.
+/// No server responds at an address.
 #[derive(Debug, thiserror::Error)]
 #[error("no gRPC server answers at {address}; start one with 'wayleave serve'")]
 pub struct Unreachable {
@@ -45,7 +45,7 @@ pub struct Unreachable {
 }
 
 impl Target {
-    /// The servers that the arguments name.
+    /// The servers named by the arguments.
     pub async fn all(args: &BenchArgs) -> Result<Vec<Self>> {
         let known = async |side, address: &str, pid| -> Result<Self> {
             Ok(Self { side, addresses: vec![loopback(address).await?], pid, _child: None })
@@ -71,13 +71,13 @@ impl Target {
         Ok(targets)
     }
 
-    /// The node that a client is to use.
+    /// The node for a client.
     pub fn address(&self, client: usize) -> Result<SocketAddr> {
         let node = self.addresses.get(client % self.addresses.len().max(1));
         node.copied().context("no address was given")
     }
 
-    /// A connection of its own for a client.
+    /// A separate connection for a client.
     pub async fn channel(&self, client: usize) -> Result<Channel> {
         let address = self.address(client)?;
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
@@ -85,15 +85,15 @@ impl Target {
         Ok(endpoint.connect().await.map_err(|source| Unreachable { address, source })?)
     }
 
-    /// URLs that a crawl has scheduled.
+    /// The number of scheduled URLs of a crawl.
     pub async fn scheduled(&self, crawl: &str) -> Result<u64> {
         let mut client = UrlFrontierClient::new(self.channel(0).await?);
         let params = QueueWithinCrawlParams { crawl_id: crawl.to_owned(), ..Default::default() };
         Ok(client.get_stats(params).await?.into_inner().size)
     }
 
-    /// Takes politeness out of a crawl, so that it does not cap the rate. Servers that know no delay of a crawl take
-    /// it for all.
+    /// Disables politeness for a crawl, so that it does not cap the rate. Servers without a delay per crawl apply it to
+    /// all.
     pub async fn without_delay(&self, crawl: &str) -> Result<()> {
         let mut client = UrlFrontierClient::new(self.channel(0).await?);
         let params = QueueDelayParams { crawl_id: crawl.to_owned(), ..Default::default() };
@@ -102,9 +102,9 @@ impl Target {
     }
 }
 
-/// Starts a null server as a process of its own, which shares the machine as the measured server does.
+/// Starts a null server as a separate process, which shares the machine as the measured server does.
 async fn start_null() -> Result<Target> {
-    let program = std::env::current_exe().context("this program's own file cannot be told")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut child = Command::new(program)
         .args(["bench", "--null", "--listen", "127.0.0.1:0", "--until-stdin-closes"])
         .stdin(Stdio::piped())

@@ -1,6 +1,6 @@
-//! The few messages of the protocol that the load consists of, written and read by hand.
+//! The few protocol messages of the load, encoded and decoded by hand.
 
-/// Field numbers with their wire type, as they stand before a text or message field.
+/// Tags of length-delimited fields, by field number.
 const FIELD_1: u8 = 0x0a;
 const FIELD_2: u8 = 0x12;
 const FIELD_3: u8 = 0x1a;
@@ -64,18 +64,18 @@ pub fn batch_item(out: &mut Vec<u8>, info: &[u8]) {
     field(out, FIELD_2, info);
 }
 
-/// What an AckMessage or a BatchAck says.
+/// A decoded AckMessage or BatchAck.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ack<'a> {
     /// The ID.
     pub id: &'a [u8],
-    /// Statuses of a batch; none for a single item.
+    /// The number of statuses of a batch; `None` for a single item.
     pub statuses: Option<usize>,
-    /// How many of them are FAIL.
+    /// The number of FAIL statuses.
     pub failed: usize,
 }
 
-/// Reads an acknowledgement; what cannot be read of it is not there.
+/// Decodes an acknowledgement; unknown parts are ignored.
 pub fn ack(mut bytes: &[u8]) -> Ack<'_> {
     let mut ack = Ack::default();
     while let Some((tag, rest)) = bytes.split_first() {

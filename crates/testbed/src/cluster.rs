@@ -1,4 +1,4 @@
-//! A PostgreSQL server as tests see it.
+//! A PostgreSQL server for tests.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,16 +7,16 @@ use rustix::process::Signal;
 
 use crate::server::Server;
 
-/// How a server is started.
+/// Options for starting a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether commits reach the disk. Off is faster and only for tests that never stop the server hard.
+    /// Whether commits reach the disk. Off is faster, and only for tests that never crash the server.
     pub fsync: bool,
     /// The address to listen on.
     pub listen: String,
-    /// The port; 0 takes a free one. A server in a network of its own may have any.
+    /// The port; 0 takes a free one. A server in its own network namespace may have any.
     pub port: u16,
-    /// Words before every program, such as `ip netns exec NAME`.
+    /// A command prefix for every program, such as `ip netns exec NAME`.
     pub prefix: Vec<String>,
     /// Further settings of the server, each `name=value`.
     pub settings: Vec<String>,
@@ -28,8 +28,8 @@ impl Default for Options {
     }
 }
 
-/// A PostgreSQL server with a folder of its own. It stops and its folder goes when the last clone is dropped, or when
-/// the test process ends.
+/// A PostgreSQL server with its own folder. When the last clone is dropped or the test process ends, it stops and its
+/// folder is removed.
 #[derive(Clone)]
 pub struct Cluster(Arc<Server>);
 
@@ -50,7 +50,7 @@ impl Cluster {
         blocking(move || Self(Arc::new(Server::create(options)))).await
     }
 
-    /// The one server that all tests of this process share; it does not wait for the disk.
+    /// The server that all tests of this process share; it runs without fsync.
     ///
     /// # Panics
     /// If PostgreSQL is not installed or does not start.
@@ -60,7 +60,7 @@ impl Cluster {
         blocking(move || SHARED.get_or_init(make).clone()).await
     }
 
-    /// A new, empty database in this server: its URL.
+    /// Creates a new, empty database and returns its URL.
     pub async fn fresh_database(&self) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -86,7 +86,7 @@ impl Cluster {
         format!("{}:{}", self.0.options.listen, self.0.port)
     }
 
-    /// Runs SQL in the database `postgres` and returns what it gives, row by row, fields separated by `|`.
+    /// Runs SQL in the database `postgres` and returns the result, row by row, fields separated by `|`.
     ///
     /// # Panics
     /// If it fails.
@@ -103,18 +103,18 @@ impl Cluster {
         self.on_server(move |server| server.sql(&database, &text)).await
     }
 
-    /// Stops the server in order (its clients are sent away) and starts it again.
+    /// Restarts the server with a fast shutdown, which disconnects its clients.
     pub async fn restart(&self) {
         self.stop().await;
         self.start_again().await;
     }
 
-    /// Stops the server in order; its clients are sent away.
+    /// Stops the server with a fast shutdown, which disconnects its clients.
     pub async fn stop(&self) {
         self.on_server(|server| server.stop(Signal::INT)).await;
     }
 
-    /// Stops the server as a crash would: at once, with recovery at the next start.
+    /// Stops the server as a crash would: immediately, with recovery at the next start.
     pub async fn stop_immediate(&self) {
         self.on_server(|server| server.stop(Signal::QUIT)).await;
     }
@@ -127,17 +127,17 @@ impl Cluster {
         self.on_server(Server::start).await;
     }
 
-    /// Holds every process of the server still.
+    /// Pauses every process of the server (SIGSTOP).
     pub async fn pause(&self) {
         self.on_server(|server| server.signal_all(Signal::STOP)).await;
     }
 
-    /// Lets a paused server go on.
+    /// Resumes a paused server.
     pub async fn resume(&self) {
         self.on_server(|server| server.signal_all(Signal::CONT)).await;
     }
 
-    /// A standby of this server; from now on every commit here waits for it.
+    /// Starts a synchronous standby of this server.
     ///
     /// # Panics
     /// If it does not start.
@@ -145,7 +145,7 @@ impl Cluster {
         Self(Arc::new(self.on_server(|server| Server::follow(server, None, "standby")).await))
     }
 
-    /// A standby elsewhere, which reaches this server by its address; from now on every commit here waits for it.
+    /// Starts a synchronous standby elsewhere, which connects over the network.
     ///
     /// # Panics
     /// If it does not start.
@@ -153,10 +153,10 @@ impl Cluster {
         Self(Arc::new(self.on_server(|server| Server::follow(server, Some(options), "standby")).await))
     }
 
-    /// Makes a standby the primary.
+    /// Promotes a standby.
     ///
     /// # Panics
-    /// If it does not become one.
+    /// If the promotion fails.
     pub async fn promote(&self) {
         assert_eq!(self.sql("select pg_promote(true, 60)").await, "t", "the standby was not promoted");
     }

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Reads until the test process is gone, however it went, then stops the server and removes the folder.
+/// Blocks until the test process is gone, however it ended, then stops the server and removes the folder.
 const SCRIPT: &str = r#"
 trap '' INT HUP TERM
 cat > /dev/null

@@ -1,7 +1,7 @@
-//! Starts real PostgreSQL servers for tests, breaks them on order, and leaves nothing behind.
+//! Starts real PostgreSQL servers for tests, injects faults into them, and leaves nothing behind.
 //!
-//! Only tests use this crate; it knows nothing of ours. It panics where something cannot be had: a test that cannot run
-//! must be seen to fail.
+//! Only tests use this crate; it knows nothing about our code. It panics if something is unavailable: a test that
+//! cannot run must fail visibly.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,8 +1,8 @@
 //! A proxy in front of a database that understands the wire protocol, so that it can break a pipelined transaction at a
-//! chosen step: cancel that step, cut the line around it, or answer in the database's place as a pooler would.
+//! chosen step: cancel that step, cut the connection around it, or answer in the database's place as a pooler would.
 //!
-//! A *step* is what the database answers with one `ReadyForQuery`: a simple query, or everything up to a `Sync`. The steps of
-//! a transaction are counted from its plain `BEGIN`, which is step 0, to its `COMMIT`.
+//! A *step* is what the database answers with one `ReadyForQuery`: a simple query, or everything up to a `Sync`. The
+//! steps of a transaction are counted from its plain `BEGIN`, which is step 0, to its `COMMIT`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,17 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What goes wrong at a step.
+/// The fault at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The database cancels the step, by its own `pg_cancel_backend`.
     Cancel,
-    /// The line is cut before the step reaches the database. All earlier steps have been answered.
+    /// The connection is cut before the step reaches the database. All earlier steps have been answered.
     CutBefore,
-    /// The whole transaction reaches the database; the line is cut before this step's answer reaches the client.
+    /// The whole transaction reaches the database; the connection is cut before this step's response reaches the
+    /// client.
     CutAnswer,
-    /// The whole transaction reaches the database; in place of this step's answer the client gets an error that the
-    /// database never sent. A fatal one ends the line.
+    /// The whole transaction reaches the database; instead of this step's response the client gets an error that the
+    /// database never sent. A fatal one ends the connection.
     MakeUp {
         /// `ERROR` or `FATAL`.
         severity: &'static str,
@@ -39,13 +40,13 @@ pub struct Proxy {
 #[derive(Default)]
 struct Shared {
     armed: Mutex<Option<(usize, Fault)>>,
-    /// The steps of the last transaction that began.
+    /// The number of steps of the last transaction.
     steps: AtomicUsize,
     closed: AtomicBool,
 }
 
 impl Proxy {
-    /// Listens on a free port and passes everything on to `target`.
+    /// Listens on a free port and forwards everything to `target`.
     ///
     /// # Panics
     /// If it cannot listen.
@@ -79,19 +80,19 @@ impl Proxy {
         *self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, fault));
     }
 
-    /// Whether a transaction has met the fault that was armed.
+    /// Whether a transaction has met the armed fault.
     #[must_use]
     pub fn has_struck(&self) -> bool {
         self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// How many steps the last transaction has sent.
+    /// The number of steps that the last transaction has sent.
     #[must_use]
     pub fn steps(&self) -> usize {
         self.shared.steps.load(Ordering::SeqCst)
     }
 
-    /// Turns new connections away, or takes them again.
+    /// Refuses new connections, or accepts them again.
     pub fn close(&self, closed: bool) {
         self.shared.closed.store(closed, Ordering::SeqCst);
     }
@@ -102,12 +103,12 @@ struct Line {
     client: TcpStream,
     server: TcpStream,
     shared: Arc<Shared>,
-    /// Bytes that are not a whole message yet.
+    /// Bytes of an incomplete message.
     up: Vec<u8>,
     down: Vec<u8>,
-    /// Messages of a step that has not ended.
+    /// Messages of an incomplete step.
     step: Vec<u8>,
-    /// The steps that the database has yet to answer.
+    /// Steps that the database has yet to answer.
     unanswered: VecDeque<Sent>,
     /// The number of the next step within a transaction.
     next: Option<usize>,
@@ -120,7 +121,7 @@ struct Sent {
     is_commit: bool,
 }
 
-/// The line has ended.
+/// The connection has ended.
 struct Ended;
 
 async fn pass(mut client: TcpStream, target: String, shared: Arc<Shared>) -> Option<()> {
@@ -128,7 +129,7 @@ async fn pass(mut client: TcpStream, target: String, shared: Arc<Shared>) -> Opt
     let mut server = TcpStream::connect(target).await.ok()?;
     server.write_all(&startup).await.ok()?;
     let (up, down, step) = (Vec::new(), Vec::new(), Vec::new());
-    // The database is ready once without having been asked.
+    // The database sends one ReadyForQuery unasked.
     let unanswered = VecDeque::from([Sent::default()]);
     let mut line = Line { client, server, shared, up, down, step, unanswered, next: None, plan: None };
     loop {
@@ -147,7 +148,7 @@ async fn pass(mut client: TcpStream, target: String, shared: Arc<Shared>) -> Opt
     }
 }
 
-/// The first message; a wish for TLS is declined.
+/// Reads the startup message; a request for TLS is declined.
 async fn read_startup(client: &mut TcpStream) -> Option<Vec<u8>> {
     const TLS: i32 = 80_877_103;
     loop {
@@ -198,7 +199,7 @@ impl Line {
                 return Err(Ended);
             }
             Some((_, Fault::Cancel)) => {
-                // No rows: the client may be waiting for those of a prepared statement.
+                // Returns no rows: the client may be waiting for those of a prepared statement.
                 let cancel = "DO $$ BEGIN PERFORM pg_cancel_backend(pg_backend_pid()); PERFORM pg_sleep(60); END $$";
                 self.unanswered.push_back(sent);
                 return to(&mut self.server, &query(cancel)).await;
@@ -219,7 +220,7 @@ impl Line {
             }
             match self.plan {
                 Some((at, fault @ (Fault::CutAnswer | Fault::MakeUp { .. }))) if sent.number >= Some(at) => {
-                    // Swallowed, until the database has surely done all of it.
+                    // Swallowed, until the database has certainly done all of it.
                     if ready && sent.is_commit {
                         self.plan = None;
                         self.strike(fault).await?;
@@ -235,7 +236,7 @@ impl Line {
         let Fault::MakeUp { severity, code } = fault else { return Err(Ended) };
         to(&mut self.client, &error(severity, code)).await?;
         if severity != "ERROR" {
-            // What was written must arrive before the end of the line does.
+            // What was written must arrive before the end of the connection.
             _ = self.client.shutdown().await;
             return Err(Ended);
         }
@@ -247,7 +248,7 @@ async fn to(socket: &mut TcpStream, bytes: &[u8]) -> Result<(), Ended> {
     socket.write_all(bytes).await.map_err(|_| Ended)
 }
 
-/// Takes the first whole message: its kind, its length without the kind, its body.
+/// Takes the first complete message: its type, its length without the type, its body.
 fn take_message(buffer: &mut Vec<u8>) -> Option<Vec<u8>> {
     let length = buffer.get(1..5)?.try_into().map(u32::from_be_bytes).ok()?;
     let end = 1 + usize::try_from(length).ok()?;

@@ -14,7 +14,7 @@ use crate::Options;
 use crate::guard::Guard;
 use crate::tools;
 
-/// Everybody is let in, but the user `guarded` needs a password.
+/// pg_hba.conf: every user is trusted, except that `guarded` needs a password.
 const ACCESS: &str = "\
 local all all trust
 local replication all trust
@@ -32,13 +32,13 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     pub(crate) options: Options,
     process: Mutex<Option<Child>>,
-    // The guard ends first: it must not race the folder's own removal.
+    // The guard is dropped first: it must not race with the removal of the folder.
     _guard: Guard,
     folder: TempDir,
 }
 
 impl Server {
-    /// Makes a new, empty server and starts it.
+    /// Creates and starts a new, empty server.
     pub(crate) fn create(options: Options) -> Self {
         let server = Self::lay_out(options);
         let mut initdb = server.tool("initdb");
@@ -49,8 +49,8 @@ impl Server {
         server
     }
 
-    /// Makes a standby that follows `primary` and makes the primary wait for it at every commit. With options of its own
-    /// it is elsewhere and comes over the network.
+    /// Creates a standby of `primary` and makes it synchronous. With its own options it runs elsewhere and connects
+    /// over the network.
     pub(crate) fn follow(primary: &Self, elsewhere: Option<Options>, name: &str) -> Self {
         let way = match &elsewhere {
             Some(_) => primary.options.listen.clone(),
@@ -80,7 +80,7 @@ impl Server {
         Self { bin: tools::programs(), port, options, process: Mutex::new(None), _guard: guard, folder }
     }
 
-    /// Starts the process and waits until it answers.
+    /// Starts the process and waits until it responds.
     pub(crate) fn start(&self) {
         let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = self.tool("postgres");
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// Every process of the server: pausing the first alone would let the others go on.
+    /// Every process of the server: pausing the postmaster alone would let the others continue.
     pub(crate) fn signal_all(&self, signal: Signal) {
         let process = self.lock();
         let Some(first) = process.as_ref().map(Child::id) else { return };
@@ -122,7 +122,7 @@ impl Server {
         signal_first(&process, signal);
     }
 
-    /// Runs SQL and returns what it gives, without headings.
+    /// Runs SQL and returns the result, without headings.
     pub(crate) fn sql(&self, database: &str, text: &str) -> String {
         tools::run(self.client("psql").args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", text]))
     }

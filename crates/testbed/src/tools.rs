@@ -1,13 +1,13 @@
-//! The programs of PostgreSQL on this machine, and the user that they run as.
+//! The PostgreSQL programs of this machine, and the user that they run as.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where Debian's packages put the programs, one folder for each major version.
+/// Where Debian's packages install the programs, one folder per major version.
 const PACKAGES: &str = "/usr/lib/postgresql";
-/// PostgreSQL refuses to run as root; Debian's package makes this user for it.
+/// PostgreSQL refuses to run as root; Debian's package creates this user for it.
 const USER: &str = "postgres";
 
 /// The folder with the programs of the newest version.
@@ -25,7 +25,7 @@ pub(crate) fn programs() -> PathBuf {
         .unwrap_or_else(|| panic!("PostgreSQL is missing from {PACKAGES}: `cargo xtask verify` installs it"))
 }
 
-/// A program of PostgreSQL, started in `prefix` (such as `ip netns exec NAME`) and never as root.
+/// A PostgreSQL program, run with `prefix` (such as `ip netns exec NAME`) and never as root.
 pub(crate) fn command(prefix: &[String], program: &Path) -> Command {
     let mut words: Vec<&OsStr> = prefix.iter().map(OsStr::new).collect();
     let (user, group) = (format!("--reuid={USER}"), format!("--regid={USER}"));
@@ -35,12 +35,13 @@ pub(crate) fn command(prefix: &[String], program: &Path) -> Command {
     words.push(program.as_os_str());
     let (first, rest) = words.split_first().expect("the program itself is there");
     let mut command = Command::new(first);
-    // Its own group: a Ctrl-C at the terminal is the test's to handle. The folder of the test may be closed to the user.
+    // Its own process group: the test handles a Ctrl-C at the terminal. The user may lack access to the test's working
+    // directory.
     command.args(rest).current_dir("/").stdin(Stdio::null()).process_group(0);
     command
 }
 
-/// Gives a folder to the user that the server runs as.
+/// Changes the owner of a folder to the server's user.
 pub(crate) fn give(folder: &Path) {
     if !is_root() {
         return;
@@ -52,7 +53,7 @@ pub(crate) fn give(folder: &Path) {
     std::os::unix::fs::chown(folder, number(2), number(3)).unwrap();
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end and returns its output.
 ///
 /// # Panics
 /// If it fails.

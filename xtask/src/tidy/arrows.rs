@@ -1,4 +1,4 @@
-//! Which crate may know which: read from the manifests, held against one table.
+//! Dependencies between crates: read from the manifests and checked against one table.
 
 use toml::{Table, Value};
 
@@ -6,7 +6,7 @@ use super::tree::Tree;
 
 const OURS: &str = "wayleave-";
 
-/// Each crate and those of ours that it may use. A new arrow is a design decision: write it down, then add it here.
+/// Each crate and those of ours that it may use. A new dependency is a design decision: document it, then add it here.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("engine", &["core"]),
@@ -25,13 +25,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Those whose tests, too, may use no more than the table says. The tests of others may start the whole house.
+/// Crates whose tests are bound by the table too. The tests of others may start the whole system.
 const STRICT_IN_TESTS: &[&str] = &["core", "engine", "engine-*", "testbed", "xtask"];
 
-/// What the tests of anybody may use besides: it only starts servers of others.
+/// What the tests of every crate may use besides: it only starts foreign servers.
 const IN_TESTS: &str = "testbed";
 
-/// Every arrow that the table does not know.
+/// Every dependency that the table does not allow.
 pub fn check(tree: &Tree) -> Vec<String> {
     tree.crates().flat_map(|(folder, manifest)| check_crate(folder, manifest)).collect()
 }
@@ -60,14 +60,14 @@ fn check_crate(folder: &str, manifest: &str) -> Vec<String> {
     used_wrongly.into_iter().map(|other| format!("{path}: {name} must not depend on {other}")).collect()
 }
 
-/// The crates of ours that these parts of a manifest name, without the first part of their names.
+/// Our crates in these sections of a manifest, without the name prefix.
 fn used(manifest: &Table, kinds: &[&str]) -> Vec<String> {
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
     let places = std::iter::once(manifest).chain(targets.filter_map(Value::as_table));
     let mut used = Vec::new();
     for table in places.flat_map(|place| kinds.iter().filter_map(|kind| place.get(*kind)?.as_table())) {
         for (key, value) in table {
-            // A dependency may go by another name than its package's.
+            // A dependency may be renamed.
             let package = value.get("package").and_then(Value::as_str).unwrap_or(key);
             used.extend(package.strip_prefix(OURS).map(str::to_owned));
         }

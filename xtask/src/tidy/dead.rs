@@ -1,9 +1,9 @@
-//! Source files that nothing reaches.
+//! Source files that no `mod` reaches.
 
 use super::modules::Modules;
 use super::tree::Tree;
 
-/// Every source file that no crate is made of.
+/// Every source file that belongs to no crate.
 pub fn check(tree: &Tree, modules: &Modules) -> Vec<String> {
     let sources = tree.files().map(|(path, _)| path).filter(|path| path.ends_with(".rs"));
     let dead = sources.filter(|path| modules.usage(path).is_none());

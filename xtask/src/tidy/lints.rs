@@ -1,5 +1,5 @@
-//! Every crate inherits the workspace's lints, and a clippy.toml of its own repeats what the root's says: clippy reads
-//! the nearest one only.
+//! Every crate inherits the workspace's lints, and a crate's own clippy.toml repeats the root's: clippy reads only the
+//! nearest one.
 
 use toml::{Table, Value};
 
@@ -7,7 +7,7 @@ use super::tree::Tree;
 
 const CLIPPY: &str = "clippy.toml";
 
-/// Every crate that goes its own way.
+/// Every crate that does not.
 pub fn check(tree: &Tree) -> Vec<String> {
     let root = table(tree.text(CLIPPY));
     let mut wrong = Vec::new();
@@ -28,7 +28,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
     wrong
 }
 
-/// A file that cannot be read says nothing; cargo and clippy complain about it themselves.
+/// An unparsable file is ignored; cargo and clippy report it themselves.
 fn table(text: Option<&str>) -> toml::map::Map<String, Value> {
     text.and_then(|text| text.parse::<Table>().ok()).unwrap_or_default()
 }

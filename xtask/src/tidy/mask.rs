@@ -1,5 +1,5 @@
-//! Rust source with the insides of comments, strings and characters blanked out, so that braces and words can be
-//! counted without a parser. Every line keeps its length in characters.
+//! Blanks out comments, strings and characters in Rust source, so that braces and words can be counted without a
+//! parser. Every line keeps its length in characters.
 
 /// Blanks out everything that is not code.
 pub fn mask(source: &str) -> String {
@@ -17,7 +17,7 @@ pub fn mask(source: &str) -> String {
     out
 }
 
-/// The length of what starts here, and whether it is to be blanked out.
+/// The length of the next token, and whether it is to be blanked out.
 fn next_piece(rest: &[char], after_word: bool) -> (usize, bool) {
     match rest {
         ['/', '/', ..] => (rest.iter().position(|c| *c == '\n').unwrap_or(rest.len()), true),
@@ -49,7 +49,7 @@ fn block_comment(rest: &[char]) -> usize {
     at
 }
 
-/// The length of a string's inside and its closing quote.
+/// The length of a string's content and its closing quote.
 fn string(inside: &[char]) -> usize {
     let mut at = 0;
     while let Some(c) = inside.get(at) {
@@ -62,7 +62,7 @@ fn string(inside: &[char]) -> usize {
     inside.len()
 }
 
-/// A character, or a lifetime, which is left as it is.
+/// A character, or a lifetime, which is kept.
 fn character(rest: &[char]) -> (usize, bool) {
     match rest {
         ['\'', '\\', _, tail @ ..] => {
@@ -74,7 +74,7 @@ fn character(rest: &[char]) -> (usize, bool) {
     }
 }
 
-/// A raw string, or a string or character of bytes; else one letter of a word.
+/// A raw string, or a byte string or character; otherwise one letter of a word.
 fn prefixed(rest: &[char]) -> (usize, bool) {
     let letters = rest.iter().take_while(|c| matches!(c, 'r' | 'b' | 'c')).count();
     let tail = rest.get(letters..).unwrap_or_default();

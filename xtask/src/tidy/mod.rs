@@ -1,4 +1,4 @@
-//! The rules of the house that no compiler checks. Each rule is a function from the tree to what is wrong with it.
+//! Rules that no compiler checks. Each rule is a function from the tree to its violations.
 
 mod arrows;
 mod dead;
@@ -17,7 +17,7 @@ use tree::Tree;
 
 const EXCEPTIONS: &str = "xtask/tidy-exceptions.txt";
 
-/// Checks every rule and reports all that is wrong.
+/// Checks every rule and reports all violations.
 pub fn run(root: &Path) -> Result<()> {
     let tree = Tree::load(root)?;
     let exceptions = tree.text(EXCEPTIONS).with_context(|| format!("{EXCEPTIONS} is missing"))?;
@@ -34,5 +34,5 @@ pub fn run(root: &Path) -> Result<()> {
     for line in &wrong {
         eprintln!("{line}");
     }
-    bail!("tidy: {} things to put in order", wrong.len())
+    bail!("tidy: {} violations", wrong.len())
 }

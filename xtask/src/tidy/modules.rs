@@ -1,4 +1,4 @@
-//! Which source files a crate is made of: from its roots, along `mod`.
+//! Finds the source files of each crate: from its roots, along `mod`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::mask::mask;
 use super::tree::Tree;
 
-/// Every source file that is reached, and whether production code reaches it.
+/// Every reachable source file, and whether production code reaches it.
 #[derive(Debug, Default)]
 pub struct Modules(BTreeMap<String, Use>);
 
@@ -16,7 +16,7 @@ pub struct Modules(BTreeMap<String, Use>);
 pub enum Use {
     /// Reached by tests, benches and examples only.
     Test,
-    /// Part of what is shipped, or builds it.
+    /// Part of the product, or of its build.
     Production,
 }
 
@@ -43,13 +43,13 @@ impl Modules {
         found
     }
 
-    /// What a file is for; none if nothing reaches it.
+    /// What a file is for; `None` if it is unreachable.
     pub fn usage(&self, path: &str) -> Option<Use> {
         self.0.get(path).copied()
     }
 }
 
-/// The files that cargo compiles by themselves.
+/// The crate roots that cargo compiles.
 fn roots(tree: &Tree, folder: &str, manifest: &str) -> Vec<(String, Use)> {
     let mut roots = Vec::new();
     for (path, _) in tree.files() {
@@ -79,15 +79,15 @@ fn roots(tree: &Tree, folder: &str, manifest: &str) -> Vec<(String, Use)> {
 #[derive(Debug, PartialEq, Eq)]
 struct Link {
     name: String,
-    /// The modules written out around it.
+    /// The enclosing inline modules.
     around: Vec<String>,
-    /// What `#[path]` or `include!` says.
+    /// The path in `#[path]` or `include!`.
     path: Option<String>,
     test: bool,
 }
 
 impl Link {
-    /// Where the file may lie, as seen from the file that names it.
+    /// Where the file may be, relative to the file that names it.
     fn targets(&self, from: &str, is_root: bool) -> Vec<String> {
         let (folder, file) = from.rsplit_once('/').unwrap_or(("", from));
         let stem = file.trim_end_matches(".rs");

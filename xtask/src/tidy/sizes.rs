@@ -1,4 +1,4 @@
-//! How long files and functions may be. What is longer must be listed with its exact length, so that the list shows
+//! Limits on the length of files and functions. Exceptions are listed with their exact length, so that the list shows
 //! every growth and is lowered by every cut.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::tree::Tree;
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Every length past its limit that is not listed as it is, and every listing that is out of date.
+/// Every length over its limit that is not listed exactly, and every outdated exception.
 pub fn check(tree: &Tree, modules: &Modules, exceptions: &str) -> Vec<String> {
     let mut long = BTreeMap::new();
     for (path, source) in tree.files() {
@@ -62,13 +62,13 @@ fn measure(path: &str, source: &str, long: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// Every function with a body and the lines from its name to its closing brace.
+/// Every function with a body, and the number of lines from its name to its closing brace.
 fn functions(lines: &[&str]) -> Vec<(String, usize)> {
     let mut done = Vec::new();
-    // Name, first line, and the depth outside; the body is open once a brace was seen.
+    // Name, first line, and the outer depth; the body is open once a brace was seen.
     let mut open: Vec<(String, usize, usize, bool)> = Vec::new();
     let mut depth = 0_usize;
-    // Round and square brackets: a `;` within them is part of an array's type.
+    // Parentheses and square brackets: a `;` inside them is part of an array type.
     let mut brackets = 0_usize;
     for (number, line) in lines.iter().enumerate() {
         let mut word = String::new();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Every text file and what it holds.
+/// Every text file and its content.
 #[derive(Debug, Default)]
 pub struct Tree(BTreeMap<String, String>);
 
@@ -17,13 +17,13 @@ impl Tree {
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(root)
             .output()
-            .context("cannot start git, which says which files belong to the house")?;
+            .context("cannot start git, which lists the files of the workspace")?;
         if !listed.status.success() {
             bail!("git cannot list the files: {}", String::from_utf8_lossy(&listed.stderr).trim());
         }
         let mut files = BTreeMap::new();
         for path in String::from_utf8_lossy(&listed.stdout).split('\0').filter(|path| !path.is_empty()) {
-            // A file that was deleted but is still in the index is not there; one that is no text has no rules.
+            // A deleted file that is still in the index is skipped, and so is one that is not text.
             if let Ok(text) = std::fs::read_to_string(root.join(path)) {
                 files.insert(path.to_owned(), text);
             }
@@ -31,7 +31,7 @@ impl Tree {
         Ok(Self(files))
     }
 
-    /// What a file holds.
+    /// The content of a file.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.0.get(path).map(String::as_str)
     }

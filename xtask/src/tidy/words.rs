@@ -1,8 +1,8 @@
-//! Words that must not be in any file: folders of the machine that somebody happened to work on.
+//! Forbidden words: folders of a developer's machine.
 
 use super::tree::Tree;
 
-/// Put together here, so that this file does not hold them.
+/// Concatenated, so that this file does not contain them.
 const FOLDERS: &[&str] = &[concat!("/", "work/"), concat!("/", "root/")];
 
 /// Every line that names such a folder.
@@ -18,7 +18,7 @@ pub fn check(tree: &Tree) -> Vec<String> {
     wrong
 }
 
-/// Whether a line names a folder as an absolute path, and not as a part of a longer one.
+/// Whether a line contains a folder as an absolute path, and not as part of a longer one.
 fn names(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line.get(..at).and_then(|before| before.chars().next_back());
