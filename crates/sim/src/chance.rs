@@ -1,12 +1,12 @@
-//! All chance in a run comes from its seed.
+//! All randomness of a run comes from its seed.
 
 use std::cell::Cell;
 
-/// A source of numbers (splitmix64). Clients get their own, so that one's draws do not move another's.
+/// A random number generator (splitmix64). Clients have their own, so that the draws of one do not affect another.
 pub struct Chance(Cell<u64>);
 
 impl Chance {
-    /// A source that a seed and a name decide.
+    /// A generator determined by a seed and a name.
     pub fn new(seed: u64, name: u64) -> Self {
         let source = Self(Cell::new(seed ^ name.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         source.draw();
@@ -27,7 +27,7 @@ impl Chance {
         self.draw() % bound.max(1)
     }
 
-    /// One of some things.
+    /// One of several values.
     pub fn pick<T: Copy, const N: usize>(&self, things: [T; N]) -> T {
         const { assert!(N > 0, "there must be something to pick") };
         let at = self.below(N as u64) as usize;

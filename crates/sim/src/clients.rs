@@ -39,7 +39,7 @@ fn draw_put(chance: &Chance, now: Time) -> Put {
     }
 }
 
-/// Puts URLs, again and again the same few, until it is calm.
+/// Puts URLs, repeatedly the same few, until the calm phase.
 pub async fn putter(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     let mut turn = 0;
@@ -47,14 +47,14 @@ pub async fn putter(world: Rc<World>, name: u64) {
         pass(chance.below(400)).await;
         let mut puts: Vec<Put> = (0..=chance.below(8)).map(|_| draw_put(&chance, world.now())).collect();
         if chance.once_in(6) {
-            // A URL that nobody puts again: if this put is refused as unavailable, it must never show up.
+            // A URL that is put only once: if this put is refused as unavailable, it must never appear.
             let mut once = draw_put(&chance, world.now());
             once.url = format!("http://{}/once/{name}/{turn}", once.host).into();
             puts.push(once);
         }
         turn += 1;
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
-        // What a deletion that runs meanwhile does to a put is either's right.
+        // A put that races with a deletion may have either outcome.
         let deletions = world.oracle.borrow().doomed.len();
         let outcomes = world.ask(async |frontier| Ok(frontier.put(puts).await)).await.unwrap_or_default();
         let mut oracle = world.oracle.borrow_mut();
@@ -79,7 +79,7 @@ pub async fn putter(world: Rc<World>, name: u64) {
     }
 }
 
-/// Where nothing breaks a put may only meet a host that is moving.
+/// Without faults a put may only meet a host that is moving.
 fn check_put(world: &World, outcome: &PutOutcome) {
     if let PutOutcome::Failed(why) = outcome {
         world.check::<()>("a put", &Err(Refusal::Unavailable(why.to_string())));
@@ -121,7 +121,7 @@ pub async fn worker(world: Rc<World>, name: u64) {
     }
 }
 
-/// Nobody who was told that nothing was changed holds a reservation.
+/// No caller that was told that nothing was changed holds a reservation.
 async fn check_holders(world: &World) {
     if let Ok(page) = world.ask(async |frontier| frontier.reservations(None, 1_000).await).await {
         let judged = world.oracle.borrow().judge_holders(page.items.iter().map(|view| &view.holder));
@@ -129,7 +129,7 @@ async fn check_holders(world: &World) {
     }
 }
 
-/// A token is refused only when its time is over.
+/// A token is refused only after its deadline.
 fn check_token<T>(world: &World, token: Token, answer: &Result<T, Refusal>) {
     let judged = world.fleet.is_none() || !world.clock_steps();
     if judged && matches!(answer, Err(Refusal::NotCurrent)) {
@@ -220,8 +220,8 @@ pub async fn paced(world: Rc<World>, name: u64) {
         let judged = world.oracle.borrow_mut().handed_out(&out, asked, world.now());
         verdict(&world, judged);
         pass(chance.below(hold.0 / 2)).await;
-        // A client of the paced form has no token: it may complete a URL only while its own hold surely lasts, else
-        // it would finish what was given to somebody else meanwhile.
+        // A client of the paced form has no token: it may complete a URL only while its own hold certainly lasts, or it
+        // would complete what was handed out to another client meanwhile.
         if world.now().since(asked) >= hold || out.is_empty() || (chance.once_in(5) && !world.calm.get()) {
             continue;
         }

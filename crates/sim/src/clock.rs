@@ -1,4 +1,4 @@
-//! The engine's clock in a simulation: the runtime's time, and steps of a wall clock on top of it.
+//! The engine's clock in a simulation: the runtime's time, plus steps of a wall clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,7 +27,7 @@ impl SteppedClock {
         self.offset.fetch_add(ms, Ordering::Relaxed);
     }
 
-    /// Milliseconds that truly passed.
+    /// Milliseconds that actually passed.
     pub fn elapsed(&self) -> u64 {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

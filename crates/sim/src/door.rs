@@ -1,4 +1,4 @@
-//! A door: how clients reach one process, which may stand still or be gone.
+//! A simulated process as clients reach it; it may be paused or gone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_shard::{Broadcast, Frontier};
 
-/// A client waits this long for an answer of a node, then it takes the call for lost.
+/// A client's timeout for a node.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// How a process is.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     Goes,
@@ -17,7 +17,7 @@ pub enum Life {
     Gone,
 }
 
-/// How a process is, for all who must know.
+/// The state of a process, shared by all who need it.
 #[derive(Clone)]
 pub struct Readiness {
     life: Arc<Mutex<Life>>,
@@ -33,7 +33,7 @@ impl Readiness {
         *self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes how the process is, unless it is gone.
+    /// Changes the state of the process, unless it is gone.
     pub fn change(&self, to: Life) {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         if *life != Life::Gone {
@@ -54,13 +54,13 @@ impl Readiness {
         }
     }
 
-    /// Waits until the process goes on; false if it never will.
+    /// Waits until the process runs; false if it never will.
     pub async fn goes(&self) -> bool {
         self.until(|life| life != Life::Still).await;
         self.now() == Life::Goes
     }
 
-    /// Does the work of the process while it goes on; none if it is gone before the work is done.
+    /// Runs the work of the process while it is running; `None` if it is gone before the work is done.
     pub async fn work<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
         while self.goes().await {
@@ -78,7 +78,7 @@ impl Readiness {
 #[derive(Clone)]
 pub struct Door {
     pub frontier: Frontier,
-    /// None where the process cannot stand still and its calls end with its store.
+    /// `None` where the process cannot be paused and its calls end with its store.
     life: Option<Readiness>,
 }
 
@@ -91,7 +91,7 @@ impl Door {
         Self { frontier, life: Some(life) }
     }
 
-    /// Makes a call. Where no answer comes it may or may not have been done, and may yet be.
+    /// Makes a call. Without a response it may or may not have been applied, and may yet be.
     pub async fn ask<T>(&self, call: impl AsyncFnOnce(Frontier) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let work = call(self.frontier.clone());
         let Some(life) = &self.life else { return work.await };

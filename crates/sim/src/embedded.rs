@@ -1,5 +1,5 @@
-//! The embedded store of a run: the journal, group commit and flush of production on a simulated disk, whose steps and faults
-//! are in the run's hands.
+//! The embedded store of a run: the production journal, group commit and flush on a simulated disk, whose steps and
+//! faults the run controls.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::world::{World, pass};
 
 const FOLDER: &str = "/data";
 
-/// The disk, what lies in tables, and the process that is open on them.
+/// The disk, its tables, and the process that has them open.
 pub struct Embedded {
     disk: SimDisk,
     tables: SimTables,
@@ -28,7 +28,7 @@ pub struct Embedded {
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// In good order.
+    /// By a clean shutdown.
     Stop,
     /// By `kill -9`.
     Kill,
@@ -48,7 +48,7 @@ impl Embedded {
         self.engine.borrow().clone()
     }
 
-    /// Ends the process and opens the store again, on a disk that works.
+    /// Ends the process and reopens the store, on a disk that works.
     pub fn reopen(&self, world: &World, end: End) {
         self.disk.heal();
         let end = if self.disk.has_power() { end } else { End::PowerCut };
@@ -66,7 +66,7 @@ impl Embedded {
         }
     }
 
-    /// Whether a fault has struck from which the store does not recover by itself.
+    /// Whether a fault has occurred from which the store does not recover by itself.
     pub fn has_failed(&self) -> bool {
         self.engine().has_failed()
     }
@@ -86,7 +86,7 @@ fn open(
     Simulated::open(disk, tables, Path::new(FOLDER), shards, read)
 }
 
-/// Carries out writes and flushes: late, few at a time and in any order while there are faults, at once when it is calm.
+/// Carries out writes and flushes: late, few at a time and in any order during faults, at once in the calm phase.
 pub async fn disk(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     let Some(embedded) = &world.embedded else { return };
@@ -108,8 +108,8 @@ pub async fn disk(world: Rc<World>, name: u64) {
     }
 }
 
-/// Breaks things until it is calm: the process, the machine, the disk, the tables and the clock. A store that has failed is
-/// started again, as a service manager does.
+/// Injects faults until the calm phase: in the process, the machine, the disk, the tables and the clock. A failed store
+/// is restarted, as a service manager does.
 pub async fn gremlin(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     let Some(embedded) = &world.embedded else { return };

@@ -1,4 +1,4 @@
-//! The faults of a run: crashes, restarts, delayed durability, outages, lost answers, clock steps.
+//! The faults of a run: crashes, restarts, delayed durability, outages, lost responses, clock steps.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use wayleave_engine::memory::LostAnswer;
 use crate::chance::Chance;
 use crate::world::{World, pass};
 
-/// Makes batches durable, late and few at a time while there are faults, at once when it is calm.
+/// Makes batches durable, late and few at a time during faults, at once in the calm phase.
 pub async fn disk(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     while !world.done.get() {
@@ -22,7 +22,7 @@ pub async fn disk(world: Rc<World>, name: u64) {
     }
 }
 
-/// Breaks things until it is calm.
+/// Injects faults until the calm phase.
 pub async fn gremlin(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     while !world.calm.get() {
@@ -47,7 +47,7 @@ pub async fn gremlin(world: Rc<World>, name: u64) {
                 world.tell("fault", "a refusal");
                 engine.fail_next(Error::Unavailable("a refusal of the simulation".to_owned()));
             }
-            // Leases of nodes end by the store's clock: where it steps, a node may speak that has lost its own.
+            // Node leases end by the store's clock: where it steps, a node may act that has lost its lease.
             6 | 7 if !world.clock_steps() => {}
             6 => {
                 let step = chance.below(4_000) as i64;

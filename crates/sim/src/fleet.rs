@@ -1,4 +1,4 @@
-//! The nodes of a run: three of them over one store. Each has a keeper that starts it again whenever it is gone.
+//! The nodes of a run: three of them over one store. Each has a keeper that restarts it whenever it is gone.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,14 +19,14 @@ use crate::world::{Kind, World, pass};
 
 /// Nodes of a run.
 pub const NODES: usize = 3;
-/// A node that is not heard of for this long is replaced.
+/// A node that has not renewed its lease for this long is replaced.
 pub const TTL: Millis = Millis(2_000);
-/// In the calm the shards are evenly spread by then.
+/// In the calm phase the shards are evenly spread within this time.
 const EVEN_MS: u64 = 60_000;
-/// A node that leaves has left by then, whatever happens meanwhile.
+/// A node that leaves has left within this time, whatever happens meanwhile.
 const LEAVE_MS: u64 = 60_000;
 
-/// A process that leaves in good order gives calls this long to be answered.
+/// How long a process that shuts down cleanly waits for calls to be answered.
 const DRAIN_MS: u64 = 3_000;
 
 /// One running node.
@@ -56,7 +56,7 @@ pub struct Fleet {
     /// Nodes that are joining: a power cut ends them too.
     joining: RefCell<Vec<Readiness>>,
     ids: Cell<u64>,
-    /// Faults of nodes that are not over.
+    /// The number of node faults in progress.
     pub faults: Cell<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Fleet {
         }
     }
 
-    /// Starts a node, again and again until it has joined.
+    /// Starts a node, retrying until it has joined.
     pub async fn start(&self, world: &World, slot: usize, address: Option<String>) -> Rc<Node> {
         loop {
             self.ids.set(self.ids.get() + 1);
@@ -131,20 +131,20 @@ impl Fleet {
         node.member.kill();
     }
 
-    /// Ends a node without a word to anybody.
+    /// Kills a node without notice.
     pub fn kill(&self, world: &World, slot: usize, node: &Node) {
         world.tell("kill", &format!("{slot} {}", node.id));
         self.end(node);
         self.put(slot, None);
     }
 
-    /// Lets a node hand over and go.
+    /// Lets a node hand over its shards and leave.
     pub async fn leave(&self, world: &World, slot: usize, node: &Node) {
         world.tell("leave", &format!("{slot} {}", node.id));
         self.put(slot, None);
         let in_order = world.kind == Kind::HandOvers;
         if in_order {
-            // What clients have asked is answered first.
+            // Clients' calls are answered first.
             pass(DRAIN_MS).await;
         }
         let leaving = node.member.leave(Duration::from_secs(4));
@@ -158,7 +158,7 @@ impl Fleet {
         self.end(node);
     }
 
-    /// Lets a whole process stand still, or only its member while its owners go on without it.
+    /// Pauses a whole process, or only its member while its owners continue.
     pub async fn stand_still(&self, world: &World, node: &Node, whole: bool, ms: u64) {
         world.tell("still", &format!("{} whole: {whole}", node.id));
         node.member.stand_still(true);
@@ -173,7 +173,7 @@ impl Fleet {
         node.life.change(Life::Goes);
     }
 
-    /// Ends all nodes and the store, as a power cut would; the store is there again at once.
+    /// Ends all nodes and the store, as a power cut would; the store restarts at once.
     pub fn power_cut(&self, world: &World) {
         self.joining.borrow().iter().for_each(|life| life.change(Life::Gone));
         let slots = self.slots.borrow().clone();
@@ -185,7 +185,7 @@ impl Fleet {
         world.restart_store();
     }
 
-    /// Waits until the shards are spread evenly and every node sees all others; only in the calm.
+    /// Waits until the shards are spread evenly and every node sees all others; only in the calm phase.
     pub async fn settle(&self, world: &World) {
         let start = world.clock.elapsed();
         loop {

@@ -1,4 +1,4 @@
-//! The faults that only several nodes can have: nodes that die, leave or stand still, and links that lose.
+//! Faults of several nodes: nodes that die, leave or are paused, and links that lose calls.
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::chance::Chance;
 use crate::fleet::{Fleet, NODES, Node, TTL};
 use crate::world::{Kind, World, pass};
 
-/// Keeps one node running, and ends it or lets it stand still now and then until it is calm.
+/// Keeps one node running, and ends or pauses it now and then until the calm phase.
 pub async fn keeper(world: Rc<World>, slot: usize, name: u64) {
     let Some(fleet) = &world.fleet else { return };
     let chance = Chance::new(world.seed, name);
@@ -38,7 +38,7 @@ pub async fn keeper(world: Rc<World>, slot: usize, name: u64) {
 
 async fn strike(world: &World, fleet: &Fleet, chance: &Chance, (slot, node): (usize, &Node)) {
     if world.kind == Kind::HandOvers {
-        // Somebody must be there to take the shards.
+        // A node must remain to take the shards.
         if fleet.nodes().len() == NODES {
             fleet.leave(world, slot, node).await;
         }
@@ -60,7 +60,7 @@ async fn strike(world: &World, fleet: &Fleet, chance: &Chance, (slot, node): (us
     }
 }
 
-/// Cuts links and loses calls between nodes until it is calm.
+/// Cuts links and loses calls between nodes until the calm phase.
 pub async fn bad_lines(world: Rc<World>, name: u64) {
     let Some(fleet) = &world.fleet else { return };
     let chance = Chance::new(world.seed, name);

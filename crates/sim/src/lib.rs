@@ -1,9 +1,10 @@
-//! Proves: a deterministic simulator. Seed in, history out.
+//! A deterministic simulator: seed in, history out.
 //!
-//! Clients of every kind work on one frontier over a store whose time, durability and failures are in the simulator's hands:
-//! the memory engine, or the embedded store on a simulated disk. First a phase with faults, in which nothing wrong may be answered; then a calm one, in which
-//! everything must finish. One process owns everything, or three nodes share it that die, stand still and lose each
-//! other's calls. An answer that was refused or lost counts as "perhaps". The same seed gives the same bytes.
+//! Clients of every kind work on one frontier over a store whose time, durability and failures the simulator controls:
+//! the memory engine, or the embedded store on a simulated disk. First comes a phase with faults, in which no answer
+//! may be wrong (safety); then a calm one, in which everything must finish (liveness). One process owns everything, or
+//! three nodes share it that die, are paused and lose each other's calls. A refused or lost response counts as
+//! "perhaps". The same seed gives the same bytes.
 
 mod chance;
 mod clients;

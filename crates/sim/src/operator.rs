@@ -1,4 +1,4 @@
-//! The operator of a run: changes settings, aliases and pauses, and deletes a crawl now and then.
+//! The operator of a run: changes settings, aliases and pauses, and occasionally deletes a crawl.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::world::{World, pass};
 /// A host without URLs, which is queued by time alone.
 pub const BARE: &str = "bare.example";
 
-/// Changes things until it is calm, then sets everything free.
+/// Changes settings until the calm phase, then lifts all restrictions.
 pub async fn operator(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     while !world.calm.get() {
@@ -29,7 +29,7 @@ async fn act(world: &World, chance: &Chance) {
     let set = async |changes: PaceChanges| {
         world.ask(async |frontier| frontier.set_host(host.clone(), changes, false, None).await).await
     };
-    // A deletion between nodes whose answer is lost leaves little to be judged, so most runs of nodes make none.
+    // A deletion between nodes whose response is lost leaves little to judge, so most runs of nodes make none.
     let kinds = if world.fleet.is_some() && !world.seed.is_multiple_of(3) { 8 } else { 9 };
     match chance.below(kinds) {
         0 | 1 => {
@@ -39,7 +39,7 @@ async fn act(world: &World, chance: &Chance) {
             world.check("an operator's call", &answer);
             world.tell("operator", &format!("delay {host} {delay} {}", answer.is_ok()));
             let mut oracle = world.oracle.borrow_mut();
-            // A lost answer leaves two possible values: none is promised.
+            // A lost response leaves two possible values: neither is certain.
             match answer {
                 Ok(_) => oracle.delays.insert(host.to_string(), delay),
                 Err(_) => oracle.delays.remove(&*host),
@@ -83,7 +83,7 @@ async fn act(world: &World, chance: &Chance) {
                 world.oracle.borrow_mut().unsure(world.now());
             }
             let mut oracle = world.oracle.borrow_mut();
-            // A host that is forgotten with its last queue takes its settings along.
+            // A host that is forgotten with its last queue loses its settings.
             oracle.delays.clear();
             world.check("an operator's call", &answer);
             world.tell("operator", &format!("delete crawl {answer:?}"));
@@ -91,7 +91,7 @@ async fn act(world: &World, chance: &Chance) {
     }
 }
 
-/// Gives an alias other members.
+/// Changes the members of an alias.
 async fn change_group(world: &World, chance: &Chance) {
     let alias = chance.pick(["left", "right"]);
     let half = |n: &u64| n.is_multiple_of(2) == (alias == "left") && chance.once_in(2);
@@ -101,7 +101,7 @@ async fn change_group(world: &World, chance: &Chance) {
     let answer = world
         .ask(async |frontier| frontier.set_group(alias.into(), members, PaceChanges::default(), false).await)
         .await;
-    // A call between nodes whose answer is lost may yet be done, nobody knows when.
+    // A call between nodes whose response is lost may still be applied at any time.
     let unsure = world.fleet.is_some() && answer.is_err();
     let end = if unsure { Time(u64::MAX) } else { world.now() };
     world.oracle.borrow_mut().moved(alias, Span { start, end });
@@ -109,7 +109,7 @@ async fn change_group(world: &World, chance: &Chance) {
     world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
 }
 
-/// Lets everything go on: no pauses, no blocks, small delays.
+/// Lifts all restrictions: no pauses, no blocks, small delays.
 pub async fn set_free(world: &World) -> Result<(), String> {
     for crawl in CRAWLS {
         let changes = CrawlChanges { paused: Change::Set(false), ..CrawlChanges::default() };

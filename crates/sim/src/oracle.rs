@@ -1,5 +1,5 @@
-//! What the clients were told, held against the laws. Lost answers are "perhaps": they forbid nothing and promise nothing.
-//! "Unavailable" is a promise: what was refused with it never shows up.
+//! The oracle: checks what clients were told against the laws. Lost responses are "perhaps": they forbid nothing and
+//! promise nothing. "Unavailable" is a promise: what was refused with it never appears.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use wayleave_core::time::{Millis, Time};
 /// A URL by crawl and text.
 pub type Id = (String, String);
 
-/// A visit that its holder still has, as far as it knows: its places in the lists of visits.
+/// A visit that its holder still has, as far as it knows: its indexes in the lists of visits.
 struct Open {
-    /// Until when the token is good, as far as its holder was told.
+    /// The end of the lease, as far as its holder was told.
     until: Time,
     visit: usize,
     of_group: Option<usize>,
 }
 
-/// All that was promised.
+/// All promises.
 #[derive(Default)]
 pub struct Oracle {
     /// Acknowledged and not deleted since.
     pub added: BTreeSet<Id>,
     /// Acknowledged as finished, and when: never to be handed out from then on.
     pub finished: BTreeMap<Id, Time>,
-    /// A deletion of their crawl was asked for: whatever happens to them is right.
+    /// A deletion of their crawl was requested: any outcome is valid.
     pub doomed: BTreeSet<Id>,
     /// Every URL that may have been stored: acknowledged, or refused in a way that does not rule it out.
     possible: BTreeSet<Id>,
-    /// Holders of reservations that were refused as unavailable.
+    /// Holders whose reservations were refused as unavailable.
     refused: BTreeSet<Arc<str>>,
-    /// Settings that were acknowledged: host, delay.
+    /// Acknowledged settings: host, delay.
     pub delays: BTreeMap<String, u64>,
     visits: Vec<Visit>,
     open: BTreeMap<Token, Open>,
@@ -42,10 +42,10 @@ pub struct Oracle {
     /// Visits of aliases, and when the members of each were being changed.
     group_visits: Vec<Visit>,
     moves: BTreeMap<String, Vec<Span>>,
-    /// Hand-outs of the paced form: the host, when it was asked for and when it was told.
+    /// Hand-outs of the paced form: the host, when it was requested and when it was answered.
     hand_outs: Vec<(Arc<str>, Span)>,
     deletions: Vec<Time>,
-    /// From here on a deletion of which nobody knows may strike at any time.
+    /// From here on a deletion with an unknown outcome may take effect at any time.
     unsure_since: Option<Time>,
     pub grants: u64,
     pub handed_out: u64,
@@ -53,17 +53,17 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A put was refused, and the answer does not rule out that it was done.
+    /// A put was refused, and the answer does not rule out that it was applied.
     pub fn perhaps_added(&mut self, id: Id) {
         self.possible.insert(id);
     }
 
-    /// A reservation was refused as unavailable: whoever asked for it, under a name of its own, has none and never will.
+    /// A reservation was refused as unavailable: its holder, which has a unique name, has none and never will.
     pub fn refused_holder(&mut self, holder: Arc<str>) {
         self.refused.insert(holder);
     }
 
-    /// Law 12: no reservation is held by one who was told that nothing was changed.
+    /// Law 12: no caller that was told that nothing was changed holds a reservation.
     pub fn judge_holders<'a>(&self, holders: impl IntoIterator<Item = &'a Arc<str>>) -> Verdict {
         match holders.into_iter().find(|holder| self.refused.contains(*holder)) {
             Some(holder) => {
@@ -74,7 +74,7 @@ impl Oracle {
         }
     }
 
-    /// Law 12 at the end: what was only ever refused as unavailable is not there.
+    /// Law 12 at the end: what was only ever refused as unavailable does not exist.
     pub fn judge_possible(&self, known: &BTreeSet<Id>) -> Verdict {
         match known.iter().find(|id| !self.possible.contains(*id)) {
             Some(id) => {
@@ -100,7 +100,7 @@ impl Oracle {
             self.grants += 1;
             self.serve(&reservation.urls, reservation.granted_at)?;
             let span = Span { start: reservation.granted_at, end: reservation.expires_at };
-            // The delay that the answer names was in force at the grant; a forgotten host starts anew.
+            // The delay in the answer was in force at the grant; a forgotten host starts afresh.
             let named = reservation.delay.0.max(least_delay(&reservation.host));
             let visit = self.visit(&reservation.host, span, named, &reservation.urls);
             let of_group = (*reservation.group != *reservation.host).then(|| {
@@ -113,7 +113,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// URLs were handed out in the paced form, decided not before `asked` and not after `told`.
+    /// URLs were handed out in the paced form, decided between `asked` and `told`.
     pub fn handed_out(&mut self, urls: &[UrlToFetch], asked: Time, told: Time) -> Verdict {
         self.handed_out += urls.len() as u64;
         let hosts: BTreeSet<_> = urls.iter().map(|url| Arc::from(&*url.host)).collect();
@@ -121,7 +121,7 @@ impl Oracle {
         self.serve(urls, asked)
     }
 
-    /// An answer may come long after its decision, which was made not before `since`.
+    /// A response may arrive long after its decision, which was made not before `since`.
     fn serve(&self, urls: &[UrlToFetch], since: Time) -> Verdict {
         for url in urls {
             let id = (url.crawl.to_string(), url.url.to_string());
@@ -152,7 +152,7 @@ impl Oracle {
         }
     }
 
-    /// A renewal whose answer is unknown may have set an earlier end.
+    /// A renewal with an unknown outcome may have set an earlier end.
     pub fn perhaps_renewed(&mut self, token: Token, until: Time) {
         if let Some(open) = self.open.get_mut(&token) {
             open.until = open.until.min(until);
@@ -162,7 +162,7 @@ impl Oracle {
     /// A token was refused as not current.
     pub fn refused(&self, token: Token, now: Time) -> Verdict {
         let until = self.open.get(&token).map(|open| open.until);
-        // A host that is deleted takes its reservations along.
+        // A deleted host loses its reservations.
         if self.deletions.is_empty() && until.is_some_and(|until| now < until) {
             let what = format!("a token that is good until {until:?} was refused at {now:?}");
             return Err(invariants::Broken { law: 4, name: "a current token counts", what });
@@ -170,7 +170,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A release or a renewal is about to be sent: whatever the answer, the visit may be over at `end`.
+    /// A release or a renewal is about to be sent: whatever the outcome, the visit may be over at `end`.
     pub fn ending(&mut self, token: Token, earliest: Time) {
         self.change_end(token, |end| *end = earliest.min(*end));
     }
@@ -193,7 +193,7 @@ impl Oracle {
     /// A release was acknowledged: these URLs are finished.
     pub fn released(&mut self, finished: impl Iterator<Item = Id>, now: Time) {
         self.releases += 1;
-        // A crawl that is deleted now and then promises nothing: its URLs may have been deleted and found again.
+        // A crawl that is occasionally deleted promises nothing: its URLs may have been deleted and found again.
         for id in finished.filter(|id| id.0 != "doomed") {
             self.finished.entry(id).or_insert(now);
         }
@@ -212,14 +212,14 @@ impl Oracle {
         self.deletions.push(now);
     }
 
-    /// A deletion that was asked for may be done at any time from now on.
+    /// A requested deletion may be applied at any time from now on.
     pub fn unsure(&mut self, now: Time) {
         self.unsure_since = self.unsure_since.or(Some(now));
     }
 
-    /// Judges all that happened so far.
+    /// Judges everything so far.
     pub fn judge(&self) -> Verdict {
-        // Hosts are visited by one at a time also when their visits were forgotten, so they count under one name there.
+        // Hosts have one visitor at a time even after their visits were forgotten, so they count under one name there.
         let by_host = |v: &Visit| Visit { place: bare(&v.place).into(), ..v.clone() };
         let by_host: Vec<Visit> = self.visits.iter().map(by_host).collect();
         invariants::one_visitor(&by_host)?;
@@ -233,7 +233,7 @@ impl Oracle {
         self.judge_hand_outs()
     }
 
-    /// Visits of aliases while their members stayed the same: each such time is a place of its own.
+    /// Visits of aliases between changes of their members: each such period is a place of its own.
     fn settled_groups(&self) -> Vec<Visit> {
         let settled = |visit: &Visit| {
             let moves = self.moves.get(&*visit.place)?;

@@ -1,4 +1,4 @@
-//! One run: faults first, then calm, then the reckoning.
+//! One run: faults first, then calm, then the final checks.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -21,10 +21,10 @@ const STORM_MS: u64 = 30_000;
 /// How long the calm may take until everything is finished.
 const CALM_MS: u64 = 300_000;
 
-/// What a run left.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// All that happened, line by line.
+    /// Everything that happened, line by line.
     pub history: String,
     /// Reservations granted, URLs handed out in the paced form, releases acknowledged, URLs at the end.
     pub counts: [u64; 4],
@@ -57,7 +57,7 @@ pub fn run_nodes(seed: u64) -> Report {
     run_world(seed, Kind::Nodes)
 }
 
-/// Runs the simulation of a seed with three nodes that join and leave in good order.
+/// Runs the simulation of a seed with three nodes that join and leave cleanly.
 ///
 /// # Panics
 /// If a law is broken or a call fails; the message says how to replay the run.
@@ -92,7 +92,7 @@ pub(crate) fn fail(world: &World, what: &str) -> ! {
     let history = world.history();
     let lines: Vec<&str> = history.lines().collect();
     if let Ok(path) = std::env::var("WAYLEAVE_SIM_HISTORY") {
-        // Where it cannot be written, the last lines below must do.
+        // If it cannot be written, the last lines below must do.
         _ = std::fs::write(path, &history);
     }
     let last = lines.iter().skip(lines.len().saturating_sub(60)).copied().collect::<Vec<_>>().join("\n");
@@ -154,12 +154,13 @@ async fn join(world: &World, task: tokio::task::JoinHandle<()>) {
     }
 }
 
-/// Waits until everything is finished and checks what is there.
+/// Waits until everything is finished and checks the result.
 async fn settle(world: &Rc<World>) -> u64 {
     let start = world.clock.elapsed();
     settle_nodes(world).await;
     for round in 1u64.. {
-        // A fault of the storm may still strike once, and a call of the storm may arrive late: the next try must do.
+        // A fault of the first phase may still strike once, and a call of it may arrive late: the next attempt must
+        // succeed.
         if round == 1 || round.is_multiple_of(10) {
             while let Err(refusal) = set_free(world).await {
                 world.tell("set free", &refusal);
@@ -185,7 +186,7 @@ async fn settle(world: &Rc<World>) -> u64 {
     reckon(world).await
 }
 
-/// Waits until several nodes have shared the shards; one process has them all.
+/// Waits until several nodes have shared the shards; a single process has them all.
 async fn settle_nodes(world: &World) {
     if let Some(fleet) = &world.fleet {
         fleet.settle(world).await;
@@ -211,7 +212,7 @@ async fn reckon(world: &Rc<World>) -> u64 {
     after.len() as u64
 }
 
-/// The URLs that are known: the same ones whomever one asks.
+/// The known URLs: the same at every process.
 async fn known_everywhere(world: &World) -> BTreeSet<Id> {
     let mut all: Option<BTreeSet<Id>> = None;
     for door in world.doors() {

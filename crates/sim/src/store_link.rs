@@ -1,6 +1,6 @@
-//! A node's own way to the store that all nodes share. Like that to a database: every call takes a while there and back,
-//! commits travel in a row, and until one is durable only this node sees it. A node that stands still neither sends nor
-//! hears; of one that is gone, what had not arrived never will.
+//! A node's connection to the store that all nodes share. It behaves like one to a database: every call has latency,
+//! commits are pipelined in order, and until one is durable only this node sees it. A paused node neither sends nor
+//! receives; what a dead node had not delivered is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Memory, P
 use crate::chance::Chance;
 use crate::door::{Life, Readiness};
 
-/// The store that is there now.
+/// The current store.
 pub type Store = Arc<Mutex<Arc<Memory>>>;
 
-/// Rows that are under way, with none for those that go.
+/// Rows in flight; `None` is a deletion.
 type Own = BTreeMap<Key, Option<Value>>;
 
-/// A way takes less than this.
+/// The maximum one-way latency.
 const WAY_MS: u64 = 3;
 
 /// The engine of one node.
@@ -38,7 +38,7 @@ struct Inner {
 #[derive(Default)]
 struct Flights {
     waiting: VecDeque<Flight>,
-    /// What this node has committed and not heard of: by key, the number of the flight and the value.
+    /// What this node has committed without an answer: by key, the number of the flight and the value.
     overlay: BTreeMap<Key, (u64, Option<Value>)>,
     numbers: u64,
 }
@@ -66,7 +66,7 @@ impl StoreLink {
     }
 }
 
-/// Sends fenced commits, one after the other; none waits for the answer of the one before.
+/// Sends fenced commits in order, pipelined.
 async fn send_in_a_row(link: Arc<Inner>) {
     loop {
         let next = lock(&link.flights).waiting.pop_front();
@@ -104,8 +104,8 @@ impl Inner {
         if self.life.goes().await { Ok(()) } else { Err(lost()) }
     }
 
-    /// A flight is over. Once one is durable so are all before it, and the store may have something newer by now. What
-    /// was refused leaves; those after it will be refused too.
+    /// A flight has ended. Once one is durable so are all before it, and the store may have newer values by now. A
+    /// refused one is removed; those after it will be refused too.
     fn land(&self, number: u64, durable: bool) {
         let stays = |by: u64| if durable { by > number } else { by != number };
         lock(&self.flights).overlay.retain(|_, (by, _)| stays(*by));
@@ -125,7 +125,7 @@ impl Inner {
         answer
     }
 
-    /// Reads what is durable, and on top of it what is under way from here.
+    /// Reads what is durable, overlaid with what is in flight from here.
     async fn read(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
         self.travel().await?;
         let own: Vec<Own> = {
@@ -199,7 +199,7 @@ impl Engine for StoreLink {
         let answer = if batch.fences.is_empty() {
             let (done, answer) = oneshot::channel();
             let link = self.0.clone();
-            // It goes its way though nobody may wait for it.
+            // It continues even if its future is dropped.
             tokio::spawn(async move {
                 if link.travel().await.is_ok() {
                     let committed = link.store().commit(batch).await;

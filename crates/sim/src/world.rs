@@ -1,4 +1,4 @@
-//! The world of a run: the store, the processes that are open on it now, what everybody was told, and the history.
+//! The world of a run: the store, the processes that have it open, what each client was told, and the history.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -33,27 +33,27 @@ pub enum Kind {
     Nodes,
     /// One process owns everything, on the embedded store over a simulated disk.
     Embedded,
-    /// Three nodes come and go in good order and nothing breaks: then no call may fail.
+    /// Three nodes come and go cleanly without faults: then no call may fail.
     HandOvers,
 }
 
-/// What all tasks of a run share; they run on one thread.
+/// State shared by all tasks of a run; they run on one thread.
 pub struct World {
     pub seed: u64,
     pub kind: Kind,
     pub clock: SteppedClock,
     pub store: Store,
-    /// The processes that can be asked now.
+    /// The processes that can be called now.
     one: RefCell<Option<Door>>,
-    /// None where one process owns everything.
+    /// `None` if one process owns everything.
     pub fleet: Option<Fleet>,
-    /// None where the store is the memory engine.
+    /// `None` if the store is the memory engine.
     pub embedded: Option<Embedded>,
-    /// Which node is asked.
+    /// Chooses the node to call.
     choice: Chance,
     pub oracle: RefCell<Oracle>,
     history: RefCell<String>,
-    /// Faults are over: everything must finish.
+    /// The calm phase: faults are over, and everything must finish.
     pub calm: Cell<bool>,
     /// The run is over.
     pub done: Cell<bool>,
@@ -102,7 +102,7 @@ impl World {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The store of this run, whichever it is.
+    /// The store of this run, of either kind.
     fn any_engine(&self) -> Arc<dyn Engine> {
         match &self.embedded {
             Some(embedded) => embedded.engine(),
@@ -114,7 +114,7 @@ impl World {
         self.any_engine().now()
     }
 
-    /// A process that can be asked: any of them; waits while there is none.
+    /// Any process that can be called; waits while there is none.
     async fn door(&self) -> Door {
         loop {
             let doors = self.doors();
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// All processes that can be asked.
+    /// All processes that can be called.
     pub fn doors(&self) -> Vec<Door> {
         match &self.fleet {
             Some(fleet) => fleet.nodes().iter().map(|node| node.door.clone()).collect(),
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Asks any process.
+    /// Calls any process.
     pub async fn ask<T>(&self, call: impl AsyncFnOnce(Frontier) -> Result<T, Refusal>) -> Result<T, Refusal> {
         self.door().await.ask(call).await
     }
@@ -144,7 +144,7 @@ impl World {
         self.fleet.is_none() || self.seed.is_multiple_of(2)
     }
 
-    /// Where nothing breaks no call may be refused.
+    /// Without faults no call may be refused.
     pub fn check<T>(&self, what: &str, answer: &Result<T, Refusal>) {
         if self.kind == Kind::HandOvers
             && !self.cut.get()
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// Opens the store that is there now, again and again until it can be opened.
+    /// Opens the current store, retrying until it succeeds.
     pub async fn open(&self) {
         let runtime = tokio::runtime::Handle::current();
         loop {
@@ -171,21 +171,21 @@ impl World {
         }
     }
 
-    /// Ends the store as a power cut would, and starts it again.
+    /// Ends the store as a power cut would, and restarts it.
     pub fn restart_store(&self) {
         let after = Arc::new(self.engine().crash());
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = after;
         self.tell("crash", "");
     }
 
-    /// Ends all processes and the store as a power cut would, and starts them again.
+    /// Ends all processes and the store as a power cut would, and restarts them.
     pub async fn crash(&self) {
         self.cut.set(true);
         if self.embedded.is_some() {
             return self.end_embedded(End::PowerCut).await;
         }
         if let Some(fleet) = &self.fleet {
-            // Their keepers start the nodes again.
+            // Their keepers restart the nodes.
             return fleet.power_cut(self);
         }
         *self.one.borrow_mut() = None;
@@ -193,7 +193,7 @@ impl World {
         self.open().await;
     }
 
-    /// Ends the process on the embedded store in some way, and starts it again.
+    /// Ends the process on the embedded store in some way, and restarts it.
     pub async fn end_embedded(&self, end: End) {
         let before = self.one.borrow_mut().take();
         if let Some(door) = before.filter(|_| end == End::Stop) {
@@ -206,7 +206,7 @@ impl World {
         self.open().await;
     }
 
-    /// Ends the process and starts it again on the same store; of several nodes only the store is started again.
+    /// Restarts the process on the same store; of several nodes only the store is restarted.
     pub async fn restart(&self) {
         if self.fleet.is_some() {
             return self.restart_store();
@@ -219,11 +219,11 @@ impl World {
         self.open().await;
     }
 
-    /// Writes a line of history.
+    /// Appends a line to the history.
     pub fn tell(&self, who: &str, what: &str) {
         use std::fmt::Write as _;
         let mut history = self.history.borrow_mut();
-        // A string takes everything that is written to it.
+        // Writing to a String cannot fail.
         _ = writeln!(history, "{:>8} {:>13} {who}: {what}", self.clock.elapsed(), self.now().0);
     }
 
