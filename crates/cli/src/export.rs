@@ -160,7 +160,7 @@ async fn write_urls(
     let query = ListUrlsQuery { crawl, credentials: Some(true), ..ListUrlsQuery::default() };
     let mut urls = std::pin::pin!(client.stream_urls(&query).await?);
     while let Some(url) = urls.next().await {
-        let url = url.context("the export is not whole and was given up")?;
+        let url = url.context("the export is incomplete and was discarded")?;
         left_out.url(&url);
         writer.write(&Record::Url(Box::new(url)))?;
         bar.inc(1);

@@ -82,7 +82,7 @@ pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
     // Its length is unknown in advance.
     let bar = progress(&[Input::Stdin]);
     while let Some(piece) = pieces.next().await {
-        let piece = piece.context("the snapshot is not whole and was given up")?;
+        let piece = piece.context("the snapshot is incomplete and was discarded")?;
         out.write_all(&piece).with_context(|| format!("cannot write {}", args.file.display()))?;
         bar.inc(piece.len() as u64);
     }

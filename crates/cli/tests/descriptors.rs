@@ -75,5 +75,5 @@ fn the_limit_is_raised_to_the_hard_one_and_told() {
     let (_keep, data) = folder();
     let server = Server::start_limited(&data, &[], "ulimit -Hn 2000; ulimit -Sn 300");
     let log = server.log();
-    assert!(log.contains("raised the limit") && log.contains("300") && log.contains("2000"), "{log}");
+    assert!(log.contains("raised the file descriptor limit") && log.contains("300") && log.contains("2000"), "{log}");
 }

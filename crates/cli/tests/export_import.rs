@@ -132,7 +132,7 @@ fn an_export_that_was_cut_off_is_noticed() {
     let cut: String = whole.lines().take(whole.lines().count() - 1).map(|line| format!("{line}\n")).collect();
     let imported = server.run_with(&["import", "-"], &cut);
     assert_eq!(imported.code, 1, "{}", imported.err);
-    assert!(imported.err.contains("cut off"), "{}", imported.err);
+    assert!(imported.err.contains("truncated"), "{}", imported.err);
     assert!(whole.contains("\"format\":1"), "a file without roles is one that older programs read: {whole}");
     let newer = whole.replacen("\"format\":1", "\"format\":99", 1);
     let imported = server.run_with(&["import", "-"], &newer);

@@ -113,7 +113,7 @@ fn a_slot_that_was_run_leaves_nobody_standing_by() {
         let ended = server.run(&["elect", "nightly", "--once", "--slot", "2026-11-17", "--", "true"]);
         assert_eq!(ended.code, 0, "{}", ended.err);
         assert!(!ended.err.contains("standing by"), "{times}: {}", ended.err);
-        assert_eq!(ended.err.contains("the slot was run; nothing left to do"), times == 1, "{}", ended.err);
+        assert_eq!(ended.err.contains("the slot was already run; nothing left to do"), times == 1, "{}", ended.err);
     }
 }
 

@@ -142,7 +142,7 @@ fn a_bad_file_and_a_folder_in_use_are_refused_by_name() {
     let middle = whole.len() / 2;
     damaged[middle] ^= 1;
     for (bytes, said) in
-        [(&whole[..whole.len() - 5], "cut off"), (&damaged[..], "damaged at byte"), (b"hello", "not a snapshot")]
+        [(&whole[..whole.len() - 5], "truncated"), (&damaged[..], "damaged at byte"), (b"hello", "not a snapshot")]
     {
         std::fs::write(&bad, bytes).unwrap();
         let ended = restore(&bad, &other);

@@ -108,7 +108,7 @@ impl Here {
             // Compare-and-swap: of many calls that fail together, one fails over and the others find it done.
             let moved = self.servers.turn.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
             if moved.is_ok() && next != self.number {
-                tracing::debug!(%error, next = bare(self.servers.at(next)), "moving on to the next server");
+                tracing::debug!(%error, next = bare(self.servers.at(next)), "failing over to the next server");
             }
         }
         error

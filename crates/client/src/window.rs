@@ -183,7 +183,7 @@ pub(crate) async fn drive<T, P: Payload>(
             Ok(()) if window.is_done() => return Ok(()),
             Ok(()) => None,
             Err((error, retry_after)) if error.is_transient() && fruitless < retry.attempts => {
-                tracing::debug!(%error, fruitless, "going on over a new connection");
+                tracing::debug!(%error, fruitless, "resuming over a new connection");
                 retry_after
             }
             Err((error, _)) => return Err(error),

@@ -81,7 +81,7 @@ impl<T: Tables> Flusher<T> {
         let theirs = Arc::clone(&store);
         let run = move || {
             if catch_unwind(AssertUnwindSafe(|| run(&theirs, &journal))).is_err() {
-                fail(&theirs, "the thread that writes tables panicked: see the log, then start again".into());
+                fail(&theirs, "the thread that writes tables panicked: see the log, then restart".into());
             }
         };
         let thread = std::thread::Builder::new().name("wayleave-flush".into()).spawn(run)?;
@@ -230,9 +230,7 @@ fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
         }
         if moved.1.elapsed() >= store.merge_wait_max {
             let seconds = store.merge_wait_max.as_secs();
-            return Err(format!(
-                "no compaction finished for {seconds} s: see the log, check the disk, then start again"
-            ));
+            return Err(format!("no compaction finished for {seconds} s: see the log, check the disk, then restart"));
         }
         std::thread::sleep(MERGE_POLL);
     }

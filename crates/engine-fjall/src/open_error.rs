@@ -69,7 +69,7 @@ pub enum OpenError {
         found: String,
     },
     /// The path is not a folder.
-    #[error("{} is not a folder: choose a folder, it is made if it does not exist", path.display())]
+    #[error("{} is not a folder: choose a folder; it is created if it does not exist", path.display())]
     NotAFolder {
         /// The path.
         path: PathBuf,
@@ -84,7 +84,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The disk is full.
-    #[error("no space left for {}: free some space, then start again", path.display())]
+    #[error("no space left for {}: free some space, then restart", path.display())]
     Full {
         /// The file or folder.
         path: PathBuf,

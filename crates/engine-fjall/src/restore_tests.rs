@@ -143,7 +143,7 @@ fn a_damaged_or_cut_off_file_leaves_no_folder_behind() {
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
     for (bad, said) in
-        [(&file[..file.len() - 3], "cut off"), (&damaged[..], "damaged at byte"), (b"PK\x03\x04", "not a snapshot")]
+        [(&file[..file.len() - 3], "truncated"), (&damaged[..], "damaged at byte"), (b"PK\x03\x04", "not a snapshot")]
     {
         let error = restore(&path, bad).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");

@@ -60,7 +60,7 @@ pub enum SnapshotError {
         found: u32,
     },
     /// The file is truncated.
-    #[error("it ends at byte {at}, before its end mark: it was cut off; take or copy it again")]
+    #[error("it is truncated at byte {at}, before its end mark: take or copy it again")]
     Truncated {
         /// Where.
         at: u64,

@@ -96,7 +96,7 @@ impl Drop for Flight {
         if self.result.is_some() {
             // The thread carrying it out panicked. Its waiters would hang, and recovery could not read past its
             // records.
-            self.shared.fail("a thread panicked while it wrote the journal: see the log, then start again".into());
+            self.shared.fail("a thread panicked while it wrote the journal: see the log, then restart".into());
         }
     }
 }
@@ -279,7 +279,7 @@ impl Shared {
         if self.lock().commits.failed().is_none()
             && let Err(error) = journal.seal()
         {
-            tracing::warn!(error = %error, "the journal could not be sealed; everything acknowledged is durable");
+            tracing::warn!(error = %error, "cannot seal the journal; everything acknowledged is durable");
         }
     }
 
@@ -330,7 +330,7 @@ impl Shared {
         let Some(result) = flight.result.take() else { return };
         let number = flight.number;
         if let Err(why) = &result {
-            tracing::error!(error = %why, "the journal cannot be written; the store must be opened again");
+            tracing::error!(error = %why, "cannot write the journal; restart to reopen the store");
         }
         let mut queue = self.lock();
         let told = queue.commits.end(number, result);

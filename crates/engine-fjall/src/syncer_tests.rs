@@ -173,7 +173,7 @@ async fn nothing_is_written_after_a_write_that_failed() {
     let disk = Gated::default();
     let bench = Bench::new(&disk);
     disk.fail_writes.store(true, Ordering::SeqCst);
-    let failed = "the data folder failed (no room): check the disk, then start again";
+    let failed = "the data folder failed (no room): check the disk, then restart";
     assert_eq!(bench.append(1).await, Err(Error::OutcomeUnknown(failed.into())));
     let writes = disk.writes.load(Ordering::SeqCst);
     disk.fail_writes.store(false, Ordering::SeqCst);
@@ -195,7 +195,7 @@ async fn a_sync_that_ends_after_another_failed_answers_nobody_that_it_is_done() 
     syncs.recv().unwrap();
     go.send(Err("the disk is gone")).unwrap();
     go.send(Ok(())).unwrap();
-    let failed = "the data folder failed (the disk is gone): check the disk, then start again";
+    let failed = "the data folder failed (the disk is gone): check the disk, then restart";
     // Whichever of the two failed, one of them reports it, and the other is not acknowledged after that.
     let told = [first.await.unwrap(), second.await.unwrap()];
     assert!(told.contains(&Err(Error::OutcomeUnknown(failed.into()))), "{told:?}");

@@ -31,9 +31,9 @@ pub(crate) fn describe(error: &fjall::Error) -> String {
 pub(crate) fn describe_io(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            format!("no space left for the data folder ({error}): free some space, then start again")
+            format!("no space left for the data folder ({error}): free some space, then restart")
         }
-        _ => format!("the data folder failed ({error}): check the disk, then start again"),
+        _ => format!("the data folder failed ({error}): check the disk, then restart"),
     }
 }
 

@@ -62,7 +62,7 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
     }
     let seconds = |span: Duration| span.as_secs();
     if let Some(span) = signs.syncing.filter(|span| *span >= DEAD) {
-        return Verdict::Fail(format!("the disk has not answered for {} s: check it, then start again", seconds(span)));
+        return Verdict::Fail(format!("the disk has not answered for {} s: check it, then restart", seconds(span)));
     }
     // Hysteresis: a little more than the reserve must be free before batches are accepted again.
     let wanted = if refusing { reserve.saturating_add(reserve / 4) } else { reserve };

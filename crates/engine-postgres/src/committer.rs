@@ -141,7 +141,7 @@ impl<D: Database> Bench<D> {
             };
             if let Err(error) = &outcome {
                 // The batches behind it were never sent.
-                let unsent = Error::Unavailable(format!("a commit before this one failed: {error}"));
+                let unsent = Error::Unavailable(format!("an earlier commit failed: {error}"));
                 failed.push((Arc::clone(&job), unsent));
             }
             self.answer(&[job], &outcome);
@@ -214,7 +214,7 @@ impl<D: Database> Bench<D> {
             Ok(turns) => match turns.check(&job.fences) {
                 Err(fenced) => Verdict::Refused(fenced),
                 // It did not hold before and holds now: only a store that was set back in time does that.
-                Ok(_) => Verdict::Failed(Error::Unavailable("the fences moved meanwhile".into())),
+                Ok(_) => Verdict::Failed(Error::Unavailable("the fences have moved meanwhile".into())),
             },
         }
     }

@@ -227,7 +227,7 @@ async fn sample(bench: Arc<Bench<Wire>>, looks: Arc<Pool>) {
     loop {
         _ = tokio::time::timeout(SAMPLE_EVERY, bench.database.clock.news.notified()).await;
         if let Err(error) = look::sample(&looks, &bench.database.nodes, &bench.database.clock).await {
-            tracing::debug!(error = %error, "the database's clock cannot be read; time goes on without it");
+            tracing::debug!(error = %error, "cannot read the database's clock; continuing on the local clock");
         }
     }
 }

@@ -65,7 +65,7 @@ pub enum OpenError {
         user: String,
     },
     /// All reachable servers are standbys.
-    #[error("the database at {place} takes no writes (a standby): name the primary, or all hosts, in the URL")]
+    #[error("the database at {place} accepts no writes (a standby): name the primary, or all hosts, in the URL")]
     ReadOnly {
         /// Hosts and database.
         place: String,

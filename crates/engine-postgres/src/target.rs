@@ -200,7 +200,7 @@ impl Security {
             Some("verify-full") => Ok((SslMode::Require, checked)),
             Some(other) => {
                 let known = "disable, prefer, require and verify-full are";
-                Err(OpenError::Url(format!("sslmode {other} is not known: {known}")))
+                Err(OpenError::Url(format!("sslmode {other} is unknown: {known}")))
             }
         }
     }

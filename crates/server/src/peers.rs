@@ -77,10 +77,10 @@ impl Peers {
 fn node(view: &NodeView) -> Node {
     let row = &view.row;
     let (state, reason) = match view.state {
-        wayleave_cluster::NodeState::Alive => (NodeState::Alive, "it renews its lease in time"),
-        wayleave_cluster::NodeState::Leaving => (NodeState::Leaving, "it was stopped and hands its shards over"),
+        wayleave_cluster::NodeState::Alive => (NodeState::Alive, "it renews its lease"),
+        wayleave_cluster::NodeState::Leaving => (NodeState::Leaving, "it was stopped and is handing over its shards"),
         wayleave_cluster::NodeState::Lost => {
-            (NodeState::Lost, "it did not renew its lease in time; others take its shards over")
+            (NodeState::Lost, "it did not renew its lease in time; other nodes take over its shards")
         }
     };
     Node {

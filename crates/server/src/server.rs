@@ -265,7 +265,7 @@ impl Connection {
             () = self.place.needed.cancelled() => tracing::debug!("evicted an idle connection for a new one"),
             () = answers.stalled(self.app.config.answer_timeout) => {
                 if let Some(left_out) = self.app.repeated.due("unread", Instant::now()) {
-                    tracing::warn!(log.left_out = left_out, "closed a connection whose client does not read its answers");
+                    tracing::warn!(log.left_out = left_out, "closed a connection whose client does not read its responses");
                 }
             }
         }

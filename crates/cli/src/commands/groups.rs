@@ -86,7 +86,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Set(args) => set(remote, &args).await,
         Command::Delete { alias } => {
             client.delete_group(&alias).await?;
-            eprintln!("group {alias} is gone; its hosts are groups of their own again");
+            eprintln!("deleted group {alias}; its hosts are groups of their own again");
             Ok(())
         }
     }

@@ -117,7 +117,7 @@ fn tell(remote: &Remote, told: ReworkUrlsResponse, what: What) -> anyhow::Result
         output::json(&told)?;
     } else {
         let reserved_too = if reserved > 0 { format!(", {reserved} handed out and left alone") } else { String::new() };
-        output::line(format_args!("{done} {verb}, {unknown} not known{reserved_too}"))?;
+        output::line(format_args!("{done} {verb}, {unknown} unknown{reserved_too}"))?;
     }
     if done + reserved == 0 {
         let message = "none of the URLs is known in this crawl: name it with --crawl".to_owned();

@@ -144,8 +144,8 @@ struct Guarded<'a> {
 
 impl<'a> Guarded<'a> {
     fn start(supervisor: &'a Supervisor, term: &Term) -> anyhow::Result<Self> {
-        let (ours, theirs) = StdStream::pair().context("cannot speak to the guardian")?;
-        ours.set_nonblocking(true).context("cannot speak to the guardian")?;
+        let (ours, theirs) = StdStream::pair().context("cannot connect to the guardian")?;
+        ours.set_nonblocking(true).context("cannot connect to the guardian")?;
         let millis = |span: Duration| span.as_millis().to_string();
         let mut command = Command::new("/proc/self/exe");
         command.args(["elect-guard", "--until", &term.until().0.to_string()]);
@@ -157,7 +157,7 @@ impl<'a> Guarded<'a> {
         let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn();
         let child = child.context("cannot start the guardian")?;
         supervisor.pids.guardian(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-        let (reports, orders) = UnixStream::from_std(ours).context("cannot speak to the guardian")?.into_split();
+        let (reports, orders) = UnixStream::from_std(ours).context("cannot connect to the guardian")?.into_split();
         Ok(Self { child, orders, reports: BufReader::new(reports).lines(), pids: &supervisor.pids })
     }
 

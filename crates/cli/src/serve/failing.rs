@@ -42,5 +42,5 @@ pub fn ended(reason: &str) -> Ended {
 }
 
 fn message(reason: &str) -> String {
-    format!("the store has failed ({reason}); nothing that was acknowledged is lost: mend the cause and start again")
+    format!("the store has failed ({reason}); nothing acknowledged is lost: fix the cause and restart")
 }

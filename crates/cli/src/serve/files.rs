@@ -33,11 +33,11 @@ pub fn raise() -> u64 {
     }
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => {
-            tracing::info!(files.limit_before = soft, files.limit = hard, "raised the limit of file descriptors");
+            tracing::info!(files.limit_before = soft, files.limit = hard, "raised the file descriptor limit");
             hard
         }
         Err(error) => {
-            tracing::warn!(files.limit = soft, %error, "the limit of file descriptors cannot be raised");
+            tracing::warn!(files.limit = soft, %error, "cannot raise the file descriptor limit");
             soft
         }
     }
@@ -55,7 +55,7 @@ pub fn share(limit: u64, runtimes: usize, connections_max: usize) -> Shares {
         tracing::warn!(
             files.limit = limit,
             connections.max = connections,
-            "few file descriptors: further connections will wait; raise the hard limit (ulimit -Hn, LimitNOFILE)"
+            "few file descriptors: connections are limited; raise the hard limit (ulimit -Hn, LimitNOFILE)"
         );
     }
     Shares { tables: usize::try_from(tables).unwrap_or(usize::MAX), connections }

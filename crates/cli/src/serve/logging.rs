@@ -17,7 +17,7 @@ pub fn start(form: LogForm, level: &str) -> anyhow::Result<()> {
     };
     // An unknown bare word would be taken for a module's name, and silence all others.
     if let Some(word) = level.split(',').map(str::trim).find(|part| !part.contains('=') && !is_level(part)) {
-        return Err(wrong(format!("'{word}' is no level")).into());
+        return Err(wrong(format!("'{word}' is not a log level")).into());
     }
     let filter = EnvFilter::try_new(directives(level)).map_err(|error| wrong(error.to_string()))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -48,7 +48,7 @@ mod tests {
     fn a_word_that_is_no_level_is_refused() {
         for level in ["foo", "info,foo", ""] {
             let refused = start(LogForm::Text, level).unwrap_err().to_string();
-            assert!(refused.contains("is no level") && refused.contains("debug"), "{refused}");
+            assert!(refused.contains("is not a log level") && refused.contains("debug"), "{refused}");
         }
         assert!(is_level("WARN"));
     }

@@ -60,7 +60,7 @@ impl Store {
             tracing::warn!(
                 shards.kept = shards,
                 shards.asked = settings.shards,
-                "the number of shards is fixed when a store is made; to change it, export and import into a new database"
+                "the number of shards is fixed when a store is created; to change it, export and import into a new database"
             );
         }
         let why = "the store is a PostgreSQL database: back it up with its own tools (pg_basebackup with a WAL archive for \
@@ -82,7 +82,7 @@ impl Store {
         if settings.shards_asked && shards != settings.shards {
             tracing::warn!(
                 data.path = %path.display(), shards.kept = shards, shards.asked = settings.shards,
-                "the number of shards is fixed when a folder is made; to change it, export and import into a new folder"
+                "the number of shards is fixed when a folder is created; to change it, export and import into a new folder"
             );
         }
         let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();

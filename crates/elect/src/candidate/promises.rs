@@ -51,8 +51,8 @@ pub enum Decline {
 impl std::fmt::Display for Decline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::ServerAnswers => f.write_str("a server has answered here just now, so the role may move"),
-            Self::Asked => f.write_str("it has asked for the role itself and waits for the answer"),
+            Self::ServerAnswers => f.write_str("a server has just responded to it, so the role may move"),
+            Self::Asked => f.write_str("it has bid for the role itself and waits for the response"),
             Self::Later(epoch) => write!(f, "epoch {epoch} has begun, the one asked for is over"),
             Self::Primary => f.write_str("it is primary itself"),
             Self::Leaving => f.write_str("it is stopping"),

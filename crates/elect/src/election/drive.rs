@@ -252,7 +252,7 @@ impl<B: Send + 'static> Driver<B> {
     fn leaves(&mut self, said: &Said) -> bool {
         if let Some(run) = &said.slot_run {
             let (role, slot, epoch) = (self.wire.role(), &run.slot, run.epoch);
-            tracing::info!(role, slot, epoch, "the slot was run; nothing left to do");
+            tracing::info!(role, slot, epoch, "the slot was already run; nothing left to do");
             return true;
         }
         match &said.primary {
@@ -351,7 +351,7 @@ impl<B: Send + 'static> Driver<B> {
             Effect::Finished(how) => {
                 if self.slot_run {
                     // The term passed to another candidate before it could be released.
-                    self.result = Err(self.unrecorded("the term was over before it could be given back".into()));
+                    self.result = Err(self.unrecorded("the term was over before it could be released".into()));
                 }
                 return Ok(Some(how));
             }

@@ -220,15 +220,15 @@ async fn promised(call: reqwest::RequestBuilder) -> Result<(), String> {
     };
     let mut response = call.send().await.map_err(failed)?;
     let (status, mut body) = (response.status(), Vec::new());
-    while let Some(part) = response.chunk().await.map_err(|error| format!("its answer was cut off: {error}"))? {
+    while let Some(part) = response.chunk().await.map_err(|error| format!("its response was truncated: {error}"))? {
         body.extend_from_slice(&part);
         if body.len() > BODY_BYTES_MAX {
-            return Err("its answer is too large; is the address another program's?".into());
+            return Err("its response is too large; is the address another program's?".into());
         }
     }
     match serde_json::from_slice::<PromiseResponse>(&body) {
         Ok(PromiseResponse { promised: true, .. }) if status == StatusCode::OK => Ok(()),
         Ok(PromiseResponse { reason, .. }) => Err(reason.chars().take(REASON_CHARS_MAX).collect()),
-        Err(_) => Err("its answer makes no sense; is the address another program's?".into()),
+        Err(_) => Err("its response is invalid; is the address another program's?".into()),
     }
 }

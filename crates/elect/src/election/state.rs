@@ -71,7 +71,7 @@ pub enum Error {
         why: String,
     },
     /// Cannot listen on the address for the primary's questions.
-    #[error("cannot take the primary's questions at {0}: {1}; is the address in use, or another machine's?")]
+    #[error("cannot listen for the primary's questions on {0}: {1}; is the address in use, or another machine's?")]
     Peer(std::net::SocketAddr, #[source] std::io::Error),
     /// The machine lacks a resource: threads, random numbers.
     #[error("cannot stand for the role: {0}")]

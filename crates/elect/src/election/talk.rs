@@ -97,7 +97,7 @@ impl Talk {
         if goes_on && !self.goes_on {
             let why =
                 if candidate.has_members() { "all standbys have promised to wait" } else { "there is no standby" };
-            tracing::warn!(role = self.role, "the term is over and no server answers; going on because {why}");
+            tracing::warn!(role = self.role, "the term is over and no server answers; continuing because {why}");
         }
         self.goes_on = goes_on;
     }
@@ -115,7 +115,7 @@ impl Talk {
                 let at = said.address.as_deref().map(|address| format!(" at {address}")).unwrap_or_default();
                 tracing::info!(role, "standing by; primary is {uuid}{at}, epoch {}", said.epoch);
             }
-            None => tracing::info!(role, "standing by; nobody is primary: {}", said.reason),
+            None => tracing::info!(role, "standing by; there is no primary: {}", said.reason),
         }
     }
 

@@ -192,7 +192,7 @@ impl Wire {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) if error.is_outcome_unknown() => tell_unknown(&role, &error.to_string()),
                 Ok(Err(error)) if token.is_some() => {
-                    tracing::warn!(role, error = %error, "the role was not given back; the term ends by itself");
+                    tracing::warn!(role, error = %error, "the role was not released; the term expires by itself");
                 }
                 Err(_) if token.is_some() => tell_unknown(&role, "no answer in time"),
                 // A standby has no term to release; its registration expires by itself.
@@ -206,7 +206,7 @@ impl Wire {
 }
 
 fn tell_unknown(role: &str, why: &str) {
-    tracing::warn!(role, why, "it is not known whether the role was given back; if not, the term ends by itself");
+    tracing::warn!(role, why, "it is unknown whether the role was released; if not, the term expires by itself");
 }
 
 fn draw() -> Result<String, Error> {

@@ -206,5 +206,5 @@ async fn a_standby_is_no_store() {
     let standby = primary.standby().await;
     drop(open(&primary.url()).await);
     let refused = Postgres::open(&standby.url(), wayleave_engine_postgres::Options::default()).await.err().unwrap();
-    assert!(refused.to_string().contains("takes no writes"), "{refused}");
+    assert!(refused.to_string().contains("accepts no writes"), "{refused}");
 }

@@ -60,7 +60,7 @@ impl NotPut {
         let Self::TooLarge(why) = self else { return Ack::Skipped };
         if !std::mem::replace(told, true) {
             let url: String = url.chars().take(200).collect();
-            tracing::warn!(url, %why, "a URL of a put stream was not stored (FAIL); further ones of this stream are not logged");
+            tracing::warn!(url, %why, "a URL of a put stream was not stored (FAIL); further failures of this stream are not logged");
         }
         Ack::Fail
     }

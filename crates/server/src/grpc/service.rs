@@ -51,7 +51,7 @@ fn with_reflection(routes: Routes) -> Routes {
     match (schema().build_v1(), schema().build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => routes.add_service(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "gRPC reflection is off: the schema cannot be read");
+            tracing::error!(%error, "gRPC reflection is disabled: cannot read the schema");
             routes
         }
     }

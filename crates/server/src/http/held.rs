@@ -62,7 +62,7 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     if app.budget.is_spent() {
         // Checked before anything is done: a response that does not fit could not be sent.
         return if is_grpc(request.headers()) {
-            tonic::Status::unavailable("too many answers are unread; try again").into_http()
+            tonic::Status::unavailable("too many responses are unread; try again").into_http()
         } else {
             full("answers").into_response()
         };

@@ -56,12 +56,12 @@ pub(super) async fn no_such_path(request: Request) -> Response {
         // gRPC clients read the status of a call from its own header, never from HTTP's.
         return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();
     }
-    let detail = format!("there is nothing at '{}'; see /docs for all calls", request.uri().path());
+    let detail = format!("there is nothing at '{}'; /docs lists all calls", request.uri().path());
     Refused::from(Problem::new(Code::NoSuchPath, detail)).into_response()
 }
 
 async fn method_not_allowed(request: Request) -> Refused {
     let (method, path) = (request.method(), request.uri().path());
-    let detail = format!("'{path}' does not take {method}; the Allow header says what it takes");
+    let detail = format!("'{path}' does not support {method}; the Allow header lists the supported methods");
     Problem::new(Code::MethodNotAllowed, detail).into()
 }
