@@ -1,5 +1,5 @@
-//! `seed` with files that are made to use up memory: each ends at a limit with an error that names it, within a bound on memory
-//! that the kernel keeps.
+//! Decompression bombs and other hostile files for `seed`: each ends at a limit with an error that names it, within a
+//! memory bound that the kernel enforces.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use support::{Ended, Server, folder, run};
 
-/// Address space of `seed`, in KiB. What the bombs unpack to is larger.
+/// The address space of `seed`, in KiB. The bombs expand to more.
 const MEMORY_KIB: &str = "800000";
 const MIB: usize = 1 << 20;
 
@@ -21,7 +21,7 @@ fn packed(text: &[u8]) -> Vec<u8> {
     packed.finish().unwrap()
 }
 
-/// A gzip file of several members: the same one many times costs nothing to make.
+/// A gzip file of several members: repeating one costs nothing.
 fn bomb(path: &Path, head: &str, unit: &str, times: usize) {
     let member = packed(unit.repeat(MIB / unit.len()).as_bytes());
     let mut file = std::fs::File::create(path).unwrap();
@@ -43,7 +43,7 @@ fn bombs_end_at_a_limit_with_an_error_that_names_it() {
     let (folder, data) = folder();
     let server = Server::start(&data);
     let file = folder.path().join("file");
-    // The bound leaves room for honest work, or the rest would show nothing.
+    // The bound leaves room for honest work, or the rest would prove nothing.
     std::fs::write(&file, "http://a.example/\n").unwrap();
     assert_eq!(seed_bounded(&server, &file).ok(), "1 added, 0 known, 0 rejected, 0 failed\n");
     let entry = format!("<sitemap><loc>http://a.example/{}</loc></sitemap>", "x".repeat(8_000));

@@ -1,4 +1,4 @@
-//! The commands against a real server: what they print, and how they end.
+//! The commands against a real server: their output and their exit codes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! A damaged journal, with the real binary: refused with its place, left as it is, and repaired on demand.
+//! A damaged journal, with the real binary: refused with its offset, left unchanged, and repaired on demand.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use support::{Server, folder, run, wayleave};
 
-/// Flips a byte in the midst of what the newest journal holds; returns the file's bytes as they are then.
+/// Flips a byte in the middle of the newest journal's content; returns the file's bytes after that.
 fn damage(data: &Path) -> (std::path::PathBuf, Vec<u8>) {
     let files = fs::read_dir(data.join("journal")).unwrap().map(|entry| entry.unwrap().path());
     let newest = files.filter(|path| path.extension().is_some_and(|suffix| suffix == "journal")).max().unwrap();

@@ -1,4 +1,4 @@
-//! File descriptors: connections must not take those that the store needs.
+//! File descriptors: connections must not exhaust those that the store needs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use support::{Server, folder};
 const LIMIT: u32 = 1_024;
 const IDLE: usize = 1_100;
 
-/// Sends a request over a connection that is kept, and returns the status line and the body.
+/// Sends a request over a persistent connection, and returns the status line and the body.
 fn ask(stream: &mut TcpStream, request: &str, body: &str) -> String {
     let head = format!(
         "{request} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -37,11 +37,11 @@ fn ask(stream: &mut TcpStream, request: &str, body: &str) -> String {
     }
 }
 
-/// A server whose soft and hard limit is 1,024 holds 1,100 connections that say nothing. Before, they took the last
-/// descriptor, the next table could not be written, and the store failed for good.
+/// A server whose soft and hard limit is 1,024 holds 1,100 idle connections. They used to take the last descriptor, so
+/// that the next table could not be written, and the store failed permanently.
 #[test]
 fn idle_connections_past_the_limit_leave_the_store_working() {
-    // This process holds as many.
+    // This process needs as many.
     let mine = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: mine.maximum, maximum: mine.maximum }).unwrap();
     assert!(mine.maximum.is_none_or(|maximum| maximum > 2_000), "this test needs 2,000 file descriptors");
@@ -52,7 +52,7 @@ fn idle_connections_past_the_limit_leave_the_store_working() {
     worker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert!(ask(&mut worker, "GET /healthz", "").contains("200 OK"));
     let address = address.parse().unwrap();
-    // Past the system's queue a connection is not even taken up; that is as good as refused.
+    // Beyond the accept queue a connection is not even established; that is as good as refused.
     let idle: Vec<TcpStream> =
         (0..IDLE).map_while(|_| TcpStream::connect_timeout(&address, Duration::from_secs(5)).ok()).collect();
     assert!(idle.len() > 1_000, "{} connections", idle.len());

@@ -7,7 +7,7 @@ mod support;
 use serde_json::{Value, json};
 use support::{Server, folder};
 
-/// What a move must keep of a URL.
+/// The parts of a URL that a move must keep.
 fn essence(server: &Server) -> Vec<Value> {
     let mut urls = server.run(&["urls", "list", "--all", "--json"]).json();
     urls.sort_by_key(|url| ["crawl", "url", "host"].map(|name| url[name].to_string()));
@@ -16,7 +16,7 @@ fn essence(server: &Server) -> Vec<Value> {
         let names = ["url", "host", "crawl", "state", "priority", "depth", "due_at", "metadata"];
         let names = if done { &names[..4] } else { &names[..] };
         let mut kept: Value = names.iter().map(|name| ((*name).to_owned(), url[name].clone())).collect();
-        // Overdue is overdue: a time in the past becomes that of the import.
+        // Overdue stays overdue: a time in the past becomes that of the import.
         if kept["due_at"].as_str().is_some_and(|due| due < "2030") {
             kept["due_at"] = "overdue".into();
         }
@@ -38,7 +38,7 @@ fn fill(server: &Server) {
     server.run(&["groups", "set", "pair", "--host", "a.example", "--host", "done.example", "--parallel", "2"]).ok();
     let ended = server.run(&["elect", "writer", "--once", "--", "true"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    // A limit that would turn away the very URLs that are there.
+    // A limit that would reject the very URLs that exist.
     server.run(&["roles", "set", "indexer", "--ttl", "42s", "--continue-for", "90s"]).ok();
     server.run(&["crawls", "set", "news", "--weight", "7", "--max-depth", "1", "--revisit-adaptive", "1h,2d"]).ok();
 }
@@ -51,7 +51,7 @@ fn an_export_restores_urls_and_settings_in_another_store() {
     fill(&from);
     let done = from.run(&["urls", "lookup", "http://done.example/", "--json"]).json().remove(0);
     assert_eq!(done["state"], "fetched");
-    // What came of visits cannot be carried: that must be known, and agreed to.
+    // Visit results cannot be exported: the user must know and accept that.
     let refused = from.run(&["export", file.to_str().unwrap()]);
     assert_eq!(refused.code, 4, "{}", refused.err);
     for what in
@@ -89,7 +89,7 @@ fn an_export_restores_urls_and_settings_in_another_store() {
     let role = to.run(&["roles", "show", "indexer", "--json"]).json().remove(0);
     assert_eq!(role["epoch"], 0, "nobody has had it");
     assert_eq!((&role["ttl_ms"], &role["primary"]), (&42_000.into(), &Value::Null));
-    // Once more changes nothing.
+    // A second import changes nothing.
     to.run(&["import", file.to_str().unwrap()]).ok();
     assert_eq!(essence(&to), essence(&from));
 }
@@ -181,7 +181,7 @@ fn queue_keys_pass_through_every_command_as_they_are_written() {
     }
 }
 
-/// Nothing that people read shows a password; an export has it, or the URL could not be fetched where it is restored.
+/// No human-readable output shows a password; an export contains it, or the URL could not be fetched after the restore.
 #[test]
 fn credentials_are_carried_by_an_export_and_shown_by_no_listing() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! A disk that is full, with the real binary: a small file system in memory, in a mount namespace of its own. It needs root.
+//! A full disk, with the real binary: a small tmpfs in its own mount namespace. It needs root.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// A file system of 160 MiB, of which 76 MiB are taken by something else; the store keeps 64 MiB in reserve.
+    /// A file system of 160 MiB, of which 76 MiB are used by something else; the store keeps 64 MiB in reserve.
     fn new(path: &Path) -> Self {
         let script = "mount -t tmpfs -o size=160m tmpfs \"$0\" && head -c 79691776 /dev/zero > \"$0/ballast\" && echo ready && exec sleep 600";
         let mut command = Command::new("unshare");
@@ -50,7 +50,7 @@ impl Drop for Disk {
     }
 }
 
-/// Puts 500 URLs, once; what was said of those that were not stored.
+/// Puts 500 URLs, once; returns the reason for those that were not stored.
 fn put(server: &Server, batch: usize) -> Result<(), String> {
     let text = |i: usize| format!("http://h{}.example/{batch}/{i}/{}", i % 40, "x".repeat(100));
     let urls = (0..500).map(|i| UrlToAdd { url: text(i), ..UrlToAdd::default() }).collect();
@@ -62,8 +62,8 @@ fn put(server: &Server, batch: usize) -> Result<(), String> {
     lost.map_or(Ok(()), |result| Err(result.reason.unwrap_or_default()))
 }
 
-/// Clients are told what is wrong, the log says it a few times and not thirty times a second, reads go on, and once there is
-/// room the server goes on by itself.
+/// Clients learn the reason, the log repeats it a few times and not thirty times a second, reads continue, and the
+/// server recovers by itself once there is room.
 #[test]
 fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
     let (keep, _) = folder();
@@ -78,7 +78,7 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
         assert!(stored < 3_000, "the disk must be full by now");
     };
     assert!(stored > 1, "it worked at first");
-    // The one whose batch failed is told, and whoever comes next.
+    // The client whose batch failed gets the reason, and so does the next one.
     let next = put(&server, stored).unwrap_err();
     for told in [&refused, &next] {
         assert!(told.contains("no space left") && told.contains("free some space"), "{told}\n{}", server.log());

@@ -1,5 +1,5 @@
-//! What the container image is told (`deploy/Dockerfile`), run with the built binary and without a container engine: its settings,
-//! its command and its health check, each as the file has it. That the image builds is not shown here.
+//! The configuration of the container image (`deploy/Dockerfile`), run with the built binary and without a container
+//! engine: its settings, its command and its health check, as in the file. This does not show that the image builds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! How commands speak to somebody who uses them for the first time: where an error is, what was made, how long, how large.
+//! Output for first-time users: where an error is, what was created, how long, how large.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn a_body_that_cannot_be_read_is_told_with_field_place_and_example() {
     for part in ["line 2, column", "results[0].outcome: 'lost' is none of fetched", "example: {\"results\""] {
         assert!(ended.err.contains(part), "{part}: {}", ended.err);
     }
-    // The example itself is taken.
+    // The example itself is accepted.
     let example = ended
         .err
         .split_once("example: ")

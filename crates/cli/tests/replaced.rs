@@ -1,4 +1,4 @@
-//! A node whose address leads to another process ends, and says why.
+//! A node whose address leads to another process exits, and says why.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::{Server, wayleave};
 use wayleave_testbed::Cluster;
 
-/// Many leases: a node finds out with its next renewal.
+/// Many lease times: a node finds out with its next renewal.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn node(engine: &str, listen: &str, advertise: &str) -> Server {
@@ -20,8 +20,8 @@ fn node(engine: &str, listen: &str, advertise: &str) -> Server {
     Server::spawn(command)
 }
 
-/// The first node was given an address at which the second one is found. The second is reached there, so the first must go; a service
-/// manager and its operator see why.
+/// The first node was given the address of the second one. The second is reached there, so the first must exit; its
+/// service manager and its operator see why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_address_another_process_has_taken_ends_with_an_error_that_says_so() {
     let engine = Cluster::shared().await.fresh_database().await;

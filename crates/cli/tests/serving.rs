@@ -117,7 +117,7 @@ fn the_environment_comes_before_the_file_and_a_flag_before_both() {
         assert_eq!(ended.code, 2, "{}", ended.err);
         ended.err
     };
-    // Each of them is exposed and refused, by its name.
+    // Each of them is public and refused, by its name.
     assert!(serve(&[], None).contains("0.0.0.0:1 "));
     assert!(serve(&[], Some("0.0.0.0:2")).contains("0.0.0.0:2 "));
     assert!(serve(&["--listen", "0.0.0.0:3"], Some("0.0.0.0:2")).contains("0.0.0.0:3 "));

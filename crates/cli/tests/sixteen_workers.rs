@@ -1,5 +1,6 @@
-//! Sixteen workers over forty hosts, ten of which share an alias; some workers die with a lease. The clock is the workers'
-//! own: what they see can only be later than a grant and earlier than a release, so every check errs on the strict side.
+//! Sixteen workers over forty hosts, ten of which share an alias; some workers die with a lease. The clock is the
+//! workers' own: what they see can only be later than a grant and earlier than a release, so every check errs on the
+//! strict side.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests may fail loudly")]
 
@@ -21,7 +22,7 @@ const IN_ALIAS: usize = 10;
 const URLS_PER_HOST: usize = 4;
 const DELAY: Duration = Duration::from_millis(40);
 const LEASE: Duration = Duration::from_millis(400);
-/// Every so many visits a worker dies with its lease.
+/// A worker dies with its lease after this many visits.
 const DIES_EVERY: usize = 9;
 
 /// One visit as its worker saw it: certainly begun at `begun`, certainly not over before `ended`.
@@ -80,7 +81,7 @@ async fn work(client: Client, name: String, diary: Arc<Diary>) {
             diary.visits.lock().unwrap().entry(reservation.group.clone()).or_default().push(Visit { begun, ended })
         };
         if dies {
-            // The grant came after the question, so the lease ends no earlier than this.
+            // The grant came after the request, so the lease ends no earlier than this.
             note(asked + LEASE);
             diary.deaths.fetch_add(1, Ordering::Relaxed);
             continue;
@@ -94,7 +95,7 @@ async fn work(client: Client, name: String, diary: Arc<Diary>) {
     }
 }
 
-/// The number of visits and the smallest time between the end of one and the begin of the next in any group.
+/// The number of visits, and the smallest time between the end of one and the start of the next in any group.
 fn check(diary: &Diary) -> (usize, Duration) {
     let mut visits = diary.visits.lock().unwrap();
     let mut smallest = Duration::MAX;

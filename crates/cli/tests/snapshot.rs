@@ -1,4 +1,4 @@
-//! `snapshot` and `restore` through the real binary: a copy of a server at work, and a server on the copy.
+//! `snapshot` and `restore` through the real binary: a copy of a busy server, and a server on the copy.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ fn show(server: &Server, what: &str, name: &str) -> Value {
     server.run(&[what, "show", name, "--json"]).json().remove(0)
 }
 
-/// Puts batches until told to stop; counts how many of them were acknowledged.
+/// Puts batches until it is stopped; counts the acknowledged ones.
 fn put_on(server: &Server, n: usize, acknowledged: &AtomicUsize, over: &AtomicBool) {
     for batch in 0.. {
         if over.load(Ordering::SeqCst) {
@@ -53,7 +53,7 @@ fn a_snapshot_taken_under_load_restores_all_that_was_acknowledged_before_it() {
             let (server, over) = (&server, &over);
             scope.spawn(move || put_on(server, n, acknowledged, over));
         }
-        // All of them are at it.
+        // All of them are busy.
         while acknowledged.iter().any(|count| count.load(Ordering::SeqCst) < 3) {
             std::thread::yield_now();
         }
@@ -80,17 +80,17 @@ fn a_snapshot_taken_under_load_restores_all_that_was_acknowledged_before_it() {
     }
     assert_eq!(show(&restored, "hosts", "slow.example")["delay_ms"], 7_000);
     assert_eq!(show(&restored, "roles", "writer")["ttl_ms"], 600_000);
-    // The lease lives on, and ends as it would have.
+    // The lease continues, and ends as it would have.
     assert_eq!(show(&restored, "hosts", "leased.example")["state"], "busy");
     restored.run(&["renew", &token, "--lease", "1h"]).ok();
-    // Epochs go on above those that the other store may have granted since.
+    // Epochs continue above those that the original store may have granted since.
     let epoch = show(&restored, "roles", "indexer")["epoch"].as_u64().unwrap();
     assert!(epoch >= 2, "{epoch}");
     restored.run(&["seed"]).ok();
     assert_eq!(restored.stop(), 0);
 }
 
-/// Stands for a role until it is primary, gives it back and returns the epoch.
+/// Stands for a role until it is primary, releases it and returns the epoch.
 fn elect(server: &Server) -> u64 {
     let client = Client::new(&server.url).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,9 +1,11 @@
-//! The worker of the guide, run as a reader would run it: two of them, with `python3`, against the built server and three small
-//! sites. One is killed while it holds a reservation. What the sites saw is checked against what the server says in the end.
+//! The worker of the guide, run as a reader would run it: two of them, with `python3`, against the built server and
+//! three small sites. One is killed while it holds a reservation. What the sites saw is checked against the server's
+//! final state.
 //!
-//! Interleavings that could break the guide's promises, all of which this run has: a worker dies in the middle of a visit; a
-//! site asks for a rest while URLs of it are handed out; a worker learns of a Crawl-delay that the server does not know yet; a
-//! worker asks for work while the last URLs are with the other, so that nothing is ready and nothing is finished.
+//! Interleavings that could break the guide's promises, all of which occur in this run: a worker dies in the middle of
+//! a visit; a site asks for a back-off while URLs of it are handed out; a worker learns a Crawl-delay that the server
+//! does not know yet; a worker asks for work while the last URLs are with the other, so that nothing is ready and
+//! nothing is finished.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -23,17 +25,17 @@ const CRAWL: &str = "guide";
 const DELAY: Duration = Duration::from_millis(100);
 const CRAWL_DELAY: Duration = Duration::from_secs(2);
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// Far more than the run takes: only a worker that never ends meets it.
+/// Far more than the run takes: only a worker that never ends reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The guide promises a worker that is read at one sitting.
+/// The guide promises a worker that can be read in one sitting.
 #[test]
 fn the_worker_of_the_guide_has_at_most_80_lines() {
     let worker = std::fs::read_to_string(format!("{}/../../docs/worker.py", env!("CARGO_MANIFEST_DIR"))).unwrap();
     assert!(worker.lines().count() <= 80, "{} lines", worker.lines().count());
 }
 
-/// One request as a site saw it. `ended` is read before the answer is written, so a worker can only see it end later.
+/// One request as a site saw it. `ended` is read before the response is written, so a worker can only see it end later.
 #[derive(Clone, Debug)]
 struct Hit {
     host: &'static str,
@@ -43,12 +45,12 @@ struct Hit {
     ended: Instant,
 }
 
-/// Three sites and what they were asked.
+/// Three sites and the requests that they received.
 struct Sites {
     /// Host to its address with the port.
     at: BTreeMap<&'static str, String>,
     hits: Arc<Mutex<Vec<Hit>>>,
-    /// Tells the holder of every request for the page that hangs.
+    /// Receives the holder of every request for the page that hangs.
     hanging: Receiver<String>,
 }
 
@@ -86,7 +88,7 @@ impl Sites {
     }
 }
 
-/// Answers one request. A worker that goes away meanwhile is no fault of the site.
+/// Answers one request. Workers that disconnect are ignored.
 fn serve(
     host: &'static str,
     mut stream: TcpStream,
@@ -125,7 +127,7 @@ fn serve(
         (HANGING, "/calm") => page("done"),
         (HANGING, "/hang") => {
             _ = tell.send(holder);
-            // Until the worker goes away.
+            // Until the worker disconnects.
             _ = stream.read(&mut [0]);
             return;
         }
@@ -138,7 +140,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// A worker of the guide, killed when it goes out of scope.
+/// A worker of the guide, killed on drop.
 struct Worker(Child);
 
 impl Worker {
@@ -195,7 +197,7 @@ fn two_workers_of_the_guide_finish_a_crawl_though_one_is_killed() {
     check_visits(&sites, &killed, survivor);
 }
 
-/// Every page that can be reached was reported, with the outcome that it should have.
+/// Every reachable page was reported, with the expected outcome.
 fn check_urls(server: &Server, sites: &Sites) {
     let listed = server.run(&["urls", "--crawl", CRAWL, "--json"]).json();
     let seen: BTreeMap<String, (String, Option<u64>)> = listed
@@ -228,10 +230,10 @@ fn check_urls(server: &Server, sites: &Sites) {
     assert_eq!(seen, expected);
 }
 
-/// What the sites saw: nothing that robots.txt forbids, nothing too soon, nothing twice without need.
+/// What the sites saw: nothing that robots.txt disallows, nothing too soon, nothing needlessly twice.
 fn check_visits(sites: &Sites, killed: &str, survivor: &str) {
     let count = |host, path: &str| sites.hits(host).iter().filter(|hit| hit.path == path).count();
-    // The visit to most of these takes longer than the lease that was asked for: it was renewed.
+    // The visit to most of these takes longer than the requested lease: it was renewed.
     for path in ["/", "/a", "/b", "/moved", "/target", "/deep", "/missing"] {
         assert_eq!(count(FIRST, path), 1, "{path}");
     }
@@ -244,7 +246,7 @@ fn check_visits(sites: &Sites, killed: &str, survivor: &str) {
             let rests = host == BUSY && pair[0].path == "/busy" && count_until(&hits, &pair[0]) == 1;
             let (gap, least) = (pair[1].begun - pair[0].ended, if rests { RETRY_AFTER } else { delay });
             assert!(gap >= least, "{gap:?} instead of {least:?} between {pair:#?}");
-            // The server leaves a site alone for a minute that names no time.
+            // Without a Retry-After the server would leave the site alone for a minute.
             assert!(!rests || gap < Duration::from_secs(60), "Retry-After was not reported: {pair:#?}");
         }
     }
@@ -253,7 +255,7 @@ fn check_visits(sites: &Sites, killed: &str, survivor: &str) {
     assert!(hung.len() > 1 && hung[1..].iter().all(|hit| hit.holder == survivor), "what it held came back: {hung:#?}");
 }
 
-/// How often the page of a hit was asked for until then.
+/// How often the page of a hit was requested until then.
 fn count_until(hits: &[Hit], until: &Hit) -> usize {
     hits.iter().filter(|hit| hit.path == until.path && hit.begun <= until.begun).count()
 }

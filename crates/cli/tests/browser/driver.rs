@@ -1,4 +1,4 @@
-//! A real browser, steered over the WebDriver protocol: Debian's Chromium without a window, and its driver.
+//! A real browser, driven over WebDriver: Debian's headless Chromium and its driver.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Pages are there within a second; a machine that is busy takes longer.
+/// Pages load within a second; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const HOW: &str = "install Debian's chromium and chromium-driver, or run `cargo xtask verify`, which does";
 
-/// What marks an element in answers of the protocol.
+/// The key of an element reference in WebDriver responses.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// One window; the browser ends with it.
@@ -34,7 +34,7 @@ impl Browser {
         let port =
             lines.find_map(|line| Some(line.split_once(" successfully on port ")?.1.trim_end_matches('.').to_owned()));
         let driver_at = format!("http://127.0.0.1:{}", port.expect("chromedriver names its port"));
-        // The driver must not stand still when nobody reads what it says.
+        // The driver must not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let profile = tempfile::tempdir().unwrap();
         let args = json!([
@@ -42,7 +42,7 @@ impl Browser {
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--window-size=1200,1400",
-            // Nothing of the browser's own may look like a request of a page.
+            // The browser's own requests must not look like those of a page.
             "--disable-background-networking",
             "--no-first-run",
             "--no-proxy-server",
@@ -80,7 +80,7 @@ impl Browser {
         self.post("/execute/sync", json!({"script": script, "args": []})).await
     }
 
-    /// Asks the page again and again, until a script returns something that is true.
+    /// Polls the page until a script returns something truthy.
     pub async fn until(&self, script: &str) -> Value {
         let since = Instant::now();
         loop {
@@ -93,14 +93,14 @@ impl Browser {
         }
     }
 
-    /// Clicks on the element of a selector, as a person would: it must be there and nothing may lie over it.
+    /// Clicks on the element of a selector, as a person would: it must exist and not be covered.
     pub async fn click(&self, selector: &str) {
         self.until(&format!("return document.querySelector({selector:?}) != null")).await;
         let found = self.post("/element", json!({"using": "css selector", "value": selector})).await;
         self.post(&format!("/element/{}/click", found[ELEMENT].as_str().unwrap()), json!({})).await;
     }
 
-    /// A command of the browser's own protocol.
+    /// A command of the Chrome DevTools protocol.
     pub async fn devtools(&self, command: &str, params: Value) -> Value {
         self.post("/goog/cdp/execute", json!({"cmd": command, "params": params})).await
     }
@@ -110,7 +110,7 @@ impl Browser {
         self.post("/se/log", json!({ "type": kind })).await.as_array().unwrap().clone()
     }
 
-    /// The addresses of all requests since the last call.
+    /// The URLs of all requests since the last call.
     pub async fn requests(&self) -> Vec<String> {
         let events = self.log("performance").await.into_iter();
         let events = events.map(|entry| serde_json::from_str::<Value>(entry["message"].as_str().unwrap()).unwrap());
@@ -118,7 +118,7 @@ impl Browser {
         sent.map(|event| event["message"]["params"]["request"]["url"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Keeps a picture of the page in the folder that `WAYLEAVE_SCREENSHOTS` names, if it is set.
+    /// Saves a screenshot in the folder that `WAYLEAVE_SCREENSHOTS` names, if it is set.
     pub async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("WAYLEAVE_SCREENSHOTS") else { return };
         let whole = self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": false})).await;

@@ -1,7 +1,7 @@
-//! The pages of a server in a real browser: from `/` to `/docs`, where calls are tried out. The browser must have nothing to complain
-//! of (its console holds what the policy forbids), and ask nobody but this server.
+//! The pages of a server in a real browser: from `/` to `/docs`, where calls are tried out. The browser's console must
+//! have no complaint (it reports policy violations), and the browser must contact no other server.
 //!
-//! `WAYLEAVE_SCREENSHOTS=folder` keeps pictures of what was seen.
+//! `WAYLEAVE_SCREENSHOTS=folder` keeps screenshots.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -14,20 +14,20 @@ use driver::Browser;
 use serde_json::json;
 use support::{Server, folder};
 
-/// The browser has not complained, and has asked nobody but the server.
+/// The browser has no complaint, and has contacted no other server.
 async fn check_quiet(browser: &Browser, server: &Server) {
     let complaints = browser.log("browser").await;
     assert!(complaints.is_empty(), "{complaints:#?}");
     let requests = browser.requests().await;
     assert!(requests.iter().any(|url| url.starts_with(&server.url)), "{requests:?}");
-    // The browser's own first page is none of ours.
+    // The browser's own first page does not count.
     let own = |url: &str| {
         url.starts_with(&format!("{}/", server.url)) || url.starts_with("data:") || url.starts_with("chrome:")
     };
     assert_eq!(requests.iter().find(|url| !own(url)), None);
 }
 
-/// Opens a call, sends it as the example has it, and waits for the status of the answer.
+/// Opens a call, sends its example, and waits for the status of the response.
 async fn try_call(browser: &Browser, operation: &str) -> String {
     let call = format!("#operations-{operation}");
     browser.click(&format!("{call} .opblock-summary-control")).await;
@@ -64,7 +64,7 @@ async fn calls_are_tried_out_in_a_browser_that_asks_nobody_else_and_complains_of
     browser.script("document.querySelector('#operations-reservations-reserve_groups').scrollIntoView()").await;
     browser.picture("docs-reserve").await;
     check_quiet(&browser, &server).await;
-    // What the page did has happened.
+    // What the page did has taken effect.
     let crawl = server.run(&["crawls", "show", "news", "--json"]).json().remove(0);
     assert_eq!((&crawl["weight"], &crawl["counts"]["reserved"]), (&json!(2), &json!(2)), "{crawl}");
     server.stop();
@@ -87,14 +87,14 @@ async fn pages_are_dark_where_people_want_it_and_problems_lead_to_their_code() {
         }
         browser.picture(&format!("dark{}", page.replace('/', "-"))).await;
     }
-    // The `type` of a problem is an address: it leads to the row that explains its code.
+    // The `type` of a problem is a URL: it leads to the row that explains its code.
     browser.open("about:blank").await;
     browser.open(&format!("{}/docs#not_current", server.url)).await;
     browser.until("return document.querySelector('.opblock') != null").await;
     let top = "const top = document.getElementById('not_current').getBoundingClientRect().top; return top > -2 && top < innerHeight";
     browser.until(top).await;
     check_quiet(&browser, &server).await;
-    // Without scripts there is the page to read.
+    // Without scripts there is the reference page.
     browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
     browser.open(&format!("{}/docs", server.url)).await;
     browser.click("main a[href='/docs/reference']").await;

@@ -1,9 +1,10 @@
-//! The images that ours are made from, under the names by which the files of `deploy/` call them. Nothing is fetched from a hub:
-//! each is a Debian system made by debootstrap from Debian's packages, kept below `target/` for the next time.
+//! The base images, under the names that the files in `deploy/` use. Nothing is pulled from a registry: each is a
+//! Debian system made by debootstrap from Debian's packages, cached below `target/`.
 //!
-//! What this cannot show is that the images of the hub are the same. `debian:bookworm-slim` is Debian itself, here as there.
-//! `rust:1-bookworm` is Debian's C compiler with the Rust toolchain and the downloaded crates of this machine, so building in
-//! it needs no network. `postgres:17` is Debian's own PostgreSQL with a start script that does what the compose file relies on.
+//! This cannot show that the registry's images are the same. `debian:bookworm-slim` is Debian itself in both cases.
+//! `rust:1-bookworm` is Debian's C compiler with the Rust toolchain and the downloaded crates of this machine, so
+//! building in it needs no network. `postgres:17` is Debian's own PostgreSQL with an entry point that does what the
+//! compose file relies on.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

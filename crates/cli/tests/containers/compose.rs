@@ -1,5 +1,5 @@
-//! Compose: the plugin of docker if there is one, else version 1, which Debian 12 has. That one knows neither `name:` nor `--wait`:
-//! it is given the file without its name, and the name as an argument, and containers are waited for here.
+//! Compose: docker's plugin if there is one, otherwise version 1, as in Debian 12. That supports neither `name:` nor
+//! `--wait`: it gets the file without its name, and the name as an argument, and containers are awaited here.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -47,10 +47,10 @@ impl<'a> Compose<'a> {
         let text = self.text.replace(&format!("name: {}\n", self.project), "");
         file.write_all(text.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut file).unwrap();
-        // A file that comes by standard input lies, for it, in the folder that it is run in.
+        // For compose, a file from standard input is in its working directory.
         let start =
             ["sh", "-ec", "cd deploy; exec \"$@\"", "sh", "docker-compose", "--project-name", &self.project, "-f", "-"];
-        // Without a terminal, as `docker compose` finds out by itself.
+        // Without a terminal, as `docker compose` detects by itself.
         let words: Vec<&str> = words.iter().filter(|word| **word != "--wait").copied().collect();
         let words = match words.as_slice() {
             ["exec", rest @ ..] => [&["exec", "-T"], rest].concat(),

@@ -1,6 +1,6 @@
-//! A container engine of its own: dockerd with its data in a folder, a socket there, and a network namespace, so that neither its
-//! bridges and packet filters nor its published ports meet those of this machine. What it publishes on 127.0.0.1 is reached
-//! from inside that namespace.
+//! A separate container engine: dockerd with its own data folder, socket and network namespace, so that neither its
+//! bridges and packet filters nor its published ports interfere with this machine. What it publishes on 127.0.0.1 is
+//! reached from inside that namespace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A start takes seconds; a container is called healthy after its first check, which comes after ten.
+/// A start takes seconds; a container becomes healthy after its first check, which comes after ten.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The workspace, where the documented lines are run.
@@ -16,7 +16,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is an answer.
 pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
     let since = Instant::now();
     loop {
@@ -28,7 +28,7 @@ pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T 
     }
 }
 
-/// A running engine; stopped with all its containers when it goes out of scope.
+/// A running engine; stopped with all its containers on drop.
 pub struct Engine {
     dockerd: Child,
     folder: tempfile::TempDir,
@@ -59,17 +59,17 @@ impl Engine {
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
-    /// A command whose docker is this one, in the network of what it publishes.
+    /// A command that uses this docker, in the network namespace of its published ports.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.dockerd.id())).args(words).current_dir(root());
         command.env("DOCKER_HOST", format!("unix://{}/docker.sock", self.folder.path().display()));
-        // No settings of whoever runs this, such as an engine elsewhere or a way of building.
+        // Ignore the user's settings, such as a remote engine.
         command.env("DOCKER_CONFIG", self.folder.path()).env_remove("DOCKER_CONTEXT").env_remove("DOCKER_BUILDKIT");
         command
     }
 
-    /// Runs a command to its end; what it wrote, or why it failed.
+    /// Runs a command to its end; returns its output, or why it failed.
     pub fn try_run(&self, words: &[&str], stdin: impl Into<Stdio>) -> Result<String, String> {
         let output = self.command(words).stdin(stdin).output().map_err(|e| format!("{}: {e}", words[0]))?;
         let Output { status, stdout, stderr } = output;
@@ -90,7 +90,7 @@ impl Engine {
         self.run(&["sh", "-ec", line])
     }
 
-    /// Waits until a container's own check says that it is well.
+    /// Waits until a container is healthy.
     pub fn healthy(&self, container: &str) {
         wait_for(&format!("{container} to be healthy"), || {
             let words = ["docker", "inspect", "--format", "{{.State.Health.Status}}", container];

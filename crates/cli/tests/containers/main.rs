@@ -1,9 +1,10 @@
-//! The container image and the compose files, by the very lines that the documents name, in a container engine of its own: the image
-//! builds from the sources, serves where others reach it, keeps its data on its volume whatever becomes of the container, and
-//! tells its health; compose starts one server, or three nodes over a database with a synchronous standby.
+//! The container image and the compose files, by the very commands that the documents show, in a separate container
+//! engine: the image builds from source, serves on a reachable address, keeps its data on its volume whatever happens
+//! to the container, and reports its health; compose starts one server, or three nodes over a database with a
+//! synchronous standby.
 //!
-//! It needs root, dockerd, debootstrap and minutes, so it runs only when it is asked for: `WAYLEAVE_CONTAINERS=1`, or
-//! `cargo xtask prove deploy`. What the image is told is also checked without a container engine, in `image.rs`.
+//! It needs root, dockerd, debootstrap and minutes, so it runs only on request: `WAYLEAVE_CONTAINERS=1`, or `cargo
+//! xtask prove deploy`. The image's settings are also tested without a container engine, in `image.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::indexing_slicing)]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -21,7 +22,7 @@ use engine::{Engine, root, wait_for};
 
 const URL: &str = "http://site.example/kept";
 
-/// The lines of docs/operating.md that start with a word, in their order.
+/// The lines of docs/operating.md that start with a word, in order.
 fn documented(word: &str) -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/operating.md")).unwrap();
     page.lines().filter(|line| line.starts_with(word)).map(str::to_owned).collect()

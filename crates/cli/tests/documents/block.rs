@@ -1,4 +1,4 @@
-//! Finds the fenced blocks of a document and says what each is for.
+//! Finds the fenced blocks of a document and their purpose.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -56,7 +56,7 @@ impl Block {
         format!("{}:{}", self.file, self.line)
     }
 
-    /// What to do with it. A language or a note that nothing checks is an error.
+    /// What to do with it. A language or an annotation that nothing checks is an error.
     pub fn purpose(&self) -> Result<Use, String> {
         let note = self.notes.iter().next().map(|(name, value)| (name.as_str(), value.clone()));
         match (self.language.as_str(), note) {
@@ -129,7 +129,7 @@ fn is_of_a_schedule(c: char) -> bool {
     c.is_ascii_digit() || "*/,-".contains(c)
 }
 
-/// Whether all lines are in the whole, in a row. Indentation and comments at the end of a line do not count.
+/// Whether all lines are in the whole, consecutively. Indentation and trailing comments do not count.
 fn is_part(part: &str, whole: &str) -> bool {
     let plain = |text: &str| -> Vec<String> {
         let lines = text.lines().map(|line| line.split(" #").next().unwrap_or_default().trim().to_owned());

@@ -95,7 +95,7 @@ fn spans(markdown: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The words after the words that may stand before a command of ours; none if it is another command.
+/// The arguments after the prefixes that may precede our command; `None` if it is another command.
 fn ours(words: Vec<String>) -> Option<Vec<String>> {
     let before = |word: &String| {
         let assigns =
@@ -132,7 +132,7 @@ fn simple_commands(script: &str) -> Vec<Vec<String>> {
                 word.get_or_insert_default();
             }
             '$' => {
-                // Whatever the shell puts here: a number is taken wherever a text is.
+                // A substitution: a number is accepted wherever a text is.
                 word.get_or_insert_default().push('1');
                 if chars.next_if_eq(&'(').is_some() {
                     _ = chars.by_ref().take_while(|next| *next != ')').count();

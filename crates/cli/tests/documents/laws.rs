@@ -1,4 +1,4 @@
-//! The numbers of laws and traps that code and tests name, held against the page that explains them.
+//! Checks the numbers of laws and traps that code and tests cite against the page that explains them.
 
 use std::collections::BTreeSet;
 use std::path::Path;

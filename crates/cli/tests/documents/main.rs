@@ -13,8 +13,8 @@
 //! | `sh` with `with=postgres` | run with a real database in `WAYLEAVE_ENGINE` |
 //! | `sh` or `console` with `no-run=REASON` | not run, and listed in [`NOT_RUN`] |
 //!
-//! Whatever becomes of a block, every `wayleave …` command in it must parse against the real definition of the command line. So
-//! must every command in running text, where arguments may be left out.
+//! In any case, every `wayleave …` command in a block must parse against the real command-line definition. So must
+//! every command in running text, where arguments may be omitted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::print_stdout)]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -62,7 +62,7 @@ fn documents() -> Vec<(String, String)> {
     names.into_iter().map(|name| (name.clone(), std::fs::read_to_string(root().join(name)).unwrap())).collect()
 }
 
-/// What became of the blocks of a document.
+/// The results of the blocks of a document.
 #[derive(Debug, Default)]
 struct Tally {
     run: usize,

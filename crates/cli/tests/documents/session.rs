@@ -1,7 +1,8 @@
 //! Runs the blocks of one document as a reader would: one shell, one folder, one server.
 //!
 //! Three things differ from the text: ports 7071 to 7073 become free ones, `https` becomes `http` (the sites are
-//! [`crate::site`], behind a proxy setting), and a line that begins with `wayleave serve` goes on once that server is ready.
+//! [`crate::site`], behind a proxy setting), and a line that begins with `wayleave serve` returns once that server is
+//! ready.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -87,7 +88,7 @@ fn serves(line: &str) -> bool {
     line.starts_with("wayleave serve")
 }
 
-/// A line of the script; one that starts a server goes on when that server is ready.
+/// A line of the script; one that starts a server waits until that server is ready.
 fn started(line: &str) -> String {
     if !serves(line) {
         return format!("{line}\n");
@@ -97,7 +98,7 @@ fn started(line: &str) -> String {
     format!("{line} &\nready {}\n", listen.unwrap_or("$WAYLEAVE_SERVER"))
 }
 
-/// The text with ports that are free and sites that can be reached.
+/// The text with free ports and reachable sites.
 fn adapt(text: &str, ports: &[String; 3]) -> String {
     let ported =
         ["7071", "7072", "7073"].iter().zip(ports).fold(text.to_owned(), |text, (old, new)| text.replace(old, new));
@@ -136,8 +137,8 @@ fn execute(place: &Path, port: &str, site: u16, database: Option<&str>) -> Optio
     ended
 }
 
-/// Whether the output is what is shown, where `…` stands for anything. Nothing shown allows anything. How wide the gaps between
-/// the columns of a table are does not matter: they depend on the ports and schemes that were replaced.
+/// Whether the output is as shown, where `…` stands for anything. An empty expectation allows anything. The width of
+/// column gaps is ignored: it depends on the ports and schemes that were replaced.
 fn matches(shown: &str, output: &str) -> bool {
     let plain =
         |text: &str| text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ").trim().to_owned();

@@ -1,4 +1,5 @@
-//! The web of the documents: a proxy that answers for every site itself. Each has a start page with two links, and no robots.txt.
+//! The web of the documents: a proxy that answers for every site. Each has a start page with two links, and no
+//! robots.txt.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +16,7 @@ pub fn start() -> u16 {
     port
 }
 
-/// Answers one request. A client that goes away meanwhile is no concern of the site.
+/// Answers one request. Clients that disconnect are ignored.
 fn answer(mut stream: TcpStream) {
     let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
     let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();

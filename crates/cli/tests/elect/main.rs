@@ -1,4 +1,4 @@
-//! `elect` as processes: two candidates, a real server, and commands that must never run at the same time.
+//! `elect` as processes: two candidates, a real server, and commands that must never run concurrently.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -12,12 +12,12 @@ mod stage;
 use rustix::process::{Signal, kill_process};
 use stage::{Candidate, Stage, elect, lives, now_ns, read};
 
-/// The T of most tests, and how late a takeover may be on a busy machine.
+/// The T of most tests, and how late a take-over may be on a busy machine.
 const T: &str = "1500ms";
 const T_NS: u128 = 1_500_000_000;
 const BUSY_NS: u128 = 3_000_000_000;
 
-/// Two candidates of which the first runs its command.
+/// Two candidates, the first of which runs its command.
 fn two() -> (Stage, Candidate, Candidate) {
     let stage = Stage::set(T);
     let first = stage.candidate("A");
@@ -73,7 +73,7 @@ fn a_primary_that_is_stopped_has_no_command_any_more_when_the_next_one_begins() 
     first.signal(Signal::STOP);
     assert_eq!(stage.wait_for_begin(2).name, "B");
     assert!(!lives(stage.begins()[0].pid), "the guardian ends the command though elect sleeps");
-    // When it goes on, it finds itself replaced and stands again, under a new epoch.
+    // When it continues, it finds itself replaced and stands again, under a new epoch.
     first.signal(Signal::CONT);
     second.signal(Signal::KILL);
     assert_eq!(stage.wait_for_begin(3).name, "A");
@@ -104,7 +104,7 @@ fn what_a_command_has_started_dies_with_it_also_in_a_session_of_its_own() {
     assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
 }
 
-/// The first process of a container, and the guardian, inherit orphans: nobody else would bury them.
+/// PID 1 of a container, and the guardian, inherit orphans: nothing else would reap them.
 #[test]
 fn orphans_of_a_command_are_buried_while_it_runs() {
     let stage = Stage::set(T);
@@ -113,7 +113,7 @@ fn orphans_of_a_command_are_buried_while_it_runs() {
     let orphans = stage.path("diary.orphans");
     let pids = || read(&orphans).lines().filter_map(|pid| pid.parse::<i32>().ok()).collect::<Vec<_>>();
     let pids = stage.wait_for("orphans", || (pids().len() == 3).then(pids));
-    // A dead process that nobody has buried still has its folder.
+    // A zombie still has its folder in /proc.
     let gone = |pid: &i32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
     stage.wait_for("burials", || pids.iter().all(gone).then_some(()));
     assert!(first.guardian().is_some(), "the command still runs");

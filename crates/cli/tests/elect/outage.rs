@@ -1,4 +1,4 @@
-//! A role whose mode is `continue`: what becomes of the command when the server is away for longer than a term.
+//! A role in mode `continue`: what happens to the command when the server is away for longer than a term.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::stage::{Candidate, Entry, Stage, lives};
 use crate::support::Server;
 
-/// T of these tests, and how long a primary may go on.
+/// The T of these tests, and how long a primary may continue.
 const T: Duration = Duration::from_secs(3);
 const CANDIDATE: &[&str] = &["--grace", "200ms", "--peer", "127.0.0.1:0"];
 
@@ -32,7 +32,8 @@ impl Cast {
         cast
     }
 
-    /// Waits until both stand by, and until the primary has renewed its term twice since: it knows them, and has said so.
+    /// Waits until both stand by, and the primary has renewed its term twice since: it knows them, and has confirmed
+    /// it.
     fn wait_until_known(&self) {
         let version = |least: u64| {
             self.stage.wait_for("renewals", || {
@@ -44,7 +45,7 @@ impl Cast {
         version(joined + 3);
     }
 
-    /// The same data behind the same address.
+    /// The same data at the same address.
     fn restart(&mut self) {
         let listen = self.stage.server.url.trim_start_matches("http://").to_owned();
         self.stage.server = Server::start_on(&self.data, &listen);
@@ -55,7 +56,7 @@ impl Cast {
     }
 }
 
-/// Longer than two terms, by a clock: nothing happens in this time that could be awaited.
+/// Longer than two terms, by the clock: nothing happens in this time that could be awaited.
 fn two_terms() {
     std::thread::sleep(2 * T + T / 2);
 }
@@ -75,7 +76,7 @@ fn a_command_runs_through_an_outage_of_more_than_two_terms_in_the_same_epoch() {
     assert_eq!(role["primary"]["epoch"], begun.epoch, "{role}");
     assert!(lives(begun.pid) && cast.stage.begins().len() == 1, "{}", cast.stage.logs());
     assert!(cast.stage.logs().contains("all standbys have promised"), "{}", cast.stage.logs());
-    // The next outage is none of the last one's business; and a clean stop hands over as ever.
+    // The next outage is independent of the last one; and a clean stop hands over as usual.
     cast.first.signal(Signal::TERM);
     assert_eq!(cast.first.ended(), 0);
     assert!(cast.stage.wait_for_begin(2).epoch > begun.epoch);

@@ -1,8 +1,8 @@
 //! `elect --once --slot`: one of several machines runs the command of a slot, and the others learn that it was run.
 //!
-//! What could run a slot twice, each with its test: machines that start together, one that comes late, one that comes late after a
-//! later slot, a restart of the server in between, and a server that is away when the command ends. What must run it again: a
-//! runner that is killed, and one whose command fails.
+//! What could run a slot twice, each with its test: machines that start together, one that comes late, one that comes
+//! late after a later slot, a restart of the server in between, and a server that is away when the command ends. What
+//! must run it again: a runner that is killed, and one whose command fails.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn options(slot: &str) -> [&str; 5] {
     ["--once", "--grace", "200ms", "--slot", slot]
 }
 
-/// The command says that it began and ends when a file of its slot is there, with what the file holds.
+/// The command reports that it began and ends when a file for its slot exists, with the file's content as exit code.
 const UNTIL_TOLD: &str = r#"
 echo "begin $NAME $WAYLEAVE_EPOCH $$ $(date +%s%N)" >> "$DIARY"
 until [ -s "$DIARY.$WAYLEAVE_SLOT" ]; do sleep 0.02; done
@@ -66,13 +66,13 @@ fn of_several_machines_one_runs_a_slot_and_the_late_one_learns_that_it_was_run()
     }
     assert_eq!(stage.begins().len(), 1, "{}", stage.logs());
     assert!(stage.logs().contains("the slot was already run"), "{}", stage.logs());
-    // The server remembers it over a kill, and a machine that comes then ends well at once.
+    // The server remembers it across a kill, and a machine that comes then succeeds at once.
     stage.restart(&data);
     let late = elect(&stage, &options("mon"), AT_ONCE);
     assert_eq!((late.code, stage.begins().len()), (0, 1), "{}", late.err);
     let role = stage.role();
     assert_eq!((&role["last_run"]["slot"], &role["last_run"]["epoch"]), (&"mon".into(), &1.into()), "{role}");
-    // The next slot is run, and one that comes late for the slot before is not fooled by it.
+    // The next slot is run, and a machine that comes late for the slot before does not confuse the two.
     for (slot, begins) in [("tue", 2), ("mon", 2), ("tue", 2), ("wed", 3)] {
         let ended = elect(&stage, &options(slot), AT_ONCE);
         assert_eq!((ended.code, stage.begins().len()), (0, begins), "{slot}: {}", ended.err);
@@ -89,7 +89,7 @@ fn a_runner_that_is_killed_or_fails_is_followed_by_another() {
     stage.wait_for_standbys(1);
     first.signal(Signal::KILL);
     assert_eq!(stage.wait_for_begin(2).name, "B");
-    // This one fails, and says so by its code; the third has been waiting for that.
+    // This one fails, and reports it by its code; the third has been waiting for that.
     let mut third = stage.runner("C", "mon");
     stage.wait_for_standbys(1);
     stage.tell("mon", "7");

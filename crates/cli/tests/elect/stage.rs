@@ -8,11 +8,11 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::support::{Ended, Server, folder, wayleave};
 
-/// What nothing here should take.
+/// An upper bound for everything here.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The command: it holds a lock that the kernel frees at its death, tells in the diary when it began, that it is alive and
-/// that it was told to stop, and cries if another holds the lock.
+/// The command: it holds a lock that the kernel releases at its death, records in the diary when it began, that it is
+/// alive and that it was told to stop, and reports an error if another process holds the lock.
 const COMMAND: &str = r#"
 say() { echo "$1 $NAME $WAYLEAVE_EPOCH $$ $(date +%s%N)" >> "$DIARY"; }
 exec 9> "$DIARY.lock"
@@ -83,7 +83,7 @@ impl Stage {
         self.entries().into_iter().filter(|entry| entry.what == "begin").collect()
     }
 
-    /// Waits until so many commands have begun in all; the last of them.
+    /// Waits until this many commands have begun in total; returns the last.
     pub fn wait_for_begin(&self, count: usize) -> Entry {
         self.wait_for(&format!("begin number {count}"), || self.begins().get(count - 1).cloned())
     }
@@ -107,7 +107,7 @@ impl Stage {
         format!("A: {}\nB: {}\nC: {}", read("A"), read("B"), read("C"))
     }
 
-    /// The laws of the diary: no two at once, each epoch above the one before, and nobody alive after the next has begun.
+    /// The laws of the diary: no two commands concurrently, increasing epochs, and none alive after the next has begun.
     #[track_caller]
     pub fn check(&self) {
         let entries = self.entries();
@@ -128,7 +128,7 @@ fn entry(line: &str) -> Option<Entry> {
     Some(Entry { what, name, epoch, pid, at_ns: words.next()?.parse().ok()? })
 }
 
-/// An elect process; killed with its command when it goes out of scope.
+/// An elect process; killed with its command on drop.
 pub struct Candidate {
     child: Child,
 }
@@ -161,7 +161,7 @@ impl Drop for Candidate {
     }
 }
 
-/// Whether a process is there and not merely unburied.
+/// Whether a process exists and is not a zombie.
 pub fn lives(pid: i32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));

@@ -1,5 +1,5 @@
-//! The workers as tasks that are killed: whenever so many visits were made, one of them is aborted, wherever it stands (between
-//! asking and reading, in the middle of a page, while its report is under way), and a new one takes its place.
+//! Workers as tasks that are killed: after every so many visits one of them is aborted, wherever it is (between request
+//! and response, in the middle of a page, while its report is in flight), and a new one replaces it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ pub struct Post {
 }
 
 impl Post {
-    /// Notes that so many visits have begun; every now and then this costs a worker its life.
+    /// Records that visits have begun; every so often this kills a worker.
     pub fn visits(&self, count: usize) {
         let before = self.ledger.visits.fetch_add(count, Ordering::Relaxed);
         if before / self.kill_every != (before + count) / self.kill_every {
@@ -31,7 +31,7 @@ impl Post {
     }
 }
 
-/// Runs workers until all of them were told that the crawl is finished. Returns how many were killed.
+/// Runs workers until all of them have learned that the crawl is finished. Returns how many were killed.
 pub async fn run<W, F>(ledger: &Arc<Ledger>, kill_every: usize, work: W) -> usize
 where
     W: Fn(Post) -> F,

@@ -1,6 +1,6 @@
-//! What the workers saw: every hold of every page, every report of it. A hold certainly lives from when its worker read of it until
-//! its worker reported, else until its lease ran out counted from when the worker *asked*; the server's own times lie outside.
-//! So two holds that overlap here overlapped at the server.
+//! What the workers saw: every hold of every page, and every report. A hold is certainly alive from when its worker
+//! read the response until its worker reported, or until its lease expired counted from when the worker *asked*; the
+//! server's own times are outside this interval. So two holds that overlap here overlapped at the server.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::web::{Web, scatter};
 
-/// The server's clock counts whole milliseconds and leans towards the wall clock; a hold may be shorter by this.
+/// The server's clock counts whole milliseconds and is slewed towards the wall clock; a hold may be shorter by this.
 const CLOCK: Duration = Duration::from_millis(3);
-/// Nothing is reported for so long: something is stuck.
+/// Without a report for this long, something is stuck.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// One hold of a page.
@@ -23,9 +23,9 @@ struct Hold {
 #[derive(Clone, Debug, Default)]
 struct Page {
     holds: Vec<Hold>,
-    /// Reports that were sent, whatever became of them.
+    /// Reports that were sent, whatever their outcome.
     sent: u32,
-    /// Reports that the server took.
+    /// Reports that the server accepted.
     taken: u32,
 }
 
@@ -34,25 +34,25 @@ struct Page {
 pub struct Held {
     pub page: usize,
     no: usize,
-    /// Whether this visit is to take longer than the hold.
+    /// Whether this visit is meant to take longer than the hold.
     pub outlasts: bool,
-    /// Until then the hold lives for certain, unless it was reported.
+    /// Until then the hold is certainly alive, unless it was reported.
     pub lives: Instant,
-    /// From then on it is over for certain.
+    /// From then on it is certainly over.
     pub over: Instant,
 }
 
 pub struct Ledger {
     pub web: Web,
-    /// One page in so many outlasts its first hold.
+    /// One page in this many outlasts its first hold.
     slow_one_in: u64,
     pages: Mutex<Vec<Page>>,
     begun: Instant,
-    /// Milliseconds from the begin to the last report that was taken.
+    /// Milliseconds from the start to the last accepted report.
     last: AtomicU64,
     reported: AtomicUsize,
     pub visits: AtomicUsize,
-    /// Reports of visits that were to outlast their hold, sent after it.
+    /// Reports of visits that were meant to outlast their hold, sent after it.
     pub late: AtomicUsize,
     /// Reports that were refused because the hold was over.
     pub refused: AtomicUsize,
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// A URL was handed out: asked for at `asked`, just read of.
+    /// A URL was handed out: requested at `asked`, just read.
     pub fn handed_out(&self, url: &str, asked: Instant, lease: Duration) -> Held {
         let page = self.web.page(url);
         let from = Instant::now();
@@ -93,7 +93,7 @@ impl Ledger {
         page.holds[held.no].until = page.holds[held.no].until.min(Instant::now());
     }
 
-    /// The server took a report.
+    /// The server accepted a report.
     pub fn reported(&self, held: &Held) {
         let mut pages = self.pages.lock().unwrap();
         pages[held.page].taken += 1;
@@ -103,19 +103,19 @@ impl Ledger {
         self.last.store(self.begun.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Called by those who find nothing to do: fails once nothing has been reported for too long.
+    /// Called by idle workers: fails once nothing has been reported for too long.
     pub fn be_patient(&self, why: Option<&str>) {
         let quiet = self.begun.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)));
         assert!(quiet < PATIENCE, "stuck: nothing was reported for {quiet:?}; {why:?}; {:?}", self.missing());
     }
 
-    /// Called by those who were told that the crawl is finished: nothing may be left.
+    /// Called by workers that learned that the crawl is finished: nothing may be left.
     pub fn finished(&self) {
         let missing = self.missing();
         assert!(missing.is_empty(), "said to be finished, but not reported yet: {missing:?}");
     }
 
-    /// The first pages that nobody ever sent a report of, with how often each was handed out.
+    /// The first pages without any report, with how often each was handed out.
     fn missing(&self) -> Vec<(String, usize)> {
         let pages = self.pages.lock().unwrap();
         let missing = pages.iter().enumerate().filter(|(_, page)| page.sent == 0);
@@ -128,7 +128,7 @@ impl Ledger {
         let mut judged = Judged::default();
         for (no, page) in pages.iter_mut().enumerate() {
             assert!(!page.holds.is_empty() && page.sent > 0, "{} was never visited", self.web.url(no));
-            // A report whose answer was lost with its worker may have been taken.
+            // A report whose response was lost with its worker may have been accepted.
             assert!(!once || page.taken <= 1, "{} was reported {} times", self.web.url(no), page.taken);
             page.holds.sort_by_key(|hold| hold.from);
             for pair in page.holds.windows(2) {
@@ -145,10 +145,10 @@ impl Ledger {
 /// The figures of a crawl.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Judged {
-    /// Times that a page was handed out.
+    /// The number of holds.
     pub holds: usize,
-    /// The most of one page.
+    /// The most holds of one page.
     pub most_holds: usize,
-    /// Pages whose only reports lost their answers with their workers.
+    /// Pages whose only reports lost their responses with their workers.
     pub perhaps: usize,
 }

@@ -1,14 +1,14 @@
-//! A whole crawl through each door of the built binary, from one seed to `finished`: every page of a made-up web is found by
-//! its links, handed out and reported; none is stuck, none is in two live holds at once, and the crawl says that it is
-//! finished when it is and not before.
+//! A whole crawl through each API of the built binary, from one seed to `finished`: every page of a synthetic web is
+//! found by its links, handed out and reported; none is stuck, none is in two live holds at once, and the crawl reports
+//! that it is finished when it is and not before.
 //!
-//! Interleavings that could leave a URL behind, all of which happen here: a page outlasts its hold, and its report comes after the
-//! URL was offered again; a worker dies after a grant that it never read, in the middle of a page, or while its report is
-//! under way; links to a page arrive while it is queued, handed out, expired or done; the last pages of the crawl are
-//! with a worker that is dead, so that nothing is ready and nothing is finished.
+//! Interleavings that could leave a URL behind, all of which happen here: a page outlasts its hold, and its report
+//! arrives after the URL was offered again; a worker dies after a grant that it never read, in the middle of a page, or
+//! while its report is in flight; links to a page arrive while it is queued, handed out, expired or done; the last
+//! pages of the crawl are with a dead worker, so that nothing is ready and nothing is finished.
 //!
-//! An ordinary run is small. `WAYLEAVE_CRAWL_HOSTS=1000` and `WAYLEAVE_CRAWL_PAGES=100` say how large it is, `WAYLEAVE_BIN=path` which
-//! binary it is done to; `cargo xtask prove crawl` does all of that.
+//! An ordinary run is small. `WAYLEAVE_CRAWL_HOSTS=1000` and `WAYLEAVE_CRAWL_PAGES=100` set its size,
+//! `WAYLEAVE_BIN=path` the binary; `cargo xtask prove crawl` does all of that.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::indexing_slicing)]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -37,9 +37,9 @@ use web::Web;
 pub const CRAWL: &str = "great";
 /// Long enough that groups wait for their time and are woken by it.
 const DELAY_MS: u64 = 5;
-/// One page in so many outlasts its first hold.
+/// One page in this many outlasts its first hold.
 const SLOW_ONE_IN: u64 = 50;
-/// One worker dies for so many pages that are handed out.
+/// One worker dies per this many pages that are handed out.
 const KILL_EVERY: usize = 100;
 
 fn size() -> Web {

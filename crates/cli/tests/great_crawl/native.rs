@@ -1,5 +1,5 @@
-//! A worker over the native API: reserves groups, fetches, releases with what it found. A release that comes after the lease must
-//! be refused, and the URLs of it be offered again.
+//! A worker over the native API: reserves groups, fetches, releases with found links. A release after the lease must be
+//! refused, and its URLs be offered again.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! A worker over URLFrontier's protocol: GetURLs, then PutURLs with what it found, then PutURLs with the page itself as done. The
-//! protocol takes a report from whoever sends it, so one that comes after its hold counts too; what it must not do is to
-//! keep a URL from being offered again meanwhile, or hand it to two at once.
+//! A worker over URLFrontier's protocol: GetURLs, then PutURLs with found links, then PutURLs with the page itself as
+//! completed. The protocol accepts a report from any client, so one that arrives after its hold counts too; but it must
+//! not keep a URL from being offered again meanwhile, or hand it out twice at once.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub async fn work(mut frontier: Frontier, client: Client, post: Post) {
                 return post.ledger.finished();
             }
             post.ledger.be_patient(crawl.waits_for.as_deref());
-            // The protocol knows no long poll, so crawlers ask again after a while.
+            // The protocol has no long poll, so crawlers poll.
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         }
@@ -63,7 +63,7 @@ pub async fn work(mut frontier: Frontier, client: Client, post: Post) {
     }
 }
 
-/// What was found goes first: once a page counts as done, nobody would look for its links again.
+/// Found links are sent first: once a page is completed, its links would not be looked for again.
 async fn report(frontier: Frontier, post: &Post, held: &[Held]) {
     let web = post.ledger.web;
     let found = held.iter().flat_map(|held| web.links(held.page)).map(|to| {
@@ -82,7 +82,7 @@ async fn report(frontier: Frontier, post: &Post, held: &[Held]) {
     held.iter().for_each(|held| post.ledger.reported(held));
 }
 
-/// Puts items and waits for their acknowledgements; how many were taken and not skipped.
+/// Puts items and waits for their acknowledgements; returns how many were accepted and not skipped.
 async fn put(mut frontier: Frontier, items: Vec<UrlItem>) -> usize {
     let sent = items.len();
     let acks = frontier.put_urls(stream::iter(items)).await.unwrap().into_inner();

@@ -1,6 +1,6 @@
-//! The web that is crawled: pages and the links on them, made from their numbers alone. Whoever follows the links from the first
-//! page comes to every page: hosts form a tree by their first pages, and so do the pages of each host. Further links lead
-//! anywhere, so most pages are found several times, by several workers, before and after they were fetched.
+//! The synthetic web: pages and their links, derived from their numbers alone. Every page is reachable from the first:
+//! hosts form a tree by their first pages, and so do the pages of each host. Further links lead anywhere, so most pages
+//! are found several times, by several workers, before and after they were fetched.
 
 /// So many hosts with so many pages each.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Web {
     }
 }
 
-/// A number that looks random, the same for the same arguments.
+/// A pseudo-random number, determined by its arguments.
 pub const fn scatter(a: u64, b: u64) -> u64 {
     let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_mul(0xd1b5_4a32_d192_ed03);
     x = (x ^ (x >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
-//! Bursts: many clients at once, and an end of the server right after the last answer. What was answered last is then at the
-//! very end of the journal, often of a file that has just begun, and nothing that came later has written it out along with
-//! itself.
+//! Bursts: many concurrent clients, and an end of the server right after the last response. The last acknowledged batch
+//! is then at the very end of the journal, often of a new file, and no later write has made it durable as a side
+//! effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use wayleave_client::{Client, Retry};
 pub const CLIENTS: usize = 24;
 /// Calls of each client in a burst.
 const CALLS: usize = 3;
-/// URLs of a call. A burst then fills the smallest memtable about once.
+/// URLs per call. A burst then fills the smallest memtable about once.
 const URLS: usize = 32;
 /// Hosts of a burst, enough for every shard to have some.
 const HOSTS: usize = 8;
@@ -43,10 +43,10 @@ struct Term {
     token: Option<String>,
 }
 
-/// What was found missing after the server came back, in words.
+/// Descriptions of what was missing after the restart.
 pub type Lost = Vec<String>;
 
-/// Sums of all bursts, and every epoch that was ever granted.
+/// Totals of all bursts, and every epoch that was ever granted.
 #[derive(Default)]
 pub struct Ledger {
     pub acknowledged: usize,
@@ -55,7 +55,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Notes what a burst was told; returns the epochs that had been granted to somebody else before.
+    /// Records what a burst was told; returns the epochs that had been granted to another holder before.
     pub fn enter(&mut self, told: &Told) -> Lost {
         self.acknowledged += told.added.len();
         self.reservations += told.reserved.len();
@@ -78,9 +78,9 @@ fn host(round: usize, n: usize) -> String {
     format!("b{round}-{}.example", n % HOSTS)
 }
 
-/// Lets all clients make their calls at the same time, and returns with the last answer.
+/// Runs all clients concurrently, and returns with the last response.
 pub async fn burst(base: &str, round: usize) -> Told {
-    // Each has a connection of its own.
+    // Each has its own connection.
     let clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(base).unwrap().with_retry(Retry::NEVER)).collect();
     let told = join_all(clients.iter().enumerate().map(|(n, client)| one(client, n, round))).await;
     told.into_iter().fold(Told { round, ..Told::default() }, |mut all, one| {
@@ -96,7 +96,7 @@ async fn one(client: &Client, n: usize, round: usize) -> Told {
     for call in 0..CALLS {
         put(client, (n, round, call), &mut told).await;
     }
-    // Some end with another kind of answer.
+    // Some end with another kind of call.
     match n % 4 {
         0 => stand(client, n, round, &mut told).await,
         1 => reserve(client, n, &mut told).await,
@@ -132,8 +132,8 @@ async fn reserve(client: &Client, n: usize, told: &mut Told) {
     told.reserved.extend(answer.reservations.into_iter().map(|reservation| (reservation.token, reservation.host)));
 }
 
-/// Looks for everything that a burst was told, once the server is back. Roles and reservations are given back, for the next
-/// burst to take.
+/// Looks for everything that a burst was told, once the server is back. Roles and reservations are released for the
+/// next burst.
 pub async fn missing(client: &Client, told: &Told) -> Lost {
     let mut lost = Lost::new();
     let mut found = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Candidates for roles. Each believes what answers say, counted from before it asked; its terms are short, so that epochs
-//! change hands all the time.
+//! Candidates for roles. Each counts its term from before it asked; terms are short, so that epochs change all the
+//! time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::history::History;
 const ROLES: [&str; 2] = ["indexer", "merger"];
 /// The shortest time to live that a role may have.
 const TTL_MS: u64 = 500;
-/// A term is released after so many renewals, or ends without a word.
+/// A term is released after this many renewals, or abandoned without notice.
 const RENEWALS: usize = 3;
 
 /// Sets the roles up and starts three candidates for each.
@@ -49,7 +49,7 @@ impl Candidate {
         }
     }
 
-    /// One process: from the first heartbeat to a clean release or, every third time, to an end without a word.
+    /// One process: from the first heartbeat to a clean release or, every third time, to an end without notice.
     async fn live(&self, life: usize) {
         let uuid = format!("{}-{}-{life}", self.role, self.n);
         let (mut token, mut renewals) = (None, 0);
@@ -80,13 +80,13 @@ impl Candidate {
     }
 
     async fn release(&self, uuid: &str, epoch: u64, token: Option<&str>) {
-        // From here on the term may be over, also if the answer never comes.
+        // From here on the term may be over, even if the response never arrives.
         self.history.lets_go(self.role, epoch, uuid);
         let released = self.client.release_role(self.role, uuid, token);
         _ = tokio::time::timeout(Duration::from_secs(1), released).await;
     }
 
-    /// Waits for the end of the present term, or for the time of the next heartbeat.
+    /// Waits for the end of the current term, or for the time of the next heartbeat.
     async fn stand_by(&self, told: &HeartbeatResponse) {
         let wait = told.interval_ms.min(TTL_MS / 4);
         let query = GetRoleQuery { wait_ms: Some(wait), wait_for: Some(WaitFor::Vacancy), ..GetRoleQuery::default() };

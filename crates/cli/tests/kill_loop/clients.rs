@@ -1,4 +1,4 @@
-//! The clients: putters and workers over HTTP, and crawlers over gRPC. Each goes on until it is told to stop, whatever
+//! The clients: putters and workers over HTTP, and crawlers over gRPC. Each continues until it is stopped, whatever
 //! happens to the server.
 
 use std::collections::BTreeMap;
@@ -124,7 +124,7 @@ async fn visit(client: &Client, round: usize, reservation: Reservation, history:
         found: Vec::new(),
     };
     let results = ids.iter().map(|(_, url)| result(url)).collect();
-    // From here on the visit may be over, and nobody may ever hear of it.
+    // From here on the visit may be over, without any client learning of it.
     history.ends(visit, start);
     let released = client.release(&reservation.token, &ReleaseReservationRequest { results, ready_at: None }).await;
     if let Ok(released) = released {
@@ -181,7 +181,7 @@ async fn crawl_once(
     }
     history.served(&out.iter().map(|url| ("grpc".to_owned(), url.url.clone())).collect::<Vec<_>>());
     pause(5).await;
-    // After its hold a URL may be somebody else's.
+    // After its hold a URL may have been handed out again.
     if asked.elapsed() > Duration::from_millis(1_500) || step % 7 == 6 {
         return Some(());
     }
@@ -193,7 +193,7 @@ async fn crawl_once(
     Some(())
 }
 
-/// Puts items and hands each acknowledged one to `note`, also where the connection breaks in the middle. None if it did.
+/// Puts items and passes each acknowledged one to `note`, even if the connection breaks midway. `None` if it did.
 async fn put_items(
     client: &mut UrlFrontierClient<tonic::transport::Channel>,
     items: Vec<UrlItem>,

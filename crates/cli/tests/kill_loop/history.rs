@@ -1,4 +1,4 @@
-//! What the clients were told, and the laws it is held against. Lost answers are "perhaps".
+//! What the clients were told, checked against the laws. Lost responses are "perhaps".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -33,7 +33,7 @@ struct Told {
     tenures: BTreeMap<(String, u64, String), Span>,
 }
 
-/// How long nothing may happen while the server runs.
+/// How long the server may run without any response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Shared by all clients.
@@ -59,7 +59,7 @@ impl History {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until so many more answers have come.
+    /// Waits until this many more responses have arrived.
     pub async fn answers(&self, more: u64) {
         let mut answers = self.answers.subscribe();
         let goal = *answers.borrow() + more;
@@ -81,7 +81,7 @@ impl History {
         self.answered();
     }
 
-    /// URLs were given to a client: none of them may have been acknowledged as finished before.
+    /// URLs were handed out: none of them may have been acknowledged as finished before.
     pub fn served(&self, urls: &[Id]) {
         self.answered();
         let mut told = self.told.lock().unwrap();
@@ -91,7 +91,7 @@ impl History {
         }
     }
 
-    /// A visit was granted; says its number.
+    /// A visit was granted; returns its number.
     pub fn granted(&self, place: &str, span: Span, delay_ms: u64, urls: &[Id]) -> usize {
         let urls = urls.iter().map(|(crawl, url)| (crawl.as_str().into(), url.as_str().into())).collect();
         let visit = Visit { place: place.into(), span, parallel: 1, delay: Millis(delay_ms), urls };
@@ -100,7 +100,7 @@ impl History {
         visits.len() - 1
     }
 
-    /// From when on a visit may be over at the earliest.
+    /// When a visit may be over at the earliest.
     pub fn ends(&self, visit: usize, end: Time) {
         self.told.lock().unwrap().visits[visit].span.end = end;
     }
@@ -114,7 +114,7 @@ impl History {
         span.end = span.end.max(end);
     }
 
-    /// A candidate is about to give its term back: from now on somebody else may be primary.
+    /// A candidate is about to release its term: from now on another may be primary.
     pub fn lets_go(&self, role: &str, epoch: u64, holder: &str) {
         let now = self.time(Instant::now());
         let key = (role.to_owned(), epoch, holder.to_owned());
@@ -128,7 +128,7 @@ impl History {
         Time(u64::try_from(at.saturating_duration_since(self.start).as_micros()).unwrap())
     }
 
-    /// Holds everything against the laws. `known` are the URLs at the end, each with whether it is finished.
+    /// Checks everything against the laws. `known` are the URLs at the end, each with whether it is finished.
     pub fn judge(&self, known: &BTreeMap<Id, bool>) -> Counts {
         let told = self.told.lock().unwrap();
         let names: BTreeSet<Id> = known.keys().cloned().collect();

@@ -1,9 +1,9 @@
-//! The real binary, killed with SIGKILL and stopped with SIGTERM again and again while many clients work on it over HTTP and
-//! gRPC, and checkers of what they were told: nothing acknowledged is lost or done twice, no epoch is granted twice; delays,
-//! blocks, pauses, aliases and live reservations are as before.
+//! The real binary, repeatedly killed with SIGKILL and stopped with SIGTERM while many clients use it over HTTP and
+//! gRPC. Nothing acknowledged is lost or done twice, no epoch is granted twice; delays, blocks, pauses, aliases and
+//! live reservations are as before.
 //!
-//! One test ends the server in the midst of work, the other right after the last answer of a burst. Each does so a few times
-//! in an ordinary run; `WAYLEAVE_KILLS=1000` says how often, `WAYLEAVE_BIN=path` which binary it is done to.
+//! One test ends the server in the middle of work, the other right after the last response of a burst. Each does so a
+//! few times in an ordinary run; `WAYLEAVE_KILLS=1000` sets how often, `WAYLEAVE_BIN=path` the binary.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::indexing_slicing)]
 
@@ -52,7 +52,7 @@ async fn nothing_acknowledged_is_lost_or_done_twice_whenever_the_server_ends() {
     let mut working = clients::start(&base, &history);
     working.extend(candidates::start(&base, &history).await);
     for round in 0..kills {
-        // Any moment will do: others are in the middle of theirs when an answer comes.
+        // Any moment will do: other clients are in the middle of a call when a response arrives.
         history.answers(150 + round as u64 * 137 % 500).await;
         tokio::task::block_in_place(|| server.restart(end(round)));
         check_controls(&patient, &leased).await;
@@ -68,9 +68,9 @@ async fn nothing_acknowledged_is_lost_or_done_twice_whenever_the_server_ends() {
     println!("{kills} ends, slowest start {:?}: {counts:?}; nothing lost, nothing twice", server.slowest);
 }
 
-/// What went wrong once: with the journal about to go on in a new file, the bytes of one batch went to the new file's list and
-/// its answer to the old file's write. It was answered before it was written; had anything been written after it, that
-/// would have written it too. So it takes many batches at once, a rotation among the last of them, and an end right after.
+/// A regression: with a rotation of the journal pending, the bytes of one batch were queued for the new file but its
+/// waiter for the old file's write. So it was acknowledged before it was written; any later write would have written it
+/// too. To show that it takes many concurrent batches, a rotation among the last of them, and an end right after.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_is_kept_although_the_server_ends_right_after_it() {
     let kills = kills(12);
@@ -125,7 +125,7 @@ fn urls(texts: &[&str]) -> AddUrlsRequest {
     AddUrlsRequest { crawl: None, urls: texts.iter().map(url).collect() }
 }
 
-/// What was set up is as before.
+/// The settings are as before.
 async fn check_controls(client: &Client, leased: &Reservation) {
     let client = &client.clone().with_retry(Retry::default());
     let host = |name: &'static str| async move { client.host(name).await.unwrap() };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A clean stop that takes longer hangs: connections that do not finish are cut after ten seconds.
+/// A clean stop that takes longer hangs: unfinished connections are closed after ten seconds.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
 /// The binary: the one that cargo built for this test, or another one for a longer run.
@@ -32,7 +32,7 @@ pub enum End {
     Stop,
 }
 
-/// A server that is started again whenever it was ended.
+/// A server that is restarted whenever it was ended.
 pub struct Server {
     binary: PathBuf,
     folder: PathBuf,
@@ -87,7 +87,7 @@ fn spawn(binary: &Path, folder: &Path, address: &str) -> Child {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
         command.env_remove(name);
     }
-    // The smallest memtable there is: rows move to tables, and the journal to new files, many times between two ends.
+    // The smallest memtable: rows are flushed, and the journal is rotated, many times between two ends.
     let words = ["serve", "--listen", address, "--shards", "4", "--memtable-mb", "1", "--data"];
     command.args(words).arg(folder.join("data"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -101,7 +101,7 @@ fn spawn(binary: &Path, folder: &Path, address: &str) -> Child {
         }
         seen.push(line);
     }
-    // Its log is read on, else it would block once the pipe is full.
+    // Keep draining its log, or it would block on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
     child
 }

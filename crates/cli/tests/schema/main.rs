@@ -1,9 +1,9 @@
-//! The OpenAPI document and a real server, held against each other by schemathesis: thousands of requests that the document takes
-//! must be taken, those that it does not take must be refused, and every answer must be one that it describes. What schemathesis
-//! must be told to speak to this server, and what no schema can say, is in the files beside this one.
+//! Checks the OpenAPI document and a real server against each other with schemathesis: thousands of requests that the
+//! document allows must be accepted, those that it forbids must be refused, and every response must be one that it
+//! describes. The files beside this one configure schemathesis, including what no schema can express.
 //!
-//! It needs Python and a package index, so it runs only when it is asked for: `WAYLEAVE_SCHEMA_SEEDS=7`, or
-//! `cargo xtask prove schema`. The bodies of all calls are held against the document in every run, by `document_stories` of the server.
+//! It needs Python and a package index, so it runs only on request: `WAYLEAVE_SCHEMA_SEEDS=7`, or `cargo xtask prove
+//! schema`. Every run checks the bodies of all calls against the document, in `document_stories` of the server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::panic)]
 #![allow(clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -16,12 +16,12 @@ use std::process::Command;
 
 use support::Server;
 
-/// Where this file lies, with what schemathesis is told.
+/// The folder of this file, with the configuration of schemathesis.
 fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schema")
 }
 
-/// What a command printed, if it succeeded, else that with how it ended.
+/// The output of a command, as an error with its status if it failed.
 fn ran(command: &mut Command) -> Result<String, String> {
     let ended = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     let text = [ended.stdout, ended.stderr].concat();
@@ -29,7 +29,7 @@ fn ran(command: &mut Command) -> Result<String, String> {
     if ended.status.success() { Ok(text) } else { Err(format!("{text}\n{}", ended.status)) }
 }
 
-/// A schemathesis of the version that is asked for, in a virtual environment below `target`.
+/// schemathesis in the requested version, in a virtual environment below `target`.
 fn schemathesis() -> PathBuf {
     let requirements = here().join("requirements.txt");
     let wanted = std::fs::read_to_string(&requirements).unwrap();
@@ -66,7 +66,7 @@ fn the_document_says_what_the_server_does() {
         let mut command = Command::new(&program);
         command.arg("--config-file").arg(here().join("schemathesis.toml"));
         command.args(["run", &format!("{}/openapi.json", server.url), "--seed", seed, "--max-examples", "25"]);
-        // A snapshot is the whole store, and no JSON.
+        // A snapshot is the whole store, and not JSON.
         command.args(["--phases", "examples,coverage,fuzzing,stateful", "--exclude-path", "/v1/snapshot"]);
         command.env("PYTHONPATH", here()).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(folder.path());
         let told =

@@ -1,4 +1,4 @@
-//! The built binary: a server of its own for each test, and commands that speak to it.
+//! The built binary: a separate server for each test, and commands against it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "helpers of tests may fail loudly")]
 
@@ -14,7 +14,7 @@ pub fn binary() -> PathBuf {
     std::env::var_os("WAYLEAVE_BIN").map_or_else(|| env!("CARGO_BIN_EXE_wayleave").into(), PathBuf::from)
 }
 
-/// A command of the binary, with an environment of its own.
+/// A command of the binary, with a clean environment.
 pub fn wayleave(args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
@@ -24,7 +24,7 @@ pub fn wayleave(args: &[&str]) -> Command {
     command
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -59,7 +59,7 @@ pub fn run(mut command: Command, stdin: &str) -> Ended {
     Ended { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A server in a process of its own; killed when it goes out of scope.
+/// A server in a separate process; killed on drop.
 pub struct Server {
     child: Child,
     pub url: String,
@@ -86,7 +86,7 @@ impl Server {
         Self::spawn(command)
     }
 
-    /// The same after a line of a shell, which may set limits or mount something.
+    /// The same after a line of shell, which may set limits or mount something.
     pub fn start_limited(data: &Path, args: &[&str], shell: &str) -> Self {
         let mut command = Command::new("sh");
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
@@ -98,7 +98,7 @@ impl Server {
         Self::spawn(command)
     }
 
-    /// Starts a server by a command and waits until it says that it is ready.
+    /// Starts a server by a command and waits until it reports that it is ready.
     pub fn spawn(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -111,7 +111,7 @@ impl Server {
                 break url;
             }
         };
-        // Its log is read on, else it would stand still once the pipe is full.
+        // Keep draining its log, or it would block on a full pipe.
         let reading = log.clone();
         let reader = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -165,7 +165,7 @@ impl Server {
         self.cut_off();
     }
 
-    /// The same, for one that another will take the place of.
+    /// The same, for one that will be replaced.
     pub fn cut_off(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
