@@ -1,5 +1,5 @@
-//! Runs of the simulator with several nodes. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` that one
-//! and prints its history.
+//! Simulations with several nodes. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` runs that one and
+//! prints its history.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

@@ -1,4 +1,4 @@
-//! Runs of the simulator. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` that one and prints its
+//! Simulations. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` runs that one and prints its
 //! history.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -9,7 +9,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs seeds, as many as the environment says or these.
+/// Runs seeds, as many as the environment says, by default `seeds`.
 fn run_seeds(run: fn(u64) -> Report, seeds: u64) {
     if let Some(seed) = number("WAYLEAVE_SIM_SEED") {
         let report = run(seed);

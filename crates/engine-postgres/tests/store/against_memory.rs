@@ -1,4 +1,4 @@
-//! The memory engine as the model: whatever is committed and read, in flight or not, both say the same.
+//! The memory engine as the model: whatever is committed and read, in flight or not, both engines agree.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -15,7 +15,7 @@ use crate::open;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Whether its fence holds, expectations (name, value; 9 is absent), and writes (name, value; 9 deletes).
+    /// Whether its fence holds, conditions (name, value; 9 is absent), and writes (name, value; 9 deletes).
     Commit {
         fence: Option<bool>,
         expects: Vec<(u8, u8)>,
@@ -119,7 +119,7 @@ fn whatever_is_in_flight_reads_answer_as_the_model_does() {
     });
 }
 
-/// Between the moment that a batch leaves the overlay and the moment that the database is asked nothing may be missed.
+/// Between the moment that a batch leaves the overlay and the database query nothing may be missed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_is_always_there_while_it_becomes_durable() {
     let store = open(&Cluster::shared().await.fresh_database().await).await;

@@ -1,4 +1,5 @@
-//! A fault at every step of a transaction's pipeline: a batch is done as a whole or not at all, and its answer is true.
+//! A fault at every step of a transaction's pipeline: a batch is applied entirely or not at all, and its answer is
+//! true.
 
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::suite::harness::{batch, delete, fenced, key, put};
@@ -8,17 +9,17 @@ use wayleave_testbed::{Cluster, Fault, Proxy};
 
 use crate::open;
 
-/// What may go wrong at any step.
+/// Faults at any step.
 const ANYWHERE: [Fault; 6] = [
     Fault::Cancel,
     Fault::CutBefore,
     Fault::CutAnswer,
-    // What poolers say when they lose the server, with the client's commit already passed on to it.
+    // What poolers report when they lose the server, after they have forwarded the client's COMMIT.
     Fault::MakeUp { severity: "FATAL", code: "08P01" },
     Fault::MakeUp { severity: "FATAL", code: "57P01" },
     Fault::MakeUp { severity: "FATAL", code: "58000" },
 ];
-/// What may go wrong in place of the answer to a commit.
+/// Faults in place of the response to COMMIT.
 const AT_COMMIT: [Fault; 4] = [
     Fault::MakeUp { severity: "ERROR", code: "40003" },
     Fault::MakeUp { severity: "ERROR", code: "08006" },
@@ -29,7 +30,7 @@ const AT_COMMIT: [Fault; 4] = [
 struct World {
     cluster: Cluster,
     engine: Postgres,
-    /// A second node, by a line without faults.
+    /// A second node, over a connection without faults.
     witness: Postgres,
     proxy: Proxy,
     database: String,
@@ -45,7 +46,7 @@ impl World {
         Self { cluster, engine, witness, proxy, database }
     }
 
-    /// Epoch and number of shard 1, as they are in the database.
+    /// Epoch and sequence number of shard 1 in the database.
     async fn turn(&self) -> (u64, u64) {
         let text = "select epoch, seq from wayleave_fences where shard = 1";
         let found = self.cluster.sql_in(&self.database, text).await;
@@ -53,7 +54,7 @@ impl World {
         (epoch.parse().unwrap(), seq.parse().unwrap())
     }
 
-    /// The three rows that [`change`] changes, as they are in the database.
+    /// The three rows that [`change`] changes, in the database.
     async fn rows(&self) -> [Option<Vec<u8>>; 3] {
         let keys = ["a", "b", "d"].map(|name| key(1, name));
         self.witness.get_many(&keys).await.unwrap().try_into().unwrap()
@@ -72,14 +73,14 @@ fn new() -> [Option<Vec<u8>>; 3] {
     [Some(b"new".to_vec()), Some(b"new".to_vec()), None]
 }
 
-/// A batch that needs every statement there is.
+/// A batch that uses every statement.
 fn change(epoch: Epoch, seq: Option<u64>) -> Batch {
     let writes = [put(1, "a", "new"), put(1, "b", "new"), delete(1, "d")];
     let expects = vec![(key(1, "a"), Some(b"old".to_vec())), (key(1, "b"), None)];
     Batch { expects, ..fenced(seq.map(|seq| (1, epoch, seq)), writes) }
 }
 
-/// Every fault at every step of a transaction of so many steps.
+/// Every fault at every step of a transaction of `steps` steps.
 fn faults(steps: usize) -> impl Iterator<Item = (usize, Fault)> {
     let anywhere = (0..steps).flat_map(|step| ANYWHERE.map(|fault| (step, fault)));
     anywhere.chain(AT_COMMIT.map(|fault| (steps - 1, fault)))
@@ -105,7 +106,7 @@ async fn a_fenced_commit_is_done_exactly_once_whatever_goes_wrong_at_whichever_s
     }
 }
 
-/// Without a fence nobody can find out what became of a lost commit. "Unknown" then means all or nothing.
+/// Without a fence the outcome of a lost commit cannot be resolved. "Unknown" then means all or nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_without_a_fence_is_whole_and_its_answer_true_whatever_goes_wrong() {
     let world = World::new().await;
@@ -127,7 +128,7 @@ async fn a_commit_without_a_fence_is_whole_and_its_answer_true_whatever_goes_wro
     }
 }
 
-/// A cancelled BEGIN must not let the new epoch stand without the seat that it hangs on.
+/// A cancelled BEGIN must not let the new epoch take effect without the seat that it depends on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_is_taken_only_with_its_seat_whatever_goes_wrong() {
     let world = World::new().await;
@@ -152,7 +153,7 @@ async fn a_shard_is_taken_only_with_its_seat_whatever_goes_wrong() {
     }
 }
 
-/// A session whose COMMIT was cancelled is left within an aborted transaction: it must not go back to the pool.
+/// A session whose COMMIT was cancelled is left in an aborted transaction: it must not return to the pool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_cancelled_commit_the_next_ones_go_through() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Rows that another session has locked: whoever needs them waits or is refused, and nobody else does.
+//! Rows that another session has locked: batches that need them wait or are refused, and all others proceed.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,14 @@ fn outside(kind: Kind, name: &str) -> Key {
     key
 }
 
-/// A change as heartbeats make it: it expects what was read.
+/// A compare-and-swap as heartbeats make it.
 fn swap(key: &Key, old: Option<&str>, new: &str) -> Batch {
     let value = |text: &str| text.as_bytes().to_vec();
     let writes = vec![Write { key: key.clone(), value: Some(value(new)) }];
     Batch { fences: Vec::new(), expects: vec![(key.clone(), old.map(value))], writes }
 }
 
-/// A session that holds what it has locked until it is dropped.
+/// A session that holds its locks until it is dropped.
 async fn holding(url: &str, lock: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -40,7 +40,7 @@ async fn hold_row(url: &str, key: &Key) -> Client {
     holding(url, &format!("SELECT 1 FROM wayleave_rows WHERE key = '\\x{hex}' FOR UPDATE")).await
 }
 
-/// One role is locked while eight others and a node's own row are changed at the same time, again and again.
+/// One role is locked while eight others and a node's own row are changed concurrently, again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_locked_role_stops_neither_other_roles_nor_nodes() {
     const ROUNDS: usize = 4;
@@ -70,8 +70,8 @@ async fn one_locked_role_stops_neither_other_roles_nor_nodes() {
     engine.commit(swap(&roles[4], Some("0"), "1")).await.unwrap();
 }
 
-/// The locked row is in one transaction with many others: those must be found innocent quickly. The session that holds the row
-/// takes it *before* any of them is sent, and lets go only at the end.
+/// The locked row is in one transaction with many others: bisection must clear those quickly. The session that holds
+/// the row locks it *before* any of them is sent, and releases it only at the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_that_were_sent_with_a_locked_one_get_through() {
     let url = Cluster::shared().await.fresh_database().await;
@@ -93,7 +93,7 @@ async fn batches_that_were_sent_with_a_locked_one_get_through() {
     let mut slowest = Duration::ZERO;
     for (shard, answer) in commits {
         match (shard, answer.await.unwrap()) {
-            // One that is sent after the first was refused finds that it is out of turn: nothing was changed either way.
+            // A batch sent after the first was refused finds itself out of sequence: nothing was changed either way.
             (7, Err(Error::Fenced { .. })) if refused > 0 => refused += 1,
             (7, Err(Error::Unavailable(_))) => refused += 1,
             (_, answer) => {
@@ -109,7 +109,7 @@ async fn batches_that_were_sent_with_a_locked_one_get_through() {
     engine.commit(fenced([(7, epochs[6], 1)], [put(7, "1", "1")])).await.unwrap();
 }
 
-/// As many rows are locked as there are committers and more: nodes must still be able to renew their leases.
+/// More rows are locked than there are committers: nodes must still be able to renew their leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_renews_its_lease_while_many_rows_are_locked() {
     let url = Cluster::shared().await.fresh_database().await;

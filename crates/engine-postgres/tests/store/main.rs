@@ -1,4 +1,5 @@
-//! What the suite cannot show: several nodes on one database, outages, lost answers, failover, and how a store opens.
+//! What the conformance suite cannot show: several nodes on one database, outages, lost responses, failover, and how a
+//! store opens.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Two engines on one database stand for two nodes.
+//! Two engines on one database, as two nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ async fn of_nodes_that_swap_one_row_exactly_one_wins_each_round() {
     let nodes = [Arc::new(open(&url).await), Arc::new(open(&url).await)];
     let mut wins = 0;
     for round in 0..ROUNDS {
-        // Round 0 is the race to create the row; it is deleted and created again every tenth round.
+        // Round 0 is the race to create the row; it is deleted and recreated every tenth round.
         let old = match round % 10 {
             0 => None,
             _ => nodes[0].get_many(&[key(1, "seat")]).await.unwrap().remove(0),
@@ -59,7 +59,7 @@ async fn futures_in_order<T: Send + 'static>(tasks: Vec<tokio::task::JoinHandle<
     answers
 }
 
-/// The row that is expected is not the row that is written: it must be locked all the same.
+/// The expected row is not the written row: it must be locked all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_that_each_expect_what_the_other_writes_cannot_both_win() {
     let url = Cluster::shared().await.fresh_database().await;
@@ -111,7 +111,7 @@ async fn a_new_owner_in_the_same_process_does_not_read_what_the_old_one_will_be_
     let url = Cluster::shared().await.fresh_database().await;
     let engine = open(&url).await;
     let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
-    // A gap in the numbers: all of these will be refused, but they stand in line for a while.
+    // A gap in the sequence: all of these will be refused, but they are queued for a while.
     let refused: Vec<_> =
         (0..200).map(|i| engine.commit(fenced([(1, epoch, i + 7)], [put(1, "a", &i.to_string())]))).collect();
     engine.own(ShardId(1), &[]).await.unwrap();
@@ -121,8 +121,8 @@ async fn a_new_owner_in_the_same_process_does_not_read_what_the_old_one_will_be_
     }
 }
 
-/// The order: the owner prepares a batch, loses the shard, takes it again, and only then somebody sends the old batch, as a
-/// move of a host may do on another owner's behalf. The fence row is held, so the database cannot refuse the batch yet.
+/// The order: the owner prepares a batch, loses the shard, takes it again, and only then the old batch is sent, as a
+/// host move may do on another owner's behalf. The fence row is locked, so the database cannot refuse the batch yet.
 #[tokio::test]
 async fn a_batch_of_an_earlier_epoch_is_refused_at_once_and_never_shown() {
     let cluster = Cluster::shared().await;
@@ -190,7 +190,7 @@ async fn a_node_sees_at_once_what_another_has_committed() {
     assert!(look.incarnation > 0, "PostgreSQL has timelines");
 }
 
-/// Time is shared through what is committed: a node never lags behind a commit that it can see.
+/// Time is shared through commits: a node never lags behind a commit that it can see.
 #[tokio::test]
 async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
     let cluster = Cluster::shared().await;
@@ -203,7 +203,7 @@ async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
     cluster.sql_in(database, &format!("update wayleave_fences set at = {ahead}")).await;
     one.own(ShardId(1), &[]).await.unwrap();
     assert!(one.now().0 >= ahead);
-    // It notes its lead for the others.
+    // It records its lead for the others.
     let begun = Instant::now();
     while two.look(&[]).await.unwrap().now.0 < ahead {
         assert!(begun.elapsed() < Duration::from_secs(10), "the other node learns of it");
@@ -213,7 +213,8 @@ async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
     assert!((ahead..ahead + 60_000).contains(&late.now().0));
 }
 
-/// Fence rows change with every commit, and a snapshot that stays open keeps every version of them. A look must not pass them.
+/// Fence rows change with every commit, and a long-lived snapshot keeps every version of them. A look must not visit
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_reads_one_fence_row_however_many_versions_there_are() {
     let cluster = Cluster::shared().await;
@@ -231,14 +232,14 @@ async fn a_look_reads_one_fence_row_however_many_versions_there_are() {
         let text = format!("select coalesce({column}, 0) from pg_stat_user_tables where relname = 'wayleave_fences'");
         cluster.sql_in(database, &text).await.parse().unwrap()
     };
-    // Counts come late: sessions send them when they have been idle for a moment.
+    // Statistics arrive late: sessions report them when they have been idle for a moment.
     let settled = async || {
         let mut last = (count("seq_scan").await, count("idx_scan").await);
         let begun = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(1_500)).await;
             let now = (count("seq_scan").await, count("idx_scan").await);
-            // The clock's own sampling goes on: a few scans by index a second.
+            // The clock's own sampling continues: a few index scans per second.
             if now.1.saturating_sub(last.1) < 20 || begun.elapsed() > Duration::from_secs(20) {
                 return now;
             }

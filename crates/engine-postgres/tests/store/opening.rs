@@ -1,4 +1,4 @@
-//! How a store opens, and what an operator reads when it does not.
+//! How a store opens, and the errors that an operator reads when it does not.
 
 use wayleave_engine::Engine;
 use wayleave_engine::suite::harness::{batch, check, put};
@@ -100,7 +100,7 @@ async fn the_databases_own_promises_are_told() {
     assert_eq!((durability.synchronous_commit.as_str(), durability.synchronous_standbys.as_str()), ("on", ""));
 }
 
-/// A server whose default would acknowledge before its disk, or that of its standby, has it.
+/// A server whose default would acknowledge before its disk, or that of its standby, has the commit.
 #[tokio::test]
 async fn sessions_wait_for_the_disk_whatever_the_servers_default_is() {
     for weaker in ["off", "local", "remote_write"] {
@@ -116,7 +116,7 @@ async fn check_session_under(weaker: &str) {
     let engine = open(&url).await;
     assert_eq!(engine.durability().synchronous_commit, weaker);
     assert!(engine.durability().warnings().iter().any(|warning| warning.contains("synchronous_commit")));
-    // The sessions of the committers say what they run with when they write.
+    // The committers' sessions record their setting when they write.
     let trace = "create table seen (setting text); \
         create function see() returns trigger language plpgsql as \
         $$ begin insert into seen values (current_setting('synchronous_commit')); return new; end $$; \

@@ -1,4 +1,5 @@
-//! The database restarts, crashes, sleeps, fails over: nothing acknowledged is lost, nothing is done twice, time goes on.
+//! The database restarts, crashes, is paused, fails over: nothing acknowledged is lost, nothing is applied twice, time
+//! continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ struct Running {
     stop: Arc<AtomicBool>,
     progress: watch::Receiver<u64>,
     owner: tokio::task::JoinHandle<Told>,
-    /// The latest time told; it panics if time goes back.
+    /// The latest time; panics if time goes back.
     watch: tokio::task::JoinHandle<Time>,
 }
 
@@ -60,7 +61,7 @@ async fn while_the_database_is_gone_callers_hear_so_soon_and_later_ones_at_once(
     let engine = open(&cluster.url()).await;
     engine.commit(batch([put(1, "a", "1")])).await.unwrap();
     cluster.stop().await;
-    // The lines are known to be dead: nothing is in doubt.
+    // The connections are known to be dead: nothing is in doubt.
     assert!(matches!(engine.look(&[]).await, Err(Error::Unavailable(_))));
     for most in [Duration::from_secs(4), Duration::from_secs(1)] {
         let begun = Instant::now();
@@ -126,7 +127,7 @@ async fn a_database_that_sleeps_holds_nobody_up_for_ever() {
     assert!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
     let before = engine.now();
     cluster.resume().await;
-    // What was under way may have been done, or is done now, or not at all; the next owner sees which.
+    // What was in flight may have been applied, or is applied now, or not at all; the next owner sees which.
     let (_, seq) = engine.own(ShardId(1), &[]).await.unwrap();
     check(&engine, 1, [("a", (seq == 1).then_some("1"))]).await;
     assert!(engine.now() >= before);
@@ -145,7 +146,7 @@ async fn a_database_that_turns_read_only_is_unavailable_until_it_takes_writes_ag
     let start = Instant::now();
     loop {
         match engine.commit(batch([put(1, "a", "2")])).await {
-            // The sessions have not been told yet.
+            // The sessions have not reloaded yet.
             Ok(()) => assert!(start.elapsed() < Duration::from_secs(10)),
             Err(error) => {
                 assert!(matches!(&error, Error::Unavailable(why) if why.contains("writes")), "{error}");
@@ -163,7 +164,7 @@ async fn a_database_that_turns_read_only_is_unavailable_until_it_takes_writes_ag
     check(&engine, 1, [("a", Some("3"))]).await;
 }
 
-/// An operator who cancels a commit while it waits for the standby makes the database answer that it is done, with a mere
+/// An operator who cancels a commit while it waits for the standby makes the database report success, with a mere
 /// warning: it would be lost in a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_the_standby_does_not_have_is_not_acknowledged() {
@@ -177,7 +178,7 @@ async fn a_commit_that_the_standby_does_not_have_is_not_acknowledged() {
     let waits = "select count(*), min(pid) from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'wayleave'";
     let first = wait_for_one(&primary, waits, "").await;
     primary.sql(&format!("select pg_cancel_backend({first})")).await;
-    // It is visible now, but the next look at its fence waits for the standby too.
+    // It is visible now, but the next read of its fence waits for the standby too.
     wait_for_one(&primary, waits, &first).await;
     assert!(!commit.is_finished(), "nothing may be acknowledged that the standby does not have");
     standby.resume().await;
@@ -185,7 +186,7 @@ async fn a_commit_that_the_standby_does_not_have_is_not_acknowledged() {
     assert_eq!(engine.own(ShardId(1), &[]).await.unwrap().1, 1);
 }
 
-/// Waits until exactly one session waits, and not for the same statement as before: its process.
+/// Waits until exactly one session waits, and not for the same statement as before; returns its process.
 async fn wait_for_one(cluster: &Cluster, waits: &str, before: &str) -> String {
     let start = Instant::now();
     let mut seen_none = before.is_empty();

@@ -1,4 +1,4 @@
-//! Commits whose answers were lost: what the fence tells, and what nobody can tell.
+//! Commits whose responses were lost: what the fence reveals, and what remains unknown.
 
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::suite::harness::{batch, check, fenced, key, put};
@@ -21,7 +21,7 @@ async fn cuttable() -> Cuttable {
     let proxy = Proxy::start(cluster.address()).await;
     let engine = open(&proxy.url(&direct)).await;
     let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
-    // Commits have connections of their own: one must be there before the line is cut.
+    // Commits have separate connections: one must exist before the link is cut.
     engine.commit(batch([put(9, "before", "1")])).await.unwrap();
     Cuttable { engine, proxy, direct, epoch }
 }
@@ -74,7 +74,7 @@ async fn of_a_commit_without_a_fence_nobody_can_tell() {
     }
 }
 
-/// The line is cut, and before it is mended another node takes the shard.
+/// The link is cut, and before it is restored another node takes the shard.
 async fn taken_over(cut: Fault, commits_of_the_other: u64) -> (Result<(), Error>, u64) {
     let Cuttable { engine, proxy, direct, epoch } = cuttable().await;
     let other = open(&direct).await;
@@ -84,7 +84,7 @@ async fn taken_over(cut: Fault, commits_of_the_other: u64) -> (Result<(), Error>
     while !proxy.has_struck() {
         tokio::task::yield_now().await;
     }
-    // What was cut off after its commit is in the database before its answer can be lost; own waits for it.
+    // What was cut after its COMMIT is in the database before its response can be lost; own waits for it.
     let (theirs, seq) = other.own(ShardId(1), &[]).await.unwrap();
     for number in 1..=commits_of_the_other {
         other.commit(fenced([(1, theirs, seq + number)], [put(1, "b", "theirs")])).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_database_that_cannot_be_reached_is_unavailable_and_comes_back() {
     let Cuttable { engine, proxy, epoch, .. } = cuttable().await;
     proxy.close(true);
     proxy.arm(0, Fault::CutBefore);
-    // Cut in the middle: it may have been done.
+    // Cut midway: it may have been applied.
     let lost = engine.commit(fenced([(1, epoch, 1)], [put(1, "a", "1")])).await;
     assert!(matches!(lost, Err(Error::OutcomeUnknown(_))), "{lost:?}");
     // Not even begun: nothing was changed, and the answer comes at once.
@@ -124,7 +124,7 @@ async fn a_database_that_cannot_be_reached_is_unavailable_and_comes_back() {
 }
 
 async fn check_reads_are_unavailable(engine: &Postgres) {
-    // Nothing was read before, so a connection must be made.
+    // Nothing was read before, so a connection must be opened.
     let answer = engine.get_many(&[key(1, "a")]).await;
     assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
 }

@@ -1,4 +1,4 @@
-//! An owner that never stops committing, and that knows afterwards what it was told.
+//! An owner that commits continuously, and records its answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use wayleave_engine::suite::harness::{all, fenced, put};
 use wayleave_engine::{Engine, Error};
 use wayleave_engine_postgres::Postgres;
 
-/// What an owner was told about its commits.
+/// An owner's answers.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// The value that was acknowledged under each number.
+    /// The value that was acknowledged under each sequence number.
     pub done: BTreeMap<u64, String>,
-    /// How many answers were refusals, and how many were unknown.
+    /// The number of refused and of unknown answers.
     pub refused: u64,
     pub unknown: u64,
 }
 
-/// Commits one row after the other, each under its number, a few in flight; takes the shard again after every failure, as a
-/// real owner does, and checks then that nothing acknowledged is gone and nothing refused is there.
+/// Commits one row after the other, each under its sequence number, a few in flight; takes the shard again after every
+/// failure, as a real owner does, and then checks that nothing acknowledged is gone and nothing refused is there.
 pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress: watch::Sender<u64>) -> Told {
     let mut told = Told::default();
     let mut attempt = 0_u64;
@@ -65,7 +65,7 @@ pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress
     told
 }
 
-/// Every acknowledged row is there with its value, and there is one row for each number and none besides.
+/// Every acknowledged row is there with its value, and there is exactly one row per sequence number.
 pub async fn check_told(engine: &Postgres, told: &Told) {
     let (_, seq) = engine.own(ShardId(1), &[]).await.unwrap();
     let rows = engine.scan_many(&[all(1)]).await.unwrap().remove(0);
@@ -81,7 +81,7 @@ pub async fn check_told(engine: &Postgres, told: &Told) {
     }
 }
 
-/// Waits until so many more commits have been acknowledged.
+/// Waits until this many more commits have been acknowledged.
 pub async fn wait_for(progress: &mut watch::Receiver<u64>, more: u64) {
     let goal = *progress.borrow() + more;
     let waited = tokio::time::timeout(Duration::from_secs(60), progress.wait_for(|count| *count >= goal));

@@ -1,14 +1,14 @@
-//! Old data must still open. A store of every format is kept as its rows in text (an embedded store's own files begin at
-//! 64 MiB, far too much for a fixture) with the reading that every later version must give of it, from any engine. All tell
-//! the same story, so there is one reading.
+//! Format fixtures: old data must still open. A store of every format is kept as its rows in text (an embedded store's
+//! own files start at 64 MiB, far too much for a fixture), with the reading that every later version must produce from
+//! it, on any engine. All fixtures come from the same scenario, so there is one reading.
 //!
 //! | rows | what is new |
 //! |---|---|
 //! | `format_1.rows` | |
 //! | `format_2.rows` | the log holds parts of hosts |
 //!
-//! Rows are written once and never again: `WRITE_FIXTURE=1` makes those of the newest format where they are missing.
-//! `UPDATE=1` writes the expected reading anew, for changes of its wording alone.
+//! Rows are written once and never again: `WRITE_FIXTURE=1` creates those of the newest format if they are missing.
+//! `UPDATE=1` rewrites the expected reading, for changes of its wording only.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -24,7 +24,7 @@ use wayleave_engine::clock::ManualClock;
 use wayleave_engine::{Batch, Engine, Fence, Memory, Row, Scan, Write};
 use wayleave_engine_fjall::{Fjall, Options};
 
-/// Far ahead, so that neither engine's clock has come past what the rows speak of.
+/// Far ahead, so that neither engine's clock has passed the times in the rows.
 const NOW: Time = Time(4_000_000_000_000);
 const SHARDS: u16 = 2;
 
@@ -56,7 +56,7 @@ fn read_rows(format: &str) -> Vec<Row> {
 async fn load(engine: &dyn Engine, rows: Vec<Row>) {
     for shard in (0..SHARDS).map(ShardId) {
         let (epoch, seq) = engine.own(shard, &[]).await.unwrap();
-        // The log's rows carry the numbers of their commits; the store must count on from there.
+        // The log rows carry their commit numbers; the store must continue from there.
         let last = rows.iter().filter(|r| r.key[..3] == [0, shard.0 as u8, 10]).map(|r| &r.key[3..]).max();
         let last = last.map_or(0, |number| number.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte)));
         for seq in seq + 1..=last.max(seq + 1) {

@@ -8,7 +8,7 @@ use wayleave_core::metadata::Metadata;
 use wayleave_engine::Engine;
 use wayleave_shard::{Config, Frontier};
 
-/// Opens a store and writes down all that it holds, except how hosts stand: that depends on the time.
+/// Opens a store and prints everything in it, except the state of hosts, which depends on the time.
 pub async fn read(engine: Arc<dyn Engine>) -> String {
     let runtime = tokio::runtime::Handle::current();
     let frontier = Frontier::open(engine, Config::new(crate::SHARDS), &runtime).await.unwrap();
@@ -35,7 +35,7 @@ pub async fn read(engine: Arc<dyn Engine>) -> String {
         let shown = if url.url.len() > 100 { format!("{} bytes", url.url.len()) } else { url.url.to_string() };
         let (due, held, last) = (url.due_at, url.held_until, url.last);
         writeln!(text, "url {} {shown} {} due {due:?} held {held:?}", url.crawl, url.state.as_str()).unwrap();
-        // Of a finished URL the first formats do not keep these; the reading has the defaults in their place.
+        // The first formats do not keep these for a finished URL; the reading has the defaults instead.
         let is_done = matches!(url.state, UrlState::Fetched | UrlState::Gone | UrlState::Failed);
         let (priority, depth) = if is_done { (5, 0) } else { (url.priority, url.depth) };
         let (attempts, metadata) = (url.attempts, if is_done { Metadata::default() } else { url.metadata });

@@ -1,4 +1,4 @@
-//! The story whose rows are the fixture: something of every row kind.
+//! The scenario whose rows are the fixture: every row kind occurs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +29,11 @@ fn config(log_bytes_max: usize) -> Config {
     config
 }
 
-/// All rows of the store at the end of the story.
+/// All rows of the store at the end of the scenario.
 pub async fn rows() -> Vec<Row> {
     let engine = Arc::new(Memory::new(ManualClock::new(NOW)));
     let runtime = tokio::runtime::Handle::current();
-    // First with a log that is written out at once, then with one that is left lying.
+    // First with a log that is checkpointed at once, then with one that is not.
     let frontier = Frontier::open(engine.clone(), config(1), &runtime).await.unwrap();
     first_part(&frontier).await;
     frontier.stop().await;
@@ -42,7 +42,7 @@ pub async fn rows() -> Vec<Row> {
     frontier.stop().await;
     let all = Scan { from: Vec::new(), to: vec![0xff; 64], limit: 1 << 20 };
     let mut rows = engine.scan_many(&[all]).await.unwrap().remove(0);
-    // A deletion that was cut off before its rows were removed.
+    // A deletion that was interrupted before its rows were removed.
     let queue = QueueId { host: HostId::new(ShardId(0), 999), no: 3 };
     rows.push(Row { key: job::key(ShardId(0), queue), value: Vec::new() });
     rows.sort_by(|a, b| a.key.cmp(&b.key));

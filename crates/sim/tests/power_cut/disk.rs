@@ -1,4 +1,4 @@
-//! A file system of its own, on a loop device, that loses power when it is told to: what was not synced is gone.
+//! A separate file system on a loop device that loses power on request: unsynced data is lost.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const BYTES: &str = "2G";
-/// The kernel lets go of a loop device some moments after the file system is unmounted.
+/// The kernel releases a loop device some moments after the file system is unmounted.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// FS_IOC_SHUTDOWN with FS_SHUTDOWN_FLAGS_NOLOGFLUSH: from this moment on nothing reaches the device, neither pages nor the file
-/// system's own journal, and every call fails. The next mount sees what a disk would have after a power cut.
+/// FS_IOC_SHUTDOWN with FS_SHUTDOWN_FLAGS_NOLOGFLUSH: from this moment on nothing reaches the device, neither pages nor
+/// the file system's own journal, and every call fails. The next mount sees what a disk would have after a power cut.
 const CUT: &str = r#"
 my $without_flush = pack("L", 2);
 open(my $folder, "<", $ARGV[0]) or die "open: $!";
@@ -26,7 +26,7 @@ impl Disk {
     /// Makes and mounts one.
     ///
     /// # Panics
-    /// If this process may not: a test that cannot run must be seen to fail.
+    /// If this process lacks the privileges: a test that cannot run must fail visibly.
     pub fn new() -> Self {
         let disk = Self { folder: tempfile::tempdir().unwrap() };
         std::fs::create_dir(disk.mounted()).unwrap();
@@ -47,7 +47,7 @@ impl Disk {
         run(Command::new("perl").args(["-e", CUT]).arg(self.mounted()));
     }
 
-    /// The power is back. Whoever used the file system must have ended.
+    /// The power is back. All users of the file system must have ended.
     pub fn restore(&self) {
         run(Command::new("umount").arg(self.mounted()));
         let start = Instant::now();
@@ -88,7 +88,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The test of the test: without this a cut that loses nothing would prove nothing.
+/// Tests the test: a cut that loses nothing would prove nothing.
 #[test]
 fn a_cut_loses_what_was_not_synced_and_nothing_else() {
     if !crate::asked_for() {

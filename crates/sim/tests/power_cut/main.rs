@@ -1,8 +1,8 @@
-//! The real binary on a file system that loses power again and again while clients put URLs and report visits. What was
-//! acknowledged must be there afterwards: our own journal's records as well as the tables and manifests of fjall. A `kill -9`
-//! cannot show a missing sync, because the kernel still writes the pages of a process that is dead.
+//! The real binary on a file system that repeatedly loses power while clients put URLs and report visits. Everything
+//! acknowledged must be there afterwards: the records of our own journal as well as fjall's tables and manifests. A
+//! `kill -9` cannot reveal a missing sync, because the kernel still writes back the pages of a dead process.
 //!
-//! It needs root and loop devices, so it runs only when it is asked for: `WAYLEAVE_POWER_CUTS=20`, or `cargo xtask prove disk`.
+//! It needs root and loop devices, so it runs only on request: `WAYLEAVE_POWER_CUTS=20`, or `cargo xtask prove disk`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::indexing_slicing)]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -61,7 +61,7 @@ async fn nothing_acknowledged_is_lost_whenever_the_power_is_cut() {
     let mut working: Vec<_> = (0..PUTTERS).map(|n| tokio::spawn(put(impatient.clone(), n, told.clone()))).collect();
     working.extend((0..WORKERS).map(|n| tokio::spawn(work(impatient.clone(), n, told.clone()))));
     for round in 0..cuts {
-        // Any moment will do: others are in the middle of theirs when an answer comes.
+        // Any moment will do: other clients are in the middle of a call when a response arrives.
         answers(&told, 60 + round * 137 % 400).await;
         disk.cut();
         drop(server);
@@ -84,7 +84,7 @@ async fn nothing_acknowledged_is_lost_whenever_the_power_is_cut() {
     drop(server);
 }
 
-/// Waits until so many more calls have been answered.
+/// Waits until this many more calls have been answered.
 async fn answers(told: &Told, more: u64) {
     let (start, before) = (Instant::now(), told.answers.load(Ordering::Relaxed));
     while told.answers.load(Ordering::Relaxed) < before + more {
@@ -98,7 +98,7 @@ async fn put(client: Client, n: usize, told: Arc<Told>) {
         if told.over.load(Ordering::Relaxed) {
             return;
         }
-        // Long names, so that a journal's file is soon full.
+        // Long names, so that a journal file is soon full.
         let text = |i: usize| {
             format!("http://h{}.example/{n}/{round}/{i}/{}", (round * 11 + i) % HOSTS, "a-long-path-".repeat(20))
         };
@@ -160,7 +160,7 @@ fn fetched(url: &str) -> UrlResult {
     }
 }
 
-/// Everything that was acknowledged before now is there. Returns how many URLs and results that are.
+/// Everything acknowledged before now is there. Returns the number of URLs and results.
 async fn judge(client: &Client, told: &Told) -> (usize, usize) {
     let added = told.added.lock().unwrap().clone();
     let done = told.fetched.lock().unwrap().clone();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The binary that loses its disk.
+/// The binary under test.
 ///
 /// # Panics
 /// If it has not been built.
@@ -12,7 +12,7 @@ pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("WAYLEAVE_BIN") {
         return std::fs::canonicalize(path).unwrap();
     }
-    // This test lies in target/PROFILE/deps, the binary in target/PROFILE.
+    // This test is in target/PROFILE/deps, the binary in target/PROFILE.
     let mine = std::env::current_exe().unwrap();
     let path = mine.parent().and_then(Path::parent).unwrap().join("wayleave");
     assert!(path.exists(), "there is no binary: build it with `cargo build -p wayleave-cli`");
@@ -29,7 +29,7 @@ impl Server {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
             command.env_remove(name);
         }
-        // Little memory: rows go to tables, and journals away, many times between two cuts.
+        // Little memory: memtables are flushed and journal files removed many times between two cuts.
         command.args(["serve", "--listen", address, "--shards", "4", "--memtable-mb", "1", "--data"]).arg(data);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -38,7 +38,7 @@ impl Server {
             let Some(line) = lines.next() else { panic!("the server ended: {:?} {seen:#?}", child.wait()) };
             seen.push(line);
         }
-        // Its log is read on, else it would stand still once the pipe is full.
+        // Keep draining its log, or it would block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Self(child)
     }

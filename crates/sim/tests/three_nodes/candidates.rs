@@ -1,7 +1,7 @@
-//! Candidates for roles, and what they guard: a register that takes writes with an epoch and refuses lower ones.
+//! Candidates for roles, and what they guard: a register that accepts writes with an epoch and refuses lower ones.
 //!
-//! A candidate believes what answers tell, counted from before it asked, and nothing else. When one node does not answer it
-//! asks another. Standbys wait for the vacancy instead of guessing when it comes.
+//! A candidate relies on responses, counted from before it asked, and nothing else. When one node does not answer it
+//! fails over to another. Standbys long-poll for the vacancy instead of guessing when it comes.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use wayleave_client::Client;
 use crate::clients::pause;
 use crate::history::{History, count};
 
-/// The roles, and how long their terms last.
+/// The roles, and the length of their terms.
 pub const ROLES: [&str; 2] = ["indexer", "merger"];
 pub const TTL_MS: u64 = 2_000;
 
@@ -46,7 +46,7 @@ impl Register {
     }
 }
 
-/// Starts three candidates for each role, each at home at another node.
+/// Starts three candidates for each role, each with another home node.
 pub fn start(
     nodes: &[Client],
     history: &Arc<History>,
@@ -71,7 +71,7 @@ struct Stands {
 }
 
 impl Stands {
-    /// One life after the other; each ends by a clean release or, every second time, without a word.
+    /// One life after the other; each ends by a clean release or, every second time, without notice.
     async fn run(mut self) {
         for life in 0.. {
             if self.history.is_over() {
@@ -112,7 +112,7 @@ impl Stands {
         }
     }
 
-    /// A guarded write now, and one that is on its way for too long.
+    /// A guarded write now, and one that is in flight for too long.
     fn act(&self, uuid: &str, told: &HeartbeatResponse) {
         let (register, history, uuid, epoch) =
             (self.register.clone(), self.history.clone(), uuid.to_owned(), told.epoch);
@@ -137,11 +137,11 @@ impl Stands {
         self.history.lets_go(self.role, told.epoch, uuid);
         let released = self.nodes[self.home].release_role(self.role, uuid, token.as_deref());
         _ = tokio::time::timeout(Duration::from_secs(1), released).await;
-        // The others come first.
+        // The others go first.
         pause(TTL_MS).await;
     }
 
-    /// Waits for the end of the present term, or for the time of the next sign of life.
+    /// Waits for the end of the current term, or for the time of the next heartbeat.
     async fn stand_by(&self, told: &HeartbeatResponse) {
         let wait = told.interval_ms.min(TTL_MS / 4);
         let query = GetRoleQuery { wait_ms: Some(wait), wait_for: Some(WaitFor::Vacancy), ..GetRoleQuery::default() };

@@ -1,5 +1,5 @@
-//! Clients over HTTP: some put URLs, some visit hosts and tell what they found. They go on whatever happens to the nodes;
-//! half of them are patient enough to hear what a node says that stood still for seconds.
+//! Clients over HTTP: some put URLs, some visit hosts and report results. They continue whatever happens to the nodes;
+//! half of them are patient enough to get the response of a node that was paused for seconds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub const DELAY_MS: u64 = 40;
 /// Those of them that move in and out of aliases.
 pub const MOVING: Range<usize> = 10..HOSTS;
 const LEASE_MS: u64 = 1_000;
-/// After its lease a token is surely not current, whatever a clock's rate.
+/// After its lease a token is certainly not current, whatever a clock's drift.
 const SURELY_OVER: Duration = Duration::from_millis(LEASE_MS + 200);
 pub const CRAWL: &str = "http";
 
@@ -50,12 +50,12 @@ pub async fn pause(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// How long a client waits for an answer: those with an even number hear what a node says after a long stand.
+/// A client's timeout: those with an even number also get responses after a long pause.
 fn patience(n: usize) -> Duration {
     if n.is_multiple_of(2) { Duration::from_secs(12) } else { Duration::from_millis(1_500) }
 }
 
-/// Waits for an answer, but not for ever. None if it failed or is lost.
+/// Waits for a response, with a timeout. `None` if it failed or is lost.
 pub async fn within<T, E>(
     history: &History,
     patience: Duration,
@@ -77,13 +77,14 @@ async fn put(nodes: Vec<Client>, n: usize, history: Arc<History>) {
         let text = |i: usize| format!("http://{}/{n}/{round}/{i}", host((round * 5 + i) % HOSTS));
         let url = |i| UrlToAdd { url: text(i), ..UrlToAdd::default() };
         let request = AddUrlsRequest { crawl: Some(CRAWL.to_owned()), urls: (0..5).map(url).collect() };
-        // Mostly its own node, now and then the others.
+        // Mostly its own node, occasionally the others.
         let client = &nodes[(n + usize::from(round % 3 == 2)) % nodes.len()];
         add(client, &history, patience(round), &request).await;
     }
 }
 
-/// Puts URLs that nobody else puts, and notes of each whether it is stored, or whether the answer says that it is not.
+/// Puts URLs that no other client puts, and records whether each is stored, or whether the response says that it is
+/// not.
 pub async fn add(client: &Client, history: &History, patience: Duration, request: &AddUrlsRequest) {
     let crawl = request.crawl.clone().unwrap_or_default();
     let id = |url: &UrlToAdd| (crawl.clone(), url.url.clone());
@@ -123,14 +124,14 @@ async fn work(nodes: Vec<Client>, n: usize, history: Arc<History>) {
             continue;
         };
         for (i, reservation) in answer.reservations.into_iter().enumerate() {
-            // A reservation is good at every node.
+            // A reservation is valid at every node.
             let at = &nodes[(n / 2 + round + i) % nodes.len()];
             Visit { client, at, history: &history, asked, n }.make(round + i, reservation).await;
         }
     }
 }
 
-/// One visit by a worker that asked at `client` and reports at `at`.
+/// One visit by a worker that reserved at `client` and reports at `at`.
 struct Visit<'a> {
     client: &'a Client,
     at: &'a Client,
@@ -146,7 +147,7 @@ impl Visit<'_> {
         history.served(&ids, self.asked);
         let start = reservation.expires_at.0.before(Millis(LEASE_MS));
         let span = Span { start, end: reservation.expires_at.0 };
-        // A host that moves is judged by itself: its group is another one from time to time.
+        // A host that moves is judged individually: its group changes from time to time.
         let moves = MOVING.map(host).any(|host| host == reservation.host);
         let place = if moves { &reservation.host } else { &reservation.group };
         let visit = history.granted(place, span, DELAY_MS, &ids);
@@ -161,7 +162,7 @@ impl Visit<'_> {
             history.ends(visit, renewed.expires_at.0);
         }
         pause(5).await;
-        // From here on the visit may be over, and nobody may ever hear of it.
+        // From here on the visit may be over, without any client learning of it.
         history.ends(visit, start);
         let request = results(&ids);
         let released = within(history, patience, self.at.release(&reservation.token, &request)).await;
@@ -171,7 +172,7 @@ impl Visit<'_> {
         }
     }
 
-    /// The worker stands still until its lease is over: what it then tells must be refused, at every node.
+    /// The worker is paused until its lease is over: its report must then be refused, at every node.
     async fn come_late(&self, reservation: Reservation) {
         tokio::time::sleep(SURELY_OVER).await;
         let urls: Vec<Id> = reservation.urls.iter().map(|url| (url.crawl.clone(), url.url.clone())).collect();
@@ -209,7 +210,7 @@ pub fn results(ids: &[Id]) -> ReleaseReservationRequest {
     ReleaseReservationRequest { results: ids.iter().map(|(_, url)| result(url)).collect(), ready_at: None }
 }
 
-/// What becomes of a URL: the same whoever visits it.
+/// The outcome of a URL: the same for every visitor.
 fn outcome(url: &str) -> Outcome {
     if url.ends_with('3') { Outcome::Gone } else { Outcome::Fetched }
 }

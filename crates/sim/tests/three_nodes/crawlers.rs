@@ -1,4 +1,5 @@
-//! Crawlers over gRPC: the paced form, in which the server spaces the hand-outs of a queue and holds what it has given.
+//! Crawlers over gRPC: the paced form, in which the server spaces the hand-outs of a queue and holds what it has handed
+//! out.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use wayleave_client::Client;
 use crate::clients::{pause, within};
 use crate::history::{History, Id};
 
-/// Queues of the crawlers, the delay of each, and how long a URL is held.
+/// Queues of the crawlers, the delay of each, and the hold time of a URL.
 pub const QUEUES: usize = 6;
 pub const DELAY_MS: u64 = 60;
 pub const HOLD_MS: u64 = 2_000;
@@ -93,7 +94,7 @@ async fn crawl_once(
             history.handed_out(&queue, urls, asked);
         }
     }
-    // Now and then one forgets what it was given: it is handed out again after its hold.
+    // Occasionally one forgets what it was given: it is handed out again after its hold.
     if step % 7 == 6 {
         return Some(());
     }
@@ -106,7 +107,7 @@ async fn crawl_once(
     put_items(client, items.collect(), |id| history.finished([id], |_| UrlState::Fetched)).await
 }
 
-/// Puts items and hands each acknowledged one to `note`, also where the connection breaks in the middle. None if it did.
+/// Puts items and passes each acknowledged one to `note`, even if the connection breaks midway. `None` if it did.
 async fn put_items(client: &mut UrlFrontierClient<Channel>, items: Vec<UrlItem>, note: impl Fn(Id)) -> Option<()> {
     let mut acks = client.put_urls(futures::stream::iter(items)).await.ok()?.into_inner();
     while let Some(ack) = acks.next().await {

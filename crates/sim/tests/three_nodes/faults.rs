@@ -1,5 +1,5 @@
-//! What is done to the nodes, one thing after another, while clients work; after each, everything must come to rest and
-//! work must go on.
+//! Faults injected into the nodes, one after the other, while clients work; after each, everything must settle and work
+//! must continue.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::history::History;
 use crate::network::NODES;
 use crate::stage::{PATIENCE, Stage};
 
-/// Work that must be done while a fault lasts, by what is left.
+/// The amount of work that must be done during a fault, by what is left.
 const PROGRESS: usize = 10;
 
 /// Everything that can happen.
@@ -20,21 +20,21 @@ const PROGRESS: usize = 10;
 pub enum Fault {
     /// A node is killed and started again.
     Kill,
-    /// A node stands still for longer than its lease.
+    /// A node is paused for longer than its lease.
     Pause,
     /// A node cannot reach the databases.
     CutEngine,
     /// Nodes cannot reach each other: one neither of the others, or two of them not each other.
     CutNodes,
-    /// A node is stopped in order and started again.
+    /// A node is stopped cleanly and restarted.
     Stop,
     /// The primary database is lost and the standby promoted.
     FailOver,
     /// The primary database crashes and starts again.
     Crash,
-    /// The synchronous standby stands still: no commit ends meanwhile, and owners give up waiting.
+    /// The synchronous standby is paused: no commit completes meanwhile, and owners give up waiting.
     PauseStandby,
-    /// Patroni hands over to the synchronous standby, in order.
+    /// A planned switchover by Patroni.
     SwitchOver,
     /// The primary's PostgreSQL is killed under its Patroni.
     KillPostgres,
@@ -54,7 +54,7 @@ const PATRONI_FAULTS: [Fault; 5] =
     [Fault::SwitchOver, Fault::KillPostgres, Fault::KillPatroni, Fault::LoseMachine, Fault::CutMachine];
 const POOLER_FAULTS: [Fault; 1] = [Fault::KillPooler];
 
-/// All that can happen to nodes over such a database; or of it what `WAYLEAVE_FAULTS` names, with commas between.
+/// All faults for nodes over such a database; or those that `WAYLEAVE_FAULTS` names, separated by commas.
 pub fn of(kind: Kind) -> Vec<Fault> {
     let database: &[&[Fault]] = match kind {
         Kind::Pair => &[&PAIR_FAULTS],
@@ -67,7 +67,8 @@ pub fn of(kind: Kind) -> Vec<Fault> {
     asked.split(',').map(|name| named(name).unwrap_or_else(|| panic!("no fault '{name}' among {all:?}"))).collect()
 }
 
-/// Does it to a node, sees that work goes on meanwhile, mends it and waits until all is well again.
+/// Injects a fault into a node, checks that work continues meanwhile, heals it and waits until everything has
+/// recovered.
 pub async fn befall(stage: &mut Stage, history: &History, fault: Fault, round: usize) {
     let node = (round + fault as usize) % NODES;
     let others: Vec<usize> = (0..NODES).filter(|n| *n != node).collect();
@@ -89,7 +90,7 @@ pub async fn befall(stage: &mut Stage, history: &History, fault: Fault, round: u
             stage.network.cut_engine(node, false);
         }
         Fault::CutNodes => {
-            // Every second time two nodes cannot hear each other that both hear the third.
+            // Every second time two nodes cannot reach each other that both reach the third.
             let cut = if round.is_multiple_of(2) { &others[..] } else { &others[..1] };
             cut.iter().for_each(|other| stage.network.cut_pair(node, *other, true));
             pause(3_000).await;
@@ -128,7 +129,7 @@ async fn befall_database(stage: &mut Stage, history: &History, fault: Fault, rou
         }
         Fault::Crash => stage.database.pair().crash().await,
         Fault::PauseStandby => {
-            // Longer than an owner waits for the taker of a host, shorter than a standby is given up.
+            // Longer than an owner waits for the taker of a host, shorter than the timeout of a standby.
             for pause_ms in [5_100, 5_400, 5_900] {
                 moves_go_on(history).await;
                 stage.database.pair().pause_standby().await;
@@ -149,7 +150,7 @@ async fn befall_patroni(stage: &mut Stage, history: &History, fault: Fault) {
         Fault::KillPatroni => {
             let machine = patroni.kill_patroni().await;
             if patroni.is_balanced() {
-                // Without a health check nodes may stay with the one that was left behind, where no commit ends.
+                // Without a health check nodes may stay with the old primary, where no commit completes.
                 progress(history, "another primary serves").await;
             }
             patroni.restart_patroni(machine);
@@ -172,7 +173,7 @@ async fn befall_patroni(stage: &mut Stage, history: &History, fault: Fault) {
     stage.database.patroni().settle().await;
 }
 
-/// The other nodes take over and work goes on.
+/// The other nodes take over and work continues.
 async fn without(stage: &mut Stage, history: &History, others: &[usize]) {
     stage.settle_over(others).await;
     progress(history, "the other nodes go on").await;

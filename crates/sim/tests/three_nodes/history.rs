@@ -1,7 +1,8 @@
-//! What the clients were told, and the laws it is held against. Lost answers are "perhaps".
+//! What the clients were told, checked against the laws. Lost responses are "perhaps".
 //!
-//! Reservations are judged by the store's times, which their answers tell. Hand-outs of the paced form and roles are judged
-//! by this machine's clock: what was decided lies between the sending of the question and the coming of the answer.
+//! Reservations are judged by the store's times, which are in their responses. Hand-outs of the paced form and roles
+//! are judged by this machine's clock: a decision lies between the sending of the request and the arrival of the
+//! response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -30,7 +31,7 @@ pub struct Counts {
     pub calls_failed: AtomicUsize,
     pub moves: AtomicUsize,
     pub moves_unavailable: AtomicUsize,
-    /// Of those, the ones after which the group was looked at.
+    /// Of those, the ones after which the group was checked.
     pub moves_looked_at: AtomicUsize,
     pub puts_unavailable: AtomicUsize,
     pub reservations_unavailable: AtomicUsize,
@@ -41,7 +42,7 @@ pub fn count(counter: &AtomicUsize, more: usize) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// A queue's URLs given in the paced form.
+/// URLs of a queue handed out in the paced form.
 struct HandOut {
     queue: String,
     urls: Vec<String>,
@@ -52,22 +53,22 @@ struct HandOut {
 #[derive(Default)]
 struct Told {
     added: BTreeSet<Id>,
-    /// What each URL must be, and when that was acknowledged.
+    /// The required state of each URL, and when that was acknowledged.
     finished: BTreeMap<Id, (UrlState, Instant)>,
     visits: Vec<Visit>,
     hand_outs: Vec<HandOut>,
     /// When results were sent for URLs of the paced form: they end holds, acknowledged or not.
     ended: BTreeMap<String, Vec<Instant>>,
     tenures: BTreeMap<(String, u64, String), Span>,
-    /// Where hosts that move must be: in an alias, or alone. Absent while a move is under way or its outcome unknown.
+    /// Where hosts that move must be: in an alias, or alone. Absent while a move is in flight or its outcome unknown.
     places: BTreeMap<String, Option<String>>,
-    /// URLs whose put was answered "unavailable", with the answer.
+    /// URLs whose put was answered "unavailable", with the response.
     refused: BTreeMap<Id, String>,
-    /// Those whose reservation was answered "unavailable", with the answer.
+    /// Holders whose reservation was answered "unavailable", with the response.
     refused_holders: BTreeMap<String, String>,
-    /// Answers "unavailable" after which something had changed.
+    /// Responses "unavailable" after which something had changed.
     untrue: BTreeSet<String>,
-    /// What must not have been.
+    /// Violations.
     broken: Vec<String>,
 }
 
@@ -85,7 +86,7 @@ impl History {
         Self { counts, told, start: Instant::now(), phase: AtomicU8::new(0) }
     }
 
-    /// Nothing new is put any more; what is there is finished.
+    /// Nothing new is put any more; the rest is being finished.
     pub fn is_draining(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= 1
     }
@@ -108,13 +109,13 @@ impl History {
         }
     }
 
-    /// A put of a URL that nobody else puts was answered "unavailable".
+    /// A put of a URL that no other client puts was answered "unavailable".
     pub fn refused(&self, id: Id, told: String) {
         count(&self.counts.puts_unavailable, 1);
         self.told.lock().unwrap().refused.insert(id, told);
     }
 
-    /// A reservation under a name of its own was answered "unavailable".
+    /// A reservation under a unique name was answered "unavailable".
     pub fn refused_holder(&self, holder: String, told: String) {
         count(&self.counts.reservations_unavailable, 1);
         self.told.lock().unwrap().refused_holders.insert(holder, told);
@@ -125,7 +126,7 @@ impl History {
         self.told.lock().unwrap().refused_holders.get(holder).cloned()
     }
 
-    /// A host that moves is in an alias or alone; none if that is not known for now.
+    /// A host that moves is in an alias or alone; `None` if that is currently unknown.
     pub fn placed(&self, host: &str, place: Option<Option<String>>) {
         let places = &mut self.told.lock().unwrap().places;
         match place {
@@ -151,7 +152,8 @@ impl History {
         }
     }
 
-    /// URLs were given to a client that asked at `asked`: none of them may have been acknowledged as finished before.
+    /// URLs were handed out to a client that asked at `asked`: none of them may have been acknowledged as finished
+    /// before.
     pub fn served(&self, urls: &[Id], asked: Instant) {
         let mut told = self.told.lock().unwrap();
         for url in urls {
@@ -167,7 +169,7 @@ impl History {
         }
     }
 
-    /// An answer "unavailable" was not true. It is judged at the end, so that the other laws are judged as well.
+    /// A response "unavailable" was not true. Judged at the end, so that the other laws are judged as well.
     pub fn untrue(&self, what: String) {
         self.told.lock().unwrap().untrue.insert(what);
     }
@@ -181,18 +183,18 @@ impl History {
         assert!(untrue.is_empty(), "{} of {all} answers 'unavailable' were not true: {untrue:#?}", untrue.len());
     }
 
-    /// A client saw something that must not be.
+    /// A client observed a violation.
     pub fn broken(&self, what: String) {
         self.told.lock().unwrap().broken.push(what);
     }
 
-    /// Fails the test if a client saw something that must not be.
+    /// Fails the test if a client observed a violation.
     pub fn check(&self) {
         let broken = std::mem::take(&mut self.told.lock().unwrap().broken);
         assert!(broken.is_empty(), "{broken:#?}");
     }
 
-    /// A visit was granted; says its number.
+    /// A visit was granted; returns its number.
     pub fn granted(&self, place: &str, span: Span, delay_ms: u64, urls: &[Id]) -> usize {
         let urls = urls.iter().map(|(crawl, url)| (crawl.as_str().into(), url.as_str().into())).collect();
         let visit = Visit { place: place.into(), span, parallel: 1, delay: Millis(delay_ms), urls };
@@ -202,7 +204,7 @@ impl History {
         visits.len() - 1
     }
 
-    /// From when on a visit may be over at the earliest.
+    /// When a visit may be over at the earliest.
     pub fn ends(&self, visit: usize, end: Time) {
         self.told.lock().unwrap().visits[visit].span.end = end;
     }
@@ -222,7 +224,7 @@ impl History {
         }
     }
 
-    /// A candidate believes itself primary from now until a time; it was so before, in this term, if it is told again.
+    /// A candidate believes itself primary from now until a time; a repeated call extends its term.
     pub fn primary(&self, role: &str, epoch: u64, holder: &str, until: Instant) {
         let (now, end) = (self.time(Instant::now()), self.time(until));
         let key = (role.to_owned(), epoch, holder.to_owned());
@@ -231,7 +233,7 @@ impl History {
         span.end = span.end.max(end);
     }
 
-    /// A candidate is about to let go: from now on it does not believe itself primary.
+    /// A candidate is about to release: from now on it does not believe itself primary.
     pub fn lets_go(&self, role: &str, epoch: u64, holder: &str) {
         let now = self.time(Instant::now());
         let key = (role.to_owned(), epoch, holder.to_owned());
@@ -250,8 +252,8 @@ impl History {
         Time(u64::try_from(at.saturating_duration_since(self.start).as_micros()).unwrap())
     }
 
-    /// Holds everything against the laws. `known` are the URLs at the end; `pace` is the delay of the paced queues and how
-    /// long they hold a URL.
+    /// Checks everything against the laws. `known` are the URLs at the end; `pace` is the delay of the paced queues and
+    /// their hold time.
     pub fn judge(&self, known: &BTreeMap<Id, UrlState>, pace: (u64, u64)) {
         self.check();
         let mut told = self.told.lock().unwrap();
@@ -277,8 +279,8 @@ impl History {
     }
 }
 
-/// Between two hand-outs of a queue lies its delay, and a URL is not given again while its hold lasts. The first was decided
-/// after it was asked for and the second before it came, so what lies between these is the longest that it can have been.
+/// Between two hand-outs of a queue lies its delay, and a URL is not handed out again during its hold. The first was
+/// decided after its request and the second before its response, so the time between these two is an upper bound.
 fn paced(told: &Told, (delay_ms, hold_ms): (u64, u64)) {
     let mut queues: BTreeMap<&str, Vec<&HandOut>> = BTreeMap::new();
     for hand_out in &told.hand_outs {
@@ -288,7 +290,7 @@ fn paced(told: &Told, (delay_ms, hold_ms): (u64, u64)) {
         hand_outs.sort_by_key(|hand_out| hand_out.asked);
         for (i, first) in hand_outs.iter().enumerate() {
             for second in &hand_outs[i + 1..] {
-                // Those asked for at the same time may have come in either order.
+                // Concurrent requests may have been decided in either order.
                 let apart =
                     second.came.saturating_duration_since(first.asked).max(first.came - second.asked.min(first.came));
                 let apart = u64::try_from(apart.as_millis()).unwrap() + 2;

@@ -1,13 +1,12 @@
-//! The real binary as three nodes over a real PostgreSQL with a synchronous standby, each on a machine of its own (a network
-//! namespace): nodes are killed, stopped, held still and cut off from the database and from each other, and the database
-//! fails over, while clients put, visit, crawl and stand for roles at all nodes. A checker holds all that they were told
-//! against the laws; at the end everything is calm, even, finished, and the same at every node.
+//! The real binary as three nodes over a real PostgreSQL with a synchronous standby, each on its own machine (a network
+//! namespace): nodes are killed, stopped, paused and partitioned from the database and from each other, and the
+//! database fails over, while clients put, visit, crawl and stand for roles at all nodes. A checker compares everything
+//! they were told with the laws; at the end everything is calm, evenly spread, finished, and the same at every node.
 //!
-//! It needs root, iproute2, PostgreSQL and the binary (`cargo build -p wayleave-cli`, or `WAYLEAVE_BIN=path`), and fails
-//! without them. `WAYLEAVE_ROUNDS=10`
-//! goes through all faults more often than a normal run does. `WAYLEAVE_MEASURE=50`
-//! measures instead how long others take to replace one that is gone, in so many trials each; all of it, or with
-//! `WAYLEAVE_MEASURE_ONLY=role-release` (names with commas between) a part.
+//! It needs root, iproute2, PostgreSQL and the binary (`cargo build -p wayleave-cli`, or `WAYLEAVE_BIN=path`), and
+//! fails without them. `WAYLEAVE_ROUNDS=10` runs through all faults more often than a normal run. `WAYLEAVE_MEASURE=50`
+//! measures failover times instead, in this many trials each; all of them, or with `WAYLEAVE_MEASURE_ONLY=role-release`
+//! (comma-separated names) a part.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::indexing_slicing)]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -41,7 +40,7 @@ use wayleave_api::hosts::{ListHostsQuery, SetHostRequest};
 use wayleave_api::roles::SetRoleRequest;
 use wayleave_client::{Client, Retry};
 
-/// A node that is not heard of for this long is replaced.
+/// A node that has not renewed its lease for this long is replaced.
 const NODE_TTL_MS: u64 = 2_000;
 
 fn number(name: &str) -> Option<usize> {
@@ -111,10 +110,10 @@ async fn set_up(client: &Client) {
     }
 }
 
-/// Waits until no URL waits for anything any more. Groups are visited one URL at a time, so after many rounds it takes long.
+/// Waits until no URL is pending any more. Groups are visited one URL at a time, so after many rounds it takes long.
 async fn finish(nodes: &[Client], history: &History) {
     let (mut least, mut since) = (u64::MAX, Instant::now());
-    // A node may still be on its way back from the last fault.
+    // A node may still be recovering from the last fault.
     let client = nodes[0].clone().with_retry(Retry::default());
     loop {
         let mut left = 0;
@@ -134,7 +133,7 @@ async fn finish(nodes: &[Client], history: &History) {
     }
 }
 
-/// Holds what was told against the laws, and the nodes against each other. Returns how many terms roles had.
+/// Checks what was told against the laws, and the nodes against each other. Returns how many terms roles had.
 async fn judge(stage: &Stage, history: &History, registers: &[Arc<Register>]) -> usize {
     let nodes = stage.clients();
     let known = clients::known(&nodes[0]).await;
@@ -156,7 +155,7 @@ async fn judge(stage: &Stage, history: &History, registers: &[Arc<Register>]) ->
     history.terms()
 }
 
-/// Every host is there, at every node, and in the group that was acknowledged last.
+/// Every host exists at every node, in the group that was acknowledged last.
 async fn judge_hosts(nodes: &[Client], history: &History) {
     let places = history.places();
     let moving = clients::MOVING.map(clients::host).chain(crawlers::MOVING.map(crawlers::queue));

@@ -1,4 +1,4 @@
-//! How long others take to replace one that is gone: figures, no assertions.
+//! Failover times: figures, no assertions.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,14 @@ use crate::stage::{PATIENCE, SHARDS, Stage};
 
 /// The time to live of nodes and of roles.
 const TTL_MS: u64 = 3_000;
-/// Roles that are tried at once where the time to live decides; else one after the other, so that none disturbs another.
+/// Roles that are tried concurrently where the time to live decides; otherwise one after the other, so that they do not
+/// interfere.
 const AT_ONCE: usize = 5;
 
-/// What is measured, by the names that `WAYLEAVE_MEASURE_ONLY` takes.
+/// What is measured, by the names for `WAYLEAVE_MEASURE_ONLY`.
 const PARTS: [&str; 4] = ["role-kill", "role-release", "node-kill", "node-stop"];
 
-/// Measures everything, or only the parts named, each so many times.
+/// Measures everything, or only the named parts, each this many times.
 pub async fn run(trials: usize, only: Option<&str>) {
     let only: Option<Vec<&str>> = only.map(|names| names.split(',').map(str::trim).collect());
     for name in only.iter().flatten() {
@@ -68,7 +69,7 @@ fn print(what: &str, mut times: Vec<Duration>) {
     println!("{what}: p50 {p50:.0} ms, p99 {p99:.0} ms, max {max:.0} ms ({} trials)", times.len());
 }
 
-/// How a primary goes.
+/// How a primary ends.
 #[derive(Clone, Copy)]
 enum End {
     Killed,
@@ -120,7 +121,7 @@ async fn role(nodes: Vec<Client>, trial: usize, end: End) -> Duration {
     took
 }
 
-/// Stands for a role, tells when it has become primary, and lets go when it is told to.
+/// Stands for a role, reports when it has become primary, and releases on request.
 async fn stand(
     client: Client,
     role: String,
@@ -156,7 +157,7 @@ async fn stand(
     }
 }
 
-/// Ends a node: when did its shards give the first reservation, and when had each of them given one?
+/// Ends a node and measures when its shards gave the first reservation, and when each of them had given one.
 async fn node(stage: &mut Stage, trial: usize, signal: Signal) -> (Duration, Duration) {
     let victim = trial % NODES;
     let client = stage.client((victim + 1) % NODES);

@@ -1,5 +1,6 @@
-//! Movers change groups all the time: each moves hosts of its own into and out of its two aliases, one host per call, and
-//! keeps account of where every host must be. A change that was answered "unavailable" must have left the group as it was.
+//! Movers change groups all the time: each moves its own hosts into and out of its two aliases, one host per call, and
+//! keeps track of where every host must be. A change that was answered "unavailable" must have left the group as it
+//! was.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use crate::clients::{self, pause};
 use crate::crawlers;
 use crate::history::{History, count};
 
-/// Longer than a node stands still: a call that is sent to such a node ends with an answer and does not linger there.
+/// Longer than a node is paused: a call to such a node ends with a response and does not linger there.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After this time a call whose answer was lost changes nothing any more.
+/// After this time a call whose response was lost changes nothing any more.
 const LINGERS: Duration = Duration::from_secs(15);
 
 type Hosts = BTreeSet<String>;
@@ -52,7 +53,7 @@ struct Mover {
     hosts: Vec<String>,
     delay_ms: u64,
     aliases: [Alias; 2],
-    /// Until then a call whose answer was lost may still come through.
+    /// Until then a call whose response was lost may still be applied.
     unsure_until: Instant,
 }
 
@@ -65,7 +66,7 @@ impl Mover {
             pause(10).await;
             let host = self.hosts[step % self.hosts.len()].clone();
             let joined = self.aliases.iter().position(|alias| alias.hosts.contains(&host));
-            // One that is in an alias leaves it; one that is alone joins the one alias or the other.
+            // A host in an alias leaves it; one that is alone joins one of the two aliases.
             let alias = joined.unwrap_or((step / self.hosts.len() / 2) % 2);
             let mut wanted = self.aliases[alias].hosts.clone();
             if joined.is_some() {
@@ -90,7 +91,7 @@ impl Mover {
             delay_ms: Patch::Set(self.delay_ms),
             ..SetGroupRequest::default()
         };
-        // Once an answer was lost, the group may be as it was or as it should be, until a later call is acknowledged.
+        // Once a response was lost, the group may be in either state, until a later call is acknowledged.
         let mut in_doubt = false;
         while !self.history.is_over() {
             let name = self.aliases[alias].name.clone();
@@ -123,7 +124,7 @@ impl Mover {
         false
     }
 
-    /// Holds "unavailable" to its word: the group is as it was.
+    /// Verifies an "unavailable": the group is as it was.
     async fn look(&mut self, alias: usize, wanted: &Hosts, told: &Error) {
         let Alias { name, hosts: before } = &self.aliases[alias];
         while !self.history.is_over() {
@@ -149,7 +150,7 @@ impl Mover {
     }
 }
 
-/// Whether the answer says that nothing was changed.
+/// Whether the response says that nothing was changed.
 pub fn says_unchanged(error: &Error) -> bool {
     matches!(error.code(), Some(Code::Unavailable | Code::NotReady))
 }

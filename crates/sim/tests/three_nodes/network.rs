@@ -1,13 +1,13 @@
-//! Machines in small: a network namespace for each node and each database, joined by switches. What is cut
-//! hangs on no switch any more but keeps its carrier, so everything is lost without a word to anybody.
+//! Virtual machines in miniature: a network namespace for each node and each database, joined by bridges. A cut link is
+//! detached from its bridge but keeps its carrier, so packets are lost silently.
 //!
 //! ```text
 //!   clients ── switch c ── every node        node i ── switch ij ── node j, one for each pair
 //!   databases ── switch e ── every node
 //! ```
 //!
-//! Nodes know each other by an address that is reached over the pairs' switches alone, so each of the three ways can be
-//! cut by itself. All of it is gone when the test is, however it ended: a shell waits for that.
+//! Nodes know each other by an address that is reached only over the pairs' bridges, so each of the three kinds of
+//! links can be cut separately. A shell removes everything when the test process ends, however it ends.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ pub const NODES: usize = 3;
 /// Pairs of nodes.
 const PAIRS: [(usize, usize); 3] = [(0, 1), (0, 2), (1, 2)];
 
-/// Ends whatever runs in the namespaces of a test process, then removes them; what links them goes along.
+/// Ends all processes in the namespaces of a test process, then removes them with their links.
 const REMOVE: &str = r#"
 for name in $(ip netns list | cut -d' ' -f1 | grep "^wl-$1-"); do
   pids=$(ip netns pids "$name"); [ -z "$pids" ] || kill -KILL $pids
@@ -29,13 +29,13 @@ rm -rf "${TMPDIR:-/tmp}/wl-$1"
 ip link delete "wl$1" 2> /dev/null
 "#;
 
-/// Waits for the end of the test process before it removes.
+/// Waits for the end of the test process before the removal.
 const GUARD: &str = r#"trap '' INT HUP TERM; cat > /dev/null; "#;
 
 /// The namespaces and switches of one test process.
 pub struct Network {
     run: u32,
-    /// The network that clients share with nodes, as its first three numbers.
+    /// The network that clients share with nodes, as its first three octets.
     clients: String,
     databases: usize,
     guard: Child,
@@ -45,7 +45,7 @@ impl Network {
     /// Builds everything, with so many machines for databases.
     ///
     /// # Panics
-    /// If this process may not: a test that cannot run must be seen to fail.
+    /// If this process lacks the privileges: a test that cannot run must fail visibly.
     pub fn build(databases: usize) -> Self {
         let run = std::process::id();
         remove_stale();
@@ -115,17 +115,17 @@ impl Network {
         assert!(child.wait().unwrap().success(), "ip failed in '{machine}': {lines}");
     }
 
-    /// Cuts or mends a node's way to the databases.
+    /// Cuts or restores a node's link to the databases.
     pub fn cut_engine(&self, node_number: usize, cut: bool) {
         self.unplug(&node(node_number), "e", cut);
     }
 
-    /// Cuts or mends the way between two nodes.
+    /// Cuts or restores the link between two nodes.
     pub fn cut_pair(&self, a: usize, b: usize, cut: bool) {
         self.unplug(&node(a), &format!("p{}{}", a.min(b), a.max(b)), cut);
     }
 
-    /// Cuts or mends a database's way to everything.
+    /// Cuts or restores all links of a database.
     pub fn cut_database(&self, number: usize, cut: bool) {
         self.unplug(&database(number), "e", cut);
     }
@@ -135,12 +135,12 @@ impl Network {
         self.inside("switch", &format!("link set {} {plug}", port(machine, switch)));
     }
 
-    /// The words that start a program on a node's machine.
+    /// The command prefix for a node's machine.
     pub fn on_node(&self, number: usize) -> Vec<String> {
         self.on(&node(number))
     }
 
-    /// The words that start a program on a database's machine.
+    /// The command prefix for a database's machine.
     pub fn on_database(&self, number: usize) -> Vec<String> {
         self.on(&database(number))
     }
@@ -149,7 +149,7 @@ impl Network {
         ["ip", "netns", "exec", &name(self.run, machine)].map(str::to_owned).into()
     }
 
-    /// A new folder that is removed with the network, and that every user may enter.
+    /// A new folder that is removed with the network, accessible to every user.
     pub fn folder(&self) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("wl-{}", self.run));
         std::fs::create_dir(&folder).unwrap();
@@ -203,7 +203,7 @@ fn ip(words: &str) {
     assert!(output.status.success(), "`ip {words}` failed: {error}");
 }
 
-/// A network of those set aside for tests (RFC 2544) that this machine has no way to yet.
+/// A network of the benchmarking range (RFC 2544) to which this machine has no route yet.
 fn free_network(run: u32) -> String {
     let known = Command::new("ip").args(["-4", "route", "show"]).output().unwrap();
     let known = String::from_utf8_lossy(&known.stdout).into_owned();
@@ -211,7 +211,7 @@ fn free_network(run: u32) -> String {
     networks.find(|network| !known.contains(&format!("{network}."))).expect("all networks for tests are in use")
 }
 
-/// Removes what test processes left behind that no longer live.
+/// Removes the remains of test processes that are gone.
 fn remove_stale() {
     let Ok(list) = Command::new("ip").args(["netns", "list"]).output() else { return };
     let list = String::from_utf8_lossy(&list.stdout).into_owned();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What is shown of a log when a test fails.
+/// How much of a log is shown when a test fails.
 const LOG_LINES: usize = 30;
 
 /// The binary, if it has been built.
@@ -14,7 +14,7 @@ pub fn binary() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("WAYLEAVE_BIN") {
         return std::fs::canonicalize(path).ok();
     }
-    // This test lies in target/PROFILE/deps, the binary in target/PROFILE.
+    // This test is in target/PROFILE/deps, the binary in target/PROFILE.
     let mine = std::env::current_exe().ok()?;
     let path = mine.parent()?.parent()?.join("wayleave");
     path.exists().then_some(path)
@@ -41,7 +41,7 @@ impl Process {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WAYLEAVE_")) {
             command.env_remove(name);
         }
-        // The folder of the test may be closed to the user that the process runs as.
+        // The process's user may lack access to the test's working directory.
         command.args(&self.words[1..]).current_dir("/").stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());

@@ -1,4 +1,4 @@
-//! The stage: a database with synchronous standbys, and three nodes over it, each on a machine of its own.
+//! The setup: a database with synchronous standbys, and three nodes over it, each on its own machine.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::process::{Process, binary};
 
 /// Shards of the store: enough that every node has some, few enough that they move quickly.
 pub const SHARDS: usize = 24;
-/// Nothing that must come takes longer than this; generous, for slow machines.
+/// An upper bound for everything that must happen; generous, for slow machines.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(50);
 const PORT: u16 = 7071;
@@ -53,7 +53,7 @@ impl Stage {
         stage
     }
 
-    /// A client of a node that asks once.
+    /// A client of a node, without retries.
     pub fn client(&self, node: usize) -> Client {
         self.clients[node].clone()
     }
@@ -63,12 +63,12 @@ impl Stage {
         self.clients.clone()
     }
 
-    /// Waits until every node says that all live and have the same number of shards. Returns how long it took.
+    /// Waits until every node reports that all are alive and have the same number of shards. Returns how long it took.
     pub async fn settle(&mut self) -> Duration {
         self.settle_over(&[0, 1, 2]).await
     }
 
-    /// Waits until these nodes say that they, and no others, have all shards, evenly.
+    /// Waits until these nodes report that they, and no others, have all shards, evenly.
     pub async fn settle_over(&mut self, nodes: &[usize]) -> Duration {
         let start = Instant::now();
         loop {

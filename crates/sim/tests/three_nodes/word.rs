@@ -1,5 +1,5 @@
-//! Probes that hold "unavailable" to its word: each reservation is asked for under a name of its own, with a lease that
-//! outlives the test's faults. One that was answered "unavailable" must never be seen in the list of reservations.
+//! Probes that verify "unavailable": each reservation is requested under a unique name, with a lease that outlives the
+//! test's faults. One that was answered "unavailable" must never appear in the list of reservations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::history::{History, Id, count};
 use crate::movers::says_unchanged;
 use crate::stage::PATIENCE;
 
-/// Many hosts: one whose reservation was lost on the way is busy until its lease ends.
+/// Many hosts: one whose reservation was lost on the way is busy until its lease expires.
 const HOSTS: usize = 600;
 const LEASE_MS: u64 = 1_800_000;
 const CRAWL: &str = "word";
@@ -74,7 +74,7 @@ async fn finish(client: &Client, history: &History, reservation: Reservation, as
     }
 }
 
-/// Looks whether one of those that were answered "unavailable" was granted all the same.
+/// Checks whether a holder that was answered "unavailable" was granted a reservation all the same.
 pub async fn check(client: &Client, history: &History) {
     let client = client.clone().with_retry(Retry::default());
     let start = Instant::now();

@@ -1,8 +1,8 @@
-//! Going on after a term by the standbys' agreement: three candidates that also speak to each other, a store with the core's
-//! own decisions, and what goes wrong between them all.
+//! Continuing after a term by agreement of the standbys: three candidates that also talk to each other, a store with
+//! the core's own decisions, and faults between all of them.
 //!
-//! Time is as in `roles`. The world begins when A is primary and has been told of B, and of C unless C is a newcomer; what went
-//! wrong before is the business of that model.
+//! Time is as in `roles`. The model begins when A is primary and knows B, and C unless C is a newcomer; what goes wrong
+//! before is covered by that model.
 
 use stateright::{Model, Property};
 use wayleave_core::ids::Token;
@@ -16,11 +16,11 @@ use crate::store::{Fault, Store};
 
 const T_MS: u64 = 5_000;
 const I_MS: u64 = 1_200;
-/// How long a primary may go on.
+/// How long a primary may continue.
 const G_MS: u64 = 2_500;
 /// A message that is slower than this is lost. Longer than T.
 const SLOWEST_MS: u64 = 6_000;
-/// By then everybody has been told of everybody.
+/// By then all candidates know each other.
 const BEGIN_MS: u64 = 2_700;
 const CLIENTS: usize = 3;
 /// The one that may come late.
@@ -46,11 +46,11 @@ pub struct GoingOn {
     pub slot_ms: u64,
     /// What C is.
     pub third: Third,
-    /// Whether nothing but questions and asks to take over is late.
+    /// Whether only questions and bids are delayed.
     pub late_asks: bool,
     /// What the store gets wrong.
     pub fault: Fault,
-    /// Whether a standby promises though its own ask is on its way.
+    /// Whether a standby promises although its own bid is in flight.
     pub promises_blindly: bool,
     /// Whether a standby forgets what it has promised.
     pub forgets: bool,
@@ -69,11 +69,11 @@ pub struct World {
     pub seen: Seen,
     /// No server answers.
     away: bool,
-    /// These two do not hear each other.
+    /// These two cannot reach each other.
     cut: Option<(usize, usize)>,
     /// Whether a fault may come at this moment.
     open: bool,
-    /// Whether somebody ever worked after the end of its term by the store's time.
+    /// Whether a candidate ever worked after the end of its term by the store's time.
     went_on: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Client {
     pub candidate: Candidate,
     started: bool,
     paused: bool,
-    /// No server is reached.
+    /// No server is reachable.
     cut_off: bool,
 }
 
@@ -121,7 +121,7 @@ pub enum Action {
     CutOff(usize, bool),
     Cut(Option<(usize, usize)>),
     Away(bool),
-    /// The work ends by itself: the role is given back.
+    /// The work ends by itself: the role is released.
     End(usize),
     Set(Mode),
     FailOver(usize),
@@ -427,7 +427,7 @@ impl World {
             }
             What::Question(to, question) if self.hears(client, to) => {
                 if self.clients[to].paused {
-                    // The latest one waits for it; older ones are given up by then.
+                    // The latest one waits for it; older ones are abandoned by then.
                     self.slow
                         .retain(|m| !(m.client == client && matches!(m.what, What::Question(other, _) if other == to)));
                     self.put_slow(Message { client, sent, what: What::Question(to, question) });
@@ -455,7 +455,7 @@ impl World {
         }
     }
 
-    /// An answer goes back, at once or slowly, or waits for one that stands still.
+    /// A response travels back, at once or slowly, or waits for a paused candidate.
     fn pass_on(&mut self, model: &GoingOn, client: usize, answer: Message, slowly: bool) {
         if slowly || self.clients[client].paused {
             self.put_slow(answer);

@@ -1,33 +1,36 @@
-//! The timed models: who may act, checked exhaustively within bounds, with the very functions that production runs.
+//! Timed models, checked exhaustively within bounds (model checking), with the very functions that production runs.
 //!
-//! `roles` drives [`wayleave_elect::Candidate`] and the core's role decisions through lost and late messages,
-//! pauses, restarts, clock steps and failovers, and holds law 6 against every state. `naive` is an
-//! election without its safeguards; the checker must break it.
+//! `roles` drives [`wayleave_elect::Candidate`] and the core's role decisions through lost and late messages, pauses,
+//! restarts, clock steps and failovers, and checks law 6 in every state. `naive` is an election without its safeguards;
+//! the checker must break it.
 //!
-//! `ownership` drives nodes that own shards, with the plan, the claims, the fences and the frontier's own decisions, through
-//! pauses, crashes, late and lost messages, restarts and clock steps of the store, hand-overs, moves of hosts and cuts, and
-//! holds law 1 against every commit that the store accepts. `shards` has its settings, and variants that the checker must
-//! break: no fence, a fence that is read before, one without numbers, an owner that does not read again, and more.
+//! `ownership` drives nodes that own shards, with the plan, the claims, the fences and the frontier's own decisions,
+//! through pauses, crashes, late and lost messages, restarts and clock steps of the store, hand-overs, host moves and
+//! partitions, and checks law 1 for every commit that the store accepts. `shards` has its settings, and variants that
+//! the checker must break: no fence, a fence that is read before the write, one without sequence numbers, an owner that
+//! does not reload, and more.
 //!
-//! **Bounds of roles.** T is 5 s, I is 1 s (heartbeats every 875 ms, the shortest that jitter makes of it). Two candidates,
-//! three in one test; 8 to 14 s of time, so that a term can run out; one to three faults of the kinds that a test names, each
-//! at any moment between two wake-ups. A message is late by up to 6 s, longer than T; a clock steps by 6 s. Within these bounds
-//! every order of events is tried: 37,000 to 780,000 states a setting, 5.1 million in the fifteen settings that must hold;
-//! 23 s on two idle cores, 46 s on busy ones. Not modelled: clocks that run at different rates (see the property in
-//! `wayleave-elect`), standbys of different priority, more than two writes lost in a failover.
+//! **Bounds of roles.** T is 5 s, I is 1 s (heartbeats every 875 ms, the shortest interval after jitter). Two
+//! candidates, three in one test; 8 to 14 s of time, so that a term can expire; one to three faults of the kinds that a
+//! test names, each at any moment between two wake-ups. A message is late by up to 6 s, longer than T; a clock steps by
+//! 6 s. Within these bounds every order of events is explored: 37,000 to 780,000 states per setting, 5.1 million in the
+//! fifteen settings that must hold; 23 s on two idle cores, 46 s on busy ones. Not modelled: clock drift (see the
+//! property in `wayleave-elect`), standbys of different priority, more than two writes lost in a failover.
 //!
-//! `going_on` adds a way between the candidates, for roles whose primary may go on by agreement: three candidates, of which
-//! one may come late, an outage of the store, cuts between a candidate and the store and between two candidates, pauses, late and
-//! lost messages, a change of mode, a release, a failover. T is 5 s, I is 1.2 s, the time to go on 2.5 s. Faults come at the first
-//! quiet moment of every half, whole or one and a half second, as a test says; late messages at any moment. 17,000 to 2.6 million
-//! states a setting; 50 s on two cores. Not modelled: more than two faults at once but where a test says so, grace, clocks that run at different rates.
-//! It must break when a newcomer may take over, when to have joined is enough, when promises are counted from their receipt, when one
-//! is given in spite of an ask on its way, and when one is forgotten. That an ask counts only for the term it names is held by the
-//! properties of the core: here a second line, a promise that is kept whatever a store grants, hides its absence.
+//! `going_on` adds links between the candidates, for roles whose primary may continue by agreement: three candidates,
+//! of which one may come late, an outage of the store, partitions between a candidate and the store and between two
+//! candidates, pauses, late and lost messages, a change of mode, a release, a failover. T is 5 s, I is 1.2 s, the time
+//! to continue 2.5 s. Faults come at the first quiet moment of every half, whole or one and a half second, as a test
+//! says; late messages at any moment. 17,000 to 2.6 million states per setting; 50 s on two cores. Not modelled: more
+//! than two concurrent faults except where a test says so, the grace period, clock drift. It must break when a newcomer
+//! may take over, when having joined is enough, when promises are counted from their receipt, when one is given despite
+//! a bid in flight, and when one is forgotten. That a bid counts only for the term it names is checked by the
+//! properties of the core: here a second line of defence, a promise that is kept whatever a store grants, masks its
+//! absence.
 //!
-//! **Bounds of ownership.** The bounds and what is not modelled stand at the head of `shards`.
+//! **Bounds of ownership.** They are in the header of `shards`, with what is not modelled.
 //!
-//! To add an ownership of another kind, write its world beside these and give it to `holds` and `breaks`.
+//! To add another kind of ownership, write its world beside these and pass it to `holds` and `breaks`.
 
 #![allow(
     clippy::unwrap_used,
@@ -73,7 +76,7 @@ const NOTHING: Budget = Budget {
     commits: 0,
 };
 
-/// Two candidates until so many seconds have passed.
+/// Two candidates until `secs` seconds have passed.
 fn roles(secs: u64, budget: Budget) -> Roles {
     Roles {
         clients: 2,
@@ -101,7 +104,7 @@ where
     checker.assert_properties();
 }
 
-/// A law is broken; prints the shortest way there.
+/// A law is broken; prints the shortest path to it.
 #[track_caller]
 fn breaks<M>(name: &str, model: M, law: &'static str, line: fn(&M::State) -> String)
 where
@@ -109,7 +112,7 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
 {
-    // One thread searches in order of length and stops soon after the first find, so the way is about the shortest.
+    // One thread searches breadth-first and stops soon after the first find, so the path is about the shortest.
     let found = HasDiscoveries::AnyOf([law].into());
     let checker = model.checker().finish_when(found).spawn_bfs().join();
     let count = checker.unique_state_count();
@@ -169,16 +172,16 @@ fn without_the_guard_a_pause_lets_an_old_primary_write() {
     breaks("a receiver that forgets epochs", unguarded, roles::NO_OVERLAP, State::line);
 }
 
-/// A clock that jumps ahead ends terms that their holders still count on. Where nodes notice the step, nothing is granted
-/// until the last of them is over.
+/// A clock that jumps ahead ends terms that their holders still rely on. Where nodes notice the step, nothing is
+/// granted until the last of them is over.
 #[test]
 fn a_store_whose_clock_is_seen_to_jump_ahead_keeps_all_laws() {
     let budget = Budget { restarts: 1, delays: 1, ..NOTHING };
     holds("a clock ahead of time, noticed", Roles { steps_ahead: true, steps_noticed: true, ..roles(12, budget) });
 }
 
-/// What the store must see to: a clock that jumps ahead unnoticed ends terms that their holders still count on. The epochs
-/// alone hold then.
+/// The store's responsibility: a clock that jumps ahead unnoticed ends terms that their holders still rely on. Then
+/// only the epochs hold.
 #[test]
 fn a_store_whose_clock_jumps_ahead_unnoticed_is_held_by_epochs_alone() {
     let ahead = Roles { steps_ahead: true, ..roles(12, Budget { restarts: 1, ..NOTHING }) };
@@ -189,7 +192,7 @@ fn a_store_whose_clock_jumps_ahead_unnoticed_is_held_by_epochs_alone() {
     }
 }
 
-/// Three candidates that may go on by agreement, until so many seconds have passed.
+/// Three candidates that may continue by agreement, until `secs` seconds have passed.
 fn going_on(secs: u64, slot_ms: u64, budget: Budget) -> GoingOn {
     GoingOn {
         until_ms: secs * 1_000,
@@ -226,7 +229,7 @@ fn an_agreement_survives_a_change_of_mode_a_release_and_a_failover() {
     holds("agreement: outage, end", going_on(11, 500, Budget { outages: 1, ends: 1, ..NOTHING }));
     holds("agreement: outage, failover", going_on(11, 1_000, Budget { outages: 1, failovers: 1, ..NOTHING }));
     holds("agreement: cut, failover", going_on(13, 1_000, Budget { cuts: 1, failovers: 1, ..NOTHING }));
-    // A heartbeat that counts late, in a store that has lost who took over, must not bring back what has ended.
+    // A heartbeat that counts late, in a store that has lost a take-over, must not revive what has ended.
     let two = |budget| GoingOn { third: Third::Absent, ..going_on(13, 1_000, budget) };
     holds("agreement: pause, delay, failover", two(Budget { pauses: 1, delays: 1, failovers: 1, ..NOTHING }));
 }
@@ -239,12 +242,12 @@ fn an_agreement_breaks_without_any_of_its_parts() {
     broken("a newcomer may take over", GoingOn { fault: Fault::AnybodyTakesOver, ..late.clone() });
     broken("joined is enough", GoingOn { fault: Fault::JoinedIsEnough, ..late });
     broken("a promise is forgotten", GoingOn { forgets: true, ..usual });
-    // All are in an outage; when it is over, the primary alone is cut off, and a promise reaches it late.
+    // All are in an outage; when it is over, only the primary is cut off, and a promise reaches it late.
     let apart = Budget { outages: 1, cuts: 1, delays: 1, ..NOTHING };
     let apart = GoingOn { third: Third::Absent, late_asks: true, ..going_on(11, 1_000, apart) };
     holds("agreement: late promise", apart.clone());
     broken("counted from the receipt", GoingOn { counts_from_receipt: true, ..apart });
-    // The primary is cut off and stands still over the end of its term; its last question comes late.
+    // The primary is cut off and paused across the end of its term; its last question arrives late.
     let late = Budget { cuts: 1, pauses: 1, delays: 2, ..NOTHING };
     let blind = GoingOn { third: Third::Absent, late_asks: true, ..going_on(9, 1_000, late) };
     holds("agreement: late asks", blind.clone());

@@ -1,5 +1,5 @@
-//! A naive election, with traps a1, a2 and a7 of docs/laws.md: a term counts from the last successful *read*, expiry from the
-//! last *write*; there is no epoch; T > 2 I. The checker must break it.
+//! A naive election, with traps a1, a2 and a7 of docs/laws.md: a term counts from the last successful *read*, expiry
+//! from the last *write*; there is no epoch; T > 2 I. The checker must break it.
 
 use stateright::{Model, Property};
 
@@ -24,7 +24,7 @@ pub struct State {
     left: Budget,
     /// Who ran already in this second.
     ran: [bool; 2],
-    /// A write of a client that is not primary by the entry was taken.
+    /// A write of a client that is not primary by the entry was accepted.
     pub stale_write: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Roles in bounded time: candidates, a store, and what goes wrong between them.
+//! Model of roles in bounded time: candidates, a store, and faults between them.
 //!
-//! Time is in milliseconds and jumps from one wake-up of a running candidate to the next: a candidate that is not paused
-//! never sleeps past the moment it asked for, as on a machine with time to spare. What goes wrong is drawn from a budget,
-//! at any such moment.
+//! Time is in milliseconds and jumps from one wake-up of a running candidate to the next: a candidate that is not
+//! paused never sleeps past the requested moment, as on an idle machine. Faults are drawn from a budget, at any such
+//! moment.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ pub struct Roles {
     pub clients: usize,
     pub until_ms: u64,
     pub budget: Budget,
-    /// Whether a store that steps in knows that it is another one.
+    /// Whether a promoted store has a new incarnation.
     pub incarnations: bool,
     /// Whether a restart may find its clock ahead of time.
     pub steps_ahead: bool,
-    /// Whether that is noticed, as it is by nodes that knew the clock before.
+    /// Whether that is noticed, as by nodes that knew the clock before.
     pub steps_noticed: bool,
-    /// Whether the clock of a store that steps in may be behind.
+    /// Whether the clock of a promoted store may be behind.
     pub steps_behind: bool,
     /// Whether receivers of guarded writes remember the highest epoch.
     pub guarded: bool,
@@ -55,7 +55,7 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     pub candidate: Candidate,
-    /// Not running. It may hold leave for a write that it got just before.
+    /// Not running. It may hold a permit for a write that it got just before.
     pub paused: bool,
     permit: Option<u64>,
     link: Link,
@@ -67,7 +67,7 @@ pub enum Link {
     Whole,
     /// Nothing reaches the store.
     Cut,
-    /// What it says reaches the store, the answers are lost.
+    /// Requests reach the store, responses are lost.
     Deaf,
 }
 
@@ -85,7 +85,7 @@ enum What {
     Release { identity: u32, token: Option<String> },
 }
 
-/// What the laws look at: all that was ever granted and written.
+/// What the laws check: everything ever granted and written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
     pub holders: BTreeMap<u64, String>,
@@ -111,10 +111,10 @@ pub enum Action {
     Pause(usize),
     Resume(usize),
     Join(usize, Link),
-    /// The work ends by itself: the role is given back.
+    /// The work ends by itself: the role is released.
     End(usize),
     Restart(i64),
-    /// So many writes are lost, and the clock steps.
+    /// This many writes are lost, and the clock steps.
     FailOver(usize, i64),
 }
 
@@ -156,8 +156,7 @@ impl Model for Roles {
         let running: Vec<usize> = (0..self.clients).filter(|index| !state.clients[*index].paused).collect();
         actions.extend(running.iter().copied().filter(due).map(Action::Wake));
         actions.extend((0..state.slow.len()).filter(|index| state.can_arrive(*index)).map(Action::Arrive));
-        // Faults come when nobody has anything to do: one that comes while somebody has is the same as one that came just
-        // before that moment.
+        // Faults come when no candidate is due: a fault at a due moment equals one just before it.
         if !running.iter().any(due) {
             actions.push(Action::Pass);
             self.faults(state, &running, actions);
@@ -239,7 +238,7 @@ impl Model for Roles {
             Property::always(EPOCHS_GROW, |_, state: &State| !state.seen.broken.contains(&EPOCHS_GROW)),
             Property::always(NO_OVERLAP, |_, state: &State| !state.seen.broken.contains(&NO_OVERLAP)),
             Property::always(ONE_BELIEVER, |_, state: &State| state.believers().len() <= 1),
-            // Without these the model could be safe because nothing happens in it.
+            // Liveness checks: without these the model could be safe because nothing happens in it.
             Property::sometimes("somebody is primary", |_, state: &State| !state.believers().is_empty()),
             Property::sometimes("the role changes hands", |_, state: &State| state.seen.holders.len() > 1),
         ]
@@ -348,7 +347,7 @@ impl State {
                 }
                 Effect::Release { identity, token } => {
                     self.fresh.push(Message { client, sent: self.now, what: What::Release { identity, token } });
-                    // Given up or answered: the candidate goes on either way, and sooner is worse.
+                    // Abandoned or acknowledged: the candidate continues either way, and sooner is worse.
                     let effects = self.clients[client].candidate.on_released(Moment(self.now));
                     self.carry_out(client, effects);
                 }
@@ -424,8 +423,8 @@ impl Seen {
         if *holder != uuid {
             self.broken.push(ONE_HOLDER);
         }
-        // A new term must be above all that ever were. (One that was restored by a failover may be renewed by a message that
-        // was on its way; nobody leads in it, which the other laws see to.)
+        // A new term must be above all earlier ones. (One that was restored by a failover may be renewed by a message
+        // in flight; nobody leads in it, which the other laws ensure.)
         if new && epoch <= self.highest_granted {
             self.broken.push(EPOCHS_GROW);
         }

@@ -1,17 +1,17 @@
 //! Law 1 for shards: the settings of [`crate::ownership`] that must hold, and the variants that must not.
 //!
-//! **Bounds.** A node's lease is 1.5 s, a tick 1 s, so a node that is not heard of is replaced two ticks later. Two nodes,
-//! three in one test; one shard with one host, or two shards of which one is handed over at the start; two or three ticks; two
-//! decisions of owners (grants, releases, expiries; three in the test that is run by hand), at most two of one owner under way
-//! at once; reservations live for 2 s, so that they run out or outlive their owner; one or two faults of the kinds that a test
-//! names. Late messages arrive at any later moment or never, whether or not somebody still waits; a clock steps by 5 s.
-//! Within these bounds every order of steps is tried: 26,000 to 690,000 states a setting, 4.2 million in the twenty settings
-//! that must hold. The whole test binary takes 72 s on two cores that others keep busy.
+//! **Bounds.** A node's lease is 1.5 s, a tick 1 s, so a silent node is replaced two ticks later. Two nodes, three in
+//! one test; one shard with one host, or two shards of which one is handed over at the start; two or three ticks; two
+//! decisions of owners (grants, releases, expiries; three in the test that is run by hand), at most two of one owner in
+//! flight; reservations last 2 s, so that they expire or outlive their owner; one or two faults of the kinds that a
+//! test names. Late messages arrive at any later moment or never, whether or not they are still awaited; a clock steps
+//! by 5 s. Within these bounds every order of steps is explored: 26,000 to 690,000 states per setting, 4.2 million in
+//! the twenty settings that must hold. The whole test binary takes 72 s on two busy cores.
 //!
 //! Reads show what their node has in flight, as the PostgreSQL engine's do.
 //!
-//! Not modelled: the engine's own batching (the conformance suite and `sim` see to it), the packed log of hot rows, URLs and holds, answers that change nothing and so are not fenced, a store that
-//! loses what it has acknowledged.
+//! Not modelled: the engine's own batching (the conformance suite and `sim` cover it), the packed log of hot rows, URLs
+//! and holds, responses that change nothing and so are not fenced, a store that loses what it has acknowledged.
 
 use stateright::{Checker, Model};
 use wayleave_core::time::Millis;
@@ -22,7 +22,7 @@ use crate::{NOTHING, breaks, holds};
 
 const TWO: Budget = Budget { commits: 2, ..NOTHING };
 
-/// Nodes and shards until so many ticks have passed.
+/// Nodes and shards until `ticks` ticks have passed.
 fn world(nodes: usize, shards: u16, ticks: u64, budget: Budget) -> Ownership {
     Ownership {
         nodes,
@@ -82,7 +82,7 @@ fn a_host_that_moves_between_nodes_is_visited_once() {
     holds("move: pause", world(2, 2, 2, Budget { moves: 1, pauses: 1, ..TWO }));
 }
 
-/// It spares callers a failure; the fence alone keeps the law.
+/// It spares callers a failure; the fence alone upholds the law.
 #[test]
 fn waiting_for_what_is_under_way_is_no_matter_of_safety() {
     let hasty = |shards, budget| Ownership { waits: false, ..world(2, shards, 1, budget) };
@@ -133,7 +133,7 @@ fn a_fence_that_is_read_before_the_write_lets_an_old_owner_in() {
     }
 }
 
-/// Epochs tell owners apart, not the commits of one.
+/// Epochs distinguish owners, not the commits of one.
 #[test]
 fn a_fence_without_numbers_takes_commits_out_of_turn() {
     let by_epoch = Ownership { fencing: Fencing::EpochOnly, ..world(2, 1, 3, DELAY) };
@@ -168,8 +168,9 @@ fn a_move_that_is_fenced_by_the_taker_alone_lets_a_host_be_visited_twice() {
 
 const LATE_MOVE: Budget = Budget { moves: 1, delays: 2, commits: 1, ..NOTHING };
 
-/// The giver gives up and owns its shard again; then the taker finds the old request and sends a batch with the giver's old
-/// fence, which the giver's reads show before the store refuses it: the giver takes the host for gone.
+/// The giver gives up and takes its shard again; then the taker finds the old request and sends a batch with the
+/// giver's old fence, which the giver's reads show before the store refuses it: the giver believes that the host is
+/// gone.
 #[test]
 fn a_host_that_is_taken_after_its_giver_gave_up_is_lost_where_reads_show_what_is_in_flight() {
     let unguarded = Ownership { drops_stale: false, ..world(2, 2, 1, LATE_MOVE) };

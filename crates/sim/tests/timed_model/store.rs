@@ -1,4 +1,4 @@
-//! The store of the model: the real decisions of the core on one role, a clock that may step, and a standby to fail over to.
+//! The store of the model: the core's real decisions on one role, a clock that may step, and a standby to fail over to.
 
 use std::hash::{Hash, Hasher};
 
@@ -15,7 +15,7 @@ use wayleave_elect::{Answer, Heartbeat};
 
 /// The store's clock shows this much when the model begins.
 const NOON: u64 = 1_000_000;
-/// So many writes an asynchronous standby may lag behind.
+/// The maximum lag of an asynchronous standby, in writes.
 const LAG: usize = 2;
 
 /// What is durable.
@@ -23,13 +23,13 @@ const LAG: usize = 2;
 struct Kept {
     row: Option<RoleRow>,
     origin: Option<Origin>,
-    /// Empty where all candidates have the same priority and nobody may go on: then who stands by decides nothing.
+    /// Empty where all candidates have the same priority and none may continue: then the standbys decide nothing.
     standbys: Vec<StandbyRow>,
     /// The last committed time: the store's time never goes below it.
     floor: Time,
 }
 
-/// Rows are told apart by what decisions look at: not by versions, where nobody joins, nor by times that are only shown.
+/// Rows are hashed by what decisions read: not by versions, where nobody joins, nor by times that are only displayed.
 impl Hash for Kept {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.floor.hash(state);
@@ -50,7 +50,7 @@ impl Hash for Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
     kept: Kept,
-    /// Older durable states, the latest last: where an asynchronous standby may stand.
+    /// Older durable states, the latest last: where an asynchronous standby may be.
     older: Vec<Kept>,
     /// By how much its clock is off.
     offset_ms: i64,
@@ -63,14 +63,14 @@ pub struct Store {
     fault: Fault,
 }
 
-/// Parts of the rule that a store may leave out, for the checker to break.
+/// Parts of the rule that a store may omit, for the checker to break.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fault {
     #[default]
     None,
-    /// Who has joined may take over, whatever the primary has heard.
+    /// A candidate that has joined may take over, whatever the primary has learned.
     JoinedIsEnough,
-    /// Whoever stands by may take over.
+    /// Any standby may take over.
     AnybodyTakesOver,
 }
 
@@ -228,7 +228,7 @@ impl Store {
         self.stepped_at = self.now(real_ms);
     }
 
-    /// A standby takes over that has not seen the last writes. `known`: it knows that it is another store.
+    /// A standby is promoted that has not seen the last writes. `known`: it has a new incarnation.
     pub fn fail_over(&mut self, lost: usize, known: bool) {
         for _ in 0..lost {
             if let Some(older) = self.older.pop() {

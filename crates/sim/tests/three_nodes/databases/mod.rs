@@ -1,5 +1,5 @@
-//! The databases that nodes run over: a primary with one synchronous standby that the test fails over by hand, or a Patroni
-//! cluster that fails over by itself, reached directly or through HAProxy and PgBouncer.
+//! The databases that nodes run over: a primary with one synchronous standby that the test fails over by hand, or a
+//! Patroni cluster that fails over by itself, reached directly or through HAProxy and PgBouncer.
 
 mod pair;
 mod patroni;
@@ -60,7 +60,7 @@ impl Database {
         }
     }
 
-    /// The pair, where a fault is only made for one.
+    /// The pair, for faults that need one.
     pub fn pair(&mut self) -> &mut Pair {
         match self {
             Self::Pair(pair) => pair,
@@ -68,7 +68,7 @@ impl Database {
         }
     }
 
-    /// The Patroni cluster, where a fault is only made for one.
+    /// The Patroni cluster, for faults that need one.
     pub fn patroni(&mut self) -> &mut Patroni {
         match self {
             Self::Pair(_) => panic!("this fault is for a Patroni cluster"),

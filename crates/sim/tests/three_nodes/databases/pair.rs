@@ -1,4 +1,4 @@
-//! A primary and its synchronous standby; whoever runs the test is the one who fails over.
+//! A primary and its synchronous standby; the test itself fails over.
 
 use wayleave_testbed::{Cluster, Options};
 
@@ -25,8 +25,7 @@ impl Pair {
         format!("postgres://postgres@{hosts}/postgres?target_session_attrs=read-write")
     }
 
-    /// The primary's machine is lost; the standby takes its place. With `silent` nobody is told: connections to the old
-    /// one just hang.
+    /// The primary's machine is lost; the standby is promoted. With `silent`, connections to the old one just hang.
     pub async fn fail_over(&mut self, network: &Network, silent: bool) {
         if silent {
             network.cut_database(self.primary_at, true);
@@ -35,7 +34,7 @@ impl Pair {
         self.standby.promote().await;
     }
 
-    /// Gives a database that was promoted a new standby, where the old primary was.
+    /// Gives a promoted database a new standby, in the place of the old primary.
     pub async fn restore_standby(&mut self, network: &Network) {
         network.cut_database(self.primary_at, false);
         let standby = self.standby.standby_with(place(network, self.primary_at)).await;
@@ -43,13 +42,13 @@ impl Pair {
         self.primary_at = 1 - self.primary_at;
     }
 
-    /// The primary crashes and starts again.
+    /// The primary crashes and restarts.
     pub async fn crash(&self) {
         self.primary.stop_immediate().await;
         self.primary.start_again().await;
     }
 
-    /// Holds the standby still: every commit waits for it.
+    /// Pauses the standby: every commit waits for it.
     pub async fn pause_standby(&self) {
         self.standby.pause().await;
     }
@@ -58,7 +57,7 @@ impl Pair {
         self.standby.resume().await;
     }
 
-    /// Runs SQL in the database that takes writes.
+    /// Runs SQL in the writable database.
     pub async fn sql(&self, text: &str) -> String {
         self.primary.sql(text).await
     }

@@ -1,5 +1,5 @@
-//! Three machines, each with etcd, PostgreSQL under Patroni and, if asked for, PgBouncer; beside each node a HAProxy then finds
-//! the primary. The configuration is that of `deploy/patroni`: only folders and passwords are set here.
+//! Three machines, each with etcd, PostgreSQL under Patroni and, if requested, PgBouncer; then a HAProxy beside each
+//! node finds the primary. The configuration is that of `deploy/patroni`: only folders and passwords are set here.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const PATRONI: &str = deployed!("patroni.yml");
 const PGBOUNCER: &str = deployed!("pgbouncer.ini");
 const HAPROXY: &str = deployed!("haproxy.cfg");
 
-/// A start or a failover takes no longer, also on a slow machine.
+/// A start or a failover takes no longer, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 const PASSWORD: &str = "secret";
 
@@ -90,8 +90,8 @@ impl Patroni {
         patroni
     }
 
-    /// Waits until the balancer beside a node leads to the primary, twice round: before its first checks it takes every machine
-    /// for one, in turn.
+    /// Waits until the balancer beside a node leads to the primary, twice round: before its first health checks it
+    /// takes every machine for the primary, in turn.
     async fn reach_from(&self, on_node: &[String]) {
         let (start, url, mut in_a_row) = (Instant::now(), self.engine_url(), 0);
         let words = ["psql", "-XAtq", &url, "-c", "show transaction_read_only"];
@@ -112,12 +112,12 @@ impl Patroni {
         format!("postgres://wayleave:{PASSWORD}@{hosts}/wayleave?target_session_attrs=read-write&connect_timeout=2")
     }
 
-    /// Whether nodes find the primary by Patroni's health check and not by asking each PostgreSQL.
+    /// Whether nodes find the primary by Patroni's health check instead of asking each PostgreSQL.
     pub fn is_balanced(&self) -> bool {
         !self.balancers.is_empty()
     }
 
-    /// Hands over to the synchronous standby, in order.
+    /// A planned switchover to the synchronous standby.
     pub async fn switch_over(&self) {
         let from = self.leader(None).await;
         let members = self.members(from).await;
@@ -127,12 +127,12 @@ impl Patroni {
         self.leader(Some(from)).await;
     }
 
-    /// Kills the primary's PostgreSQL, all of it at once. Patroni starts it again, or another takes over.
+    /// Kills the primary's PostgreSQL, all of it at once. Patroni restarts it, or another takes over.
     pub async fn kill_postgres(&self) {
         self.machines[self.leader(None).await].kill_postgres();
     }
 
-    /// Kills the primary's Patroni; its PostgreSQL is left behind and goes on. Returns once another has taken over.
+    /// Kills the primary's Patroni; its PostgreSQL keeps running. Returns once another has taken over.
     pub async fn kill_patroni(&mut self) -> usize {
         let leader = self.leader(None).await;
         self.machines[leader].patroni.kill();
@@ -165,7 +165,7 @@ impl Patroni {
         machine.pooler.iter_mut().for_each(Process::start);
     }
 
-    /// Nobody hears the primary's machine any more, and it hears nobody. Returns once another has taken over.
+    /// The primary's machine is partitioned from all others. Returns once another has taken over.
     pub async fn cut_machine(&self, network: &Network) -> usize {
         let leader = self.leader(None).await;
         network.cut_database(leader, true);
@@ -194,7 +194,8 @@ impl Patroni {
         }
     }
 
-    /// Whether the listing shows a whole cluster and its primary agrees: an etcd that was cut off shows old listings for a while.
+    /// Whether the listing shows a complete cluster and its primary agrees: an etcd that was partitioned shows stale
+    /// listings for a while.
     async fn is_calm(&self, members: &[Member]) -> bool {
         let running = members.iter().filter(|member| matches!(&*member.state, "running" | "streaming")).count();
         let leader = (0..MACHINES.len()).find(|d| members.iter().any(|m| m.name == name(*d) && m.role == "Leader"));
@@ -223,7 +224,7 @@ impl Patroni {
         }
     }
 
-    /// The members as a machine sees them; none while the cluster's store does not answer.
+    /// The members as a machine sees them; empty while the cluster's store does not respond.
     async fn members(&self, asked: usize) -> Vec<Member> {
         let listing = self.patronictl(asked, &["list", "-f", "tsv"]).await.unwrap_or_default();
         let member = |line: &str| {

@@ -1,4 +1,4 @@
-//! The engine of the model: rows in bytes, turns checked by the function that engines share, one clock that may step.
+//! The engine of the model: rows in bytes, fences checked by the shared function, one clock that may step.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use wayleave_engine::{Batch, Error, Expect, Fence, Key, Look, Row, Scan, Value, 
 
 use super::frozen::Frozen;
 
-/// The engine's clock shows this much when the model begins.
+/// The engine's clock at the start of the model.
 pub const NOON: u64 = 1_000_000;
 
 pub type Rows = BTreeMap<Key, Value>;
 
-/// How the engine holds a batch against its fences.
+/// How the engine checks a batch against its fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
-    /// Epoch and number, in the transaction that applies the batch: the contract.
+    /// Epoch and sequence number, in the transaction that applies the batch: the contract.
     Whole,
     /// Not at all.
     Never,
@@ -28,7 +28,7 @@ pub enum Fencing {
     EpochOnly,
 }
 
-/// A batch, in a form that can be told apart by its hash.
+/// A batch, in a hashable form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Asked {
     pub fences: Vec<(u16, u64, u64)>,
@@ -48,16 +48,16 @@ impl From<Batch> for Asked {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
-    /// Of nodes and seats.
+    /// Rows of nodes and seats.
     outside: Frozen<Rows>,
     shards: Vec<Frozen<Rows>>,
-    /// Epoch and number of the last commit, by shard.
+    /// Epoch and sequence number of the last commit, by shard.
     turns: Vec<(u64, u64)>,
     /// By how much its clock has stepped.
     pub offset_ms: u64,
 }
 
-/// The rows of nodes and seats as they lay there at a time.
+/// The rows of nodes and seats at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glance {
     pub now: Time,
@@ -65,7 +65,7 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// As [`wayleave_engine::Engine::look`] answers.
+    /// As [`wayleave_engine::Engine::look`].
     pub fn look(&self, scans: &[Scan]) -> Look {
         let row = |(key, value): (&Key, &Value)| Row { key: key.clone(), value: value.clone() };
         let rows = |scan: &Scan| self.rows.range::<Key, _>(&scan.from..&scan.to).take(scan.limit).map(row).collect();
@@ -118,7 +118,7 @@ impl Store {
         Glance { now: self.now(real_ms), rows: self.outside.clone() }
     }
 
-    /// As [`wayleave_engine::Engine::own`] promises: one more than ever before, unless an expectation does not hold.
+    /// As [`wayleave_engine::Engine::own`]: increments the epoch, unless an expectation does not hold.
     pub fn own(&mut self, shard: ShardId, expects: &[Expect]) -> Result<(u64, u64), Error> {
         self.expect(expects)?;
         let turn = &mut self.turns[usize::from(shard.0)];
@@ -126,7 +126,7 @@ impl Store {
         Ok(*turn)
     }
 
-    /// Whether a batch would be applied; nothing is.
+    /// Whether a batch would be applied; it is not.
     pub fn check(&self, asked: &Asked, fencing: Fencing) -> Result<(), Error> {
         match fencing {
             Fencing::Never => {}
@@ -152,7 +152,7 @@ impl Store {
         self.expect(&asked.expects)
     }
 
-    /// Applies a batch that was checked, be it now or long ago.
+    /// Applies a batch that was checked, now or long ago.
     pub fn apply(&mut self, asked: &Asked) {
         for (shard, _, seq) in &asked.fences {
             self.turns[usize::from(*shard)].1 = *seq;

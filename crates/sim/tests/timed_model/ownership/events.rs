@@ -1,4 +1,4 @@
-//! What each action does: nodes take their steps, owners decide, things break.
+//! The effect of each action: nodes take their steps, owners decide, faults happen.
 
 use wayleave_cluster::{Options, claims};
 use wayleave_core::cluster::{self, Step, View};
@@ -12,11 +12,11 @@ use super::frozen::Frozen;
 use super::node::{Call, Commit, Desk, Flying, Is, Node, Owner, Part, Pass, Post, TTL, address};
 use super::{Action, Message, Ownership, Parcel, STEP_MS, State, TICK_MS, What, shard};
 
-/// Commits that an owner has under way, at most.
+/// The maximum number of an owner's commits in flight.
 const FLYING_MAX: usize = 2;
 
 impl State {
-    /// Takes an action; none if it changes nothing.
+    /// Takes an action; `None` if it changes nothing.
     pub(super) fn take(&mut self, model: &Ownership, action: Action) -> Option<()> {
         match action {
             Action::Deliver => {
@@ -119,7 +119,7 @@ impl State {
         self.fresh.push(Message { node, sent: self.now, awaited: true, hidden: 0, what: What::Ask(call) });
     }
 
-    /// Slow messages are kept in order of sending: their order in the list means nothing else.
+    /// Slow messages are kept in sending order, which has no other meaning.
     pub(super) fn put_slow(&mut self, message: Message) {
         self.slow.push(message);
         self.slow.sort_by_key(|message| (message.sent, message.node));
@@ -179,7 +179,7 @@ impl State {
         self.ask(index, Call::Own(shard, expects));
     }
 
-    /// Owners stop first; the store is told by and by.
+    /// Owners stop first; the store is updated later.
     pub(super) fn give(&mut self, model: &Ownership, index: usize, gives: Vec<(ShardId, Option<NodeId>)>) {
         let node = &mut self.nodes[index];
         node.pass = if gives.is_empty() {
@@ -191,7 +191,7 @@ impl State {
         self.go_on(model, index);
     }
 
-    /// Whatever a node can do without waiting any longer.
+    /// Everything that a node can do without further waiting.
     pub(super) fn go_on(&mut self, model: &Ownership, index: usize) {
         for shard in (0..model.shards).map(ShardId) {
             let node = &mut self.nodes[index];
@@ -212,7 +212,7 @@ impl State {
         calls.into_iter().for_each(|call| self.ask(index, call));
     }
 
-    /// Answers leave in order; an owner without commits under way stops, or begins anew if one has failed.
+    /// Responses leave in order; an owner without commits in flight stops, or restarts if one has failed.
     fn settle(&mut self, model: &Ownership, index: usize, shard: ShardId) {
         let node = &mut self.nodes[index];
         let stopping = node.post(shard).stopping;
@@ -249,7 +249,7 @@ impl State {
         }
     }
 
-    /// Nobody waits any longer for the commits of an owner.
+    /// Abandons the commits of an owner.
     fn forget(&mut self, index: usize, shard: ShardId) {
         let of_owner = |message: &Message| match &message.what {
             What::Ask(Call::Commit(commit))
@@ -263,7 +263,7 @@ impl State {
         }
     }
 
-    /// An owner reads its shard: first all but the reservations, then these.
+    /// An owner reads its shard: first everything but the reservations, then these.
     fn read(&mut self, model: &Ownership, index: usize, shard: ShardId) {
         let there = self.shown(model, index, shard);
         let there = &there;
@@ -296,8 +296,8 @@ impl State {
         self.store.shard_with(shard, flying)
     }
 
-    /// Whether the giver of a host, or whoever has its shard by now, still waits for the host to be taken; as far as the
-    /// taker's node can know.
+    /// Whether the giver of a host, or the current owner of its shard, still waits for the host to be taken; as far as
+    /// the taker's node can know.
     fn is_awaited(&mut self, index: usize, parcel: &Parcel) -> bool {
         let Parcel { giver, part, .. } = parcel;
         let node = &mut self.nodes[index];
@@ -324,7 +324,7 @@ impl State {
         Some(())
     }
 
-    /// The owner of shard 0 lets its host go, once nothing of its own is under way.
+    /// The owner of shard 0 gives its host away, once nothing of its own is in flight.
     fn give_host(&mut self, model: &Ownership, index: usize, to: usize) -> Option<()> {
         let node = &mut self.nodes[index];
         let (at, id) = (node.now(self.now), node.id);
@@ -338,7 +338,7 @@ impl State {
         Some(())
     }
 
-    /// A host arrives at a node, which takes it in with one commit for both shards, or says no.
+    /// A host arrives at a node, which adopts it with one commit for both shards, or declines.
     pub(super) fn take_host(&mut self, model: &Ownership, index: usize, parcel: Parcel) {
         let awaited = !model.drops_stale || self.is_awaited(index, &parcel);
         let Parcel { giver, part, at } = parcel;
@@ -360,7 +360,7 @@ impl State {
         self.ask(index, Call::Commit(commit));
     }
 
-    /// A process is no more. What it sent may still arrive.
+    /// A process has ended. What it sent may still arrive.
     fn end(&mut self, index: usize) {
         let shards = self.nodes[index].posts.len() as u16;
         let node = &mut self.nodes[index];
@@ -372,7 +372,7 @@ impl State {
         }
     }
 
-    /// Another process starts at the place of one that is gone.
+    /// Another process starts in the place of one that is gone.
     fn start(&mut self, model: &Ownership, index: usize) {
         self.lives += 1;
         let mut node = Node::new(NodeId(self.lives), model.shards);

@@ -1,4 +1,4 @@
-//! What many states share and none changes: cloned for nothing, and hashed once.
+//! Shared immutable state of many model states: cloned for free, and hashed once.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! What is on its way: calls arrive at the store and are answered, nodes hear the answers, hosts go from node to node.
+//! Messages in flight: calls arrive at the store and are answered, nodes receive responses, hosts move between nodes.
 
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Error;
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// An answer goes to whoever waits for it.
+    /// Delivers a response to its waiter.
     fn send_back(&mut self, model: &Ownership, message: Message, slowly: bool) {
         if !message.awaited {
             return;
@@ -60,7 +60,7 @@ impl State {
         }
     }
 
-    /// The giver hears what became of its host.
+    /// The giver learns the outcome of its host's move.
     fn handed(&mut self, model: &Ownership, index: usize, giver: NodeId, seq: u64, done: bool) {
         let node = &mut self.nodes[index];
         if node.id != giver {
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// The store does what it is asked.
+    /// The store carries out a call.
     fn answer(&mut self, model: &Ownership, call: &Call) -> Answer {
         let asked = match call {
             Call::Own(shard, expects) => {
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// A node hears what became of its call.
+    /// A node receives the response to its call.
     fn hear(&mut self, model: &Ownership, index: usize, sent: u64, call: Call, answer: Answer) {
         let node = &mut self.nodes[index];
         match call {
@@ -178,7 +178,7 @@ impl State {
         post.stopping &= post.owner != Owner::Absent;
     }
 
-    /// The others hear that something has changed, unless they cannot be reached.
+    /// The others are notified of a change, unless they are unreachable.
     fn nudge(&mut self, index: usize) {
         let cut = self.cut;
         let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != index && !cut);
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    /// All connections break: what was on its way is lost, and nobody knows what became of it.
+    /// All connections break: messages in flight are lost, with unknown outcomes.
     pub(super) fn restart_store(&mut self, model: &Ownership) {
         let (between, lost) = std::mem::take(&mut self.slow)
             .into_iter()

@@ -1,12 +1,12 @@
-//! Shards in bounded time: nodes that own them by leases in the engine, commits that are fenced, and what goes wrong.
+//! Model of shard ownership in bounded time: nodes that own shards by leases in the engine, fenced commits, and faults.
 //!
-//! Nodes plan by [`wayleave_core::cluster::plan`] and write by [`wayleave_cluster::claims`]; owners decide by the core's
-//! frontier on the rows that they read, and pipeline their commits; the engine checks by [`wayleave_engine::fences`]. What lies
-//! between, the waiting, is written here after `wayleave_cluster` and `wayleave_shard`.
+//! Nodes plan by [`wayleave_core::cluster::plan`] and write by [`wayleave_cluster::claims`]; owners decide by the
+//! core's frontier on the rows that they read, and pipeline their commits; the engine checks by
+//! [`wayleave_engine::fences`]. The waiting in between is modelled here after `wayleave_cluster` and `wayleave_shard`.
 //!
-//! Time jumps by a tick. In each a node's heart beats once, its seats look and then act; other nodes may come in between.
-//! An owner may decide at any moment, or not at all. What is sent arrives at once unless the budget lets it be late; whoever
-//! waits for what is late may give up at any moment, and what was given up may still arrive.
+//! Time jumps by a tick. In each a node renews its lease once, its seats look and then act; other nodes may interleave.
+//! An owner may decide at any moment, or not at all. Messages arrive at once unless the budget lets them be late; a
+//! waiter for a late message may give up at any moment, and an abandoned message may still arrive.
 
 mod engine;
 mod events;
@@ -27,9 +27,9 @@ use node::{Answer, Call, Desk, Is, Node, Owner, Pass};
 pub use seen::{CURRENT_EPOCH, NO_HOST_LOST, NOTHING_LOST, ON_TOP, ONE_VISITOR};
 use seen::{LAWS, Seen};
 
-/// Between two looks of a node, and two beats of its heart.
+/// Between two looks of a node, and two lease renewals.
 const TICK_MS: u64 = 1_000;
-/// By this much the engine's clock steps: all nodes are dead at once.
+/// The step of the engine's clock: all nodes are dead at once.
 const STEP_MS: u64 = 5_000;
 
 /// What is modelled.
@@ -38,22 +38,22 @@ pub struct Ownership {
     pub nodes: usize,
     pub shards: u16,
     pub ticks: u64,
-    /// How long a reservation lives.
+    /// The lease time of a reservation.
     pub lease: Millis,
     pub budget: Budget,
     pub fencing: Fencing,
-    /// Whether an owner reads the store again after a commit whose outcome it does not know.
+    /// Whether an owner reloads after a commit with an unknown outcome.
     pub reloads: bool,
     /// Whether clients are answered before a commit is durable.
     pub answers_early: bool,
-    /// Whether a shard or a host leaves only when nothing of its owner is under way.
+    /// Whether a shard or a host leaves only when its owner has nothing in flight.
     pub waits: bool,
     /// Whether the commit that moves a host is fenced by the giver's shard too.
     pub fences_giver: bool,
-    /// Whether a node's reads show what it has in flight to the store, as the PostgreSQL engine's do. Taking a shard hides
-    /// what is in flight at that moment.
+    /// Whether a node's reads show what it has in flight to the store, as the PostgreSQL engine's do. Taking a shard
+    /// hides what is in flight at that moment.
     pub overlay: bool,
-    /// Whether a host is taken in only while its giver's term lasts and the giver waits for it.
+    /// Whether a host is adopted only while its giver's term lasts and the giver waits for it.
     pub drops_stale: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct State {
     store: Store,
     /// Sent, and its fate not yet decided.
     fresh: Vec<Message>,
-    /// On its way, slowly.
+    /// In flight, slowly.
     slow: Vec<Message>,
     /// Whether nodes cannot reach each other.
     cut: bool,
@@ -76,12 +76,12 @@ pub struct State {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Message {
-    /// The node that asks, or that a message between nodes is for.
+    /// The calling node, or the destination of a message between nodes.
     node: usize,
     sent: u64,
-    /// Whether somebody still waits for the answer.
+    /// Whether the response is still awaited.
     awaited: bool,
-    /// The shards whose reads do not show it, a bit each.
+    /// The shards whose reads do not show it, as a bit set.
     hidden: u8,
     what: What,
 }
@@ -94,13 +94,13 @@ enum What {
     Checked(Call),
     /// From the store, with the steps of its clock.
     Answer(Call, Answer, u64),
-    /// To another node: a host is to be taken in.
+    /// To another node: a host to adopt.
     Hand(Parcel),
     /// Back: whether it was.
     Handed { taker: usize, giver: NodeId, seq: u64, done: bool },
 }
 
-/// A host on its way, as the giver's memory before it left.
+/// A host in flight, as the giver's memory before it left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Parcel {
     giver: (usize, NodeId),
@@ -115,17 +115,17 @@ pub enum Action {
     /// It arrives later, or its answer does.
     Delay,
     DelayAnswer,
-    /// The store stops between the check and the write. Only where these are two.
+    /// The store stops between the check and the write. Only where these are separate.
     Stall,
     /// Something slow arrives.
     Arrive(usize),
-    /// Whoever waits for something slow gives up.
+    /// The waiter for a slow message gives up.
     GiveUp(usize),
     Beat(usize),
     /// The seats look, and act on what they saw.
     Look(usize),
     Act(usize),
-    /// A node notices that its time is over.
+    /// A node notices that its lease has expired.
     Lapse(usize),
     /// An owner reads a part of its shard.
     Read(usize, u16),
@@ -158,7 +158,7 @@ impl Model for Ownership {
         let rows: Vec<Rows> = all().map(shard::first_rows).collect();
         let mut store = Store::new(rows, Rows::new());
         let mut nodes: Vec<Node> = (1u64..).take(self.nodes).map(|id| Node::new(NodeId(id), self.shards)).collect();
-        // They have lived for a while.
+        // They have been running for a while.
         for (place, node) in nodes.iter_mut().enumerate() {
             for past in [true, false] {
                 let mut glance = store.glance(0);
@@ -256,7 +256,7 @@ impl Model for Ownership {
             }),
         };
         let mut all: Vec<Property<Self>> = LAWS.map(law).into();
-        // Without these the model could be safe because nothing happens in it.
+        // Liveness checks: without these the model could be safe because nothing happens in it.
         let Budget { delays, pauses, crashes, ends, moves, .. } = self.budget;
         if pauses + crashes + ends > 0 || self.shards > 1 {
             all.push(Property::sometimes("a second owner grants", |_, state: &State| state.seen.met.taken_over));
@@ -287,7 +287,7 @@ impl Ownership {
             actions.push(Action::Beat(index));
         }
         match &node.pass {
-            // A node's heart beats before its seats look: the other order is that of the tick before.
+            // A node renews before its seats look: the other order is that of the previous tick.
             Pass::Rest if node.look_due && node.alive && !node.beat_due => actions.push(Action::Look(index)),
             Pass::Looked(..) if node.is_due(state.now) => actions.push(Action::Act(index)),
             _ => {}
@@ -338,7 +338,7 @@ fn name(node: usize) -> char {
 }
 
 impl State {
-    /// Whether every owner whose last commit is the store's last one has in memory what the store has.
+    /// Whether every owner whose last commit is the store's last one has the store's content in memory.
     fn owners_know_the_store(&self) -> bool {
         let knows = |shard: u16, desk: &Desk| {
             let shard = ShardId(shard);

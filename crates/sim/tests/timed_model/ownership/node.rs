@@ -1,4 +1,4 @@
-//! A node of the model: its heart, its seats and the owners of its shards, as far as they wait for something.
+//! A node of the model: its lease, its seats and the owners of its shards, as far as they wait for something.
 
 use wayleave_cluster::claims;
 use wayleave_core::cluster::NodeRow;
@@ -11,13 +11,13 @@ use super::engine::{Asked, Glance, NOON, Rows, after};
 use super::frozen::Frozen;
 use super::shard::Deed;
 
-/// A node that is not heard of for this long is replaced.
+/// A node that has not renewed its lease for this long is replaced.
 pub const TTL: Millis = Millis(1_500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Is {
     Running,
-    /// Stopped where it is, to go on as if nothing had been.
+    /// Paused, to resume as if nothing had happened.
     Paused,
     Gone,
 }
@@ -26,13 +26,13 @@ pub enum Is {
 pub struct Node {
     pub id: NodeId,
     pub is: Is,
-    /// Whether it takes itself for alive, and until when it may, by its own clock.
+    /// Whether it considers itself alive, and until when it may, by its own clock.
     pub alive: bool,
     pub sure_until: u64,
     pub leaving: bool,
     /// What it knows of the steps of the engine's clock.
     pub offset_ms: u64,
-    /// Whether its heart and its seats have done their part since time last passed.
+    /// Whether its renewal and its seats have done their part since time last passed.
     pub beat_due: bool,
     pub look_due: bool,
     alive_since: Time,
@@ -40,7 +40,7 @@ pub struct Node {
     pub posts: Vec<Post>,
 }
 
-/// Where the seats task stands.
+/// The state of the seats task.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
     Rest,
@@ -48,7 +48,7 @@ pub enum Pass {
     Looked(Glance, Vec<ShardId>),
     /// It takes shards, and will give others.
     Taking,
-    /// It gives shards: which, to whom, and whether the store has been told.
+    /// It gives shards: which, to whom, and whether the store was updated.
     Giving(Vec<(ShardId, Option<NodeId>, bool)>),
 }
 
@@ -56,14 +56,14 @@ pub enum Pass {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Post {
     pub owner: Owner,
-    /// The owner is told to finish what is under way and stop.
+    /// The owner must finish what is in flight and stop.
     pub stopping: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     Absent,
-    /// Asks for the shard. `kept` is what one would go on with that does not read it again.
+    /// Takes the shard. `kept` is what an owner would continue with that does not reload.
     Owning {
         kept: Option<Frozen<Rows>>,
     },
@@ -76,17 +76,17 @@ pub enum Owner {
     Open(Desk),
 }
 
-/// An owner at work.
+/// A running owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Desk {
     pub epoch: u64,
     pub seq: u64,
     pub memory: Frozen<Rows>,
-    /// Commits under way, in order.
+    /// Commits in flight, in order.
     pub flying: Vec<Flying>,
-    /// A commit failed: what is in memory is not what the store has.
+    /// A commit failed: memory differs from the store.
     pub failed: bool,
-    /// The number of the commit that another owner is to make for it.
+    /// The number of the commit that another owner is to make on its behalf.
     pub handing: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ pub struct Commit {
     /// The shards that it is fenced by; the first is the owner's own.
     pub parts: Vec<Part>,
     pub deed: Deed,
-    /// The node that waits for it to take a host in.
+    /// The node that waits for a host to be adopted by it.
     pub giver: Option<(usize, NodeId)>,
 }
 
@@ -160,7 +160,7 @@ impl Node {
         Time(NOON + real_ms + self.offset_ms)
     }
 
-    /// What renews its row. `place` is where it listens, whatever its id.
+    /// The batch that renews its row. `place` is where it listens, whatever its id.
     pub fn renewal(&mut self, place: usize, glance: &Glance) -> Batch {
         let mut row = NodeRow {
             id: self.id,
@@ -222,12 +222,12 @@ impl Node {
         self.is == Is::Running && (self.beat_due || looks || reads || self.lapses(real_ms))
     }
 
-    /// Whether its time is over and it has not noticed.
+    /// Whether its lease has expired unnoticed.
     pub fn lapses(&self, real_ms: u64) -> bool {
         self.alive && real_ms >= self.sure_until
     }
 
-    /// Whether it stands between two steps that belong together.
+    /// Whether it is between two steps that belong together.
     pub fn is_midway(&self) -> bool {
         self.pass != Pass::Rest || self.posts.iter().any(|post| matches!(post.owner, Owner::Reading { .. }))
     }
@@ -243,7 +243,7 @@ impl Desk {
         Self { epoch, seq, memory, flying: Vec::new(), failed: false, handing: None }
     }
 
-    /// What it decided becomes a commit of its own, on top of what it has in memory.
+    /// Turns a decision into a commit on top of what it has in memory.
     pub fn seal(&mut self, shard: ShardId, writes: &[Write]) -> Part {
         self.seq += 1;
         let memory = Frozen::new(after(&self.memory, writes));

@@ -1,4 +1,4 @@
-//! The laws, held against every commit that the engine accepts and every answer that a client gets.
+//! The laws, checked for every commit that the engine accepts and every response that a client gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub const NO_HOST_LOST: &str = "an owner knows all that the store has of its sha
 pub const NOTHING_LOST: &str = "what was acknowledged is in the store";
 pub const LAWS: [&str; 5] = [ONE_VISITOR, CURRENT_EPOCH, ON_TOP, NO_HOST_LOST, NOTHING_LOST];
 
-/// What the laws look at: all that was ever granted, accepted and acknowledged.
+/// What the laws check: everything ever granted, accepted and acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// The highest epoch that the engine ever granted, by shard.
@@ -33,7 +33,7 @@ pub struct Seen {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Reserved {
-    /// The shard that its host was born in.
+    /// The birth shard of its host.
     host: u16,
     start: Time,
     end: Time,
@@ -41,7 +41,7 @@ struct Reserved {
     over: bool,
 }
 
-/// What must come about at some time, lest the model be safe because nothing happens in it.
+/// What must happen at some time, or the model could be safe because nothing happens in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Met {
     /// A reservation was granted by a second owner.
@@ -50,7 +50,7 @@ pub struct Met {
     pub fenced: bool,
     /// A shard was handed from one living node to another.
     pub handed_over: bool,
-    /// An owner read the store again and found what it did not know to be there.
+    /// An owner reloaded and found something that it did not know.
     pub found: bool,
     /// A host went from one node's shard to another's.
     pub moved: bool,
@@ -91,7 +91,7 @@ impl Seen {
         self.met.moved |= commit.deed.moved;
     }
 
-    /// A client is told that a commit is durable.
+    /// A client learns that a commit is durable.
     pub fn acknowledge(&mut self, commit: &Commit) {
         let there = commit.parts.iter().all(|part| self.accepted.contains(&(part.shard.0, part.epoch, part.seq)));
         if !there {
@@ -105,7 +105,7 @@ impl Seen {
         self.acknowledged.iter().copied()
     }
 
-    /// Whether each reservation that a client was told of is in one shard, until its end is.
+    /// Whether each reservation that a client knows of is in one shard, until its end is.
     pub fn nothing_lost(&self, store: &Store, shards: u16) -> bool {
         let places = |token| {
             let has = |shard: &ShardId| shard::has_lease(*shard, store.shard(*shard), token);

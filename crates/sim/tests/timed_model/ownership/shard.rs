@@ -1,4 +1,4 @@
-//! What an owner decides: the core's own decisions, on nothing but the rows that it has in memory.
+//! An owner's decisions: the core's own, on nothing but the rows that it has in memory.
 
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::load::Loader;
@@ -14,10 +14,10 @@ use wayleave_engine::{Key, Write};
 
 use super::engine::{NOON, Rows, after};
 
-/// What was decided, as rows and as the laws see it.
+/// A decision, as rows and as the laws see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Deed {
-    /// A reservation: its token, its host's shard of birth, from when, until when.
+    /// A reservation: its token, its host's birth shard, its start and end.
     pub granted: Option<(Token, u16, Time, Time)>,
     /// Reservations that are over: since then, or since their deadline.
     pub ended: Vec<(Token, Option<Time>)>,
@@ -56,7 +56,7 @@ fn leases(shard: ShardId, rows: &Rows) -> impl Iterator<Item = (&Key, &Vec<u8>)>
     rows.range(from..to)
 }
 
-/// The rows but for the reservations: what an owner that opens a shard reads first.
+/// The rows without the reservations: what an owner that opens a shard reads first.
 pub fn without_leases(shard: ShardId, rows: &Rows) -> Rows {
     let (from, to) = key::range(shard, Kind::Lease, Kind::Lease);
     rows.iter()
@@ -86,8 +86,8 @@ fn seal(shard: ShardId, state: &mut State, writes: &[wayleave_core::frontier::ro
     sealed
 }
 
-/// What an owner does next: it returns what ran out, else grants what is ready, else takes back a reservation of which
-/// a client has been told. None if there is nothing to do.
+/// What an owner does next: it returns what expired, otherwise grants what is ready, otherwise releases a reservation
+/// that a client knows of. `None` if there is nothing to do.
 pub fn decide(
     shard: ShardId,
     memory: &Rows,
