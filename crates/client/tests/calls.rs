@@ -1,4 +1,4 @@
-//! What the client does when connections break and servers say "later": against a server that follows a script.
+//! The client against broken connections and servers that say "later": a server follows a script.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests may fail loudly")]
 
 use std::time::Duration;
@@ -12,13 +12,13 @@ use wayleave_api::urls::{AddResult, AddStatus, UrlToAdd};
 use wayleave_api::{Code, Problem};
 use wayleave_client::{Client, Error, Repeat, Retry};
 
-/// What a connection of the scripted server does once the request is there.
+/// What a connection of the scripted server does once the request has arrived.
 enum Act {
-    /// Closes without an answer.
+    /// Closes without a response.
     Hang,
     /// Answers with a status and a body.
     Say(u16, String),
-    /// Answers with a status, a body and a wish to be left alone.
+    /// Answers with a status, a body and a Retry-After.
     Later(u16, String, u32),
 }
 
@@ -41,7 +41,7 @@ async fn read_request(stream: &mut TcpStream) -> String {
     }
 }
 
-/// A server that acts once for each request and then is gone; it returns how many requests it saw.
+/// A server that acts once per request and then is gone; it returns how many requests it saw.
 async fn scripted(acts: Vec<Act>) -> (Client, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
@@ -113,7 +113,7 @@ async fn a_reservation_whose_answer_was_lost_is_sent_again_unless_the_caller_for
     let (client, seen) = scripted(vec![Act::Hang, granted()]).await;
     client.reserve(&request).await.unwrap();
     assert_eq!(seen.await.unwrap(), 2);
-    // Nothing was reserved by a server that said "later".
+    // A server that said "later" has reserved nothing.
     let (client, seen) = scripted(vec![refusal(Code::Overloaded), granted()]).await;
     client.reserve(&request).await.unwrap();
     assert_eq!(seen.await.unwrap(), 2);
@@ -146,7 +146,7 @@ async fn a_heartbeat_is_sent_once_and_given_up_in_time() {
     let (client, seen) = scripted(vec![refusal(Code::Unavailable)]).await;
     let error = client.heartbeat("r", &request, Duration::from_secs(5)).await.expect_err("unavailable");
     assert_eq!((error.code(), seen.await.unwrap()), (Some(Code::Unavailable), 1));
-    // One that takes the connection and says nothing.
+    // A server that accepts the connection and does not respond.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
     let started = std::time::Instant::now();

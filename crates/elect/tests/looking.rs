@@ -1,4 +1,4 @@
-//! A standby listens for the end of the present term all the time, not only until its first long poll is over.
+//! A standby long-polls for the end of the current term all the time, not only until its first long poll is over.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,8 +21,8 @@ const ROLE: &str = r#"{"role":"r","primary":{"uuid":"other","address":null,"meta
     "reason":"other is primary","changes_in_ms":15000}"#;
 const PROBLEM: &str = r#"{"type":"x","title":"x","status":503,"code":"unavailable","detail":"try again"}"#;
 
-/// A server that knows another primary, and does not let anybody wait: what waits is answered at once, in turn by a primary
-/// that is still there and by a failure. Tells when it was asked for what.
+/// A server that knows another primary, and does not let callers wait: a long poll is answered at once, alternately by
+/// a primary that is still there and by a failure. Records when it was asked for what.
 async fn impatient(asked: mpsc::UnboundedSender<(&'static str, Instant)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,5 +1,5 @@
-//! Candidates against the core's own decisions, with losses, delays, pauses of their work and clocks that run at different
-//! rates: at no instant do two of them believe to be primary.
+//! Candidates against the core's own decisions, with losses, delays, pauses of their work and clock drift: at no
+//! instant do two of them believe to be primary.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use wayleave_elect::{Answer, Call, Candidate, Effect, Heartbeat, Moment, Questio
 const T: Millis = Millis(2_000);
 const END_US: u64 = 60_000_000;
 
-/// What may happen to one heartbeat.
+/// The fate of one heartbeat.
 #[derive(Clone, Debug)]
 enum Fate {
     Lost,
@@ -37,7 +37,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// A candidate and its clock: how fast it runs, in millionths, and what it showed at the beginning.
+/// A candidate and its clock: its rate, in millionths, and its reading at the beginning.
 struct Runner {
     candidate: Candidate,
     rate: u64,
@@ -69,7 +69,7 @@ struct World {
     facts: Facts,
     mail: Vec<(u64, Mail)>,
     fates: Vec<Fate>,
-    /// From when to when no server answers.
+    /// When no server answers.
     outages: Vec<(u64, u64)>,
     sent: usize,
     now_us: u64,
@@ -80,7 +80,7 @@ struct World {
 impl World {
     fn new(rates: &[u64], fates: Vec<Fate>) -> Self {
         let runner = |(index, rate): (usize, &u64)| Runner {
-            // No grace: it would hide clocks that drift further apart than the margin allows.
+            // No grace period: it would mask clocks that drift further apart than the margin allows.
             candidate: Candidate::new(Wish { interval: None, grace: Millis(0) }),
             rate: *rate,
             zero_ms: index as u64 * 1_000_000,
@@ -102,7 +102,7 @@ impl World {
         Self { runners, facts, mail, fates, outages, sent: 0, now_us: 0, grants: 0, led }
     }
 
-    /// Whose role lets its primary go on for so long, and whose server is away from time to time.
+    /// A role whose primary may continue for this long, and whose server is away from time to time.
     fn going_on(mut self, goes_on: Millis, outages_ms: &[(u64, u64)]) -> Self {
         let (mode, continue_for) = (Change::Set(roles::Mode::Continue), Change::Set(goes_on));
         let changes = RoleChanges { mode, continue_for, ..RoleChanges::default() };
@@ -125,7 +125,7 @@ impl World {
 
     fn step(&mut self, entropy: u64) {
         self.now_us = self.next_us();
-        // A deadline goes before whatever comes at the same instant.
+        // A deadline precedes whatever else happens at the same instant.
         for index in 0..self.runners.len() {
             let local = self.runners[index].local(self.now_us);
             if self.runners[index].candidate.wake_at().is_some_and(|at| at <= local) {
@@ -165,7 +165,7 @@ impl World {
                     let effects = self.runners[index].candidate.on_stopped(local, Then::StandAgain(Millis(0)));
                     self.carry_out(index, effects);
                 }
-                // It never arrives: the term must run out.
+                // It never arrives: the term must expire.
                 Effect::Release { .. } => {
                     let effects = self.runners[index].candidate.on_released(local);
                     self.carry_out(index, effects);
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// How long the next message and its answer take; none if it is lost.
+    /// The latency of the next message and its response; `None` if it is lost.
     fn fate(&mut self) -> Option<(u64, Option<u64>)> {
         let fate = &self.fates[self.sent % self.fates.len()];
         self.sent += 1;
@@ -251,7 +251,7 @@ impl World {
     }
 }
 
-/// Lets a world run to its end; at no instant do two candidates believe to be primary, and epochs grow.
+/// Runs a world to its end; at no instant do two candidates believe to be primary, and epochs grow.
 fn one_primary_at_any_instant(mut world: World, entropy: u64) -> Result<(), TestCaseError> {
     while world.now_us < END_US {
         world.step(entropy);
@@ -275,7 +275,7 @@ proptest! {
         one_primary_at_any_instant(World::new(&rates, fates), entropy)?;
     }
 
-    /// The same where a primary may go on by the others' agreement, with a server that is away for long.
+    /// The same where a primary may continue by agreement of the others, with a server that is away for long.
     #[test]
     fn nor_do_two_while_one_of_them_goes_on_by_agreement(
         rates in proptest::collection::vec(995_000_u64..=1_005_000, 2..4),

@@ -1,4 +1,4 @@
-//! Whatever arrives, the answer says what is wrong with it.
+//! Invalid input of every kind: the response says what is wrong.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Bounds of the doors: numbers that JSON readers round, words that paths use, and how many of each thing there may be.
+//! Bounds of the API: numbers that JSON parsers round, words that paths use, and the maximum of each kind of thing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ mod support;
 use serde_json::{Value, json};
 use support::Door;
 
-/// The first whole number that a reader with 64-bit floats cannot tell from its neighbour.
+/// The first integer that a parser with 64-bit floats cannot distinguish from its neighbour.
 const PAST: u64 = (1 << 53) + 1;
 
 #[tokio::test]
@@ -52,12 +52,12 @@ async fn a_number_past_2_to_the_53_is_refused_with_its_field() {
     }
     let answer = door.get(&format!("/v1/roles/r?min_epoch={PAST}")).await;
     assert_eq!((answer.problem().0, &answer.json()["field"]), (400, &json!("min_epoch")), "{}", answer.text);
-    // The greatest exact one is taken.
+    // The greatest exact one is accepted.
     let told = door.put("/v1/crawls/c", json!({"limits": {"urls": PAST - 1}})).await.ok();
     assert_eq!(told["limits"]["urls"], PAST - 1);
 }
 
-/// A uuid stands in paths beside words of the API; the document says which these are.
+/// A uuid appears in paths beside words of the API; the document says which.
 #[tokio::test]
 async fn no_uuid_may_be_a_word_of_the_paths() {
     let door = Door::new();
@@ -75,7 +75,7 @@ async fn no_uuid_may_be_a_word_of_the_paths() {
     }
 }
 
-/// What is set already counts as well: a first wait over the longest one would never be waited.
+/// Existing settings count as well: a first wait over the longest one would never be used.
 #[tokio::test]
 async fn a_first_wait_over_the_longest_that_is_set_is_refused_with_both() {
     let door = Door::new();
@@ -89,7 +89,7 @@ async fn a_first_wait_over_the_longest_that_is_set_is_refused_with_both() {
     door.patch("/v1/crawls/c", json!({"retry": {"first_ms": 120_000, "max_ms": 240_000}})).await.ok();
     let answer = door.patch("/v1/crawls/c", json!({"retry": {"max_ms": 60_000}})).await;
     assert_eq!(answer.problem(), (422, "contradiction".to_owned()));
-    // PUT clears what it does not name, so nothing stands against it.
+    // PUT clears what it does not name, so nothing conflicts.
     door.put("/v1/crawls/c", json!({"retry": {"max_ms": 60_000}})).await.ok();
     // Other settings can be changed whatever the waits are.
     door.patch("/v1/crawls/c", json!({"weight": 2})).await.ok();
@@ -97,7 +97,7 @@ async fn a_first_wait_over_the_longest_that_is_set_is_refused_with_both() {
     assert_eq!(door.patch("/v1/crawls/c", both).await.problem(), (422, "contradiction".to_owned()));
 }
 
-/// What went wrong once: a crawl that no crawl can be called was passed over where the body named another.
+/// A regression: an invalid crawl name was ignored where the body named another.
 #[tokio::test]
 async fn the_crawl_of_a_query_is_checked_also_where_the_body_names_one() {
     let door = Door::new();

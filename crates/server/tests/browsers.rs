@@ -1,5 +1,5 @@
-//! What a web page can make a browser send to a server on loopback, without asking anybody, changes and shows nothing; and
-//! clients that are no browsers notice nothing of it.
+//! What a web page can make a browser send to a server on loopback, without consent, changes and reveals nothing; and
+//! other clients are not affected.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
 use wayleave_api::urlfrontier::{Active, Empty, Local, StringList};
 use wayleave_server::Config;
 
-/// The head of a request that ends its connection.
+/// The header of a request that closes its connection.
 fn head(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
     let mut text = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in headers {
@@ -63,7 +63,7 @@ async fn a_page_deletes_no_crawl_through_the_grpc_door() {
         vec![("Host", host.as_str()), ("Origin", "http://evil.example"), plain],
         vec![("Host", host.as_str()), plain],
         vec![("Host", host.as_str())],
-        // What it could send after a rebinding of its own name.
+        // What it could send after DNS rebinding of its own name.
         vec![("Host", "evil.example"), grpc],
         vec![("Host", host.as_str()), ("Origin", "null"), grpc],
     ] {
@@ -94,14 +94,14 @@ async fn a_page_sends_no_bodiless_post_and_reads_nothing_under_a_foreign_name() 
             assert!(answer.contains(r#""code":"foreign_host""#) && answer.contains("--allow-host"), "{answer}");
         }
     }
-    // A second Host, or one in the request line, gets nobody past the check.
+    // A second Host, or one in the request line, does not bypass the check.
     let two = head("GET", "/v1/crawls", &[("Host", "localhost"), ("Host", "evil.example")], "");
     let line = head("GET", "http://evil.example/v1/crawls", &[("Host", "localhost")], "");
     for request in [two, line] {
         let answer = running.exchange(&request).await;
         assert!(matches!(status(&answer), 400 | 403), "{answer}");
     }
-    // An image or a script of another site: no Origin, but the browser says where it comes from.
+    // An image or a script of another site: no Origin, but the browser sends Sec-Fetch-Site.
     let embedded = [("Host", "localhost"), ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "no-cors")];
     assert_eq!(status(&running.exchange(&head("GET", "/v1/snapshot", &embedded, "")).await), 403);
     let followed = [("Host", "localhost"), ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate")];
@@ -141,7 +141,7 @@ async fn names_that_nobody_can_rebind_are_taken_whatever_the_port() {
         let want = if host == "svc" { 200 } else { 403 };
         assert!(status(&answer) == want || (want == 403 && status(&answer) == 400), "{host}: {answer}");
     }
-    // Those of load balancers call by whatever name they know, by none, or by an empty one.
+    // Load balancers' probes call by any name, by none, or by an empty one.
     for host in ["example.org", ""] {
         let answer = running.exchange(&head("GET", "/readyz", &[("Host", host)], "")).await;
         assert_eq!(status(&answer), 200, "{host}: {answer}");

@@ -1,7 +1,8 @@
-//! The document and the server agree on every body: each field of a whole request in turn is left out, emptied, given another type
-//! and moved past its bounds, and what the document takes the server must take, what it does not the server must refuse.
+//! The document and the server agree on every body: each field of a complete request in turn is omitted, emptied, given
+//! another type and moved past its bounds; what the document accepts the server must accept, and what it rejects the
+//! server must refuse.
 //!
-//! 422 is left out: it is the answer to fields or settings that contradict each other, which no schema can say.
+//! 422 is excluded: it is the response to fields or settings that contradict each other, which no schema can express.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::panic, reason = "a test fails by panicking")]
@@ -15,8 +16,8 @@ use support::schema::takes;
 
 const TOKEN: &str = "AA4y2WNEMwp2OTlfiBlOkA";
 
-/// A body with every field for every call that takes one; for some calls several, where fields exclude each other. Long polls
-/// have no `wait_ms`: the test would wait as well.
+/// A body with every field for every call that has one; for some calls several, where fields exclude each other. Long
+/// polls have no `wait_ms`: the test would wait as well.
 fn whole() -> Vec<(&'static str, &'static str, Value)> {
     let at = "2026-11-15T03:04:05.678Z";
     let found = json!({"url": "https://example.com/", "key": "k", "crawl": "news", "at": at, "priority": 5, "depth": 0, "again": false, "metadata": {"a": "b"}});
@@ -81,7 +82,7 @@ fn places(value: &Value, at: &str, places: &mut Vec<String>) {
     }
 }
 
-/// The numbers that a document names as bounds anywhere: each, and its neighbour on either side.
+/// The numbers that a document names as bounds anywhere, with their neighbours.
 fn bounds(value: &Value, found: &mut Vec<i64>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, field)| match field.as_i64() {
@@ -133,7 +134,7 @@ fn mutations(body: &Value, odd: &[Value]) -> Vec<(String, Value)> {
         let mut changed = body.clone();
         let there = changed.pointer_mut(place).unwrap();
         if let Value::Object(fields) = there {
-            // The library would take a list of the fields for the object.
+            // The library would accept a list of the fields instead of the object.
             let list = fields.values().cloned().collect();
             *there = Value::Array(list);
             all.push((format!("{place} as a list"), changed));
@@ -174,7 +175,7 @@ async fn the_document_takes_the_bodies_that_the_server_takes_and_no_others() {
             assert!(!answer.status.is_server_error(), "{method} {path}: {change}: {}", answer.text);
             tried += 1;
         }
-        // A body may be left out where the document says so.
+        // A body may be omitted where the document says so.
         let answer = door.send_as(method.clone(), &real, "", "").await;
         let is_needed = request["required"] == true;
         if is_needed != matches!(answer.status.as_u16(), 400 | 415) {
@@ -185,7 +186,7 @@ async fn the_document_takes_the_bodies_that_the_server_takes_and_no_others() {
     assert!(differences.is_empty(), "{} of {tried}:\n{}", differences.len(), differences.join("\n"));
 }
 
-/// Every call that takes a body is among those that are tried.
+/// Every call that takes a body is covered.
 #[tokio::test]
 async fn every_call_with_a_body_is_held_against_the_document() {
     let document = Door::new().get("/openapi.json").await.ok();

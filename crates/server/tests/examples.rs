@@ -1,5 +1,5 @@
-//! What the document tells people beyond the calls themselves: an example for every call that is of the call's types and that a
-//! server takes, a text for every field, and the defaults that are in force.
+//! What the document offers beyond the calls themselves: for every call an example that matches the call's types and
+//! that a server accepts, a description for every field, and the defaults in force.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ fn operations(document: &Value) -> Vec<(String, Value)> {
     operations.collect()
 }
 
-/// Reads a value as a wire type; what that type makes of it.
+/// Parses a value as a wire type and serialises it again.
 type Read = fn(Value) -> serde_json::Result<Value>;
 
 fn read<T: DeserializeOwned + Serialize>(value: Value) -> serde_json::Result<Value> {
@@ -87,18 +87,18 @@ fn types() -> BTreeMap<&'static str, Read> {
         urls::Url,
         urls::UrlToAdd,
     ];
-    // The server's own: nobody reads it but by its one field.
+    // The server's own type: it has only one field.
     types.insert("Health", read::<BTreeMap<String, String>>);
     types
 }
 
-/// The name of a schema, which may be narrowed by what else is said beside it.
+/// The name of a schema, which may be narrowed by further constraints.
 fn named(schema: &Value) -> Option<&str> {
     let reference = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"));
     reference?.as_str()?.rsplit('/').next()
 }
 
-/// Holds the examples of a body against its types.
+/// Checks the examples of a body against its types.
 fn check_content(call: &str, message: &Value, whole: bool) {
     for (kind, content) in message["content"].as_object().into_iter().flatten() {
         let example = &content["example"];
@@ -122,7 +122,7 @@ fn check_content(call: &str, message: &Value, whole: bool) {
         };
         for value in values {
             let is = read(value.clone()).unwrap_or_else(|e| panic!("{call}: {e}: {value}"));
-            // What a server answers it answers in full; a request may leave things out.
+            // A response is complete; a request may omit fields.
             assert!(!whole || is == value, "{call}: the answer is not whole{REMEDY}\n{value}\n{is}");
         }
     }
@@ -193,7 +193,7 @@ async fn the_defaults_of_the_document_are_those_in_force() {
     }
 }
 
-/// The calls in an order in which each finds what it speaks of. Snapshots need a store with files.
+/// The calls in an order in which each finds what it refers to. Snapshots need a store with files.
 const STORY: &[&str] = &[
     "GET /healthz",
     "GET /readyz",

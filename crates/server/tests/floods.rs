@@ -1,4 +1,5 @@
-//! Clients that send without end, stand still or do not read: memory, time and places stay bounded, and others are served.
+//! Clients that send without end, stall or do not read: memory, time and connection slots stay bounded, and others are
+//! served.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -23,7 +24,7 @@ use wayleave_api::urlfrontier::{DiscoveredBatch, UrlInfo, UrlItem};
 use wayleave_server::Config;
 
 const SHORT: Duration = Duration::from_millis(200);
-/// For what must happen; long, because nobody waits for it when it does.
+/// The timeout for what must happen; long, because it is not reached in practice.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn http2(running: &Running) -> SendRequest<Body> {
@@ -38,11 +39,11 @@ async fn grpc(running: &Running) -> UrlFrontierClient<Channel> {
     UrlFrontierClient::new(channel)
 }
 
-/// The connection is closed by the server; what it said before.
+/// Waits until the server closes the connection; returns what it sent before.
 async fn closed(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let read = tokio::time::timeout(SOON, stream.read_to_end(&mut said)).await;
-    // A reset is an end too.
+    // A reset counts as an end too.
     drop(read.expect("the server closes the connection"));
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -78,7 +79,8 @@ async fn bodies_of_all_connections_share_one_budget_and_small_ones_are_taken_las
     assert_eq!(answer.status(), 200, "a small body still finds room");
 }
 
-/// An answer that is given no window: HTTP/2 would keep it for ever, while the client answers pings and reads other streams.
+/// A response without flow-control window: HTTP/2 would buffer it forever, while the client answers pings and reads
+/// other streams.
 #[tokio::test]
 async fn unread_answers_are_counted_and_end_their_connection() {
     let config = Config { held_bytes_max: 1 << 20, answer_timeout: SHORT, ..Config::default() };
@@ -120,7 +122,7 @@ async fn a_connection_that_sends_part_of_anything_is_closed() {
     }
 }
 
-/// Each byte comes in time, and all of them together do not.
+/// Each byte arrives in time, but all of them together do not.
 #[tokio::test]
 async fn a_body_that_drips_is_given_up() {
     let running = start(Config { body_timeout: SHORT, ..Config::default() }).await;
@@ -171,7 +173,8 @@ async fn a_batch_over_its_limit_fails_as_one_and_its_stream_goes_on() {
     assert_eq!(acks[1].statuses, [Ack::Ok, Ack::Skipped].map(i32::from));
 }
 
-/// The stream idles far longer than a body may take; its next item is taken. Then the server stops, and the stream ends at once.
+/// The stream idles far longer than a body may take; its next item is accepted. Then the server stops, and the stream
+/// ends at once.
 #[tokio::test]
 async fn a_put_stream_may_idle_and_does_not_hold_a_stop_up() {
     let config = Config { body_timeout: SHORT, answer_timeout: SHORT, head_timeout: SHORT, ..Config::default() };
@@ -185,7 +188,7 @@ async fn a_put_stream_may_idle_and_does_not_hold_a_stop_up() {
         assert_eq!(acks.next().await.unwrap().unwrap().id, id);
     }
     running.stop.send(()).unwrap();
-    // The time of grace is ten seconds.
+    // The grace period is ten seconds.
     tokio::time::timeout(Duration::from_secs(5), running.ended).await.expect("the stop waits for nobody").unwrap();
     let end = acks.next().await.unwrap().unwrap_err();
     assert_eq!(end.code(), tonic::Code::Unavailable, "{end}");

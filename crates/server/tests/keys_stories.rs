@@ -1,5 +1,5 @@
-//! Queue keys of URLFrontier seen by the native API: each is found, set, grouped, listed and deleted as it is stored, however
-//! much it looks like a host name in another spelling.
+//! Queue keys of URLFrontier in the native API: each is found, set, grouped, listed and deleted as it is stored,
+//! however much it looks like a host name in another spelling.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use support::Door;
 use urlfrontier::{World, discovered, info, world};
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 
-/// Keys that a host name's parser changes or refuses.
+/// Keys that a host name parser changes or refuses.
 const KEYS: [&str; 9] = [
     "_DEFAULT_",
     "42",
@@ -29,7 +29,7 @@ fn encoded(name: &str) -> String {
     name.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Both doors to one frontier, with a URL in the queue of each key.
+/// Both APIs of one frontier, with a URL in the queue of each key.
 async fn both_doors() -> (World, Door) {
     let mut world = world().await;
     let door = Door::to(world.frontier.clone());
@@ -120,8 +120,8 @@ async fn urls_of_a_key_are_requeued_revoked_and_deleted_as_it_is_stored() {
     }
 }
 
-/// Before its first URL nobody can tell a key from a host name: what looks like a name of the web is taken for one, the
-/// rest and whatever is asked for exactly as it is written.
+/// Before its first URL a key cannot be distinguished from a host name: what looks like a web host is taken for one;
+/// the rest, and everything that is requested as exact, is a key.
 #[tokio::test]
 async fn a_host_that_is_not_known_yet_has_its_one_form_unless_it_is_asked_for_exactly() {
     let door = Door::new();
@@ -198,7 +198,7 @@ async fn a_url_without_a_host_and_one_with_empty_labels_are_refused_at_both_door
     assert_eq!(door.get("/v1/stats").await.ok()["hosts"], 0);
 }
 
-/// The other door stores a URL as it was sent, and the lookup finds it by that text.
+/// URLFrontier stores a URL as it was sent, and the lookup finds it by that text.
 #[tokio::test]
 async fn a_url_that_was_stored_as_sent_is_looked_up_as_sent() {
     let mut world = world().await;

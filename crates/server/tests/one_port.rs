@@ -1,4 +1,4 @@
-//! The accept loop: both protocols on one port, a bounded number of connections, a stop that lets requests finish.
+//! The accept loop: both protocols on one port, a bounded number of connections, graceful shutdown.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -64,7 +64,7 @@ async fn a_stop_ends_idle_connections_and_refuses_new_ones() {
     assert!(TcpStream::connect(running.address).await.is_err());
 }
 
-/// The request is under way when the stop comes; its body arrives afterwards and it is still answered.
+/// The request is in progress when the stop comes; its body arrives afterwards and it is still answered.
 #[tokio::test]
 async fn a_stop_lets_a_request_finish() {
     let running = start(Config::default()).await;
@@ -75,7 +75,7 @@ async fn a_stop_lets_a_request_finish() {
     stream.read_exact(&mut interim).await.unwrap();
     assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     running.stop.send(()).unwrap();
-    // The port is closed once the stop has been seen.
+    // The port is closed once the stop has been noticed.
     while TcpStream::connect(running.address).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -101,7 +101,7 @@ async fn past_the_bound_a_connection_waits_until_another_ends() {
     let running = start(Config { connections_max: 1, ..Config::default() }).await;
     let mut first = TcpStream::connect(running.address).await.unwrap();
     ask(&mut first, HEALTH).await;
-    // A long poll: a connection without a request would make room at once.
+    // A long poll: a connection without a request would be evicted at once.
     let body = r#"{"holder":"w","wait_ms":60000}"#;
     let poll = format!(
         "POST /v1/reservations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",

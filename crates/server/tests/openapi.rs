@@ -1,4 +1,4 @@
-//! The document and the routes are the same list, and it is the list that the contract names.
+//! The document and the routes have the same calls, and they are those of the contract.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use support::Door;
 use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
-/// Every call of the contract, by hand.
+/// Every call of the contract, listed by hand.
 const CALLS: [&str; 44] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/groups/{group}",
@@ -137,7 +137,7 @@ async fn every_call_says_that_it_may_answer_with_a_problem() {
     }
 }
 
-/// The document's numbers are written by hand beside the fields; here they are held against the real ones.
+/// The document's numbers are written by hand beside the fields; here they are checked against the real ones.
 #[tokio::test]
 async fn the_document_tells_the_limits_that_are_in_force() {
     let document = document().await;
@@ -176,6 +176,6 @@ async fn pages_for_people_are_html_that_loads_nothing_from_elsewhere() {
             assert_eq!(door.status(request).await, 200, "{page}: {file}");
         }
     }
-    // Who does not ask for a page at `/` gets none.
+    // A client that does not accept HTML at `/` gets none.
     assert_eq!(door.get("/").await.problem(), (404, "no_such_path".to_owned()));
 }

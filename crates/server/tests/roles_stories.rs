@@ -21,7 +21,7 @@ struct Nodes {
     there: Door,
 }
 
-/// Two servers over one store whose clock stands still until told.
+/// Two servers over one store whose clock stands still until it is advanced.
 fn nodes() -> Nodes {
     let clock = ManualClock::new(Time(1_750_000_000_000));
     let engine = Arc::new(Memory::new(clock.clone()));

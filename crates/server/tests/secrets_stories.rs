@@ -1,4 +1,4 @@
-//! Credentials in URLs: a worker is handed the whole URL, and nobody else is shown them.
+//! Credentials in URLs: only the worker that fetches the URL gets them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

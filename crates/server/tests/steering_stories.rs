@@ -1,4 +1,4 @@
-//! What an operator does, over HTTP: hosts, groups and crawls are set, held, listed and removed.
+//! An operator's work over HTTP: hosts, groups and crawls are set, paused, listed and deleted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What a server tells of the store beneath: how it is, and a copy of it.
+//! What a server reports about its store: its health, and a copy of it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -19,10 +19,10 @@ use wayleave_server::http::router;
 use wayleave_server::store::WriteSnapshot;
 use wayleave_server::{Config, Health, Store};
 
-/// A store that is as a test says.
+/// A store with a configurable state.
 struct Stage {
     health: Mutex<Health>,
-    /// Whether its snapshots break off half-way.
+    /// Whether its snapshots fail half-way.
     breaks: bool,
 }
 
@@ -90,7 +90,7 @@ async fn a_snapshot_is_streamed_whole_and_one_that_breaks_off_does_not_look_whol
     }
 }
 
-/// The second is asked for while the body of the first is not read to its end: it waits for the reader, as it must.
+/// The second is requested while the body of the first is not fully read: it waits for the reader, as it must.
 #[tokio::test]
 async fn one_snapshot_at_a_time() {
     let ask = || Request::get("/v1/snapshot").body(Body::empty()).unwrap();
@@ -99,13 +99,13 @@ async fn one_snapshot_at_a_time() {
     let second = door.get("/v1/snapshot").await;
     assert_eq!(second.problem(), (429, "overloaded".to_owned()));
     drop(first);
-    // The first notices that nobody reads any more, and makes room.
+    // The first notices that its reader is gone, and frees the slot.
     while router(&door.app).oneshot(ask()).await.unwrap().status() != StatusCode::OK {
         tokio::task::yield_now().await;
     }
 }
 
-/// A store without an end.
+/// An endless store.
 struct Endless;
 
 impl Store for Endless {

@@ -1,4 +1,4 @@
-//! URLs as lines: in and out, of any number, with results in the order sent.
+//! URLs as NDJSON: in and out, of any number, with results in the order sent.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -57,7 +57,7 @@ async fn a_stream_over_many_parts_keeps_its_order() {
     }
 }
 
-/// A slow sender must not wait for a part to fill up.
+/// A slow sender must not wait for a chunk to fill up.
 #[tokio::test]
 async fn results_come_while_lines_are_still_sent() {
     let door = Door::new();
@@ -77,7 +77,7 @@ async fn results_come_while_lines_are_still_sent() {
     assert!(results.next().await.is_none());
 }
 
-/// Sends before it reads: the results must wait for it instead of stopping it.
+/// It sends before it reads: the results must be buffered instead of blocking it.
 #[tokio::test]
 async fn a_client_that_sends_everything_before_it_reads_is_not_stuck() {
     let door = Door::new();

@@ -234,7 +234,7 @@ async fn urls_that_a_client_never_got_are_not_held() {
     let mut some = world.client.get_urls(ask("", 1, 900)).await.unwrap().into_inner();
     some.next().await.unwrap().unwrap();
     drop(some);
-    // The server hears of it when it can send no more.
+    // The server notices it when it can send no more.
     for _ in 0..200 {
         if world.stats("", "").await.in_process < 900 {
             return;

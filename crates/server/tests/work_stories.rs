@@ -1,4 +1,4 @@
-//! What a worker lives through, over HTTP: URLs in, reservations out, results back.
+//! A worker's life over HTTP: URLs in, reservations out, results back.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::Door;
 
-/// No delay between visits, so that a story need not wait.
+/// No delay between visits, so that a scenario need not wait.
 async fn at_once(door: &Door, host: &str) {
     door.put(&format!("/v1/hosts/{host}"), json!({"delay_ms": 0})).await.ok();
 }
@@ -120,7 +120,7 @@ async fn a_renewal_moves_the_deadline() {
     assert!(!list.to_string().contains(reservation["token"].as_str().unwrap()), "the listing tells the secret");
 }
 
-/// Nobody releases: the work returns by itself and the attempt is counted.
+/// Without a release the work returns by itself and the attempt is counted.
 #[tokio::test]
 async fn the_work_of_a_lost_worker_returns() {
     let door = Door::new();
@@ -328,8 +328,8 @@ async fn an_operator_sees_what_is_handed_out_and_takes_it_back() {
     assert_eq!(stale.problem(), (409, "not_current".to_owned()));
 }
 
-/// What went wrong once: a release with links keeps the group until they are stored, for 30 seconds at most; if the client went
-/// away meanwhile, that was cut off in the middle, and the group stayed busy long after the lease that was asked for.
+/// A regression: a release with links keeps the group until they are stored, for 30 seconds at most; if the client
+/// disconnected meanwhile, the release was aborted midway, and the group stayed busy long after the requested lease.
 #[tokio::test]
 async fn a_release_is_carried_out_although_its_client_goes_away_in_the_middle() {
     let door = Door::new();
@@ -340,7 +340,7 @@ async fn a_release_is_carried_out_although_its_client_goes_away_in_the_middle() 
     let path = format!("/v1/reservations/{}/release", reservation["token"].as_str().unwrap());
     let mut release = Box::pin(door.post(&path, json!({ "results": results })));
     assert!(futures::poll!(release.as_mut()).is_pending(), "its first question is under way");
-    // This question comes to the same owner after that one.
+    // This request reaches the same owner after that one.
     door.get("/v1/reservations").await.ok();
     drop(release);
     let state = async || door.get("/v1/urls/lookup?url=http://a.example/").await.ok()["state"].clone();

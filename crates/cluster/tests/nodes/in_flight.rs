@@ -1,4 +1,4 @@
-//! A node whose commits are on their way for a while: what leaves a shard must wait for them.
+//! A node whose commits are in flight for a while: what leaves a shard must wait for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wayleave_shard::home;
 
 use crate::support::{Node, SHARDS, World, pass, put};
 
-/// A node's own way to the store. While it is shut, what the owners of shards commit waits in line; all else goes through.
+/// A node's own connection to the store. While it is shut, commits of shard owners queue up; everything else passes.
 struct Gate {
     store: Arc<Memory>,
     open: watch::Sender<bool>,
@@ -61,7 +61,7 @@ fn home_at(node: &Node, mut name: impl FnMut(usize) -> String) -> String {
     (0..).map(&mut name).find(|name| node.frontier.owns(home(name, SHARDS))).unwrap()
 }
 
-/// Puts a URL and waits until its commit is on its way.
+/// Puts a URL and waits until its commit is in flight.
 async fn put_on_its_way(node: &Node, url: &str) -> tokio::task::JoinHandle<Vec<PutOutcome>> {
     let (frontier, item) = (node.frontier.clone(), put(url));
     let putting = tokio::spawn(async move { frontier.put(vec![item]).await });
@@ -98,7 +98,7 @@ async fn a_host_moves_to_another_node_only_when_nothing_of_its_shard_is_under_wa
     let alias = home_at(&a, |n| format!("alias{n}"));
     let url = format!("http://{host}/");
     b.put(&[&format!("http://{host}/before")]).await;
-    // All shards are asked where hosts live before the alias is made; then only its own commit is waited for.
+    // All shards are asked where hosts are before the alias is created; then only its own commit is awaited.
     a_gate.shut(true);
     let moving = tokio::spawn({
         let (frontier, hosts) = (a.frontier.clone(), vec![host.as_str().into()]);

@@ -1,4 +1,4 @@
-//! A lease that lapses while the task that closes shards is held up, and is renewed before that task goes on.
+//! A lease that lapses while the task that closes shards is delayed, and is renewed before that task continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use wayleave_shard::home;
 
 use crate::support::{SHARDS, TTL, World, pass};
 
-/// A node's own way to the store: its renewals may be held up, and so may its looks at seats.
+/// A node's own connection to the store: its renewals may be delayed, and so may its looks at seats.
 struct Gates {
     store: Arc<Memory>,
     me: NodeId,
@@ -26,7 +26,7 @@ impl Engine for Gates {
     wayleave_engine::pass_on! { store: now own get_many scan_many }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        // The heart looks at one row, the seats at all nodes and all seats.
+        // A renewal reads one row, the seats task all nodes and all seats.
         let (seats, mut open) = (scans.len() == 2, self.looks.subscribe());
         async move {
             if seats {
@@ -50,8 +50,8 @@ impl Engine for Gates {
     }
 }
 
-/// (the seats of b are held up in a look) (the lease of b lapses) (a takes all shards and changes one) (b renews its lease) (b is
-/// asked about that shard, of which it still has an owner) (the seats of b go on).
+/// (the seats task of b is delayed in a look) (the lease of b lapses) (a takes all shards and changes one) (b renews
+/// its lease) (b is asked about that shard, of which it still has an owner) (the seats task of b continues).
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_lease_lapsed_is_not_sure_of_its_old_owners_though_it_lives_again() {
     let world = World::new();
@@ -83,8 +83,9 @@ async fn a_node_whose_lease_lapsed_is_not_sure_of_its_old_owners_though_it_lives
     assert_eq!(b.put(&[&url]).await, [PutOutcome::Known]);
 }
 
-/// (the seats of b are held up in a look) (another process takes the address of b, whose row goes before its lease has run out) (that
-/// one owns the shards of b and changes one) (b finds its row gone, and is asked about that shard).
+/// (the seats task of b is delayed in a look) (another process takes the address of b, whose row is removed before its
+/// lease has expired) (that process owns the shards of b and changes one) (b finds its row gone, and is asked about
+/// that shard).
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_address_was_taken_is_not_sure_of_its_owners_from_that_moment() {
     let world = World::new();

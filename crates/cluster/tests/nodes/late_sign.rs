@@ -1,4 +1,4 @@
-//! A node gives a sign of life just after another one has seen that its time is over.
+//! A node renews its lease just after another one has seen it expired.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use wayleave_engine::{Batch, Engine, Look, Memory, Pending, Scan, Write};
 
 use crate::support::{SHARDS, TTL, World, pass};
 
-/// Whoever looks through this sees a dead node, and at once the node is heard of after all.
+/// Through this engine a dead node is seen, and at once it renews after all.
 struct LateSigns {
     store: Arc<Memory>,
     node: NodeId,
@@ -55,7 +55,7 @@ async fn a_node_that_is_heard_of_in_the_last_moment_keeps_its_shards() {
     world.settle(&[&a, &b]).await;
     b.member.as_ref().unwrap().stand_still(true);
     while late.signs.load(Ordering::Relaxed) < 3 {
-        // At all times: shards that were taken would soon be given back, for b lives.
+        // At all times: shards that were taken would soon be returned, because b is alive.
         assert_eq!(a.owned(), usize::from(SHARDS) / 2, "b was seen dead and yet it was not");
         pass(Duration::from_millis(1)).await;
     }

@@ -11,10 +11,11 @@ use wayleave_engine::{Batch, Commit, Engine, Error, Key, Memory};
 
 use crate::support::{Node, SHARDS, TTL, World, pass};
 
-/// How long the store waits for a locked row before it refuses.
+/// The lock timeout of the store.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// A store in which another session holds some rows: whoever expects or writes one of them is refused after a while.
+/// A store in which another session holds some rows: a batch that expects or writes one of them is refused after a
+/// while.
 struct Locked {
     store: Arc<Memory>,
     keys: Mutex<BTreeSet<Key>>,
@@ -76,7 +77,7 @@ async fn one_locked_seat_of_a_dead_node_does_not_keep_its_other_shards_without_a
     owns(&a, usize::from(SHARDS)).await;
 }
 
-/// Whoever takes a dead node's seat locks that node's row, so that the node cannot come back meanwhile. While another session
+/// Taking a dead node's seat locks that node's row, so that the node cannot come back meanwhile. While another session
 /// holds the row, the seats of that node wait; those of other dead nodes do not.
 #[tokio::test(start_paused = true)]
 async fn a_locked_row_of_one_dead_node_does_not_hold_up_the_shards_of_another() {
@@ -89,8 +90,8 @@ async fn a_locked_row_of_one_dead_node_does_not_hold_up_the_shards_of_another() 
     owns(&a, usize::from(SHARDS)).await;
 }
 
-/// The store refuses a locked row only after a while. A node whose pass waited for that would not see what else happens: here,
-/// that another node has come, which wants its share.
+/// The store refuses a locked row only after a while. A node whose pass waited for that would not notice anything else:
+/// here, that another node has joined and wants its share.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_waits_for_a_locked_seat_still_hands_shards_over() {
     let (world, engine, a, mut others) = world_of(1).await;

@@ -1,4 +1,5 @@
-//! Several nodes over one store, in one process and in tokio's own time: real calls between them, and links that are cut.
+//! Several nodes over one store, in one process and on tokio's paused clock: real calls between them, and links that
+//! are cut.
 
 #![allow(
     clippy::unwrap_used,

@@ -173,7 +173,7 @@ async fn a_node_that_lost_its_lease_decides_nothing_that_counts() {
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
     let stale = b.frontier.clone();
-    // Everything of b stands still but its owners: they would still decide.
+    // Everything of b is paused but its owners: they would still decide.
     b.member.as_ref().unwrap().kill_tasks();
     world.settle_one(&a).await;
     let outcomes = stale.only_here().put(vec![crate::support::put("http://late.example/")]).await;
@@ -191,7 +191,7 @@ async fn a_node_that_lost_its_seat_cannot_take_the_shard_back() {
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
     let all = urls(40);
-    // Its owners go on and try again, but it does not see that its seats are gone.
+    // Its owners continue and retry, but it does not see that its seats are gone.
     b.member.as_ref().unwrap().stand_still(true);
     world.settle(&[&a]).await;
     let home = |url: &&str| wayleave_shard::home(url.split('/').nth(2).unwrap(), b.frontier.shards());
@@ -349,7 +349,7 @@ async fn a_second_node_with_the_address_of_a_living_one_is_refused_and_changes_n
     world.settle(&[&a]).await;
 }
 
-/// The address leads to the new node, so nobody answers there for the old one, which lives all the same: one of the two must
+/// The address leads to the new node, so the old one does not answer there although it is alive: one of the two must
 /// stop, and it is the one that others cannot reach.
 #[tokio::test(start_paused = true)]
 async fn a_living_node_whose_address_leads_to_another_one_gives_up() {

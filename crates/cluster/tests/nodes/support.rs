@@ -1,4 +1,4 @@
-//! A few nodes, and short words for what they are asked.
+//! A few nodes, and helpers for calls to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ impl World {
         self.start_on(self.engine.clone(), id, address).await
     }
 
-    /// Starts a node that sees the store through an engine of its own.
+    /// Starts a node that sees the store through its own engine.
     pub async fn start_on(&self, engine: Arc<dyn Engine>, id: NodeId, address: &str) -> Node {
         self.try_start_on(engine, id, address).await.unwrap()
     }
@@ -102,7 +102,7 @@ impl Node {
         (0..SHARDS).filter(|shard| self.frontier.owns(wayleave_core::ids::ShardId(*shard))).count()
     }
 
-    /// Ends the process without a word.
+    /// Ends the process without notice.
     pub fn kill(&mut self, world: &World) {
         world.board.remove(self.id);
         let member = self.member.take().expect("it is alive");
@@ -154,7 +154,7 @@ pub fn refs(urls: &[String]) -> Vec<&str> {
     urls.iter().map(String::as_str).collect()
 }
 
-/// Lets time pass, that of the test's own clock: nobody waits for it.
+/// Lets time pass on the test's paused clock, without waiting.
 pub async fn pass(span: Duration) {
     tokio::time::sleep(span).await;
 }

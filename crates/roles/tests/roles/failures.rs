@@ -1,4 +1,4 @@
-//! Outages, lost answers, and writes that are not durable yet.
+//! Outages, lost responses, and writes that are not durable yet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,7 +67,7 @@ async fn law_7_nobody_is_told_of_a_primary_before_it_is_durable() {
     while engine.waiting() == 0 {
         tokio::task::yield_now().await;
     }
-    // Its caller goes away; the write goes on.
+    // Its caller disconnects; the write continues.
     asking.abort();
     let reading = tokio::spawn({
         let roles = roles.clone();

@@ -1,4 +1,4 @@
-//! One role whose row is locked in the store: its own callers wait, and nobody else does.
+//! One role whose row is locked in the store: only its own callers wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use wayleave_roles::Roles;
 
 use crate::support::{ask, role};
 
-/// Many more than any fixed number of locks would hold apart.
+/// Many more than any fixed number of lock stripes would separate.
 const OTHERS: usize = 200;
-/// In the test's own time, which jumps when nothing else happens: over before it means that nothing was waited for.
+/// In the test's own time, which jumps when nothing else happens: finishing before it means that nothing was waited
+/// for.
 const SOON: Duration = Duration::from_secs(1);
 
 /// A store in which another session holds the row of one role.
@@ -42,7 +43,8 @@ impl Engine for Locked {
     }
 }
 
-/// Roles over such a store, all of which but the locked one have a primary, and a heartbeat for the locked one that is under way.
+/// Roles over such a store, all of which but the locked one have a primary, and a heartbeat for the locked one in
+/// flight.
 async fn locked() -> (Arc<Locked>, Roles, JoinHandle<Result<Answer, Refusal>>) {
     let store = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
     let engine = Arc::new(Locked { store, free: watch::Sender::new(false) });
@@ -78,8 +80,8 @@ async fn heartbeats_of_other_roles_do_not_wait_for_a_locked_one() {
     end(&engine, stuck).await;
 }
 
-/// A listing must wait for the write that is under way, for it tells of that role too. It must not bar other roles meanwhile:
-/// (heartbeat of the locked role) (listing) (heartbeats of all others) (the lock is released).
+/// A listing must wait for the write in flight, because it includes that role too. It must not block other roles
+/// meanwhile: (heartbeat of the locked role) (listing) (heartbeats of all others) (the lock is released).
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_waits_for_a_locked_role_holds_up_no_other() {
     let (engine, roles, stuck) = locked().await;

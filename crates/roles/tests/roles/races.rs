@@ -1,4 +1,4 @@
-//! Many candidates through two nodes at once: one primary per epoch, and no epoch twice.
+//! Many candidates through two nodes concurrently: one primary per epoch, and no epoch twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn race(here: Roles, there: Roles, rounds: u64) {
         });
         let mut winners = Vec::new();
         for (n, told) in join_all(racers).await.into_iter().map(Result::unwrap) {
-            // Overtaken too often is an answer too, and changes nothing.
+            // Too many concurrent updates is a valid answer too, and changes nothing.
             let Ok(told) = told else { continue };
             if told.outcome != Outcome::Standby {
                 assert_eq!(told.outcome, Outcome::Acquired, "{}", told.reason);
@@ -61,7 +61,7 @@ async fn race(here: Roles, there: Roles, rounds: u64) {
 
 type Hook = (usize, fn(&Memory));
 
-/// A store that lets something else happen between a decision and its write.
+/// A store that injects a concurrent change between a decision and its write.
 struct Meanwhile {
     inner: Arc<Memory>,
     /// How often, and what.
@@ -81,12 +81,12 @@ impl Engine for Meanwhile {
     }
 }
 
-/// Makes `b` the primary in the store, behind everybody's back.
+/// Makes `b` the primary directly in the store.
 fn take_over(engine: &Memory) {
     write(engine, 9);
 }
 
-/// Changes the role again and again: each time it is another row.
+/// Changes the role's row repeatedly.
 fn overtake(engine: &Memory) {
     static VERSION: AtomicU64 = AtomicU64::new(100);
     write(engine, VERSION.fetch_add(1, Ordering::Relaxed));
@@ -160,7 +160,8 @@ async fn being_overtaken_again_and_again_ends_in_a_clear_refusal() {
 async fn a_slot_is_not_called_recorded_when_another_took_over_before_its_release() {
     let (engine, roles) = meanwhile();
     let told = beat(&roles, "a", None).await.unwrap();
-    // Another is primary before the write, whose answer is lost: only the row can tell whether it counted.
+    // Another candidate is primary before the write, whose response is lost: only the row can tell whether it was
+    // applied.
     *engine.hook.lock().unwrap() = (1, |engine| {
         take_over(engine);
         engine.lose_next_answer(LostAnswer::Dropped);

@@ -1,4 +1,4 @@
-//! Slots over a store that loses answers and nodes that overtake each other.
+//! Slots over a store that loses responses and nodes that race with each other.
 
 use wayleave_core::names::Slot;
 use wayleave_core::roles::{Ask, Outcome, Refusal};
@@ -22,13 +22,13 @@ async fn a_slot_is_recorded_once_though_the_stores_answer_was_lost() {
         let told = here.heartbeat(role(), Ask { slot: mon(), ..ask("a", None) }).await.unwrap();
         engine.lose_next_answer(truth);
         here.release_after(role(), "a".into(), told.token, mon()).await.unwrap();
-        // The client, too, may have to ask again, and by another node.
+        // The client, too, may have to retry, and through another node.
         there.release_after(role(), "a".into(), told.token, mon()).await.unwrap();
         assert_eq!(stand(&there, "b").await, Outcome::Standby, "{truth:?}");
     }
 }
 
-/// Candidates of two nodes all stand at once, again and again; whoever is primary records the slot with its release.
+/// Candidates of two nodes all stand concurrently, again and again; the primary records the slot with its release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_many_that_stand_at_once_through_two_nodes_one_is_given_the_slot() {
     for round in 0..50 {

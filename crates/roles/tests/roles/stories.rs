@@ -1,4 +1,4 @@
-//! Stories that hold on every engine.
+//! Scenarios that hold on every engine.
 
 use std::sync::Arc;
 

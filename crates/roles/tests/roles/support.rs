@@ -1,4 +1,4 @@
-//! Candidates with little to say, and a store whose clock stands still until told.
+//! Minimal candidates, and a store whose clock stands still until it is advanced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub const fn vacancy(ms: u64) -> Wait {
     Wait { what: WaitFor::Vacancy(None), time: Millis(ms) }
 }
 
-/// A database of its own, as two nodes have it open.
+/// A separate database, opened by two nodes.
 pub async fn database() -> [Arc<dyn Engine>; 2] {
     let url = Cluster::shared().await.fresh_database().await;
     let first = Postgres::open(&url, Options::default()).await.unwrap();
@@ -75,7 +75,7 @@ pub fn two_nodes() -> (Arc<Memory>, ManualClock, Roles, Roles) {
     (engine, clock, a, b)
 }
 
-/// Lets time pass, that of the test's own clock: nobody waits for it.
+/// Lets time pass on the test's paused clock, without waiting.
 pub async fn pass(span: Duration) {
     tokio::time::sleep(span).await;
 }

@@ -49,7 +49,7 @@ async fn a_heartbeat_through_this_node_wakes_at_once_and_through_another_soon() 
 async fn a_hint_from_another_node_wakes_at_once() {
     let (_, _, here, there) = two_nodes();
     let other = waiting(&there, primary(60_000)).await;
-    // Past the first look of the watch.
+    // Past the first poll of the watch.
     pass(Duration::from_millis(5)).await;
     let start = Instant::now();
     acquire(&here, "a").await;
@@ -58,8 +58,8 @@ async fn a_hint_from_another_node_wakes_at_once() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
-/// What went wrong: the store carried a release out and its answer was lost. The second look found it done, which is no
-/// write, so nobody was told, and standbys on other nodes waited for their next look by themselves.
+/// A regression: the store carried out a release but its response was lost. The second look found it done, which is no
+/// write, so nobody was notified, and standbys on other nodes waited for their next own poll.
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_outcome_was_in_doubt_wakes_everybody_at_once_all_the_same() {
     let (engine, _, _, there) = two_nodes();
@@ -71,7 +71,7 @@ async fn a_release_whose_outcome_was_in_doubt_wakes_everybody_at_once_all_the_sa
     for node in [&here, &there] {
         standbys.push(waiting(node, vacancy(60_000)).await);
     }
-    // Past the first look of each watch.
+    // Past the first poll of each watch.
     pass(Duration::from_millis(5)).await;
     engine.lose_next_answer(LostAnswer::Applied);
     let start = Instant::now();
@@ -107,7 +107,7 @@ async fn a_term_that_runs_out_wakes_them_too_and_a_renewal_does_not() {
     assert_eq!(uuid(&standby.await.unwrap().unwrap()), None);
 }
 
-/// A store whose clock runs with the paused one of the test.
+/// A store whose clock follows the test's paused one.
 struct Running(Instant);
 
 impl Clock for Running {

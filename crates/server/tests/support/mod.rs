@@ -1,4 +1,4 @@
-//! What the tests of the HTTP door share: a frontier, and a client without a network.
+//! Shared by the tests of the HTTP API: a frontier, and a client without a network.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -24,20 +24,20 @@ use wayleave_shard::Frontier;
 /// Owners outlive the short runtimes of single tests.
 static OWNERS: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
-/// A frontier of its own, empty.
+/// A separate, empty frontier.
 pub fn frontier() -> Frontier {
     let engine = Arc::new(Memory::new(SystemClock::default()));
     let opening = || OWNERS.block_on(Frontier::open(engine, wayleave_shard::Config::new(4), OWNERS.handle()));
-    // A test's own runtime must not be blocked from within, so a thread of its own waits.
+    // A test's own runtime must not be blocked from within, so a separate thread waits.
     std::thread::scope(|scope| scope.spawn(opening).join().unwrap()).unwrap()
 }
 
-/// Roles of their own, none yet.
+/// Separate, empty roles.
 pub fn roles() -> Roles {
     Roles::new(Arc::new(Memory::new(SystemClock::default())))
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -63,7 +63,7 @@ impl Answer {
         self.json()
     }
 
-    /// The status and code of a problem, after checking that it is a whole one.
+    /// The status and code of a problem, after checking that it is complete.
     #[track_caller]
     pub fn problem(&self) -> (u16, String) {
         assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json", "{}", self.text);
@@ -92,19 +92,19 @@ impl Door {
         Self::over(config, roles())
     }
 
-    /// A door to these roles.
+    /// A server over these roles.
     pub fn over(config: Config, roles: Roles) -> Self {
         let app = App::new(config, frontier(), roles, None);
         Self { router: router(&app), app }
     }
 
-    /// A door to this frontier, beside other doors to it.
+    /// A server over this frontier, beside other APIs.
     pub fn to(frontier: Frontier) -> Self {
         let app = App::new(Config::default(), frontier, roles(), None);
         Self { router: router(&app), app }
     }
 
-    /// A door to a frontier of its own, over what is told to be the store.
+    /// A server over a separate frontier, with this as its store.
     pub fn with_store(config: Config, store: Arc<dyn wayleave_server::Store>) -> Self {
         let mut app = App::new(config, frontier(), roles(), None);
         app.store = Some(store);
@@ -118,7 +118,7 @@ impl Door {
         Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
-    /// The status alone, of an answer that may be no text.
+    /// Only the status, of a response that may not be text.
     pub async fn status(&self, request: Request<Body>) -> StatusCode {
         self.router.clone().oneshot(request).await.unwrap().status()
     }
@@ -154,7 +154,7 @@ impl Door {
         self.send_as(Method::POST, path, "application/x-ndjson", lines).await
     }
 
-    /// Adds URLs to a crawl and sees that none of them is refused.
+    /// Adds URLs to a crawl; none of them may be refused.
     pub async fn seed(&self, crawl: &str, urls: &[&str]) -> Value {
         let urls: Vec<Value> = urls.iter().map(|url| serde_json::json!({ "url": url })).collect();
         let told = self.post("/v1/urls", serde_json::json!({"crawl": crawl, "urls": urls})).await.ok();
@@ -162,7 +162,7 @@ impl Door {
         told
     }
 
-    /// Reserves one group, which must be there.
+    /// Reserves one group, which must be ready.
     pub async fn reserve_one(&self, request: Value) -> Value {
         let told = self.post("/v1/reservations", request).await.ok();
         let list = told["reservations"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! A real server on a loopback port, and clients that speak to it byte by byte.
+//! A real server on a loopback port, and clients that talk to it byte by byte.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use wayleave_server::{Config, Port, Server};
 
 use super::{frontier, roles};
 
-/// A server that runs until it is told to stop.
+/// A server that runs until it is stopped.
 pub struct Running {
     pub address: SocketAddr,
     pub stop: oneshot::Sender<()>,
@@ -32,7 +32,7 @@ impl Running {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends one HTTP/1.1 request on a connection of its own and reads the answer until the server closes.
+    /// Sends one HTTP/1.1 request on a new connection and reads the response until the server closes.
     pub async fn exchange(&self, request: &str) -> String {
         let mut stream = self.connect().await;
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -1,8 +1,8 @@
-//! As much of JSON Schema as the OpenAPI document uses, to ask whether the document takes a value.
+//! The part of JSON Schema that the OpenAPI document uses, to check whether the document accepts a value.
 
 use serde_json::Value;
 
-/// Whether a schema of a document takes a value. Of patterns and formats it knows what tells plain texts apart, no more.
+/// Whether a schema of a document accepts a value. Patterns and formats are supported only as far as plain texts need.
 pub fn takes(document: &Value, schema: &Value, value: &Value) -> bool {
     let within = |schema: &Value| takes(document, schema, value);
     let list = |name: &str| schema[name].as_array().map(Vec::as_slice);
@@ -78,7 +78,7 @@ fn takes_text(schema: &Value, text: &str) -> bool {
     };
     let is_matched = match schema["pattern"].as_str() {
         Some(pattern) if pattern.ends_with("[AQgw]$") => text.ends_with(['A', 'Q', 'g', 'w']),
-        // A peer is reached at a port.
+        // A peer has a port.
         Some(pattern) if pattern.contains("6553[") => text.contains(':'),
         _ => true,
     };

@@ -1,5 +1,5 @@
-//! What the tests of the URLFrontier door share: a real server on a loopback port over a frontier in memory, whose clock
-//! stands still until a test moves it.
+//! Shared by the tests of the URLFrontier API: a real server on a loopback port over an in-memory frontier, whose clock
+//! stands still until a test advances it.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -32,11 +32,11 @@ pub struct World {
     pub metrics: Arc<GrpcMetrics>,
 }
 
-/// A server of its own, empty.
+/// A separate, empty server.
 pub async fn world() -> World {
     let clock = ManualClock::new(Time::from_secs(START));
     let engine = Arc::new(Memory::new(clock.clone()));
-    // This clock cuts nothing off.
+    // Clock steps are disabled.
     let config = Config { clock_step: Millis(0), ..Config::new(4) };
     let frontier = Frontier::open(engine, config, &tokio::runtime::Handle::current()).await.unwrap();
     let metrics: Arc<GrpcMetrics> = Arc::default();
@@ -68,7 +68,7 @@ pub fn known(info: UrlInfo, date: u64) -> UrlItem {
     UrlItem { item: Some(item), ..Default::default() }
 }
 
-/// What a known item says: its date, its URL.
+/// The date and the URL of a known item.
 pub fn told(item: &UrlItem) -> (u64, UrlInfo) {
     match &item.item {
         Some(url_item::Item::Known(known)) => (known.refetchable_from_date, known.info.clone().unwrap()),
@@ -76,7 +76,7 @@ pub fn told(item: &UrlItem) -> (u64, UrlInfo) {
     }
 }
 
-/// GetURLs of one crawl: so many queues, so many URLs of each.
+/// GetURLs of one crawl: `queues` queues, `urls` URLs of each.
 pub fn ask(crawl: &str, queues: u32, urls: u32) -> GetParams {
     let item = Some(get_params::Item::CrawlId(crawl.into()));
     GetParams { max_queues: queues, max_urls_per_queue: urls, item, ..Default::default() }
@@ -88,7 +88,7 @@ pub fn queue(key: &str, crawl: &str) -> QueueWithinCrawlParams {
 }
 
 impl World {
-    /// Puts items through a stream that is closed at once; acknowledgements by ID, in the order of IDs.
+    /// Puts items through a stream that is closed at once; returns acknowledgements by ID, in the order of IDs.
     pub async fn put(&mut self, items: Vec<UrlItem>) -> Vec<(String, Ack)> {
         let acks = self.client.put_urls(stream::iter(items)).await.unwrap().into_inner();
         let mut acks: Vec<_> = acks
