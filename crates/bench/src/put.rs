@@ -146,7 +146,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends URLs of a source through one stream for a time, at most so many.
+/// Sends URLs of a source through one stream for a time, up to a maximum number.
 pub async fn put(
     channel: Channel,
     source: Arc<Mutex<Source>>,

@@ -8,10 +8,10 @@
 //! 1. lapse, close, renew: sure with the renewal.
 //! 2. lapse, renew, close: sure with the close, until the end of the lease as last renewed.
 //! 3. lapse, renew, lapse, close (begun before the second lapse), renew: the close counts for the first lapse only,
-//!   because a pass may have opened shards in between; sure after the second close.
+//!    because a pass may have opened shards in between; sure after the second close.
 //! 4. The lease expires while a renewal is in flight and nobody notices before its response: that is a lapse too.
 //! 5. Another process takes over this node's address: its row is gone before its lease has expired, so it is unsure at
-//!   once.
+//!    once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

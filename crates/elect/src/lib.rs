@@ -7,11 +7,11 @@
 //! Three lines of defence, each for the case that the one before it fails:
 //!
 //! 1. [`Candidate`] counts the term from the *sending* of the last acknowledged heartbeat and asks the work to stop in
-//!   time; [`Election`] carries that out.
+//!    time; [`Election`] carries that out.
 //! 2. [`Watchdog`], a separate thread, ends the process if the work has not stopped by the end of the term.
 //! 3. The *epoch* is a fencing token: every guarded write carries it ([`Fenced`]), and its receiver refuses an epoch
-//!   lower than one it has seen ([`Guard`]). Only this still holds when a whole machine is paused between a check and a
-//!   write.
+//!    lower than one it has seen ([`Guard`]). Only this still holds when a whole machine is paused between a check and a
+//!    write.
 
 mod alarm;
 mod candidate;

@@ -1,6 +1,6 @@
 //! A bounded number of connection slots. When all are taken, the least recently used connection without a request in
 //! progress is evicted, connections without any request so far first: clients that connect and send nothing, or half a
-//! header, keep nobody out, and neither does a worker that rests between requests.
+//! header, displace neither new clients nor a worker that rests between two requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;

@@ -59,7 +59,7 @@ pub enum Answer {
         /// The term that it may bid for, where a take-over needs a bid.
         last: Option<LastTerm>,
     },
-    /// The identity is primary but its token is missing or not that of the term: this identity is burnt.
+    /// The identity is primary but its token is missing or not that of the term: this identity must be abandoned.
     NotCurrent,
 }
 
