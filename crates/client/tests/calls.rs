@@ -170,7 +170,7 @@ async fn a_server_that_is_not_there_is_unreachable() {
     assert!(!error.is_outcome_unknown());
 }
 
-/// Takes `lines` lines, answers all but the last `unanswered`, then either ends well or closes.
+/// Accepts `lines` lines, answers all but the last `unanswered`, then either ends cleanly or closes.
 async fn take_lines(listener: &TcpListener, lines: usize, unanswered: usize) -> Vec<String> {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut text = String::new();

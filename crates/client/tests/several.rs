@@ -1,4 +1,4 @@
-//! What the client does with the addresses of several nodes: servers that say one thing, and ports where nobody listens.
+//! The client with the addresses of several nodes: servers with a fixed response, and closed ports.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests may fail loudly")]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const STATS: &str = r#"{"hosts":1,"aliases":0,"crawls":0,"queues":0,"reservation
     "urls":{"queued":0,"reserved":0,"fetched":0,"gone":0,"failed":0}}"#;
 const PROBLEM: &str = "no problem";
 
-/// A server that says the same to every request, or nothing; its address and how many it saw.
+/// A server with a fixed response to every request, or none; its address and the number of requests it saw.
 async fn saying(status: u16, body: &'static str) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, seen) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicUsize::new(0)));
@@ -36,14 +36,14 @@ async fn saying(status: u16, body: &'static str) -> (String, Arc<AtomicUsize>) {
             let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
             stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
-            // To the end of the request: closing before would take the answer back.
+            // Reads the whole request: closing earlier would discard the response.
             tokio::spawn(async move { while stream.read(&mut part).await.is_ok_and(|count| count > 0) {} });
         }
     });
     (address, seen)
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 async fn dead() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
@@ -116,7 +116,7 @@ async fn a_heartbeat_is_sent_once_and_the_next_one_goes_to_the_next_server() {
     assert!(matches!(&told[0], Error::Unreachable { server, .. } if server.ends_with(&gone)), "{told:?}");
     assert!(told[1].to_string().contains(&gateway), "{told:?}");
     assert!(matches!(&told[2], Error::Lost { server, .. } if server.ends_with(&silent)), "{told:?}");
-    // The answer is no heartbeat's, which is the same everywhere.
+    // The response is not a heartbeat's, which is the same everywhere.
     let error = client.heartbeat("r", &request, Duration::from_secs(5)).await.expect_err("nonsense");
     assert!(matches!(error, Error::BadAnswer { .. }) && count(&answered) == 1, "{error}");
     assert_eq!(client.server(), format!("http://{well}"));
