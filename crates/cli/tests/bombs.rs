@@ -53,7 +53,7 @@ fn bombs_end_at_a_limit_with_an_error_that_names_it() {
         ("a tag", "<urlset a='", "x", 3_000, "longer than 1048576 bytes"),
         ("a document type", "<!DOCTYPE a [", "x", 3_000, "longer than 1048576 bytes"),
         ("a location in pieces", "<urlset><url><loc>", "&amp;", 3_000, "longer than 16384 bytes"),
-        ("depth", "<urlset>", "<a>", 3_000, "more than 64 elements"),
+        ("depth", "<urlset>", "<a>", 3_000, "nested more than 64 deep"),
         ("an index", "<sitemapindex>", entry.as_str(), 3_000, "names too many sitemaps"),
         ("entries", "<urlset>", "<url></url>", 3_000, "250 to 1"),
         ("a line", "http://a.example/", "x", 3_000, "line 1 is longer than 16777216 bytes"),
