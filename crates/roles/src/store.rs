@@ -116,6 +116,8 @@ pub(crate) fn refusal(error: Error, unknown: bool) -> Refusal {
         Error::OutcomeUnknown(what) => Refusal::OutcomeUnknown(what),
         Error::Unavailable(what) if unknown => Refusal::OutcomeUnknown(what),
         Error::Unavailable(what) => Refusal::Unavailable(what),
-        Error::Conflict | Error::Fenced { .. } => Refusal::Unavailable("others always came first".into()),
+        Error::Conflict | Error::Fenced { .. } => {
+            Refusal::Unavailable("too many concurrent updates to this role".into())
+        }
     }
 }

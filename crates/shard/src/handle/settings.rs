@@ -240,7 +240,7 @@ impl Frontier {
         }
         // Serialised: two changes of one crawl must not reach the first shard and the others in different orders.
         let _one_at_a_time = self.crawl_changes.lock().await;
-        let ask = |bounded| AdminChange::SetCrawl { crawl: crawl.clone(), changes: changes.clone(), replace, bounded };
+        let ask = |bounded| AdminChange::SetCrawl { crawl: crawl.clone(), changes, replace, bounded };
         // One shard first: if there are too many crawls it refuses before any other shard has changed.
         let first = home(&crawl, self.shards());
         self.router.ask::<()>(first, ask(true)).await?;
