@@ -345,7 +345,7 @@ impl Pair {
                     b: &wayleave_core::frontier::request::UrlToFetch| {
             (&a.host, &a.crawl) == (&b.host, &b.crawl)
         };
-        // Without a delay one call may visit a queue more than once; each visit is full, or it is the last.
+        // Without a delay one call may visit a queue more than once.
         for part in out.chunk_by(same).flat_map(|visits| visits.chunks(urls)) {
             assert!(crawl.is_none_or(|crawl| crawl == crawl_no(&part[0].crawl)));
             self.model.handed_out(part, host_no(&part[0].host), crawl_no, hold);

@@ -158,9 +158,8 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
                 if let Some(left_out) = context.readiness.log.opens.line() {
                     tracing::error!(shard = context.shard.0, %error, left_out, "cannot open shard; retrying");
                 }
-                context
-                    .readiness
-                    .set_trouble(context.shard, Some(format!("shard {} cannot be opened: {error}", context.shard.0)));
+                let why = format!("shard {} cannot be opened: {error}", context.shard.0);
+                context.readiness.set_trouble(context.shard, Some(why));
                 let stopped = tokio::time::timeout(TRY_AGAIN_AFTER, refuse_while_closed(inbox, context)).await;
                 if let Ok(done) = stopped {
                     return done;
