@@ -152,7 +152,7 @@ async fn being_overtaken_again_and_again_ends_in_a_clear_refusal() {
     let (engine, roles) = meanwhile();
     *engine.hook.lock().unwrap() = (usize::MAX, overtake);
     let refusal = beat(&roles, "a", None).await.unwrap_err();
-    assert!(matches!(&refusal, Refusal::Unavailable(why) if why.contains("first")), "{refusal}");
+    assert!(matches!(&refusal, Refusal::Unavailable(why) if why.contains("too many concurrent updates")), "{refusal}");
     assert_eq!(roles.counters().conflicts.load(Ordering::Relaxed), limits::ROLE_TRIES_MAX as u64);
 }
 
