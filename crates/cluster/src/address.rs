@@ -12,10 +12,11 @@ use wayleave_core::ids::NodeId;
 use wayleave_engine::rows::node;
 use wayleave_engine::{Engine, Error, Row};
 
-use crate::claims::{self, NODES_MAX};
+use crate::claims;
 use crate::join_error::JoinError;
 use crate::member::Options;
 use crate::network::Network;
+use wayleave_core::limits::NODES_MAX;
 
 /// A node that does not respond in this time does not answer at its address.
 const SAYS_SOMETHING: Duration = Duration::from_secs(2);

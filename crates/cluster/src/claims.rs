@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::limits::NODES_MAX;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{node, seat};
 use wayleave_engine::{Batch, Error, Expect, Key, Look, Row, Scan, Value, Write};
-
-/// Nodes of one store, dead ones included until they are forgotten.
-pub(crate) const NODES_MAX: usize = 1_000;
 
 /// What one look has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use wayleave_api::node::node_client::NodeClient;
 use wayleave_api::node::{Hint, Letter};
 use wayleave_core::ids::NodeId;
 use wayleave_core::limits::FORWARDS_MAX;
+use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
 use wayleave_shard::{LinkError, Links, links};
 
 use crate::network::Network;
@@ -24,8 +25,6 @@ use crate::network::Network;
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 /// The keep-alive interval and timeout of a connection.
 const PING: Duration = Duration::from_secs(1);
-/// The maximum size of a request or response: a batch of URLs with long metadata is large.
-pub(crate) const LETTER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The metadata keys of every call.
 pub(crate) const SECRET: &str = "wayleave-secret";
@@ -78,7 +77,7 @@ fn connect(address: &str) -> Result<NodeClient<Channel>, tonic::transport::Error
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20);
     let client = NodeClient::new(endpoint.connect_lazy());
-    Ok(client.max_decoding_message_size(LETTER_BYTES_MAX).max_encoding_message_size(LETTER_BYTES_MAX))
+    Ok(client.max_decoding_message_size(NODE_MESSAGE_BYTES_MAX).max_encoding_message_size(NODE_MESSAGE_BYTES_MAX))
 }
 
 impl Links for Dial {

@@ -10,10 +10,11 @@ use tonic::{Request, Response, Status};
 use wayleave_api::node::node_server::{Node, NodeServer};
 use wayleave_api::node::{Hint, Letter};
 use wayleave_core::ids::NodeId;
+use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
 use wayleave_shard::{Frontier, links};
 
 use crate::beats::beats;
-use crate::dial::{LETTER_BYTES_MAX, PROTOCOL, SECRET, TO};
+use crate::dial::{PROTOCOL, SECRET, TO};
 
 /// Called with hints: the role that changed, or `None` for nodes and shards.
 pub type Hints = Arc<dyn Fn(Option<&str>) + Send + Sync>;
@@ -39,8 +40,8 @@ pub fn service(
     hints: Hints,
 ) -> InterceptedService<NodeServer<impl Node>, Doorkeeper> {
     let service = NodeServer::new(Answering { frontier, hints })
-        .max_decoding_message_size(LETTER_BYTES_MAX)
-        .max_encoding_message_size(LETTER_BYTES_MAX);
+        .max_decoding_message_size(NODE_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(NODE_MESSAGE_BYTES_MAX);
     InterceptedService::new(service, Doorkeeper { me, secret: format!("{secret:032x}").into() })
 }
 

@@ -193,3 +193,17 @@ pub const ROLE_POLL: Millis = Millis(250);
 pub const ROLE_SLOTS_KEPT: usize = 64;
 /// Maximum length of a slot name.
 pub const SLOT_BYTES_MAX: usize = 64;
+/// Nodes of one store, dead ones included until they are forgotten.
+pub const NODES_MAX: usize = 1_000;
+/// A request or response between nodes, in bytes: a batch of URLs with long metadata is large.
+pub const NODE_MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Queues of one ListQueues response; stock clients ask for 10,000 at a time.
+pub const LIST_QUEUES_MAX: usize = 100_000;
+/// Crawls whose readiness is tracked shard by shard. When one more arrives all are dropped; those in demand are soon tracked again.
+pub const TRACKED_CRAWLS_MAX: usize = 1_024;
+/// Crawls of a shard that are reordered before a visit. If more are ready at once, the shard's own order is good enough.
+pub const REORDERED_CRAWLS_MAX: usize = 64;
+/// Crawls of a shard that are published to the router.
+pub const PUBLISHED_CRAWLS_MAX: usize = 8;
+/// Above this number, passes of crawls that no owner refers to are dropped.
+pub const PASSES_KEPT: usize = 4_096;

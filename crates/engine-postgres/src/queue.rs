@@ -83,23 +83,23 @@ impl Queue {
         // Under the lock: the order in the overlay is commit order.
         overlay.add(&job);
         state.bytes += job.bytes;
-        let bell = if Serves::Nodes.takes(&job) { &self.for_nodes } else { &self.for_others };
+        let waiting = if Serves::Nodes.takes(&job) { &self.for_nodes } else { &self.for_others };
         state.waiting.push_back(Arc::new(job));
         drop(state);
-        bell.notify_one();
+        waiting.notify_one();
         Ok(())
     }
 
     /// The next batches to commit together, or `None` once the queue is closed and empty. Their lanes are busy until
     /// [`Queue::done`].
     pub(crate) async fn next(&self, serves: Serves) -> Option<Vec<Arc<Job>>> {
-        let bell = if serves == Serves::Nodes { &self.for_nodes } else { &self.for_others };
+        let waiting = if serves == Serves::Nodes { &self.for_nodes } else { &self.for_others };
         loop {
-            let rung = bell.notified();
+            let notified = waiting.notified();
             match self.try_next(serves) {
                 Next::Jobs(jobs) => return Some(jobs),
                 Next::End => return None,
-                Next::Wait => rung.await,
+                Next::Wait => notified.await,
             }
         }
     }

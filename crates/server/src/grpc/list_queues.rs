@@ -4,6 +4,7 @@ use tonic::Status;
 use wayleave_api::nodes::{Node, NodeState};
 use wayleave_api::urlfrontier::{Pagination, QueueList, StringList};
 use wayleave_core::limits;
+use wayleave_core::limits::LIST_QUEUES_MAX;
 use wayleave_core::names::{self, HostName};
 use wayleave_shard::Frontier;
 
@@ -11,8 +12,6 @@ use super::refused;
 use super::service::Nodes;
 use crate::Peers;
 
-/// The maximum number of queues per response; stock clients ask for 10,000 at a time.
-const QUEUES_MAX: usize = 100_000;
 /// Bytes of a message reserved for everything but queue keys.
 const MARGIN_BYTES: usize = 1_024;
 /// The encoding overhead of a key in a message.
@@ -59,7 +58,7 @@ pub fn list_nodes(nodes: &Nodes) -> StringList {
 fn size(asked: u32) -> usize {
     match usize::try_from(asked) {
         Ok(0) => limits::PAGE_DEFAULT,
-        asked => asked.unwrap_or(QUEUES_MAX).min(QUEUES_MAX),
+        asked => asked.unwrap_or(LIST_QUEUES_MAX).min(LIST_QUEUES_MAX),
     }
 }
 
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn size_zero_is_a_hundred() {
-        assert_eq!((size(0), size(10_000), size(u32::MAX)), (100, 10_000, QUEUES_MAX));
+        assert_eq!((size(0), size(10_000), size(u32::MAX)), (100, 10_000, LIST_QUEUES_MAX));
     }
 
     #[test]

@@ -94,7 +94,7 @@ where
     I: Stream<Item = Result<A::In, Status>> + Unpin,
     A: Acks + Unpin,
 {
-    /// A pump that reads `incoming`.
+    /// A stream that reads `incoming`.
     pub fn new(incoming: I, acks: A, intake: Box<dyn Intake>, metrics: Arc<GrpcMetrics>) -> Self {
         let (sink, outcomes) = unbounded_channel();
         let gathered = Vec::new();

@@ -52,7 +52,7 @@ fn item(url: &str, id: &str) -> Result<UrlItem, Status> {
     Ok(UrlItem { id: id.into(), creation_date: 0, item: Some(url_item::Item::Discovered(discovered)) })
 }
 
-fn pump<I>(items: I, held: &Held) -> PutStream<I, ItemAcks>
+fn put_stream<I>(items: I, held: &Held) -> PutStream<I, ItemAcks>
 where
     I: Stream<Item = Result<UrlItem, Status>> + Unpin,
 {
@@ -63,38 +63,38 @@ fn no_acks() -> ItemAcks {
     ItemAcks::new(Arc::new(crate::budget::Budget::new(64 << 20)).share(1))
 }
 
-async fn acks<I>(pump: PutStream<I, ItemAcks>) -> Vec<(String, i32)>
+async fn acks<I>(stream: PutStream<I, ItemAcks>) -> Vec<(String, i32)>
 where
     I: Stream<Item = Result<UrlItem, Status>> + Unpin,
 {
-    pump.map(|ack| ack.map(|ack| (ack.id, ack.status)).unwrap()).collect().await
+    stream.map(|ack| ack.map(|ack| (ack.id, ack.status)).unwrap()).collect().await
 }
 
 #[tokio::test]
 async fn every_item_is_acknowledged_by_its_id_or_its_url() {
     let held = Held::default();
     let items = [item("http://a/1", "one"), item("http://a/2", ""), item("http://a/3", "one"), item("", "")];
-    let mut pump = pump(stream::iter(items), &held);
-    let refused = pump.next().await.unwrap().unwrap();
+    let mut stream = put_stream(stream::iter(items), &held);
+    let refused = stream.next().await.unwrap().unwrap();
     assert_eq!((refused.id.as_str(), refused.status), ("", ack_message::Status::Skipped.into()));
     held.settle(&PutOutcome::Added);
     let want = [("one", 0), ("http://a/2", 0), ("one", 0)].map(|(id, status)| (id.to_owned(), status));
-    assert_eq!(acks(pump).await, want);
+    assert_eq!(acks(stream).await, want);
 }
 
 #[tokio::test]
 async fn a_failed_item_is_acknowledged_and_the_stream_goes_on() {
     let held = Held::default();
     let (send, receive) = tokio::sync::mpsc::unbounded_channel();
-    let mut pump = pump(tokio_stream::wrappers::UnboundedReceiverStream::new(receive), &held);
+    let mut stream = put_stream(tokio_stream::wrappers::UnboundedReceiverStream::new(receive), &held);
     for outcome in [PutOutcome::Failed("stopping".into()), PutOutcome::Known] {
         send.send(item("http://a/", "x")).unwrap();
-        assert!(pump.next().now_or_never().is_none(), "no ack before the outcome");
+        assert!(stream.next().now_or_never().is_none(), "no ack before the outcome");
         held.settle(&outcome);
-        assert_eq!(pump.next().await.unwrap().unwrap().status, i32::from(convert::ack(&outcome)));
+        assert_eq!(stream.next().await.unwrap().unwrap().status, i32::from(convert::ack(&outcome)));
     }
     drop(send);
-    assert!(pump.next().await.is_none());
+    assert!(stream.next().await.is_none());
 }
 
 #[tokio::test]
@@ -102,14 +102,14 @@ async fn less_is_taken_while_visits_are_waited_for() {
     let held = Held::default();
     held.1.store(true, Ordering::Relaxed);
     let items = stream::iter((0..3_000).map(|no| item(&format!("http://a/{no}"), "")));
-    let mut pump = pump(items, &held);
-    assert!(pump.next().now_or_never().is_none());
+    let mut stream = put_stream(items, &held);
+    assert!(stream.next().now_or_never().is_none());
     let under_way = held.count();
     assert!(under_way < limits::PUT_IN_FLIGHT_MAX / 2, "{under_way}");
     held.1.store(false, Ordering::Relaxed);
     held.settle(&PutOutcome::Added);
-    assert!(pump.next().await.unwrap().is_ok());
-    while let Some(Some(_)) = pump.next().now_or_never() {}
+    assert!(stream.next().await.unwrap().is_ok());
+    while let Some(Some(_)) = stream.next().now_or_never() {}
     assert!(held.count() > under_way, "and then more again");
 }
 
@@ -117,33 +117,33 @@ async fn less_is_taken_while_visits_are_waited_for() {
 async fn at_most_the_window_is_taken_before_acknowledgements() {
     let held = Held::default();
     let items = stream::iter((0..3_000).map(|no| item(&format!("http://a/{no}"), "")));
-    let mut pump = pump(items, &held);
-    assert!(pump.next().now_or_never().is_none());
+    let mut stream = put_stream(items, &held);
+    assert!(stream.next().now_or_never().is_none());
     assert_eq!(held.count(), limits::PUT_IN_FLIGHT_MAX);
     let mut acked = 0;
     while acked < 3_000 {
         held.settle(&PutOutcome::Added);
         // The channel gives a task only so much before it must yield.
         tokio::task::yield_now().await;
-        while let Some(Some(ack)) = pump.next().now_or_never() {
+        while let Some(Some(ack)) = stream.next().now_or_never() {
             assert_eq!(ack.unwrap().status, 0);
             acked += 1;
         }
         assert!(held.count() <= limits::PUT_IN_FLIGHT_MAX);
     }
-    assert!(pump.next().await.is_none());
+    assert!(stream.next().await.is_none());
 }
 
 #[tokio::test]
 async fn a_broken_request_ends_the_stream_only_after_what_was_taken_is_acknowledged() {
     let held = Held::default();
     let items = [item("http://a/1", "one"), Err(Status::out_of_range("message too large"))];
-    let mut pump = pump(stream::iter(items), &held);
-    assert!(pump.next().now_or_never().is_none());
+    let mut stream = put_stream(stream::iter(items), &held);
+    assert!(stream.next().now_or_never().is_none());
     held.settle(&PutOutcome::Added);
-    assert_eq!(pump.next().await.unwrap().unwrap().id, "one");
-    assert_eq!(pump.next().await.unwrap().unwrap_err().code(), tonic::Code::ResourceExhausted);
-    assert!(pump.next().await.is_none());
+    assert_eq!(stream.next().await.unwrap().unwrap().id, "one");
+    assert_eq!(stream.next().await.unwrap().unwrap_err().code(), tonic::Code::ResourceExhausted);
+    assert!(stream.next().await.is_none());
 }
 
 #[tokio::test]
@@ -156,10 +156,10 @@ async fn the_counters_tell_discovered_known_and_completed_apart() {
     };
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let items = stream::iter([item("http://a/", ""), known(0), known(9)]);
-    let mut pump = PutStream::new(items, no_acks(), Box::new(held.clone()), Arc::clone(&metrics));
-    assert!(pump.next().now_or_never().is_none());
+    let mut stream = PutStream::new(items, no_acks(), Box::new(held.clone()), Arc::clone(&metrics));
+    assert!(stream.next().now_or_never().is_none());
     held.settle(&PutOutcome::Known);
-    assert_eq!(pump.count().await, 3);
+    assert_eq!(stream.count().await, 3);
     let mut text = String::new();
     metrics.render(&mut text);
     for line in [

@@ -23,32 +23,24 @@ pub(crate) use look::{Look, Query, UrlPage, UrlPlace};
 pub(crate) use told::{Slice, Told};
 pub(crate) use visit::{Take, VisitCall};
 
-/// One call to a shard owner.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Ask {
-    Look(Look),
-    Query(Query),
-    Admin(AdminChange),
-    Job(JobChange),
-    Url(UrlChange),
-    Visit(VisitCall),
-    Move(HostMove),
-}
+/// Defines [`Ask`], and the way from each kind of call to it.
+macro_rules! ask {
+    ($($variant:ident($kind:ident),)+) => {
+        /// One call to a shard owner.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) enum Ask { $($variant($kind),)+ }
 
-/// Generates a `From` impl from each kind of call to [`Ask`].
-macro_rules! parts {
-    ($($variant:ident($part:ident),)+) => {
         $(
-            impl From<$part> for Ask {
-                fn from(part: $part) -> Self {
-                    Self::$variant(part)
+            impl From<$kind> for Ask {
+                fn from(call: $kind) -> Self {
+                    Self::$variant(call)
                 }
             }
         )+
     };
 }
 
-parts! {
+ask! {
     Look(Look),
     Query(Query),
     Admin(AdminChange),

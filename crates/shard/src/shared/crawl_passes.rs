@@ -10,17 +10,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::HashMap;
 use wayleave_core::ids::CrawlNo;
+use wayleave_core::limits::{PASSES_KEPT, PUBLISHED_CRAWLS_MAX, REORDERED_CRAWLS_MAX};
 use wayleave_core::names::CrawlName;
 
 use crate::owner::owner_loop::Owner;
-
-/// Crawls of a shard that are reordered before a visit. If more are ready at once, the shard's own order is good
-/// enough.
-const CRAWLS_MAX: usize = 64;
-/// Crawls of a shard that are published to the router.
-const NEXT_MAX: usize = 8;
-/// Above this number, crawls that no owner refers to are dropped.
-const KEPT_MAX: usize = 4_096;
 
 /// The process-wide pass of a crawl.
 pub(crate) type Pass = Arc<AtomicU64>;
@@ -38,7 +31,7 @@ impl CrawlPasses {
             return pass.clone();
         }
         let mut passes = self.passes.write().unwrap_or_else(PoisonError::into_inner);
-        if passes.len() >= KEPT_MAX {
+        if passes.len() >= PASSES_KEPT {
             passes.retain(|_, pass| Arc::strong_count(pass) > 1);
         }
         passes.entry(crawl.clone()).or_default().clone()
@@ -48,8 +41,8 @@ impl CrawlPasses {
 impl Owner {
     /// Loads the process-wide passes of the crawls ready here, before a visit of any crawl is planned.
     pub fn load_passes(&mut self) {
-        let ready = self.state.crawls_in_turn(CRAWLS_MAX);
-        if ready.len() < 2 || ready.len() == CRAWLS_MAX {
+        let ready = self.state.crawls_in_turn(REORDERED_CRAWLS_MAX);
+        if ready.len() < 2 || ready.len() == REORDERED_CRAWLS_MAX {
             return;
         }
         let now = self.readiness.passes.now.load(Ordering::Acquire);
@@ -73,7 +66,7 @@ impl Owner {
     /// enough.
     pub fn publish_next(&mut self) {
         self.load_passes();
-        let next = self.state.crawls_in_turn(NEXT_MAX);
+        let next = self.state.crawls_in_turn(PUBLISHED_CRAWLS_MAX);
         let next = next.into_iter().map(|crawl| self.pass_of(crawl)).collect();
         self.readiness.set_next(self.shard, next);
     }

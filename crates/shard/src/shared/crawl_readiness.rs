@@ -6,11 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::HashMap;
 use wayleave_core::ids::ShardId;
+use wayleave_core::limits::TRACKED_CRAWLS_MAX;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
-
-/// Crawls that are tracked. When one more arrives all are dropped; those in demand are soon tracked again.
-const CRAWLS_MAX: usize = 1_024;
 
 /// No group is ready.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -43,7 +41,7 @@ impl CrawlReadiness {
             return;
         }
         let mut crawls = self.crawls.write().unwrap_or_else(PoisonError::into_inner);
-        if crawls.len() >= CRAWLS_MAX {
+        if crawls.len() >= TRACKED_CRAWLS_MAX {
             crawls.clear();
         }
         let untold = || ReadyByShard((0..self.shards).map(|_| AtomicU64::new(UNTOLD)).collect());
