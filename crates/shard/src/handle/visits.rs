@@ -125,6 +125,9 @@ impl Frontier {
             match self.ask_source::<Vec<Reservation>>(source, Take::Reserve(request)).await {
                 Ok(more) => {
                     rounds.gave(source, more.len() >= groups);
+                    // A group that moves between two shards after the first has granted it is granted for this request
+                    // id in the second one, too. It is one reservation, and must not be told twice.
+                    granted.retain(|known| more.iter().all(|one| one.token != known.token));
                     granted.extend(more);
                 }
                 // A repeated call returns everything granted so far, including what is uncertain now. Asking further

@@ -162,6 +162,8 @@ impl Frontier {
         }
         found.extend(self.granted_in(&shards, ask()).await?);
         found.sort_by_key(|reservation| (reservation.granted_at, reservation.token));
+        // One that moves from a shard that was asked to one that is asked later is found in both.
+        found.dedup_by_key(|reservation| reservation.token);
         Ok(found)
     }
 

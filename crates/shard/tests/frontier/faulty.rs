@@ -42,6 +42,8 @@ pub struct Faulty {
     gate: watch::Sender<bool>,
     /// Whether `scan_many` waits.
     scan_gate: watch::Sender<bool>,
+    /// The shard whose own commits are applied and not confirmed for the time being.
+    unconfirmed: watch::Sender<Option<ShardId>>,
     /// Scans and commits in order of arrival.
     pub steps: Mutex<Vec<Step>>,
     pub owns: AtomicUsize,
@@ -61,6 +63,7 @@ impl Faulty {
             reads_left: Mutex::default(),
             gate: watch::channel(false).0,
             scan_gate: watch::channel(false).0,
+            unconfirmed: watch::channel(None).0,
             steps: Mutex::default(),
             owns: AtomicUsize::new(0),
             scans: AtomicUsize::new(0),
@@ -92,6 +95,11 @@ impl Faulty {
 
     pub fn hold_scans(&self, hold: bool) {
         self.scan_gate.send_replace(hold);
+    }
+
+    /// Holds back the confirmation of commits that one shard makes alone.
+    pub fn hold_confirmations(&self, shard: Option<ShardId>) {
+        self.unconfirmed.send_replace(shard);
     }
 
     fn check_read(&self) -> Result<(), Error> {
@@ -166,6 +174,13 @@ impl Engine for Faulty {
             Some(Fate::Lost) => self.memory.lose_next_answer(LostAnswer::Applied),
             Some(Fate::Done) | None => {}
         }
-        self.memory.commit(batch)
+        let alone = if let [fence] = &batch.fences[..] { Some(fence.shard) } else { None };
+        let (commit, mut held) = (self.memory.commit(batch), self.unconfirmed.subscribe());
+        async move {
+            let confirmed = |held: &Option<ShardId>| held.is_none() || *held != alone;
+            held.wait_for(confirmed).await.map_err(|_| Error::OutcomeUnknown("the test is over".to_owned()))?;
+            commit.await
+        }
+        .boxed()
     }
 }

@@ -121,3 +121,37 @@ async fn a_renewed_reservation_is_told_with_its_new_deadline() {
     let again = world.frontier.reserve(ask).await.unwrap();
     assert_eq!((again[0].token, again[0].expires_at), (first[0].token, until));
 }
+
+/// The first shard grants a host; before its answer arrives the host moves to the second shard, which is asked next and
+/// finds a reservation that was granted for this very request.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_moves_while_its_request_is_decided_is_told_once() {
+    let engine = Faulty::new();
+    let frontier = engine.open(2).await;
+    let (moves, stays, alias) = (host_in(0, 2, 0), host_in(1, 2, 0), alias_in(1, 2));
+    for host in [&moves, &stays] {
+        frontier.put(vec![disc(&format!("http://{host}/"))]).await;
+        pass(100).await;
+    }
+    engine.hold_confirmations(Some(ShardId(0)));
+    let asked = tokio::spawn({
+        let frontier = frontier.clone();
+        async move { frontier.reserve(want(2, 1).named("one")).await }
+    });
+    pass(10).await;
+    let moved = tokio::spawn({
+        let frontier = frontier.clone();
+        let hosts = Some(vec![moves.as_str().into()]);
+        async move { frontier.set_group(alias.as_str().into(), hosts, PaceChanges::default(), false).await }
+    });
+    pass(10).await;
+    assert!(!asked.is_finished(), "the first shard has not answered yet");
+    engine.hold_confirmations(None);
+    let granted = asked.await.unwrap().unwrap();
+    let group = moved.await.unwrap().unwrap();
+    assert_eq!(group.hosts, [moves.as_str().into()], "it has moved");
+    let mut tokens: Vec<_> = granted.iter().map(|reservation| reservation.token).collect();
+    tokens.dedup();
+    assert_eq!(tokens.len(), granted.len(), "one reservation is told once: {granted:?}");
+    assert!(granted.iter().any(|reservation| *reservation.host == *moves));
+}

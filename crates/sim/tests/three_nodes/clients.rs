@@ -151,6 +151,9 @@ impl Visit<'_> {
         let moves = MOVING.map(host).any(|host| host == reservation.host);
         let place = if moves { &reservation.host } else { &reservation.group };
         let visit = history.granted(place, span, DELAY_MS, &ids);
+        let note = |what: String| history.note(place, format!("{} of worker {}: {what}", reservation.token, self.n));
+        let asked_ms = self.asked.elapsed().as_millis();
+        note(format!("granted {}..{} in '{}', asked {asked_ms} ms ago", start.0, span.end.0, reservation.group));
         if round % 23 == 22 {
             return self.come_late(reservation).await;
         }
@@ -158,6 +161,7 @@ impl Visit<'_> {
             history.ends(visit, start);
             let renew = RenewReservationRequest { lease_ms: LEASE_MS };
             let renewed = within(history, patience, self.at.renew(&reservation.token, &renew)).await;
+            note(format!("renewed: {renewed:?}"));
             let Some(renewed) = renewed else { return };
             history.ends(visit, renewed.expires_at.0);
         }
@@ -165,7 +169,9 @@ impl Visit<'_> {
         // From here on the visit may be over, without any client learning of it.
         history.ends(visit, start);
         let request = results(&ids);
+        note(format!("releases at {}", self.at.server()));
         let released = within(history, patience, self.at.release(&reservation.token, &request)).await;
+        note(format!("released: {released:?}"));
         if let Some(released) = released {
             history.ends(visit, released.ready_at.0.before(Millis(DELAY_MS)).max(start));
             history.finished(ids, |url| state(outcome(url)));

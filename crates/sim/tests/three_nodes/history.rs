@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use wayleave_api::urls::UrlState;
 use wayleave_core::ids::Epoch;
@@ -70,6 +70,8 @@ struct Told {
     untrue: BTreeSet<String>,
     /// Violations.
     broken: Vec<String>,
+    /// What happened to each host, by the wall clock: printed when a law is broken there.
+    stories: BTreeMap<String, Vec<(SystemTime, String)>>,
 }
 
 /// Shared by all clients.
@@ -183,6 +185,11 @@ impl History {
         assert!(untrue.is_empty(), "{} of {all} answers 'unavailable' were not true: {untrue:#?}", untrue.len());
     }
 
+    /// Notes what happened to a host.
+    pub fn note(&self, host: &str, what: String) {
+        self.told.lock().unwrap().stories.entry(host.to_owned()).or_default().push((SystemTime::now(), what));
+    }
+
     /// A client observed a violation.
     pub fn broken(&self, what: String) {
         self.told.lock().unwrap().broken.push(what);
@@ -265,9 +272,7 @@ impl History {
         for (id, (state, _)) in &told.finished {
             assert_eq!(known.get(id), Some(state), "the acknowledged result of {id:?} is in force");
         }
-        invariants::one_visitor(&told.visits).unwrap();
-        invariants::politeness(&told.visits).unwrap();
-        invariants::nothing_twice(&told.visits).unwrap();
+        told.judge_visits();
         paced(&told, pace);
         let tenure = |((role, epoch, holder), span): (&(String, u64, String), &Span)| Tenure {
             role: role.as_str().into(),
@@ -276,6 +281,27 @@ impl History {
             span: *span,
         };
         invariants::one_primary(&told.tenures.iter().map(tenure).collect::<Vec<_>>()).unwrap();
+    }
+}
+
+impl Told {
+    /// The laws about visits, one place after the other, so that a violation can be shown with what led to it.
+    fn judge_visits(&self) {
+        let mut places: BTreeMap<&str, Vec<Visit>> = BTreeMap::new();
+        for visit in &self.visits {
+            places.entry(&visit.place).or_default().push(visit.clone());
+        }
+        for (place, visits) in places {
+            let verdict = invariants::one_visitor(&visits).and_then(|()| invariants::politeness(&visits));
+            assert!(verdict.is_ok(), "{verdict:?}\n{visits:#?}\n{}", self.story(place));
+        }
+        invariants::nothing_twice(&self.visits).unwrap();
+    }
+
+    fn story(&self, host: &str) -> String {
+        let at = |at: &SystemTime| at.duration_since(UNIX_EPOCH).unwrap().as_millis();
+        let lines = self.stories.get(host).into_iter().flatten().map(|(when, what)| format!("{} {what}\n", at(when)));
+        lines.collect()
     }
 }
 

@@ -75,7 +75,10 @@ impl Mover {
                 wanted.insert(host.clone())
             };
             self.history.placed(&host, None);
+            let what = if joined.is_some() { "leaves" } else { "joins" };
+            self.history.note(&host, format!("{what} {}", self.aliases[alias].name));
             if self.change(alias, &wanted).await {
+                self.history.note(&host, format!("{what} {}: done", self.aliases[alias].name));
                 self.aliases[alias].hosts = wanted;
                 let now_in = joined.is_none().then(|| self.aliases[alias].name.clone());
                 self.history.placed(&host, Some(now_in));
