@@ -12,5 +12,6 @@ mod in_flight;
 mod lapse;
 mod late_sign;
 mod locked;
+mod page_limits;
 mod stories;
 mod support;

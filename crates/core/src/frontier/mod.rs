@@ -16,6 +16,7 @@ pub mod listing;
 pub mod load;
 pub mod move_host;
 mod pace;
+pub mod page_ledger;
 pub mod page_limits;
 pub mod put;
 mod queue;

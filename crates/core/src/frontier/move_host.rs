@@ -2,7 +2,7 @@
 //! also bind the group it joins. The rows of its URLs stay where they are.
 
 use super::refusal::Refusal;
-use super::row::{HostRow, HotRow, LeaseRow, Pace, Write};
+use super::row::{HostRow, HotRow, LeaseRow, Pace, QueueRow, Write};
 use super::slab::Ix;
 use super::state::{Members, State};
 use super::url_key::UrlKey;
@@ -66,6 +66,16 @@ pub struct Luggage {
     pub leases: Vec<LeaseRow>,
     /// Its holds of the paced form.
     pub holds: Vec<(Time, QueueId, UrlKey)>,
+}
+
+impl Luggage {
+    /// Pages that count against the limits of its crawls.
+    #[must_use]
+    pub fn pages(&self) -> Vec<(CrawlName, u64)> {
+        let name = |no: CrawlNo| self.crawls.iter().find(|(there, ..)| *there == no).map(|(_, name, ..)| name.clone());
+        let pages = |queue: &QueueRow| Some((name(queue.crawl)?, u64::from(queue.pages) + u64::from(queue.reserved)));
+        self.row.queues.iter().filter_map(pages).filter(|(_, pages)| *pages > 0).collect()
+    }
 }
 
 fn has_left(host: &HostName, alias: &Alias) -> Refusal {

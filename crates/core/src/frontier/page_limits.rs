@@ -20,6 +20,8 @@ pub struct PageLimit {
     pub limit: u64,
     /// Pages that count against it here: fetched ones, and those handed out.
     pub used: u64,
+    /// URLs that are queued here.
+    pub queued: u64,
     /// Whether a group of it is ready here.
     pub ready: bool,
 }
@@ -31,7 +33,8 @@ impl State {
             let crawl = self.crawl_of(*no)?;
             let limit = crawl.settings.limits.pages?;
             let ready = self.schedule.has_ready(*no);
-            Some(PageLimit { crawl: *no, name: crawl.name.clone(), limit, used: crawl.used(), ready })
+            let (name, used, queued) = (crawl.name.clone(), crawl.used(), crawl.counts.queued);
+            Some(PageLimit { crawl: *no, name, limit, used, queued, ready })
         })
     }
 

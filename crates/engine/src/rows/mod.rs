@@ -21,10 +21,11 @@
 //! | 15 | seat | shard number | as long as the shard: which node it belongs to |
 //! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
 //! | 17 | rework | job id | until enough later jobs have ended |
+//! | 18 | page ledger | crawl name | while the crawl has a page limit, in a store of several nodes |
 //!
 //! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
-//! checkpoint writes them individually from time to time. Kinds 12 to 16 are outside the shards, under
-//! [`key::OUTSIDE`].
+//! checkpoint writes them individually from time to time. Kinds 12 to 16 and 18 are outside the shards,
+//! under [`key::OUTSIDE`].
 
 pub mod cluster;
 pub mod due;
@@ -36,6 +37,7 @@ pub mod key;
 pub mod lease;
 pub mod log;
 pub mod node;
+pub mod page_ledger;
 pub mod rework;
 pub mod role;
 pub mod seat;
@@ -87,6 +89,8 @@ pub enum Kind {
     Cluster = 16,
     /// A job over many URLs.
     Rework = 17,
+    /// The grants of a crawl's page limit.
+    PageLedger = 18,
 }
 
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.

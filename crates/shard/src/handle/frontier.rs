@@ -76,7 +76,7 @@ impl Frontier {
     }
 
     fn new(engine: Arc<dyn Engine>, config: Config, threads: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
-        let readiness = Arc::new(Readiness::new(config.shards, links.is_none()));
+        let readiness = Arc::new(Readiness::new(config.shards));
         let router = Router::new(&config, links, readiness.missed.clone());
         let (moves, crawl_changes, owners) = (Arc::default(), Arc::default(), Arc::default());
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));

@@ -52,7 +52,7 @@ async fn hear(cycles: Vec<Cycle>, heard: &Heard) -> Vec<(&'static str, &'static 
         send.send(cycle).await.unwrap_or_else(|_| panic!("nobody listens"));
     }
     drop(send);
-    answer(receive, Arc::new(Term::new(Epoch(1), 0)), Arc::new(Readiness::new(1, true))).await;
+    answer(receive, Arc::new(Term::new(Epoch(1), 0)), Arc::new(Readiness::new(1))).await;
     std::mem::take(&mut *heard.lock().unwrap())
 }
 

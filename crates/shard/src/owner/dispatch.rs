@@ -197,14 +197,19 @@ impl Owner {
     }
 
     async fn hand_out(&mut self, request: &HandOut) -> (Vec<UrlToFetch>, Option<Error>) {
-        let now = self.now();
+        self.now();
         if !self.state.shard_row().active {
             return (Vec::new(), None);
         }
         let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
         let wanted = request.queues.saturating_mul(request.urls).min(limits::HAND_OUT_TOTAL_MAX);
-        let claims = self.claim_pages(crawl, request.host.is_some(), wanted);
+        let claims = match self.claim_pages(crawl, request.host.is_some(), wanted).await {
+            Ok(claims) => claims,
+            Err(error) => return (Vec::new(), Some(error)),
+        };
         self.load_passes();
+        // After the claim, which may have waited for the store.
+        let now = self.now();
         let out = self.hand_out_claimed(request, crawl, now).await;
         self.publish_passes();
         self.settle_pages(claims);
@@ -249,10 +254,15 @@ impl Owner {
     }
 
     async fn reserve(&mut self, request: &Reserve) -> (Vec<Reservation>, Option<Error>) {
-        let now = self.now();
+        self.now();
         let Ok(crawl) = self.crawl_wanted(request.crawl.as_deref()) else { return (Vec::new(), None) };
-        let claims = self.claim_pages(crawl, false, request.groups.saturating_mul(request.urls));
+        let claims = match self.claim_pages(crawl, false, request.groups.saturating_mul(request.urls)).await {
+            Ok(claims) => claims,
+            Err(error) => return (Vec::new(), Some(error)),
+        };
         self.load_passes();
+        // After the claim, which may have waited for the store.
+        let now = self.now();
         let granted = self.reserve_claimed(request, crawl, now).await;
         self.publish_passes();
         self.settle_pages(claims);

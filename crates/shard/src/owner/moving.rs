@@ -30,15 +30,20 @@
 //! 10. M wants H to leave `a`, but the other mover has moved it out of `a` and into `b`: `a` no longer has H. If H came
 //!     home regardless, its home shard would serve it alongside `b`. `a`'s shard refuses to give what it does not have,
 //!     and H's home refuses to take from `a` what lives with `b`.
+//!
+//! Pages of H that count against a crawl's limit move in the ledger of that limit, in the same commit:
+//!
+//! 11. A third shard draws pages between T's reading of the ledger and its commit: the commit conflicts, nothing has
+//!     moved, and the mover tries again. Afterwards both sides read what is granted to them.
 
 use hashbrown::HashSet;
-use wayleave_core::frontier::move_host::{Moving, Way};
+use wayleave_core::frontier::move_host::{Luggage, Moving, Way};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
 use wayleave_core::limits::{MOVE_TIME, SLICE_ROWS};
-use wayleave_core::names::HostName;
+use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
 use wayleave_engine::{Batch, Error, Scan};
@@ -48,6 +53,7 @@ use crate::message::Reply;
 use crate::owner::dispatch::Call;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
+use crate::owner::page_grants::move_grants;
 use crate::routing::router::stopping;
 
 /// The refusal of a take request that its giver no longer waits for.
@@ -56,6 +62,11 @@ fn not_awaited() -> Refusal {
 }
 
 type Hold = (Time, QueueId, UrlKey);
+
+/// Pages of some hosts that count against the limits of their crawls.
+fn pages_of(moving: &[Moving]) -> Vec<(CrawlName, u64)> {
+    moving.iter().filter_map(|host| host.luggage.as_ref()).flat_map(Luggage::pages).collect()
+}
 
 impl Owner {
     /// Gives hosts away. The owner waits for the taker's commit: until then nothing may be decided about them.
@@ -93,6 +104,7 @@ impl Owner {
             self.cycle.answer(mark, Box::new(move |durable| _ = reply.send(durable.map(Told::from))));
             return Ok(());
         }
+        let crawls: Vec<CrawlName> = pages_of(&moving).into_iter().map(|(crawl, _)| crawl).collect();
         let part = self.seal(writes).unwrap_or_default();
         let answer = self.hand_over(to, HostMove::Take { moving, way, part }).await;
         // The exported hosts are gone from memory; if they were not taken, the store still has them.
@@ -105,6 +117,7 @@ impl Owner {
         failed.map_or_else(
             || {
                 self.committed_for();
+                self.forget_grants(crawls.iter());
                 Ok(())
             },
             Err,
@@ -143,6 +156,16 @@ impl Owner {
             _ = reply.send(Err(not_awaited()));
             return Ok(());
         };
+        let pages = pages_of(&moving);
+        let giver = part.fences.first().map_or(self.shard, |fence| fence.shard);
+        let counted = if self.page_grants.is_some() { &pages[..] } else { &[] };
+        let ledgers = match move_grants(&*self.engine, (giver, self.shard), counted).await {
+            Ok(ledgers) => ledgers,
+            Err(error) => {
+                _ = reply.send(Err(crate::owner::cycle::refusal(&error)));
+                return Err(error);
+            }
+        };
         let now = self.now();
         let mut writes = Vec::new();
         self.adopt(moving, &way, now, &mut writes);
@@ -150,12 +173,15 @@ impl Owner {
         let theirs = part.fences.clone();
         batch.fences.extend(part.fences);
         batch.writes.extend(part.writes);
+        batch.writes.extend(ledgers.writes);
+        batch.expects.extend(ledgers.expects);
         let (engine, awaited) = (self.engine.clone(), || !reply.is_closed());
         let Some(commit) = router.held.while_allowed(&theirs, awaited, move || engine.commit(batch)) else {
             _ = reply.send(Err(not_awaited()));
             return Err(Error::Unavailable(not_awaited().to_string()));
         };
         let outcome = self.commit_both(commit).await;
+        self.forget_grants(pages.iter().map(|(crawl, _)| crawl));
         _ = reply.send(outcome.as_ref().copied().map(Told::from).map_err(crate::owner::cycle::refusal));
         outcome
     }

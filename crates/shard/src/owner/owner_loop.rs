@@ -31,6 +31,7 @@ use crate::owner::cycle::{self, Cycle};
 use crate::owner::hot_log::HotLog;
 use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
+use crate::owner::page_grants::PageGrants;
 use crate::owner::read_only::Refusing;
 use crate::owner::run::OwnerContext;
 use crate::owner::term::Term;
@@ -74,9 +75,11 @@ pub(crate) struct Owner {
     pub hosts_counted: u64,
     /// Pages that the process-wide budget counts for this shard.
     pub pages_taken: HashMap<CrawlNo, (CrawlName, u64)>,
+    /// Pages granted to this shard, where several nodes share the store.
+    pub page_grants: Option<PageGrants>,
     /// The process-wide passes of crawls that have been ready here.
     pub passes: HashMap<CrawlNo, Pass>,
-    epoch: Epoch,
+    pub epoch: Epoch,
     seq: u64,
     log: HotLog,
 }
@@ -107,6 +110,11 @@ impl Owner {
             awaited: 0,
             hosts_counted: 0,
             pages_taken: HashMap::new(),
+            page_grants: context
+                .router
+                .upgrade()
+                .is_some_and(|router| router.links.is_some())
+                .then(PageGrants::default),
             passes: HashMap::new(),
             epoch,
             seq,
@@ -140,7 +148,8 @@ impl Owner {
         }
         let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let learning = self.filter.is_learning().then_some(LEARN_EVERY);
-        timer.into_iter().chain(learning).min()
+        let pages = self.pages_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        timer.into_iter().chain(learning).chain(pages).min()
     }
 
     /// Publishes whether the shard is open.
@@ -235,6 +244,7 @@ impl Owner {
         }
         self.remove_deleted_rows().await?;
         self.run_bulk_job().await?;
+        self.tidy_pages().await?;
         self.learn_filter().await
     }
 
@@ -266,7 +276,8 @@ impl Owner {
         let bounded: Vec<_> =
             self.state.bounded_crawls().map(|(name, urls, hosts)| (name.clone(), urls, hosts)).collect();
         for (crawl, urls, hosts) in bounded {
-            let pages = self.state.crawl_no(&crawl).map_or(0, |no| self.state.pages_used(no));
+            // Other nodes read the ledger again when this changes.
+            let pages = self.page_grants.as_ref().map_or(0, |grants| grants.granted(&crawl));
             let others = self.readiness.share(&crawl, self.shard, CrawlTotals { urls, hosts, pages });
             self.state.set_elsewhere(&crawl, others.urls, others.hosts);
         }

@@ -249,7 +249,10 @@ async fn take_turns(
                 Some(message) => Some(message),
                 None => break,
             },
-            () = nudge.notified() => None,
+            () = nudge.notified() => {
+                owner.hear_of_pages();
+                None
+            }
             () = sleep(idle) => None,
         };
         if let Err(error) = owner.turn(first, inbox, stop).await {

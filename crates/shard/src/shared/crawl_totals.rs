@@ -18,7 +18,7 @@ use crate::shared::readiness::lock;
 pub(crate) struct CrawlTotals {
     pub urls: Counts,
     pub hosts: u64,
-    /// Pages that count against the page limit.
+    /// Pages of its limit that are granted there, where several nodes share the store.
     pub pages: u64,
 }
 

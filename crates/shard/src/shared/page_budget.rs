@@ -1,4 +1,4 @@
-//! Page limits over all shards of this process. An owner claims pages before it plans a visit and settles the claim
+//! Page limits over all shards, where one process owns them all; `owner::page_grants` is for several nodes. An owner claims pages before it plans a visit and settles the claim
 //! when the visit is decided, both under one lock: so all shards together never exceed a limit, however many callers
 //! ask at once.
 //!
@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use wayleave_core::frontier::page_limits::PageLimit;
 use wayleave_core::ids::{CrawlNo, ShardId};
 use wayleave_core::names::CrawlName;
+use wayleave_engine::Error;
 
 use crate::owner::owner_loop::Owner;
 use crate::shared::readiness::lock;
@@ -29,12 +30,11 @@ use crate::shared::readiness::lock;
 pub(crate) struct PageBudget {
     state: Mutex<Shares>,
     nudges: Vec<Arc<Notify>>,
-    alone: bool,
 }
 
 struct Shares {
     crawls: HashMap<CrawlName, Taken>,
-    /// Shards not opened yet. Shards of other nodes are reported by their nodes.
+    /// Shards not opened yet.
     unopened: Vec<bool>,
 }
 
@@ -70,16 +70,13 @@ pub(crate) struct Taker<'a> {
     pub crawl: &'a CrawlName,
     pub shard: ShardId,
     pub limit: u64,
-    /// Pages that other nodes report as taken.
-    pub nodes: u64,
 }
 
 impl PageBudget {
-    /// `alone` if this process owns all shards.
-    pub fn new(shards: u16, alone: bool) -> Self {
+    pub fn new(shards: u16) -> Self {
         let shards = usize::from(shards);
-        let state = Shares { crawls: HashMap::new(), unopened: vec![alone; shards] };
-        Self { state: Mutex::new(state), nudges: (0..shards).map(|_| Arc::default()).collect(), alone }
+        let state = Shares { crawls: HashMap::new(), unopened: vec![true; shards] };
+        Self { state: Mutex::new(state), nudges: (0..shards).map(|_| Arc::default()).collect() }
     }
 
     /// Notified when there may be pages again for a shard that found none left.
@@ -99,19 +96,10 @@ impl PageBudget {
         if let Some(unopened) = shares.unopened.get_mut(usize::from(shard.0)) {
             *unopened = false;
         }
-        drop(shares);
-        self.nudge_all();
-    }
-
-    /// A shard has no local owner any more. Where this process owns all shards, its use stays counted.
-    pub fn close(&self, shard: ShardId) {
-        if self.alone {
-            return;
+        for taken in shares.crawls.values_mut() {
+            let none = vec![false; taken.waits.len()];
+            self.nudge(std::mem::replace(&mut taken.waits, none));
         }
-        let mut shares = lock(&self.state);
-        shares.crawls.values_mut().filter_map(|taken| taken.part(shard)).for_each(|part| *part = 0);
-        drop(shares);
-        self.nudge_all();
     }
 
     /// Claims up to `wanted` pages; returns the number granted.
@@ -120,7 +108,7 @@ impl PageBudget {
         let opening = shares.unopened.contains(&true);
         let count = self.nudges.len();
         let taken = shares.crawls.entry(taker.crawl.clone()).or_insert_with(|| Taken::new(count));
-        let left = if opening { 0 } else { taker.limit.saturating_sub(taken.total()).saturating_sub(taker.nodes) };
+        let left = if opening { 0 } else { taker.limit.saturating_sub(taken.total()) };
         let granted = wanted.min(left);
         taken.part(taker.shard).into_iter().for_each(|part| *part += granted);
         granted
@@ -138,7 +126,7 @@ impl PageBudget {
             *part = (*part + more).saturating_sub(back);
             own = *part;
         }
-        let total = taken.total().saturating_add(taker.nodes);
+        let total = taken.total();
         let spent = opening || total >= taker.limit;
         taken.wait(taker.shard, spent);
         if back > 0 && total < taker.limit {
@@ -152,7 +140,7 @@ impl PageBudget {
         let mut shares = lock(&self.state);
         let Some(taken) = shares.crawls.get_mut(taker.crawl) else { return };
         taken.part(taker.shard).into_iter().for_each(|part| *part = part.saturating_sub(pages));
-        if taken.total().saturating_add(taker.nodes) < taker.limit {
+        if taken.total() < taker.limit {
             let none = vec![false; taken.waits.len()];
             self.nudge(std::mem::replace(&mut taken.waits, none));
         }
@@ -173,13 +161,9 @@ impl PageBudget {
         self.nudges.iter().zip(waits).filter(|(_, waits)| *waits).for_each(|(nudge, _)| nudge.notify_one());
     }
 
-    /// Notifies all waiting shards: what other shards or nodes take may have changed.
+    /// Notifies all shards: what others may use has changed.
     pub fn nudge_all(&self) {
-        let mut shares = lock(&self.state);
-        for taken in shares.crawls.values_mut() {
-            let none = vec![false; taken.waits.len()];
-            self.nudge(std::mem::replace(&mut taken.waits, none));
-        }
+        self.nudges.iter().for_each(|nudge| nudge.notify_one());
     }
 }
 
@@ -192,29 +176,46 @@ pub(crate) struct Claim {
 impl Owner {
     /// Publishes the use of this shard, as read from the store.
     pub fn open_pages(&mut self) {
+        if self.page_grants.is_some() {
+            return;
+        }
         let limits: Vec<PageLimit> = self.state.page_limits().collect();
         self.pages_taken = limits.iter().map(|limit| (limit.crawl, (limit.name.clone(), limit.used))).collect();
         self.readiness.pages.open(self.shard, &limits);
     }
 
     /// Claims pages of every crawl that a visit may be of.
-    pub fn claim_pages(&mut self, crawl: Option<CrawlNo>, keyed: bool, wanted: usize) -> Vec<Claim> {
+    ///
+    /// # Errors
+    /// If pages had to be drawn from a ledger and the store failed.
+    pub async fn claim_pages(
+        &mut self,
+        crawl: Option<CrawlNo>,
+        keyed: bool,
+        wanted: usize,
+    ) -> Result<Vec<Claim>, Error> {
         let may = |limit: &PageLimit| crawl.is_none_or(|no| no == limit.crawl) && (limit.ready || keyed);
         let limits: Vec<PageLimit> = self.state.page_limits().filter(may).collect();
-        let claim = |limit: PageLimit| {
-            let taker = self.taker(&limit);
-            let pages = self.readiness.pages.claim(taker, wanted.max(1) as u64);
-            Claim { limit, pages }
-        };
-        let claims: Vec<Claim> = limits.into_iter().map(claim).collect();
+        let mut claims = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let wanted = wanted.max(1) as u64;
+            let pages = match self.page_grants {
+                Some(_) => self.draw_pages(&limit, wanted).await?,
+                None => self.readiness.pages.claim(self.taker(&limit), wanted),
+            };
+            claims.push(Claim { limit, pages });
+        }
         claims.iter().for_each(|claim| self.state.allow_pages(claim.limit.crawl, claim.pages));
-        claims
+        Ok(claims)
     }
 
     /// The visits are decided: returns what was claimed and not taken.
     pub fn settle_pages(&mut self, claims: Vec<Claim>) {
         for Claim { mut limit, pages } in claims {
-            limit.used = self.state.pages_used(limit.crawl);
+            let before = std::mem::replace(&mut limit.used, self.state.pages_used(limit.crawl));
+            if let Some(grants) = &mut self.page_grants {
+                grants.took(&limit.name, limit.used.saturating_sub(before));
+            }
             self.settle_limit(&limit, pages);
         }
     }
@@ -233,24 +234,24 @@ impl Owner {
     }
 
     fn taker<'a>(&self, limit: &'a PageLimit) -> Taker<'a> {
-        let nodes = self.readiness.pages_of_nodes(&limit.name);
-        Taker { crawl: &limit.name, shard: self.shard, limit: limit.limit, nodes }
+        Taker { crawl: &limit.name, shard: self.shard, limit: limit.limit }
     }
 
     fn settle_limit(&mut self, limit: &PageLimit, claimed: u64) {
+        if let Some(grants) = &self.page_grants {
+            return self.state.set_used_elsewhere(limit.crawl, grants.used_elsewhere(limit));
+        }
         let (_, before) = self.pages_taken.entry(limit.crawl).or_insert_with(|| (limit.name.clone(), 0));
         let before = std::mem::replace(before, limit.used);
-        let taker = self.taker(limit);
         let more = limit.used.saturating_sub(before);
-        let others = self.readiness.pages.settle(taker, more, claimed);
+        let others = self.readiness.pages.settle(self.taker(limit), more, claimed);
         self.state.set_used_elsewhere(limit.crawl, others);
         let back = before.saturating_sub(limit.used);
         if back > 0 {
             let (readiness, shard, limit) = (self.readiness.clone(), self.shard, limit.clone());
             let give_back = move |durable: Result<(), _>| {
                 if durable.is_ok() {
-                    let nodes = readiness.pages_of_nodes(&limit.name);
-                    let taker = Taker { crawl: &limit.name, shard, limit: limit.limit, nodes };
+                    let taker = Taker { crawl: &limit.name, shard, limit: limit.limit };
                     readiness.pages.give_back(taker, back);
                 }
             };

@@ -130,8 +130,7 @@ pub(crate) enum Source {
 }
 
 impl Readiness {
-    /// `alone` if this process owns all shards.
-    pub fn new(shards: u16, alone: bool) -> Self {
+    pub fn new(shards: u16) -> Self {
         let all: Vec<ShardReadiness> = (0..shards).map(|_| ShardReadiness::default()).collect();
         for published in &all {
             published.oldest_ready.store(NEVER, Ordering::Relaxed);
@@ -144,7 +143,7 @@ impl Readiness {
             waiters: Waiters::default(),
             finishing: Finishing::default(),
             totals: Totals::new(shards),
-            pages: PageBudget::new(shards, alone),
+            pages: PageBudget::new(shards),
             hosts: HostQuota::default(),
             requests: Requests::new(shards),
             bounded: AtomicBool::new(false),
@@ -216,7 +215,6 @@ impl Readiness {
             lock(&published.next).clear();
         }
         self.totals.close(shard);
-        self.pages.close(shard);
         self.news.notify();
     }
 
@@ -339,16 +337,6 @@ impl Readiness {
         let peers = lock(&self.peers);
         let told = peers.values().flat_map(|peer| &peer.totals).filter(|(name, _)| name == crawl);
         self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
-    }
-
-    /// Pages of a crawl's limit that shards of other nodes take, as last reported.
-    pub fn pages_of_nodes(&self, crawl: &CrawlName) -> u64 {
-        let peers = lock(&self.peers);
-        if peers.is_empty() {
-            return 0;
-        }
-        let told = peers.values().flat_map(|peer| &peer.totals).filter(|(name, _)| name == crawl);
-        self.totals.others(crawl, |one| !self.is_open(one), told.flat_map(|(_, parts)| parts)).pages
     }
 }
 

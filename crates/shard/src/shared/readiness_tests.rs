@@ -9,7 +9,7 @@ const NOW: Time = Time(1_000_000);
 
 /// Three shards; the first has been ready longest.
 fn readiness() -> Readiness {
-    let readiness = Readiness::new(3, true);
+    let readiness = Readiness::new(3);
     for (shard, since) in [(0, 10), (1, 20), (2, 30)] {
         readiness.tell(shard, (Some(Time(since)), None));
     }

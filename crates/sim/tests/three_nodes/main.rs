@@ -17,6 +17,7 @@ mod crawlers;
 mod databases;
 mod faults;
 mod history;
+mod limited;
 mod measure;
 mod movers;
 mod network;
@@ -63,6 +64,7 @@ async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     let mut working = clients::start(&nodes, &history);
     working.extend(crawlers::start(&nodes, &history));
     working.extend(candidates::start(&nodes, &history, &registers));
+    working.extend(limited::start(&nodes, &history));
     let mut changing = word::start(&nodes, &history);
     changing.extend(movers::start(&nodes, &history));
     faults::progress(&history, "nothing has happened yet").await;
@@ -81,6 +83,7 @@ async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     }
     word::check(&stage.client(0), &history).await;
     finish(&nodes, &history).await;
+    limited::used_up(&nodes[0], &history).await;
     history.next_phase();
     for client in working {
         client.await.unwrap();
@@ -104,6 +107,7 @@ async fn set_up(client: &Client) {
     let delay_ms = Patch::Set(clients::DELAY_MS);
     client.put_group("trio", &SetGroupRequest { hosts, delay_ms, ..SetGroupRequest::default() }).await.unwrap();
     word::set_up(client).await;
+    limited::set_up(client).await;
     for role in candidates::ROLES {
         let ttl = SetRoleRequest { ttl_ms: Patch::Set(candidates::TTL_MS), ..SetRoleRequest::default() };
         client.put_role(role, &ttl).await.unwrap();
@@ -140,6 +144,7 @@ async fn judge(stage: &Stage, history: &History, registers: &[Arc<Register>]) ->
     for client in &nodes[1..] {
         assert_eq!(clients::known(client).await, known, "{} lists the same", client.server());
     }
+    limited::judge(known.iter());
     history.judge(&known, (crawlers::DELAY_MS, crawlers::HOLD_MS));
     judge_hosts(&nodes, history).await;
     for register in registers {
