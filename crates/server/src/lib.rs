@@ -14,10 +14,12 @@ pub mod metrics;
 pub mod peers;
 mod repeated;
 pub mod server;
+pub mod services;
 pub mod store;
 
 pub use config::Config;
 pub use metrics::Metrics;
 pub use peers::Peers;
 pub use server::{Port, Server};
+pub use services::Services;
 pub use store::{Health, Store};

@@ -17,15 +17,13 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
-use wayleave_roles::Roles;
-use wayleave_shard::Frontier;
 
 use crate::coalescing_stream::CoalescingStream;
 use crate::config::{BadConfig, Config};
 use crate::connection_slots::{ConnectionSlots, Place};
 use crate::http::{self, App};
 use crate::repeated::Repeated;
-use crate::{Metrics, Peers, Store};
+use crate::{Metrics, Services};
 
 /// The HTTP/2 flow-control window of a stream: batches of URLs are large.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -123,22 +121,15 @@ impl Server {
     ///
     /// # Errors
     /// If listening fails.
-    pub fn on(port: Port, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Result<Self, BindError> {
+    pub fn on(port: Port, services: Services) -> Result<Self, BindError> {
         let Port { socket, mut config } = port;
         let failed = |cause| BindError::Listen { address: config.listen, cause };
         let listener = socket.listen(BACKLOG).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         // From here on the actual port, if 0 was requested: it is announced to others.
         config.listen = address;
-        let app = App::new(config.clone(), frontier, roles, peers);
+        let app = App::new(config.clone(), services);
         Ok(Self { listener, address, config, app })
-    }
-
-    /// Adds the store below the frontier.
-    #[must_use]
-    pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
-        self.app.store = Some(store);
-        self
     }
 
     /// The address that it listens on, with the actual port if 0 was requested.

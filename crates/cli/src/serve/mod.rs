@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wayleave_engine::Engine;
 use wayleave_roles::{Changed, Roles};
-use wayleave_server::{Port, Server};
+use wayleave_server::{Port, Server, Services};
 use wayleave_shard::{Frontier, OwnerThreads};
 
 pub use logging::start as start_logging;
@@ -78,7 +78,8 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
-    let served = match Server::on(port, frontier.clone(), roles, None) {
+    let services = Services { frontier: frontier.clone(), roles, peers: None, store: Some(outside.clone()) };
+    let served = match Server::on(port, services) {
         Ok(server) => {
             announce(settings, server.local_addr(), &place, shards);
             run_until_told(server, signals, outside).await
@@ -103,7 +104,7 @@ async fn run_until_told(
             reason = failing::failed(store.clone()) => failed = Some(reason),
         }
     };
-    server.with_store(store.clone()).run(end).await;
+    server.run(end).await;
     failed.map_or(Ok(()), |reason| Err(failing::ended(&reason).into()))
 }
 

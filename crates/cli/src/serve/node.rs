@@ -11,7 +11,7 @@ use wayleave_cluster::{Dial, Member, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
 use wayleave_engine::entropy;
-use wayleave_server::{Peers, Port, Server};
+use wayleave_server::{Peers, Port, Server, Services};
 use wayleave_shard::Frontier;
 
 use super::settings::Settings;
@@ -34,7 +34,8 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let peers = Peers::new(id, secret);
     let tell = peers.clone();
     let roles = roles(engine.clone(), threads, Some(Arc::new(move |role| tell.tell_role(role))));
-    let server = Server::on(port, frontier.clone(), roles, Some(peers.clone()))?.with_store(outside);
+    let services = Services { frontier: frontier.clone(), roles, peers: Some(peers.clone()), store: Some(outside) };
+    let server = Server::on(port, services)?;
     let address = server.local_addr();
     let options = Options {
         id,

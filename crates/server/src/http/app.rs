@@ -9,7 +9,7 @@ use wayleave_shard::Frontier;
 
 use crate::budget::Budget;
 use crate::repeated::Repeated;
-use crate::{Config, Health, Metrics, Peers, Store};
+use crate::{Config, Health, Metrics, Peers, Services, Store};
 
 /// The shared state; cheap to clone.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct App {
     pub config: Arc<Config>,
     /// The memory budget of all connections.
     pub budget: Arc<Budget>,
-    /// The store below, if the starter of the server provided it.
+    /// The store below.
     pub store: Option<Arc<dyn Store>>,
     /// One snapshot at a time: each keeps the disk busy, and pins old tables.
     pub(crate) snapshots: Arc<Semaphore>,
@@ -39,11 +39,12 @@ pub struct App {
 impl App {
     /// The state of a server with this configuration.
     #[must_use]
-    pub fn new(config: Config, frontier: Frontier, roles: Roles, peers: Option<Peers>) -> Self {
+    pub fn new(config: Config, services: Services) -> Self {
+        let Services { frontier, roles, peers, store } = services;
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
         let (snapshots, repeated) = (Arc::new(Semaphore::new(1)), Arc::default());
         let (budget, config) = (Arc::new(Budget::new(config.held_bytes_max)), Arc::new(config));
-        Self { frontier, roles, peers, metrics, stopping, config, budget, store: None, snapshots, repeated }
+        Self { frontier, roles, peers, metrics, stopping, config, budget, store, snapshots, repeated }
     }
 
     /// Why requests cannot be served, if they cannot.

@@ -17,8 +17,8 @@ use tower::ServiceExt;
 use wayleave_engine::clock::SystemClock;
 use wayleave_engine::memory::Memory;
 use wayleave_roles::Roles;
-use wayleave_server::Config;
 use wayleave_server::http::{App, router};
+use wayleave_server::{Config, Services};
 use wayleave_shard::Frontier;
 
 /// Owners outlive the short runtimes of single tests.
@@ -83,6 +83,11 @@ pub struct Door {
     router: Router,
 }
 
+/// Services over a store in memory.
+pub fn services() -> Services {
+    Services { frontier: frontier(), roles: roles(), peers: None, store: None }
+}
+
 impl Door {
     pub fn new() -> Self {
         Self::with(Config::default())
@@ -94,20 +99,21 @@ impl Door {
 
     /// A server over these roles.
     pub fn over(config: Config, roles: Roles) -> Self {
-        let app = App::new(config, frontier(), roles, None);
-        Self { router: router(&app), app }
+        Self::serving(config, Services { roles, ..services() })
     }
 
     /// A server over this frontier, beside other APIs.
     pub fn to(frontier: Frontier) -> Self {
-        let app = App::new(Config::default(), frontier, roles(), None);
-        Self { router: router(&app), app }
+        Self::serving(Config::default(), Services { frontier, ..services() })
     }
 
     /// A server over a separate frontier, with this as its store.
     pub fn with_store(config: Config, store: Arc<dyn wayleave_server::Store>) -> Self {
-        let mut app = App::new(config, frontier(), roles(), None);
-        app.store = Some(store);
+        Self::serving(config, Services { store: Some(store), ..services() })
+    }
+
+    fn serving(config: Config, services: Services) -> Self {
+        let app = App::new(config, services);
         Self { router: router(&app), app }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wayleave_server::{Config, Port, Server};
 
-use super::{frontier, roles};
+use super::services;
 
 /// A server that runs until it is stopped.
 pub struct Running {
@@ -20,7 +20,7 @@ pub struct Running {
 /// Starts a server with these settings on a free port.
 pub async fn start(config: Config) -> Running {
     let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
-    let server = Server::on(Port::take(config).unwrap(), frontier(), roles(), None).unwrap();
+    let server = Server::on(Port::take(config).unwrap(), services()).unwrap();
     let address = server.local_addr();
     let (stop, stopped) = oneshot::channel();
     let ended = tokio::spawn(server.run(async { drop(stopped.await) }));

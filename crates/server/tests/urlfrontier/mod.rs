@@ -16,6 +16,7 @@ use wayleave_api::urlfrontier::{
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::clock::ManualClock;
 use wayleave_engine::memory::Memory;
+use wayleave_server::Services;
 use wayleave_server::grpc::{GrpcMetrics, Nodes, routes};
 use wayleave_server::http::App;
 use wayleave_shard::{Config, Frontier};
@@ -42,7 +43,8 @@ pub async fn world() -> World {
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let nodes = Nodes { advertised: "localhost:7071".to_owned(), peers: None };
     let roles = wayleave_roles::Roles::new(Arc::new(Memory::new(clock.clone())));
-    let app = App::new(wayleave_server::Config::default(), frontier.clone(), roles, None);
+    let services = Services { frontier: frontier.clone(), roles, peers: None, store: None };
+    let app = App::new(wayleave_server::Config::default(), services);
     let routes = routes(app, Arc::clone(&metrics), nodes);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap().with_nodelay(Some(true));
     let address = incoming.local_addr().unwrap();

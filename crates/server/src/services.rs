@@ -1,0 +1,21 @@
+//! What a server answers for. A new service is one more field, and every place that starts a server names it.
+
+use std::sync::Arc;
+
+use wayleave_roles::Roles;
+use wayleave_shard::Frontier;
+
+use crate::{Peers, Store};
+
+/// The services behind one port.
+#[derive(Clone)]
+pub struct Services {
+    /// Decides about hosts, groups and URLs.
+    pub frontier: Frontier,
+    /// Elects primaries.
+    pub roles: Roles,
+    /// The other nodes that share the store; `None` if this process has it to itself.
+    pub peers: Option<Peers>,
+    /// The store below, for its health, metrics and snapshots; `None` where it has none of these.
+    pub store: Option<Arc<dyn Store>>,
+}
