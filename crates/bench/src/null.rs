@@ -15,8 +15,8 @@ use wayleave_api::urlfrontier::{get_params, url_item};
 
 use crate::null_native;
 
-type Answer<T> = Result<Response<T>, Status>;
-type Answers<T> = BoxStream<'static, Result<T, Status>>;
+type GrpcResult<T> = Result<Response<T>, Status>;
+type GrpcStream<T> = BoxStream<'static, Result<T, Status>>;
 
 /// A null server that is listening.
 pub struct NullServer {
@@ -64,7 +64,7 @@ pub async fn serve_null(address: SocketAddr) -> Result<()> {
 
 struct Null;
 
-fn answer<T>(message: T) -> Answer<T> {
+fn answer<T>(message: T) -> GrpcResult<T> {
     Ok(Response::new(message))
 }
 
@@ -97,88 +97,88 @@ fn ack(item: wire::UrlItem) -> wire::AckMessage {
 
 #[tonic::async_trait]
 impl UrlFrontier for Null {
-    type GetURLsStream = Answers<wire::UrlInfo>;
-    type PutURLsStream = Answers<wire::AckMessage>;
-    type PutDiscoveredStream = Answers<wire::BatchAck>;
-    type ListURLsStream = Answers<wire::UrlItem>;
+    type GetURLsStream = GrpcStream<wire::UrlInfo>;
+    type PutURLsStream = GrpcStream<wire::AckMessage>;
+    type PutDiscoveredStream = GrpcStream<wire::BatchAck>;
+    type ListURLsStream = GrpcStream<wire::UrlItem>;
 
-    async fn get_urls(&self, request: Request<wire::GetParams>) -> Answer<Self::GetURLsStream> {
+    async fn get_urls(&self, request: Request<wire::GetParams>) -> GrpcResult<Self::GetURLsStream> {
         answer(stream::iter(made_up(request.get_ref()).map(Ok)).boxed())
     }
 
-    async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> Answer<Self::PutURLsStream> {
+    async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> GrpcResult<Self::PutURLsStream> {
         answer(request.into_inner().map(|item| item.map(ack)).boxed())
     }
 
     async fn put_discovered(
         &self,
         request: Request<Streaming<wire::DiscoveredBatch>>,
-    ) -> Answer<Self::PutDiscoveredStream> {
+    ) -> GrpcResult<Self::PutDiscoveredStream> {
         let ack = |batch: wire::DiscoveredBatch| wire::BatchAck { statuses: vec![0; batch.items.len()], id: batch.id };
         answer(request.into_inner().map(move |batch| batch.map(ack)).boxed())
     }
 
-    async fn list_nodes(&self, _: Request<wire::Empty>) -> Answer<wire::StringList> {
+    async fn list_nodes(&self, _: Request<wire::Empty>) -> GrpcResult<wire::StringList> {
         answer(wire::StringList::default())
     }
 
-    async fn list_crawls(&self, _: Request<wire::Local>) -> Answer<wire::StringList> {
+    async fn list_crawls(&self, _: Request<wire::Local>) -> GrpcResult<wire::StringList> {
         answer(wire::StringList::default())
     }
 
-    async fn delete_crawl(&self, _: Request<wire::DeleteCrawlMessage>) -> Answer<wire::Long> {
+    async fn delete_crawl(&self, _: Request<wire::DeleteCrawlMessage>) -> GrpcResult<wire::Long> {
         answer(wire::Long::default())
     }
 
-    async fn list_queues(&self, _: Request<wire::Pagination>) -> Answer<wire::QueueList> {
+    async fn list_queues(&self, _: Request<wire::Pagination>) -> GrpcResult<wire::QueueList> {
         answer(wire::QueueList::default())
     }
 
-    async fn get_stats(&self, _: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Stats> {
+    async fn get_stats(&self, _: Request<wire::QueueWithinCrawlParams>) -> GrpcResult<wire::Stats> {
         answer(wire::Stats::default())
     }
 
-    async fn delete_queue(&self, _: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Long> {
+    async fn delete_queue(&self, _: Request<wire::QueueWithinCrawlParams>) -> GrpcResult<wire::Long> {
         answer(wire::Long::default())
     }
 
-    async fn block_queue_until(&self, _: Request<wire::BlockQueueParams>) -> Answer<wire::Empty> {
+    async fn block_queue_until(&self, _: Request<wire::BlockQueueParams>) -> GrpcResult<wire::Empty> {
         answer(wire::Empty {})
     }
 
-    async fn set_active(&self, _: Request<wire::Active>) -> Answer<wire::Empty> {
+    async fn set_active(&self, _: Request<wire::Active>) -> GrpcResult<wire::Empty> {
         answer(wire::Empty {})
     }
 
-    async fn get_active(&self, _: Request<wire::Local>) -> Answer<wire::Boolean> {
+    async fn get_active(&self, _: Request<wire::Local>) -> GrpcResult<wire::Boolean> {
         answer(wire::Boolean { state: true })
     }
 
-    async fn set_delay(&self, _: Request<wire::QueueDelayParams>) -> Answer<wire::Empty> {
+    async fn set_delay(&self, _: Request<wire::QueueDelayParams>) -> GrpcResult<wire::Empty> {
         answer(wire::Empty {})
     }
 
-    async fn set_log_level(&self, _: Request<wire::LogLevelParams>) -> Answer<wire::Empty> {
+    async fn set_log_level(&self, _: Request<wire::LogLevelParams>) -> GrpcResult<wire::Empty> {
         answer(wire::Empty {})
     }
 
-    async fn set_crawl_limit(&self, _: Request<wire::CrawlLimitParams>) -> Answer<wire::Empty> {
+    async fn set_crawl_limit(&self, _: Request<wire::CrawlLimitParams>) -> GrpcResult<wire::Empty> {
         answer(wire::Empty {})
     }
 
-    async fn get_url_status(&self, _: Request<wire::UrlStatusRequest>) -> Answer<wire::UrlItem> {
+    async fn get_url_status(&self, _: Request<wire::UrlStatusRequest>) -> GrpcResult<wire::UrlItem> {
         Err(Status::not_found("the null server keeps nothing"))
     }
 
-    async fn list_urls(&self, _: Request<wire::ListUrlParams>) -> Answer<Self::ListURLsStream> {
+    async fn list_urls(&self, _: Request<wire::ListUrlParams>) -> GrpcResult<Self::ListURLsStream> {
         answer(stream::empty().boxed())
     }
 
-    async fn count_urls(&self, _: Request<wire::CountUrlParams>) -> Answer<wire::Long> {
+    async fn count_urls(&self, _: Request<wire::CountUrlParams>) -> GrpcResult<wire::Long> {
         answer(wire::Long::default())
     }
 
-    async fn purge_urls(&self, _: Request<wire::PurgeUrlParams>) -> Answer<wire::Long> {
+    async fn purge_urls(&self, _: Request<wire::PurgeUrlParams>) -> GrpcResult<wire::Long> {
         answer(wire::Long::default())
     }
 }

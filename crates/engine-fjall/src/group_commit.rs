@@ -198,7 +198,7 @@ impl GroupCommit {
 
     /// Ends a step whose write ends at offset `end` of the newest file (for a rotation: the start of the new file).
     /// Returns the waiters to notify, and the result.
-    pub(crate) fn end(&mut self, number: u64, result: Result<u64, String>) -> Told {
+    pub(crate) fn end(&mut self, number: u64, result: Result<u64, String>) -> Notification {
         match result {
             Ok(end) => {
                 if let Some(mine) = self.in_flight.iter_mut().find(|other| other.number == number) {
@@ -210,7 +210,7 @@ impl GroupCommit {
         if self.failed.is_some() {
             // The failed write leaves a gap before everything unacknowledged: recovery could not read what is in flight
             // behind it.
-            return Told { waiters: self.take_all(), result: self.outcome() };
+            return Notification { waiters: self.take_all(), result: self.outcome() };
         }
         let mut waiters = Vec::new();
         while let Some(end) = self.in_flight.front().and_then(|first| first.ended) {
@@ -219,7 +219,7 @@ impl GroupCommit {
         }
         // Nothing begins during a rotation, so the step that ended is the rotation.
         self.rotating = false;
-        Told { waiters, result: Ok(()) }
+        Notification { waiters, result: Ok(()) }
     }
 
     /// Marks the store as failed; the first cause is kept.
@@ -228,9 +228,9 @@ impl GroupCommit {
     }
 
     /// All waiters, if the store has failed.
-    pub(crate) fn give_up(&mut self) -> Told {
+    pub(crate) fn give_up(&mut self) -> Notification {
         let waiters = if self.failed.is_some() { self.take_all() } else { Vec::new() };
-        Told { waiters, result: self.outcome() }
+        Notification { waiters, result: self.outcome() }
     }
 
     /// Returns a written buffer for reuse.
@@ -255,12 +255,12 @@ impl GroupCommit {
 
 /// Waiters to notify and their result; notified outside all locks.
 #[must_use]
-pub(crate) struct Told {
+pub(crate) struct Notification {
     waiters: Vec<Waiter>,
     result: Result<(), Error>,
 }
 
-impl Told {
+impl Notification {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiters.is_empty()

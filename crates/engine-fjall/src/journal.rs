@@ -102,7 +102,7 @@ impl Journal {
     ///
     /// # Errors
     /// If the disk fails, or too many writes are in flight.
-    pub(crate) fn place(&mut self, records: &[u8], durable: u64) -> Result<Placed> {
+    pub(crate) fn place(&mut self, records: &[u8], durable: u64) -> Result<UnwrittenRecords> {
         let free = self.files.iter().find(|file| Arc::strong_count(file) == 1).cloned();
         let file = free.ok_or_else(|| Error::other("too many concurrent journal writes"))?;
         let (life, before) = self.lives;
@@ -121,7 +121,7 @@ impl Journal {
         }
         self.end = end;
         self.filled = self.filled.max(end);
-        Ok(Placed { file, blocks, at, spare: self.spare.clone() })
+        Ok(UnwrittenRecords { file, blocks, at, spare: self.spare.clone() })
     }
 
     /// Rotates to the next file. Nothing may be in flight, because the continuation mark states that the old file is
@@ -153,14 +153,14 @@ impl Journal {
 
 /// Records that have a place in the journal but are not yet written.
 #[must_use]
-pub(crate) struct Placed {
+pub(crate) struct UnwrittenRecords {
     file: Arc<dyn DiskFile>,
     blocks: Blocks,
     at: u64,
     spare: Arc<Spare>,
 }
 
-impl Placed {
+impl UnwrittenRecords {
     /// The offset of the next write.
     pub(crate) fn end(&self) -> u64 {
         self.at + self.blocks.bytes().len() as u64

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
-use wayleave_engine::fences::Turn;
+use wayleave_engine::fences::FenceState;
 
 use crate::memtable::Memtable;
 
 /// One shard.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
-    pub(crate) turn: Turn,
+    pub(crate) turn: FenceState,
     /// The time of its last commit.
     pub(crate) at: Time,
     /// Whether the fence state has changed since it was last flushed.
@@ -30,18 +30,18 @@ impl Partition {
         self.active.get(key).or_else(|| self.frozen.as_ref()?.get(key))
     }
 
-    pub(crate) fn set_turn(&mut self, turn: Turn, at: Time) {
+    pub(crate) fn set_turn(&mut self, turn: FenceState, at: Time) {
         (self.turn, self.turned) = (turn, true);
         self.at = self.at.max(at);
     }
 }
 
 /// A shared handle of a shard.
-pub(crate) type Place = Arc<Mutex<Partition>>;
+pub(crate) type SharedPartition = Arc<Mutex<Partition>>;
 
 /// All shards seen so far.
 #[derive(Default)]
-pub(crate) struct Partitions(RwLock<BTreeMap<ShardId, Place>>);
+pub(crate) struct Partitions(RwLock<BTreeMap<ShardId, SharedPartition>>);
 
 /// The shard of a key. A key that is too short is padded with zeros, which preserves key order.
 pub(crate) fn shard_of(key: &[u8]) -> ShardId {
@@ -55,7 +55,7 @@ pub(crate) fn lock(place: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
 
 impl Partitions {
     /// These shards, created on first use. `shards` is sorted, and so is the result.
-    pub(crate) fn at(&self, shards: &[ShardId]) -> Vec<(ShardId, Place)> {
+    pub(crate) fn at(&self, shards: &[ShardId]) -> Vec<(ShardId, SharedPartition)> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let find = |shard: &ShardId| Some((*shard, known.get(shard)?.clone()));
         if let Some(found) = shards.iter().map(find).collect() {
@@ -67,7 +67,7 @@ impl Partitions {
     }
 
     /// The shards from one to another, both inclusive.
-    pub(crate) fn between(&self, first: ShardId, last: ShardId) -> Vec<Place> {
+    pub(crate) fn between(&self, first: ShardId, last: ShardId) -> Vec<SharedPartition> {
         if first > last {
             return Vec::new();
         }

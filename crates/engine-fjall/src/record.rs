@@ -11,7 +11,7 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_core::wire::{Damaged, Reader, Writer};
 use wayleave_engine::Write;
-use wayleave_engine::fences::Turn;
+use wayleave_engine::fences::FenceState;
 
 /// The length of a record header.
 pub(crate) const FRAME_BYTES: usize = 12;
@@ -28,7 +28,7 @@ pub(crate) enum Record {
         /// The commit time.
         at: Time,
         /// The fence states of its shards after the commit.
-        turns: Vec<(ShardId, Turn)>,
+        turns: Vec<(ShardId, FenceState)>,
         /// Its writes.
         writes: Vec<Write>,
     },
@@ -53,7 +53,7 @@ pub(crate) struct WriteMark {
 }
 
 /// Encodes the body of a batch.
-pub(crate) fn encode_batch(at: Time, turns: &[(ShardId, Turn)], writes: &[Write]) -> Vec<u8> {
+pub(crate) fn encode_batch(at: Time, turns: &[(ShardId, FenceState)], writes: &[Write]) -> Vec<u8> {
     let bytes: usize = writes.iter().map(|w| w.key.len() + w.value.as_ref().map_or(0, Vec::len) + 6).sum();
     let mut out = Writer::with_capacity(bytes + 24 * turns.len() + 24);
     out.byte(BATCH);
@@ -150,7 +150,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
     let mut turns = Vec::new();
     for _ in 0..input.number()? {
         let shard = ShardId(u16::try_from(input.number()?).map_err(|_| Damaged("a shard's number is too large"))?);
-        turns.push((shard, Turn { epoch: Epoch(input.number()?), seq: input.number()? }));
+        turns.push((shard, FenceState { epoch: Epoch(input.number()?), seq: input.number()? }));
     }
     let mut writes = Vec::new();
     for _ in 0..input.number()? {
@@ -168,8 +168,8 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
 mod tests {
     use super::*;
 
-    fn batch() -> (Vec<(ShardId, Turn)>, Vec<Write>) {
-        let turns = vec![(ShardId(3), Turn { epoch: Epoch(2), seq: 300 })];
+    fn batch() -> (Vec<(ShardId, FenceState)>, Vec<Write>) {
+        let turns = vec![(ShardId(3), FenceState { epoch: Epoch(2), seq: 300 })];
         let write = |key: &str, value: Option<&str>| Write { key: key.into(), value: value.map(Into::into) };
         (turns, vec![write("a", Some("1")), write("b", None), write("c", Some(""))])
     }

@@ -7,7 +7,7 @@ use wayleave_core::time::Time;
 
 use super::*;
 use crate::disk::OsDisk;
-use crate::journal::{Journal, Placed, WRITES_MAX};
+use crate::journal::{Journal, UnwrittenRecords, WRITES_MAX};
 
 fn body(at: u64) -> Vec<u8> {
     record::encode_batch(Time(at), &[], &[])
@@ -34,7 +34,7 @@ fn open(above: &tempfile::TempDir) -> Journal {
     Journal::resume(disk(), &folder, &tail, life()).unwrap()
 }
 
-fn place(journal: &mut Journal, bodies: &[Vec<u8>]) -> Placed {
+fn place(journal: &mut Journal, bodies: &[Vec<u8>]) -> UnwrittenRecords {
     let (file, durable) = (journal.number(), 0);
     journal.place(&framed(file, bodies), durable).unwrap()
 }

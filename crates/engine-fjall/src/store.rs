@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
-use wayleave_engine::fences::{Fences, Turn};
+use wayleave_engine::fences::{FenceState, Fences};
 use wayleave_engine::{Commit, Error, Expect, Fence, Write};
 
 use crate::blocks::BLOCK_BYTES;
 use crate::flusher::MERGE_WAIT_MAX;
-use crate::partitions::{Partition, Partitions, Place, lock, shard_of};
+use crate::partitions::{Partition, Partitions, SharedPartition, lock, shard_of};
 use crate::record::{self, Record};
 use crate::syncer::Syncer;
 use crate::tables::{Snapshot, Tables};
@@ -92,14 +92,14 @@ impl<T: Tables> Store<T> {
     }
 
     /// Takes ownership of a shard.
-    pub(crate) fn own(&self, shard: ShardId, expects: &[Expect], at: Time) -> Result<(Turn, Commit), Error> {
+    pub(crate) fn own(&self, shard: ShardId, expects: &[Expect], at: Time) -> Result<(FenceState, Commit), Error> {
         self.syncer.check()?;
         let shards = shards_of(&[], expects, &[], std::iter::once(shard));
         let places = self.partitions.at(&shards);
         let mut guards = lock_all(&places);
         self.check_rows(&guards, expects)?;
         let old = partition(&mut guards, shard).map(|partition| partition.turn).unwrap_or_default();
-        let turn = Turn { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
+        let turn = FenceState { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         let turns = [(shard, turn)];
         let durable = self.syncer.append(&record::encode_batch(at, &turns, &[]))?;
         self.apply(&mut guards, &turns, &[], at);
@@ -137,7 +137,7 @@ impl<T: Tables> Store<T> {
         Ok(durable)
     }
 
-    fn apply(&self, guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], at: Time) {
+    fn apply(&self, guards: &mut [Guard<'_>], turns: &[(ShardId, FenceState)], writes: &[Write], at: Time) {
         // Under the locks of all shards that the batch touches, so a freeze sees it together with the batch's rows.
         self.last_committed.fetch_max(at.0, Ordering::Relaxed);
         let grown = apply(guards, turns, writes, at).max(BATCH_BYTES_MIN);
@@ -215,7 +215,7 @@ pub(crate) fn replay(partitions: &Partitions, record: Record) -> Time {
 }
 
 /// Applies a batch to its shards; returns the growth of their memory, wrapping if it shrank.
-fn apply(guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], at: Time) -> usize {
+fn apply(guards: &mut [Guard<'_>], turns: &[(ShardId, FenceState)], writes: &[Write], at: Time) -> usize {
     for (shard, turn) in turns {
         if let Some(partition) = partition(guards, *shard) {
             partition.set_turn(*turn, at);
@@ -231,7 +231,7 @@ fn apply(guards: &mut [Guard<'_>], turns: &[(ShardId, Turn)], writes: &[Write], 
     bytes(guards).wrapping_sub(before)
 }
 
-pub(crate) fn lock_all(places: &[(ShardId, Place)]) -> Vec<Guard<'_>> {
+pub(crate) fn lock_all(places: &[(ShardId, SharedPartition)]) -> Vec<Guard<'_>> {
     places.iter().map(|(shard, place)| (*shard, lock(place))).collect()
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use wayleave_engine::{Commit, Error};
 
 use crate::group_commit::{Begun, GroupCommit};
-use crate::journal::{Journal, Placed, WRITES_MAX};
+use crate::journal::{Journal, UnwrittenRecords, WRITES_MAX};
 use crate::trouble;
 
 /// How long a sync waits for more batches under load: less than its own duration, about 0.2 ms on a good disk.
@@ -75,7 +75,7 @@ pub(crate) struct Flight {
     number: u64,
     waiters: usize,
     /// `None` if placing it failed, or if it was a rotation, which is already done.
-    placed: Option<Placed>,
+    placed: Option<UnwrittenRecords>,
     /// The offset of the next write, or the error; `None` once it was reported.
     result: Option<Result<u64, String>>,
 }

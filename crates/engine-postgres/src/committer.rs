@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::Error;
-use wayleave_engine::fences::Turn;
+use wayleave_engine::fences::FenceState;
 
 use crate::job::{Job, Lane};
 use crate::overlay::Overlay;
@@ -225,7 +225,7 @@ impl<D: Database> Bench<D> {
         let turns = self.database.settle(shards).await?;
         let mut unclear = false;
         for step in &group.moves {
-            let Turn { epoch, seq } = turns.turn(ShardId(step.shard));
+            let FenceState { epoch, seq } = turns.turn(ShardId(step.shard));
             let passed = seq >= step.next.cast_unsigned();
             match (passed, epoch == Epoch(step.epoch.cast_unsigned())) {
                 // No other writer uses our epoch, and fences move together.

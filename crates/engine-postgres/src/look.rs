@@ -9,14 +9,14 @@ use crate::clock::{Clock, boot_us};
 use crate::link::{CALL, Link};
 use crate::pipeline::in_order;
 use crate::pool::Pool;
-use crate::reads::{Answer, ask, scan_one};
+use crate::reads::{PgResult, ask, scan_one};
 use crate::trouble::within;
 
 /// All statements of this transaction share one snapshot.
 const ONE_STEP: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// What the database says about time.
-struct Told {
+struct TimeReport {
     store_us: i64,
     /// The latest time of a node that leads the database's clock, as far as recorded.
     noted: Time,
@@ -26,7 +26,7 @@ struct Told {
 
 enum Part {
     Frame,
-    Told(Told),
+    TimeReport(TimeReport),
     Rows(Vec<Row>),
 }
 
@@ -44,32 +44,32 @@ pub(crate) async fn look(pool: &Pool, clock: &Clock, scans: &[Scan]) -> Result<L
     Ok(Look { now, incarnation: told.incarnation, stepped_at: clock.stepped_at(), rows })
 }
 
-async fn one_step(link: &Link, scans: &[Scan]) -> Answer<(Told, Vec<Vec<Row>>)> {
+async fn one_step(link: &Link, scans: &[Scan]) -> PgResult<(TimeReport, Vec<Vec<Row>>)> {
     let frame = |text| async move { link.client.batch_execute(text).await.map(|()| Part::Frame) }.boxed();
     // Time comes first: it is older than the snapshot that all statements see.
-    let mut questions: Vec<BoxFuture<'_, Answer<Part>>> = vec![frame(ONE_STEP), ask_time(link).boxed()];
+    let mut questions: Vec<BoxFuture<'_, PgResult<Part>>> = vec![frame(ONE_STEP), ask_time(link).boxed()];
     for scan in scans {
         questions.push(scan_one(link, scan).map(|rows| rows.map(Part::Rows)).boxed());
     }
     questions.push(frame("COMMIT"));
-    let mut told = Told { store_us: 0, noted: Time::ZERO, stepped_at: Time::ZERO, incarnation: 0 };
+    let mut told = TimeReport { store_us: 0, noted: Time::ZERO, stepped_at: Time::ZERO, incarnation: 0 };
     let mut rows = Vec::with_capacity(scans.len());
     for part in in_order(questions).await {
         match part? {
             Part::Frame => {}
-            Part::Told(answer) => told = answer,
+            Part::TimeReport(answer) => told = answer,
             Part::Rows(found) => rows.push(found),
         }
     }
     Ok((told, rows))
 }
 
-async fn ask_time(link: &Link) -> Answer<Part> {
+async fn ask_time(link: &Link) -> PgResult<Part> {
     let row = link.client.query_one(&link.statements.time, &[]).await?;
     let number = |column: usize| row.try_get::<_, i64>(column);
     let time = |column: usize| number(column).map(|ms| Time(ms.max(0).cast_unsigned()));
     let incarnation = number(3)?.cast_unsigned();
-    Ok(Part::Told(Told { store_us: number(0)?, noted: time(1)?, stepped_at: time(2)?, incarnation }))
+    Ok(Part::TimeReport(TimeReport { store_us: number(0)?, noted: time(1)?, stepped_at: time(2)?, incarnation }))
 }
 
 /// Samples the clock, and records what other nodes must learn of it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
-use wayleave_engine::fences::Turn;
+use wayleave_engine::fences::FenceState;
 use wayleave_engine::{Error, Expect};
 
 use crate::committer::Bench;
@@ -36,7 +36,7 @@ pub(crate) async fn own(bench: &Bench<Wire>, shard: ShardId, expects: &[Expect])
                 // The old owner's commits are in the past, by whichever clock it made them.
                 bench.database.clock.raise(Time(at));
                 let epoch = Epoch(epoch);
-                bench.queue.supersede(shard, Turn { epoch, seq }, &bench.overlay);
+                bench.queue.supersede(shard, FenceState { epoch, seq }, &bench.overlay);
                 return Ok((epoch, seq));
             }
             Attempt::Conflict | Attempt::Fenced => {

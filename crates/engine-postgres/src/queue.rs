@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use wayleave_core::ids::ShardId;
-use wayleave_engine::fences::Turn;
+use wayleave_engine::fences::FenceState;
 use wayleave_engine::{Error, Fence};
 
 use crate::job::{Job, Lane, Track};
@@ -50,7 +50,7 @@ struct State {
     running: Vec<Arc<Job>>,
     busy: HashMap<Lane, usize>,
     /// The shards that this process has taken: the latest epoch, and the last commit at that time.
-    owned: HashMap<ShardId, Turn>,
+    owned: HashMap<ShardId, FenceState>,
     number: u64,
     bytes: usize,
     closing: bool,
@@ -138,7 +138,7 @@ impl Queue {
 
     /// This process has taken a shard. From now on batches of earlier epochs are refused, and those in flight are
     /// hidden from reads: each of them is durable, and the database shows it, or will be refused.
-    pub(crate) fn supersede(&self, shard: ShardId, turn: Turn, overlay: &Overlay) {
+    pub(crate) fn supersede(&self, shard: ShardId, turn: FenceState, overlay: &Overlay) {
         let mut state = self.lock();
         let owned = state.owned.entry(shard).or_default();
         if turn.epoch > owned.epoch {
@@ -169,7 +169,7 @@ impl Queue {
 
 impl State {
     /// The newer ownership that supersedes a fence, if there is one.
-    fn superseded(&self, fence: &Fence) -> Option<(ShardId, Turn)> {
+    fn superseded(&self, fence: &Fence) -> Option<(ShardId, FenceState)> {
         let turn = self.owned.get(&fence.shard).filter(|turn| fence.epoch < turn.epoch)?;
         Some((fence.shard, *turn))
     }
@@ -312,7 +312,7 @@ mod tests {
             let job = Job::new(fenced([(1, Epoch(epoch), seq)], [put(1, name, "1")]), oneshot::channel().0).unwrap();
             queue.push(job, &overlay)
         };
-        let own = |epoch, seq| queue.supersede(ShardId(1), Turn { epoch: Epoch(epoch), seq }, &overlay);
+        let own = |epoch, seq| queue.supersede(ShardId(1), FenceState { epoch: Epoch(epoch), seq }, &overlay);
         let shown = |name| overlay.get(&[key(1, name)]).0 != [None];
         push(4, 7, "before").unwrap();
         assert!(shown("before"));

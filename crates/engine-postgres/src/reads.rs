@@ -20,7 +20,7 @@ const TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A result of the client library.
-pub(crate) type Answer<T> = Result<T, tokio_postgres::Error>;
+pub(crate) type PgResult<T> = Result<T, tokio_postgres::Error>;
 
 /// Point lookups, in the order of the keys.
 pub(crate) async fn get_many(pool: &Pool, overlay: &Overlay, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
@@ -122,7 +122,7 @@ fn is_useful(scan: &Scan) -> bool {
 }
 
 /// One range, from the database alone.
-pub(crate) async fn scan_one(link: &Link, scan: &Scan) -> Answer<Vec<Row>> {
+pub(crate) async fn scan_one(link: &Link, scan: &Scan) -> PgResult<Vec<Row>> {
     if !is_useful(scan) {
         return Ok(Vec::new());
     }
@@ -158,7 +158,7 @@ fn merge(stored: Vec<Row>, in_flight: Vec<(Bytes, InFlight)>, limit: usize) -> V
 pub(crate) async fn ask<T, A: ?Sized>(
     pool: &Pool,
     about: &A,
-    question: for<'l> fn(&'l Link, &'l A) -> BoxFuture<'l, Answer<T>>,
+    question: for<'l> fn(&'l Link, &'l A) -> BoxFuture<'l, PgResult<T>>,
 ) -> Result<T, Error> {
     let mut tries = 0;
     loop {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::{Semaphore, oneshot};
 use wayleave_core::ids::{Epoch, ShardId};
-use wayleave_engine::fences::{Fences, Turn};
+use wayleave_engine::fences::{FenceState, Fences};
 use wayleave_engine::suite::harness::{all, batch, fenced, key};
 use wayleave_engine::{Batch, Commit, Error, Row, Scan, Write};
 
@@ -91,7 +91,7 @@ impl Sim {
             return Attempt::Conflict;
         }
         for step in &group.moves {
-            let turn = Turn { epoch: Epoch(step.epoch.cast_unsigned()), seq: step.next.cast_unsigned() };
+            let turn = FenceState { epoch: Epoch(step.epoch.cast_unsigned()), seq: step.next.cast_unsigned() };
             tables.fences.set(ShardId(step.shard), turn);
         }
         for (key, value) in &group.puts {
@@ -104,10 +104,10 @@ impl Sim {
         Attempt::Done(None)
     }
 
-    fn own(&self, shard: ShardId) -> Turn {
+    fn own(&self, shard: ShardId) -> FenceState {
         let mut tables = self.lock();
-        let Turn { epoch, seq } = tables.fences.turn(shard);
-        let turn = Turn { epoch: Epoch(epoch.0 + 1), seq };
+        let FenceState { epoch, seq } = tables.fences.turn(shard);
+        let turn = FenceState { epoch: Epoch(epoch.0 + 1), seq };
         tables.fences.set(shard, turn);
         turn
     }
@@ -166,7 +166,7 @@ impl Database for Sim {
 struct Node {
     bench: Arc<Bench<Sim>>,
     /// The shards that its owners believe to own.
-    owned: HashMap<u16, Turn>,
+    owned: HashMap<u16, FenceState>,
 }
 
 impl Node {
@@ -210,7 +210,7 @@ struct Run {
     sim: Sim,
     nodes: Vec<Node>,
     /// Fences that were issued earlier, as a host move carries them: most are stale by the time they are used.
-    old: Vec<(u16, Turn)>,
+    old: Vec<(u16, FenceState)>,
     sent: Vec<(Vec<u8>, Answer)>,
     values: u64,
 }

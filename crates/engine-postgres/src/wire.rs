@@ -4,7 +4,7 @@ use std::future::Future;
 
 use tokio_postgres::Row;
 use wayleave_core::ids::{Epoch, ShardId};
-use wayleave_engine::fences::{Fences, Turn};
+use wayleave_engine::fences::{FenceState, Fences};
 
 use crate::clock::Clock;
 use crate::link::CALL;
@@ -83,7 +83,7 @@ fn read_turns(rows: &[Row]) -> Result<Fences, Trouble> {
     let mut fences = Fences::default();
     for row in rows {
         let (shard, epoch, seq): (i32, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let turn = Turn { epoch: Epoch(epoch.cast_unsigned()), seq: seq.cast_unsigned() };
+        let turn = FenceState { epoch: Epoch(epoch.cast_unsigned()), seq: seq.cast_unsigned() };
         fences.set(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), turn);
     }
     Ok(fences)

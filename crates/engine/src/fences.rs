@@ -8,7 +8,7 @@ use crate::{Error, Fence};
 
 /// The state of a shard's fence: its owner's epoch and its last commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
+pub struct FenceState {
     /// The owner's epoch; 0 if the shard was never owned.
     pub epoch: Epoch,
     /// The sequence number of the last commit; 0 before the first.
@@ -17,17 +17,17 @@ pub struct Turn {
 
 /// The fence states of all shards, for engines that keep them in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fences(BTreeMap<ShardId, Turn>);
+pub struct Fences(BTreeMap<ShardId, FenceState>);
 
 impl Fences {
     /// The fence state of a shard.
     #[must_use]
-    pub fn turn(&self, shard: ShardId) -> Turn {
+    pub fn turn(&self, shard: ShardId) -> FenceState {
         self.0.get(&shard).copied().unwrap_or_default()
     }
 
     /// Sets the fence state of a shard.
-    pub fn set(&mut self, shard: ShardId, turn: Turn) {
+    pub fn set(&mut self, shard: ShardId, turn: FenceState) {
         self.0.insert(shard, turn);
     }
 
@@ -36,8 +36,8 @@ impl Fences {
     ///
     /// # Errors
     /// [`Error::Fenced`] if one of them does not hold.
-    pub fn check(&self, fences: &[Fence]) -> Result<Vec<(ShardId, Turn)>, Error> {
-        let mut next: BTreeMap<ShardId, Turn> = BTreeMap::new();
+    pub fn check(&self, fences: &[Fence]) -> Result<Vec<(ShardId, FenceState)>, Error> {
+        let mut next: BTreeMap<ShardId, FenceState> = BTreeMap::new();
         for fence in fences {
             let turn = next.get(&fence.shard).copied().unwrap_or_else(|| self.turn(fence.shard));
             // Epoch 0 has no owner: without this check a caller that never called `own` could write.
@@ -47,7 +47,7 @@ impl Fences {
             if !holds {
                 return Err(Error::Fenced { shard: fence.shard.0, epoch: turn.epoch.0, seq: turn.seq });
             }
-            next.insert(fence.shard, Turn { epoch: turn.epoch, seq: fence.seq });
+            next.insert(fence.shard, FenceState { epoch: turn.epoch, seq: fence.seq });
         }
         Ok(next.into_iter().collect())
     }

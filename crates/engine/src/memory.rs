@@ -13,7 +13,7 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 
 use crate::clock::Clock;
-use crate::fences::{Fences, Turn};
+use crate::fences::{FenceState, Fences};
 use crate::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value};
 
 /// An engine that loses everything when it is dropped.
@@ -43,7 +43,7 @@ struct State {
 /// A batch that is visible but not durable, with its undo record.
 struct Waiting {
     rows: Vec<(Key, Option<Value>)>,
-    turns: Vec<(ShardId, Turn)>,
+    turns: Vec<(ShardId, FenceState)>,
     done: oneshot::Sender<Result<(), Error>>,
 }
 
@@ -140,12 +140,12 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_own(&self, shard: ShardId, expects: &[Expect]) -> Result<(Turn, Commit), Error> {
+    fn try_own(&self, shard: ShardId, expects: &[Expect]) -> Result<(FenceState, Commit), Error> {
         let mut state = self.lock();
         state.refuse()?;
         state.check(expects)?;
         let old = state.fences.turn(shard);
-        let new = Turn { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
+        let new = FenceState { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         state.fences.set(shard, new);
         Ok((new, state.settle(Vec::new(), vec![(shard, old)])))
     }
@@ -242,7 +242,7 @@ impl State {
     }
 
     /// Answers a batch that was just applied: at once, or when it becomes durable.
-    fn settle(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, Turn)>) -> Commit {
+    fn settle(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, FenceState)>) -> Commit {
         if !self.stepped {
             return std::future::ready(Ok(())).boxed();
         }
@@ -254,7 +254,7 @@ impl State {
     }
 
     /// Undoes a batch, newest change first, so that a key written twice gets its original value back.
-    fn put_back(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, Turn)>) {
+    fn put_back(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, FenceState)>) {
         for (key, old) in rows.into_iter().rev() {
             match old {
                 Some(value) => self.rows.insert(key, value),

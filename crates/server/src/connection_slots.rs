@@ -29,7 +29,7 @@ struct Taken {
 }
 
 /// The slot of one connection; freed on drop.
-pub struct Place {
+pub struct ConnectionSlot {
     places: Arc<ConnectionSlots>,
     number: u64,
     /// The responses of the connection.
@@ -46,13 +46,13 @@ impl ConnectionSlots {
     }
 
     /// A free slot, if there is one.
-    pub fn free(self: &Arc<Self>) -> Option<Place> {
+    pub fn free(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
         Some(self.taken_by(Some(permit)))
     }
 
     /// Waits for a slot that is free or can be freed.
-    pub async fn wait(self: &Arc<Self>) -> Place {
+    pub async fn wait(self: &Arc<Self>) -> ConnectionSlot {
         loop {
             if let Some(place) = self.free() {
                 return place;
@@ -65,14 +65,14 @@ impl ConnectionSlots {
         }
     }
 
-    fn taken_by(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> Place {
+    fn taken_by(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> ConnectionSlot {
         let (answers, needed) = (Arc::<Answers>::default(), CancellationToken::new());
         let mut taken = self.taken();
         let number = taken.next;
         taken.next += 1;
         taken.by_number.insert(number, (Arc::clone(&answers), needed.clone()));
         drop(taken);
-        Place { places: Arc::clone(self), number, answers, needed, _permit: permit }
+        ConnectionSlot { places: Arc::clone(self), number, answers, needed, _permit: permit }
     }
 
     /// Asks the least recently used idle connection to close; one at a time.
@@ -98,7 +98,7 @@ impl ConnectionSlots {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.places.taken().by_number.remove(&self.number);
     }

@@ -20,7 +20,7 @@ use tower::ServiceExt;
 
 use crate::coalescing_stream::CoalescingStream;
 use crate::config::{BadConfig, Config};
-use crate::connection_slots::{ConnectionSlots, Place};
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::http::{self, App};
 use crate::repeated::Repeated;
 use crate::{Metrics, Services};
@@ -226,7 +226,7 @@ async fn accept(listener: &TcpListener, repeated: &Repeated) -> TcpStream {
 
 /// Waits for a slot for an accepted connection. Meanwhile further ones wait in the kernel's accept queue instead of our
 /// memory, and use none of the file descriptors that the store needs.
-async fn place(places: &Arc<ConnectionSlots>, repeated: &Repeated) -> Place {
+async fn place(places: &Arc<ConnectionSlots>, repeated: &Repeated) -> ConnectionSlot {
     if let Some(place) = places.free() {
         return place;
     }
@@ -242,7 +242,7 @@ struct Connection {
     builder: Arc<auto::Builder<TokioExecutor>>,
     router: Router,
     app: App,
-    place: Place,
+    place: ConnectionSlot,
     /// Whether TLS clients were already logged.
     told_tls: Arc<AtomicBool>,
 }

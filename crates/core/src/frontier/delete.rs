@@ -1,7 +1,7 @@
 //! Deletes and purges. A queue's number is never reused, so dropping a queue from its host makes all its rows
 //! unreachable at once; a durable job removes the rows later, in slices.
 
-use super::row::{HotRow, Place, UrlRow, Write};
+use super::row::{HotRow, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
 use super::state::{Members, State};
 use super::url_key::UrlKey;
@@ -156,7 +156,7 @@ impl super::view::Counts {
     }
 }
 
-impl Place {
+impl UrlStatus {
     /// Whether the URL is not handed out.
     #[must_use]
     pub const fn is_at_rest(&self) -> bool {

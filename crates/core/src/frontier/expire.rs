@@ -2,7 +2,7 @@
 //!
 //! Expired means `deadline <= now`: a sweep never frees a later deadline, and frees every earlier one.
 
-use super::row::{Place, UrlRow, Write};
+use super::row::{UrlRow, UrlStatus, Write};
 use super::state::State;
 use super::url_key::UrlKey;
 use crate::ids::{QueueId, Token};
@@ -24,7 +24,7 @@ impl State {
         let Some((lease, place)) = self.remove_lease(token) else { return };
         writes.push(Write::Lease(token, None));
         for ((queue, key), row) in lease.urls.iter().zip(rows) {
-            let mine = |row: &UrlRow| matches!(&row.place, Place::Reserved { token: t, .. } if *t == token);
+            let mine = |row: &UrlRow| matches!(&row.status, UrlStatus::Reserved { token: t, .. } if *t == token);
             if let Some(row) = row.filter(mine) {
                 self.give_back(*queue, key, row, now, writes);
             }
@@ -61,7 +61,7 @@ impl State {
         writes: &mut Vec<Write>,
     ) {
         writes.push(Write::Hold(until, queue, key.clone(), false));
-        let held = |row: &UrlRow| matches!(row.place, Place::Held { until: u, .. } if u == until);
+        let held = |row: &UrlRow| matches!(row.status, UrlStatus::Held { until: u, .. } if u == until);
         let Some(row) = row.filter(held) else { return };
         let Some((host, at)) = self.find_queue(queue) else { return };
         self.holds = self.holds.saturating_sub(1);

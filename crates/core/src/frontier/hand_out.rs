@@ -1,7 +1,7 @@
 //! Hand-out, the paced form: each URL is held for a time; the group's delay starts at once and the group stays free.
 
 use super::request::UrlToFetch;
-use super::row::{Place, UrlRow, Write};
+use super::row::{UrlRow, UrlStatus, Write};
 use super::state::State;
 use super::visit::{Found, Taken, Visit};
 use crate::ids::QueueId;
@@ -42,8 +42,8 @@ impl State {
         let Taken { position, key, created, whole, details } = taken;
         writes.push(Write::Due(queue, position, key.clone(), None));
         writes.push(Write::Hold(until, queue, key.clone(), true));
-        let place = Place::Held { until, position, details };
-        writes.push(Write::Url(queue, key, Some(UrlRow { created, whole, place })));
+        let status = UrlStatus::Held { until, position, details };
+        writes.push(Write::Url(queue, key, Some(UrlRow { created, whole, status })));
         self.holds += 1;
         self.next_hold = self.next_hold.min(until);
     }

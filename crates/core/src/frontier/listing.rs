@@ -54,7 +54,7 @@ impl Room {
 
 /// Resume key of a listing of groups: aliases first, then hosts that are groups of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GroupPlace {
+pub enum GroupCursor {
     /// After this alias.
     Alias(Alias),
     /// After this host.
@@ -64,9 +64,9 @@ pub enum GroupPlace {
 /// Resume key of a listing of reservations: the grant time of the last one and a few bits of its token's hash. Tokens
 /// are secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LeasePlace(pub Time, pub u32);
+pub struct LeaseCursor(pub Time, pub u32);
 
-impl LeasePlace {
+impl LeaseCursor {
     pub(super) fn of(lease: &LeaseRow) -> Self {
         const SEED: u64 = 0x6a09_e667_f3bc_c908;
         let text = lease.token.to_string();
@@ -180,10 +180,10 @@ impl State {
     pub fn list_groups(
         &self,
         filter: &HostFilter,
-        after: Option<GroupPlace>,
+        after: Option<GroupCursor>,
         mut room: Room,
         now: Time,
-    ) -> (Vec<GroupView>, Option<GroupPlace>) {
+    ) -> (Vec<GroupView>, Option<GroupCursor>) {
         let mut views = Vec::new();
         let crawl = match self.wanted(filter) {
             Ok(crawl) => crawl,
@@ -200,10 +200,10 @@ impl State {
             }
         };
         let hosts_after = match after {
-            Some(GroupPlace::Host(host)) => Some(host),
+            Some(GroupCursor::Host(host)) => Some(host),
             aliases => {
                 let from = match &aliases {
-                    Some(GroupPlace::Alias(alias)) => Bound::Excluded(alias.clone()),
+                    Some(GroupCursor::Alias(alias)) => Bound::Excluded(alias.clone()),
                     _ => Bound::Unbounded,
                 };
                 let mut looks = LISTING_LOOKS;
@@ -211,7 +211,7 @@ impl State {
                     looks = looks.saturating_sub(1 + self.groups[*ix].hosts().len() / PARTS_A_LOOK);
                     show(*ix, &mut room);
                     if looks == 0 || room.is_full() {
-                        return (views, Some(GroupPlace::Alias(alias.clone())));
+                        return (views, Some(GroupCursor::Alias(alias.clone())));
                     }
                 }
                 None
@@ -224,16 +224,16 @@ impl State {
             }
             room.is_full()
         });
-        (views, next.map(GroupPlace::Host))
+        (views, next.map(GroupCursor::Host))
     }
 
     /// The live reservations after a key, oldest first.
     #[must_use]
     pub fn list_reservations(
         &self,
-        after: Option<LeasePlace>,
+        after: Option<LeaseCursor>,
         mut room: Room,
-    ) -> (Vec<ReservationView>, Option<LeasePlace>) {
+    ) -> (Vec<ReservationView>, Option<LeaseCursor>) {
         let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded((after, Token([u8::MAX; 16]))));
         let mut leases = self.lease_order.range((from, Bound::Unbounded)).peekable();
         let (mut views, mut looks) = (Vec::new(), LISTING_LOOKS);

@@ -4,6 +4,7 @@
 //! request, the rows it needs, and *now*. Out: writes for the engine and a reply, both plain values.
 
 pub mod changes;
+mod crawl_order;
 mod crawl_view;
 mod delete;
 mod deleted;
@@ -37,7 +38,6 @@ mod set;
 pub mod settle_jobs;
 mod slab;
 mod state;
-mod turns;
 pub mod url_key;
 mod url_view;
 pub mod view;

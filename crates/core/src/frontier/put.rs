@@ -3,7 +3,7 @@
 use super::deleted::Verdict;
 use super::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
 use super::requeue::Wish;
-use super::row::{Details, DueRow, End, Place, QueuePosition, UrlRow, Write};
+use super::row::{Details, DueRow, End, QueuePosition, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
@@ -127,12 +127,12 @@ impl State {
         writes: &mut Vec<Write>,
     ) -> PutOutcome {
         let Some(row) = found else { return PutOutcome::Known };
-        let (position, details) = match &row.place {
-            Place::Held { until, position, details } if *until == held_until => (*position, details.clone()),
+        let (position, details) = match &row.status {
+            UrlStatus::Held { until, position, details } if *until == held_until => (*position, details.clone()),
             _ => return PutOutcome::Known,
         };
         let (host, at) = self.place_of(put, place);
-        self.take_out(host, at, &key, &row.place, writes);
+        self.take_out(host, at, &key, &row.status, writes);
         let position = QueuePosition { due: now, ..position };
         self.store(host, at, (put, key), row.created, (position.lane, Some(position), details), now, writes);
         PutOutcome::Updated
@@ -152,15 +152,15 @@ impl State {
         let (mut lane, mut depth) = (LANE_DEFAULT, 0);
         let outcome = if found.is_some() { PutOutcome::Updated } else { PutOutcome::Added };
         if let Some(row) = found {
-            match &row.place {
-                Place::Queued(position) => (lane, depth) = (position.lane, depth_queued),
-                Place::Held { position, details, .. } | Place::Reserved { position, details, .. } => {
+            match &row.status {
+                UrlStatus::Queued(position) => (lane, depth) = (position.lane, depth_queued),
+                UrlStatus::Held { position, details, .. } | UrlStatus::Reserved { position, details, .. } => {
                     (lane, depth) = (position.lane, details.depth);
                 }
-                Place::Done { lane: was, details, .. } => (lane, depth) = (*was, details.depth),
+                UrlStatus::Done { lane: was, details, .. } => (lane, depth) = (*was, details.depth),
             }
-            self.take_out(host, at, &key, &row.place, writes);
-            if !matches!(row.place, Place::Done { .. }) {
+            self.take_out(host, at, &key, &row.status, writes);
+            if !matches!(row.status, UrlStatus::Done { .. }) {
                 // Its holder reports that it was fetched, perhaps after the hold expired.
                 self.count_page(host, at);
             }
@@ -196,25 +196,25 @@ impl State {
     }
 
     /// Removes a URL from its present place, in counts and rows; the caller writes its URL row.
-    pub(super) fn take_out(&mut self, host: Ix, at: usize, key: &UrlKey, place: &Place, writes: &mut Vec<Write>) {
+    pub(super) fn take_out(&mut self, host: Ix, at: usize, key: &UrlKey, status: &UrlStatus, writes: &mut Vec<Write>) {
         let was_active = self.queue(host, at).counts().scheduled() > 0;
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
-        match place {
-            Place::Queued(position) => {
+        match status {
+            UrlStatus::Queued(position) => {
                 writes.push(Write::Due(id, *position, key.clone(), None));
                 self.queue_mut(host, at).dequeue(*position);
                 self.shift(host, at, Some(UrlState::Queued), None);
             }
-            Place::Held { until, .. } => {
+            UrlStatus::Held { until, .. } => {
                 writes.push(Write::Hold(*until, id, key.clone(), false));
                 self.holds = self.holds.saturating_sub(1);
                 self.shift(host, at, Some(UrlState::Reserved), None);
             }
-            Place::Reserved { token, .. } => {
+            UrlStatus::Reserved { token, .. } => {
                 self.take_from_lease(*token, writes);
                 self.shift(host, at, Some(UrlState::Reserved), None);
             }
-            Place::Done { end, .. } => self.shift(host, at, Some(end.state()), None),
+            UrlStatus::Done { end, .. } => self.shift(host, at, Some(end.state()), None),
         }
         self.recount_active(host, at, was_active);
     }
@@ -258,7 +258,7 @@ impl State {
         }
         self.shift(host, at, None, Some(UrlState::Queued));
         self.recount_active(host, at, was_active);
-        let url = UrlRow { created: row.created, whole: row.whole.clone(), place: Place::Queued(position) };
+        let url = UrlRow { created: row.created, whole: row.whole.clone(), status: UrlStatus::Queued(position) };
         writes.push(Write::Url(id, key.clone(), Some(url)));
         writes.push(Write::Due(id, position, key, Some(row)));
     }
@@ -275,7 +275,7 @@ impl State {
     ) {
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
         self.shift(host, at, None, Some(end.state()));
-        let row = UrlRow { created, whole, place: Place::Done { end, lane, details } };
+        let row = UrlRow { created, whole, status: UrlStatus::Done { end, lane, details } };
         writes.push(Write::Url(id, key, Some(row)));
     }
 

@@ -3,7 +3,7 @@
 use super::pace::Cause;
 use super::refusal::Refusal;
 use super::request::{Outcome, Parent, Release, Released, UrlResult};
-use super::row::{Details, DueRow, End, LeaseRow, Place, QueuePosition, UrlRow, Write};
+use super::row::{Details, DueRow, End, LeaseRow, QueuePosition, UrlRow, UrlStatus, Write};
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::LastVisit;
@@ -97,7 +97,7 @@ impl State {
         let parent = |at: usize| {
             let (host, queue) = self.find_queue(lease.urls.get(at)?.0)?;
             let row = rows.get(at)?.as_ref().filter(|row| row.is_reserved_by(token))?;
-            let Place::Reserved { details, .. } = &row.place else { return None };
+            let UrlStatus::Reserved { details, .. } = &row.status else { return None };
             let crawl = self.crawl_of(self.queue(host, queue).crawl)?;
             let since = self.deleted.tell(&crawl.name, now);
             Some(Parent { crawl: crawl.name.clone(), depth: details.depth, since })
@@ -132,7 +132,7 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) {
-        let Place::Reserved { position, details, .. } = row.place else { return };
+        let UrlStatus::Reserved { position, details, .. } = row.status else { return };
         let fate = match result {
             None => Fate::Queue(position, details),
             Some(result) => self.judge(queue, position, details, result, now),
@@ -145,10 +145,10 @@ impl State {
     /// in the paced form crawlers may keep a URL longer than its hold, and some clients hand out URLs only to inspect
     /// queues.
     pub(super) fn give_back(&mut self, queue: QueueId, key: &UrlKey, row: UrlRow, now: Time, writes: &mut Vec<Write>) {
-        let fate = match row.place {
-            Place::Held { position, details, .. } => Fate::Queue(position, details),
-            Place::Reserved { position, details, .. } => self.count_attempt(queue, position, details, None, now),
-            Place::Queued(_) | Place::Done { .. } => return,
+        let fate = match row.status {
+            UrlStatus::Held { position, details, .. } => Fate::Queue(position, details),
+            UrlStatus::Reserved { position, details, .. } => self.count_attempt(queue, position, details, None, now),
+            UrlStatus::Queued(_) | UrlStatus::Done { .. } => return,
         };
         self.send(queue, key, (row.created, row.whole), (fate, false), writes);
     }
@@ -253,7 +253,7 @@ impl State {
 
 impl UrlRow {
     fn is_reserved_by(&self, by: Token) -> bool {
-        matches!(&self.place, Place::Reserved { token, .. } if *token == by)
+        matches!(&self.status, UrlStatus::Reserved { token, .. } if *token == by)
     }
 }
 

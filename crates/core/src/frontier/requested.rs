@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::refusal::Refusal;
 use super::request::{RequestId, Reservation, UrlToFetch};
-use super::row::{LeaseRow, Place, UrlRow};
+use super::row::{LeaseRow, UrlRow, UrlStatus};
 use super::state::State;
 use super::url_key::{UrlKey, hash};
 use crate::ids::{QueueId, Token};
@@ -108,7 +108,7 @@ impl State {
         (queue, key): (QueueId, &UrlKey),
         row: UrlRow,
     ) -> Option<UrlToFetch> {
-        let Place::Reserved { token: holder, position, details } = row.place else { return None };
+        let UrlStatus::Reserved { token: holder, position, details } = row.status else { return None };
         let (_, crawl) = self.queue_names(queue).filter(|_| holder == token)?;
         Some(UrlToFetch {
             url: key.url(host, row.whole.as_deref()),

@@ -1,7 +1,7 @@
 //! Requeuing and deleting known URLs, by puts and by operators. URLs that are handed out stay with their holder.
 
 use super::request::{Put, PutKind, PutOutcome};
-use super::row::{Details, DueRow, Place, QueuePosition, UrlRow, Write};
+use super::row::{Details, DueRow, QueuePosition, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
@@ -76,9 +76,9 @@ impl Known {
     /// When it was last visited; when it was stored, if no visit has been reported.
     #[must_use]
     pub fn last_seen(&self) -> Time {
-        let details = match &self.row.place {
-            Place::Queued(_) => self.waiting.as_ref(),
-            Place::Held { details, .. } | Place::Reserved { details, .. } | Place::Done { details, .. } => {
+        let details = match &self.row.status {
+            UrlStatus::Queued(_) => self.waiting.as_ref(),
+            UrlStatus::Held { details, .. } | UrlStatus::Reserved { details, .. } | UrlStatus::Done { details, .. } => {
                 Some(details)
             }
         };
@@ -87,9 +87,9 @@ impl Known {
 
     /// Its queue position and details, if it is not handed out.
     fn at_rest(self) -> Option<(QueuePosition, Details)> {
-        match (self.row.place, self.waiting) {
-            (Place::Queued(position), Some(details)) => Some((position, details)),
-            (Place::Done { lane, details, .. }, _) => Some((QueuePosition { lane, due: Time::NEVER }, details)),
+        match (self.row.status, self.waiting) {
+            (UrlStatus::Queued(position), Some(details)) => Some((position, details)),
+            (UrlStatus::Done { lane, details, .. }, _) => Some((QueuePosition { lane, due: Time::NEVER }, details)),
             _ => None,
         }
     }
@@ -108,7 +108,7 @@ impl State {
     ) -> PutOutcome {
         let (Some((host, at)), Some(row)) = (place, found) else { return PutOutcome::Known };
         let known = Known { key, row, waiting };
-        let is_done = matches!(known.row.place, Place::Done { .. });
+        let is_done = matches!(known.row.status, UrlStatus::Done { .. });
         let Some((was, mut details)) = known.clone().at_rest() else { return PutOutcome::Known };
         let lane = wish.lane.filter(|lane| *lane < was.lane || wish.due.is_some()).unwrap_or(was.lane);
         let Some(due) = wish.due.or_else(|| (!is_done && lane != was.lane).then_some(was.due)) else {
@@ -163,8 +163,8 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) {
-        let Known { key, row: UrlRow { created, whole, place }, .. } = known;
-        self.take_out(host, at, &key, &place, writes);
+        let Known { key, row: UrlRow { created, whole, status }, .. } = known;
+        self.take_out(host, at, &key, &status, writes);
         self.enqueue(host, at, key, position, DueRow { created, whole, details }, writes);
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
         let slot = self.ensure_slot(group, crawl);
@@ -174,8 +174,8 @@ impl State {
     /// Deletes a URL as if it had never been stored: its place under a limit is free again.
     pub(super) fn forget_url(&mut self, (host, at): (Ix, usize), key: UrlKey, row: &UrlRow, writes: &mut Vec<Write>) {
         let id = QueueId { host: self.hosts[host].id, no: self.queue(host, at).no };
-        self.take_out(host, at, &key, &row.place, writes);
-        if matches!(row.place, Place::Done { .. }) {
+        self.take_out(host, at, &key, &row.status, writes);
+        if matches!(row.status, UrlStatus::Done { .. }) {
             self.uncount_page(host, at);
         }
         writes.push(Write::Url(id, key, None));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::listing::LeasePlace;
+use super::listing::LeaseCursor;
 use super::request::{RequestId, Reservation};
-use super::row::{LeaseRow, Place, UrlRow, Write};
+use super::row::{LeaseRow, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::visit::{Found, Taken, Visit};
@@ -65,8 +65,8 @@ impl State {
             let Some(queue) = visit.queue else { continue };
             let Taken { position, key, created, whole, details } = taken;
             writes.push(Write::Due(queue, position, key.clone(), None));
-            let place = Place::Reserved { token, position, details };
-            writes.push(Write::Url(queue, key.clone(), Some(UrlRow { created, whole, place })));
+            let status = UrlStatus::Reserved { token, position, details };
+            writes.push(Write::Url(queue, key.clone(), Some(UrlRow { created, whole, status })));
             lease.urls.push((queue, key));
         }
         let reservation = Reservation {
@@ -94,7 +94,7 @@ impl State {
             self.groups[group].leases.push(lease.token);
         }
         self.lease_ends.insert((lease.expires_at, lease.token));
-        self.lease_order.insert((LeasePlace::of(&lease), lease.token));
+        self.lease_order.insert((LeaseCursor::of(&lease), lease.token));
         self.note_request(&lease);
         self.leases.insert(lease.token, lease);
     }
@@ -103,7 +103,7 @@ impl State {
     pub(super) fn remove_lease(&mut self, token: Token) -> Option<(LeaseRow, Option<(Ix, Ix)>)> {
         let lease = self.leases.remove(&token)?;
         self.lease_ends.remove(&(lease.expires_at, token));
-        self.lease_order.remove(&(LeasePlace::of(&lease), token));
+        self.lease_order.remove(&(LeaseCursor::of(&lease), token));
         self.forget_request(&lease);
         let place = self.hosts.by_id(lease.host).map(|host| (host, self.hosts[host].group));
         if let Some((_, group)) = place {

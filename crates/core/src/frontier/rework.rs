@@ -63,7 +63,7 @@ pub struct JobRow {
     /// On the home shard: progress of the announcement.
     pub stage: Stage,
     /// Progress.
-    pub place: Place,
+    pub cursor: JobCursor,
     /// Hosts that arrived later and are processed after all others.
     pub again: Vec<HostId>,
     /// Result so far.
@@ -76,7 +76,7 @@ pub struct JobRow {
 
 /// Progress of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct JobCursor {
     /// After or within this queue; `None` at the beginning.
     pub queue: Option<QueueId>,
     /// Resume key within that queue; `None` if the queue is done.
@@ -98,7 +98,7 @@ impl JobRow {
             state: JobState::Waiting,
             ended_at: None,
             stage: Stage::Announced,
-            place: Place::default(),
+            cursor: JobCursor::default(),
             again: Vec::new(),
             told: Reworked::default(),
             looked_at: 0,
@@ -146,8 +146,8 @@ impl JobRow {
     #[must_use]
     pub fn owes(&self, host: HostId, shard: ShardId) -> bool {
         let order = |host: HostId| (host.birth() != shard, host);
-        let comes_to = !self.place.again && self.place.queue.is_none_or(|queue| order(queue.host) <= order(host));
-        let is_there = self.place.again && self.place.queue.is_some_and(|queue| queue.host == host);
+        let comes_to = !self.cursor.again && self.cursor.queue.is_none_or(|queue| order(queue.host) <= order(host));
+        let is_there = self.cursor.again && self.cursor.queue.is_some_and(|queue| queue.host == host);
         self.is_open() && (comes_to || is_there || self.again.contains(&host))
     }
 
@@ -175,7 +175,7 @@ impl JobRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frontier::row::{Details, End, Place as UrlPlace, UrlRow};
+    use crate::frontier::row::{Details, End, UrlRow, UrlStatus};
     use crate::frontier::url_key::UrlKey;
     use crate::frontier::view::LastVisit;
 
@@ -186,10 +186,10 @@ mod tests {
     fn fetched(created: u64, last: Option<u64>) -> Known {
         let last = last.map(|at| LastVisit { at: Time(at), status: Some(200), exhausted: false });
         let details = Details { last, ..Details::default() };
-        let place = UrlPlace::Done { end: End::Fetched, lane: 4, details };
+        let status = UrlStatus::Done { end: End::Fetched, lane: 4, details };
         Known {
             key: UrlKey::new("h.example", "http://h.example/"),
-            row: UrlRow { created: Time(created), whole: None, place },
+            row: UrlRow { created: Time(created), whole: None, status },
             waiting: None,
         }
     }
@@ -217,21 +217,21 @@ mod tests {
         let mut job = job(Rework::Requeue, None);
         assert!(job.owes(host(1), ShardId(0)) && !job.is_running(), "it waits until all have heard");
         job.begin();
-        job.place.queue = Some(QueueId { host: host(5), no: 0 });
+        job.cursor.queue = Some(QueueId { host: host(5), no: 0 });
         assert!(
             !job.owes(host(4), ShardId(0)) && job.owes(host(5), ShardId(0)) && job.owes(host(6), ShardId(0)),
             "it is in the middle of the fifth"
         );
         let born_elsewhere = HostId::new(ShardId(2), 1);
-        job.place.queue = Some(QueueId { host: HostId::new(ShardId(5), 7), no: 0 });
+        job.cursor.queue = Some(QueueId { host: HostId::new(ShardId(5), 7), no: 0 });
         assert!(
             job.owes(born_elsewhere, ShardId(5)),
             "hosts that were born elsewhere come last, whatever their numbers are"
         );
-        job.place.queue = Some(QueueId { host: host(5), no: 0 });
+        job.cursor.queue = Some(QueueId { host: host(5), no: 0 });
         job.visit_again(host(4));
         assert!(job.owes(host(4), ShardId(0)));
-        job.place = Place { again: true, ..Place::default() };
+        job.cursor = JobCursor { again: true, ..JobCursor::default() };
         assert!(job.owes(host(4), ShardId(0)) && !job.owes(host(6), ShardId(0)));
         job.end(JobState::Done, Time(200));
         assert!(!job.owes(host(4), ShardId(0)));

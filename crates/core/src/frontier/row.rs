@@ -21,12 +21,12 @@ pub struct UrlRow {
     /// The full URL, if its key was truncated.
     pub whole: Option<Box<str>>,
     /// Where it is.
-    pub place: Place,
+    pub status: UrlStatus,
 }
 
 /// Where a URL is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum UrlStatus {
     /// In the queue; its details are in the due row.
     Queued(QueuePosition),
     /// Handed out in the paced form.

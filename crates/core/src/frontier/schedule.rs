@@ -1,10 +1,10 @@
 //! The schedule: one slot per (group, crawl), either ready, in the order in which it became ready, or waiting for a
-//! time. [`Turns`] decides which crawl is served next.
+//! time. [`CrawlOrder`] decides which crawl is served next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::crawl_order::CrawlOrder;
 use super::slab::{Ix, Slab};
-use super::turns::Turns;
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
@@ -37,7 +37,7 @@ pub(super) struct Schedule {
     /// Number of ready slots, excluding those of closed crawls.
     ready_len: usize,
     /// Which crawl is served next.
-    pub turns: Turns,
+    pub turns: CrawlOrder,
     /// Slots that became ready since the last call.
     pub newly_ready: usize,
     /// Crawls whose readiness changed since the last call; may contain duplicates.

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::changes::{Changed, Touched};
 use super::deleted::Deleted;
 use super::hosts::Hosts;
-use super::listing::LeasePlace;
+use super::listing::LeaseCursor;
 use super::requested::Requests;
 use super::row::{CrawlRow, HostRef, HostRow, HotRow, LeaseRow, Pace, QueueRow, ShardRow};
 use super::schedule::Schedule;
@@ -111,7 +111,7 @@ pub struct State {
     pub(super) leases: HashMap<Token, LeaseRow>,
     pub(super) lease_ends: BTreeSet<(Time, Token)>,
     /// In listing order, which renewals do not change.
-    pub(super) lease_order: BTreeSet<(LeasePlace, Token)>,
+    pub(super) lease_order: BTreeSet<(LeaseCursor, Token)>,
     /// Reservations by idempotent request.
     pub(super) requests: Requests,
     /// Hosts homed here that live with an alias elsewhere.

@@ -1,7 +1,7 @@
 //! Views of URLs: a row with its numbers resolved to names.
 
 use super::request::PRIORITY_MAX;
-use super::row::{Details, Place, UrlRow};
+use super::row::{Details, UrlRow, UrlStatus};
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::{UrlState, UrlView};
@@ -34,14 +34,14 @@ impl State {
     #[must_use]
     pub fn url_view(&self, queue: QueueId, key: &UrlKey, row: UrlRow, queued: Details) -> Option<UrlView> {
         let (host, crawl) = self.queue_names(queue)?;
-        let state = row.place.state();
-        let (lane, due, held_until, details) = match row.place {
-            Place::Queued(position) => (position.lane, Some(position.due), None, queued),
-            Place::Held { until, position, details } => (position.lane, Some(position.due), Some(until), details),
-            Place::Reserved { token, position, details } => {
+        let state = row.status.state();
+        let (lane, due, held_until, details) = match row.status {
+            UrlStatus::Queued(position) => (position.lane, Some(position.due), None, queued),
+            UrlStatus::Held { until, position, details } => (position.lane, Some(position.due), Some(until), details),
+            UrlStatus::Reserved { token, position, details } => {
                 (position.lane, Some(position.due), self.leases.get(&token).map(|lease| lease.expires_at), details)
             }
-            Place::Done { lane, details, .. } => (lane, None, None, details),
+            UrlStatus::Done { lane, details, .. } => (lane, None, None, details),
         };
         Some(UrlView {
             url: key.url(&host, row.whole.as_deref()),
@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-impl Place {
+impl UrlStatus {
     /// The state of a URL at this place.
     #[must_use]
     pub const fn state(&self) -> UrlState {

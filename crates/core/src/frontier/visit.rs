@@ -1,11 +1,11 @@
 //! Planning a visit: which group is next, which crawl and host of it, and which rows must be read. Reservations and the
 //! paced form share this; they differ in what they do with the URLs.
 
+use super::crawl_order::STRIDE;
 use super::row::{Details, DueRow, QueuePosition};
 use super::schedule::bucket;
 use super::slab::Ix;
 use super::state::State;
-use super::turns::STRIDE;
 use super::url_key::UrlKey;
 use super::view::UrlState;
 use crate::ids::{CrawlNo, QueueId};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, Release, UrlResult};
-use wayleave_core::frontier::row::{HotRow, Place, Write};
+use wayleave_core::frontier::row::{HotRow, UrlStatus, Write};
 use wayleave_core::ids::{QueueId, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::HostName;
@@ -249,7 +249,7 @@ impl Story {
         let key = |bytes: &[u8]| String::from_utf8_lossy(&bytes[1..]).into_owned();
         match write {
             Write::Url(id, k, None) => format!("- url {} {}", queue(id), key(&k.0)),
-            Write::Url(id, k, Some(row)) => format!("+ url {} {} {}", queue(id), key(&k.0), self.place(&row.place)),
+            Write::Url(id, k, Some(row)) => format!("+ url {} {} {}", queue(id), key(&k.0), self.status(&row.status)),
             Write::Due(id, position, k, row) => {
                 let sign = if row.is_some() { '+' } else { '-' };
                 format!("{sign} due {} lane {} at {} {}", queue(id), position.lane, position.due.0, key(&k.0))
@@ -272,12 +272,12 @@ impl Story {
         format!("r{}", at + 1)
     }
 
-    fn place(&self, place: &Place) -> String {
-        match place {
-            Place::Queued(position) => format!("queued at {}", position.due.0),
-            Place::Held { until, .. } => format!("held until {}", until.0),
-            Place::Reserved { token, .. } => format!("reserved by {}", self.name(*token)),
-            Place::Done { end, details, .. } => {
+    fn status(&self, status: &UrlStatus) -> String {
+        match status {
+            UrlStatus::Queued(position) => format!("queued at {}", position.due.0),
+            UrlStatus::Held { until, .. } => format!("held until {}", until.0),
+            UrlStatus::Reserved { token, .. } => format!("reserved by {}", self.name(*token)),
+            UrlStatus::Done { end, details, .. } => {
                 let attempts = details.attempts;
                 format!("{} after {attempts} lost attempts", format!("{end:?}").to_lowercase())
             }

@@ -12,7 +12,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released, Reservation, UrlToFetch};
 use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
 use wayleave_core::frontier::reserve::Grant;
-use wayleave_core::frontier::row::{Details, DueRow, HotRow, LeaseRow, Place, QueuePosition, UrlRow, Write};
+use wayleave_core::frontier::row::{Details, DueRow, HotRow, LeaseRow, QueuePosition, UrlRow, UrlStatus, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlView;
 use wayleave_core::frontier::visit::{Found, Visit, Want};
@@ -136,7 +136,7 @@ impl Shard {
     }
 
     fn waiting(&self, queue: QueueId, key: &UrlKey, row: &UrlRow) -> Option<Details> {
-        let Place::Queued(position) = &row.place else { return None };
+        let UrlStatus::Queued(position) = &row.status else { return None };
         self.store.dues.get(&(queue, *position, key.clone())).map(|row| row.details.clone())
     }
 
@@ -352,8 +352,8 @@ impl Shard {
         let queue = self.state.queue_id(host, crawl)?;
         let key = UrlKey::new(host, url);
         let row = self.row(queue, &key)?;
-        let details = match &row.place {
-            wayleave_core::frontier::row::Place::Queued(position) => {
+        let details = match &row.status {
+            wayleave_core::frontier::row::UrlStatus::Queued(position) => {
                 self.store.dues.get(&(queue, *position, key.clone())).map(|row| row.details.clone())
             }
             _ => None,

@@ -4,7 +4,7 @@
 //! it was reopened. A row that needs neither that nor the last stage is written as version 1.
 
 use wayleave_core::frontier::requeue::{Rework, Reworked};
-use wayleave_core::frontier::rework::{JobRow, JobState, Place, Stage};
+use wayleave_core::frontier::rework::{JobCursor, JobRow, JobState, Stage};
 use wayleave_core::frontier::view::{UrlFilter, UrlState};
 use wayleave_core::ids::{HostId, QueueId, ShardId, Token};
 use wayleave_core::time::Time;
@@ -48,10 +48,10 @@ pub fn encode(row: &JobRow) -> Vec<u8> {
     out.number(position(&JOB_STATES, &row.state));
     out.maybe(row.ended_at.map(|at| at.0));
     out.number(position(&STAGES, &row.stage));
-    out.byte(row.place.again.into());
-    out.maybe(row.place.queue.map(|queue| queue.host.0));
-    out.number(row.place.queue.map_or(0, |queue| queue.no).into());
-    out.bytes(row.place.from.as_deref().unwrap_or_default());
+    out.byte(row.cursor.again.into());
+    out.maybe(row.cursor.queue.map(|queue| queue.host.0));
+    out.number(row.cursor.queue.map_or(0, |queue| queue.no).into());
+    out.bytes(row.cursor.from.as_deref().unwrap_or_default());
     out.number(row.again.len() as u64);
     row.again.iter().for_each(|host| out.number(host.0));
     out.number(row.told.done);
@@ -91,7 +91,7 @@ pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     let again = input.byte()? != 0;
     let (host, no) = (input.maybe()?.map(HostId), input.small()?);
     let from = Some(input.bytes()?.to_vec()).filter(|key| !key.is_empty());
-    row.place = Place { queue: host.map(|host| QueueId { host, no }), from, again };
+    row.cursor = JobCursor { queue: host.map(|host| QueueId { host, no }), from, again };
     for _ in 0..input.number()? {
         row.again.push(HostId(input.number()?));
     }
@@ -145,7 +145,7 @@ mod tests {
         row.state = JobState::Cancelled;
         (row.ended_at, row.stage, row.again) = (Some(Time(11)), Stage::Known, vec![HostId(3), HostId(u64::MAX)]);
         let queue = Some(QueueId { host: HostId(4), no: 2 });
-        row.place = Place { queue, from: Some(vec![1, 2, 3]), again: true };
+        row.cursor = JobCursor { queue, from: Some(vec![1, 2, 3]), again: true };
         (row.told, row.looked_at) = (Reworked { done: 1, reserved: 2, unknown: 3 }, 4);
         assert_eq!(decode(&encode(&row)), Ok(row.clone()));
         let plain = JobRow::new(Token([0; 16]), Rework::Requeue, UrlFilter::default(), None, Time(0));

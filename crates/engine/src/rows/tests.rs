@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::{
-    AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Pace, Place, QueuePosition, QueueRow,
-    ShardRow, UrlRow,
+    AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Pace, QueuePosition, QueueRow, ShardRow,
+    UrlRow, UrlStatus,
 };
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
@@ -48,17 +48,21 @@ fn details() -> impl Strategy<Value = Details> {
     )
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn status() -> impl Strategy<Value = UrlStatus> {
     let end = prop_oneof![Just(End::Fetched), Just(End::Gone), Just(End::Failed)];
     prop_oneof![
-        position().prop_map(Place::Queued),
-        (time(), position(), details()).prop_map(|(until, position, details)| Place::Held { until, position, details }),
-        (any::<[u8; 16]>(), position(), details()).prop_map(|(token, position, details)| Place::Reserved {
+        position().prop_map(UrlStatus::Queued),
+        (time(), position(), details()).prop_map(|(until, position, details)| UrlStatus::Held {
+            until,
+            position,
+            details
+        }),
+        (any::<[u8; 16]>(), position(), details()).prop_map(|(token, position, details)| UrlStatus::Reserved {
             token: Token(token),
             position,
             details
         }),
-        (end, any::<u8>(), details()).prop_map(|(end, lane, details)| Place::Done { end, lane, details }),
+        (end, any::<u8>(), details()).prop_map(|(end, lane, details)| UrlStatus::Done { end, lane, details }),
     ]
 }
 
@@ -204,8 +208,8 @@ fn hot_row() -> impl Strategy<Value = HotRow> {
 
 proptest! {
     #[test]
-    fn url_rows_read_back(queue in queue_id(), url: Vec<u8>, created in time(), whole in whole(), place in place()) {
-        let row = UrlRow { created, whole, place };
+    fn url_rows_read_back(queue in queue_id(), url: Vec<u8>, created in time(), whole in whole(), status in status()) {
+        let row = UrlRow { created, whole, status };
         prop_assert_eq!(url::decode(&url::encode(&row)), Ok(row));
         prop_assert_eq!(url::parse_key(&url::key(queue, &url)), Ok((queue, UrlKey(url.into()))));
     }
@@ -308,10 +312,10 @@ fn only_rows_that_say_more_are_of_the_newest_version() {
     let with = |digest: Option<&str>| Details { depth: 2, digest: digest.map(Into::into), ..Details::default() };
     for (digest, versions) in [(None, (1, 2)), (Some("abc"), (2, 3))] {
         let due = due::encode(&DueRow { created, whole: None, details: with(digest) });
-        let place = Place::Held { until: Time(8), position, details: with(digest) };
-        let held = url::encode(&UrlRow { created, whole: None, place });
+        let status = UrlStatus::Held { until: Time(8), position, details: with(digest) };
+        let held = url::encode(&UrlRow { created, whole: None, status });
         assert_eq!((due[0], held[0]), versions);
         assert_eq!(due::decode(&due).map(|row| row.details), Ok(with(digest)));
     }
-    assert_eq!(url::encode(&UrlRow { created, whole: None, place: Place::Queued(position) })[0], 2);
+    assert_eq!(url::encode(&UrlRow { created, whole: None, status: UrlStatus::Queued(position) })[0], 2);
 }

@@ -4,7 +4,7 @@
 //! digest.
 
 use wayleave_core::frontier::put::LANE_DEFAULT;
-use wayleave_core::frontier::row::{Details, End, Place, QueuePosition, UrlRow};
+use wayleave_core::frontier::row::{Details, End, QueuePosition, UrlRow, UrlStatus};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
 use wayleave_core::ids::{QueueId, Token};
@@ -64,31 +64,33 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, UrlKey), Damaged> {
 #[must_use]
 pub fn encode(row: &UrlRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(24);
-    let digest = match &row.place {
-        Place::Held { details, .. } | Place::Reserved { details, .. } | Place::Done { details, .. } => &details.digest,
-        Place::Queued(_) => &None,
+    let digest = match &row.status {
+        UrlStatus::Held { details, .. } | UrlStatus::Reserved { details, .. } | UrlStatus::Done { details, .. } => {
+            &details.digest
+        }
+        UrlStatus::Queued(_) => &None,
     };
     out.byte(if digest.is_some() { VERSION } else { PLAIN });
     out.number(row.created.0);
     out.text(row.whole.as_deref().unwrap_or_default());
-    match &row.place {
-        Place::Queued(position) => {
+    match &row.status {
+        UrlStatus::Queued(position) => {
             out.byte(QUEUED);
             encode_position(&mut out, *position);
         }
-        Place::Held { until, position, details } => {
+        UrlStatus::Held { until, position, details } => {
             out.byte(HELD);
             out.number(until.0);
             encode_position(&mut out, *position);
             encode_details(&mut out, details);
         }
-        Place::Reserved { token, position, details } => {
+        UrlStatus::Reserved { token, position, details } => {
             out.byte(RESERVED);
             out.raw(&token.0);
             encode_position(&mut out, *position);
             encode_details(&mut out, details);
         }
-        Place::Done { end, lane, details } => {
+        UrlStatus::Done { end, lane, details } => {
             out.byte(match end {
                 End::Fetched => FETCHED,
                 End::Gone => GONE,
@@ -113,14 +115,14 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
     }
     let created = Time(input.number()?);
     let whole = Some(input.text()?).filter(|text| !text.is_empty()).map(Into::into);
-    let place = match input.byte()? {
-        QUEUED => Place::Queued(decode_position(&mut input)?),
-        HELD => Place::Held {
+    let status = match input.byte()? {
+        QUEUED => UrlStatus::Queued(decode_position(&mut input)?),
+        HELD => UrlStatus::Held {
             until: Time(input.number()?),
             position: decode_position(&mut input)?,
             details: decode_details(&mut input)?,
         },
-        RESERVED => Place::Reserved {
+        RESERVED => UrlStatus::Reserved {
             token: Token(input.raw(16)?.try_into().map_err(|_| Damaged("a token is too short"))?),
             position: decode_position(&mut input)?,
             details: decode_details(&mut input)?,
@@ -134,11 +136,11 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
             } else {
                 (input.byte()?, decode_details(&mut input)?)
             };
-            Place::Done { end, lane, details }
+            UrlStatus::Done { end, lane, details }
         }
         _ => return Err(Damaged("a URL has an unknown state")),
     };
-    Ok(UrlRow { created, whole, place })
+    Ok(UrlRow { created, whole, status })
 }
 
 fn encode_position(out: &mut Writer, position: QueuePosition) {

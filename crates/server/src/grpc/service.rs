@@ -21,7 +21,7 @@ use crate::Peers;
 use crate::budget::Budget;
 use crate::http::App;
 
-type Answer<T> = Result<Response<T>, Status>;
+type GrpcResult<T> = Result<Response<T>, Status>;
 
 /// The addresses of this node and the others, as announced to clients.
 pub struct Nodes {
@@ -83,29 +83,29 @@ impl UrlFrontier for Service {
     type PutDiscoveredStream = PutStream<Streaming<wire::DiscoveredBatch>, BatchAcks>;
     type ListURLsStream = BoxStream<'static, Result<wire::UrlItem, Status>>;
 
-    async fn list_nodes(&self, _: Request<wire::Empty>) -> Answer<wire::StringList> {
+    async fn list_nodes(&self, _: Request<wire::Empty>) -> GrpcResult<wire::StringList> {
         Ok(Response::new(list_queues::list_nodes(&self.nodes)))
     }
 
-    async fn list_crawls(&self, _: Request<wire::Local>) -> Answer<wire::StringList> {
+    async fn list_crawls(&self, _: Request<wire::Local>) -> GrpcResult<wire::StringList> {
         list_queues::list_crawls(&self.frontier).await.map(Response::new)
     }
 
-    async fn delete_crawl(&self, request: Request<wire::DeleteCrawlMessage>) -> Answer<wire::Long> {
+    async fn delete_crawl(&self, request: Request<wire::DeleteCrawlMessage>) -> GrpcResult<wire::Long> {
         delete::delete_crawl(&self.frontier, request.get_ref()).await.map(Response::new)
     }
 
-    async fn list_queues(&self, request: Request<wire::Pagination>) -> Answer<wire::QueueList> {
+    async fn list_queues(&self, request: Request<wire::Pagination>) -> GrpcResult<wire::QueueList> {
         list_queues::list_queues(&self.scope(request.get_ref().local), request.into_inner()).await.map(Response::new)
     }
 
-    async fn get_urls(&self, request: Request<wire::GetParams>) -> Answer<Self::GetURLsStream> {
+    async fn get_urls(&self, request: Request<wire::GetParams>) -> GrpcResult<Self::GetURLsStream> {
         get_urls::get_urls(&self.frontier, &self.metrics, self.budget.share(1), request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> Answer<Self::PutURLsStream> {
+    async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> GrpcResult<Self::PutURLsStream> {
         self.metrics.on_put_urls();
         let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
         Ok(Response::new(PutStream::new(
@@ -119,7 +119,7 @@ impl UrlFrontier for Service {
     async fn put_discovered(
         &self,
         request: Request<Streaming<wire::DiscoveredBatch>>,
-    ) -> Answer<Self::PutDiscoveredStream> {
+    ) -> GrpcResult<Self::PutDiscoveredStream> {
         self.metrics.on_put_discovered();
         let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
         Ok(Response::new(PutStream::new(
@@ -130,55 +130,55 @@ impl UrlFrontier for Service {
         )))
     }
 
-    async fn get_stats(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Stats> {
+    async fn get_stats(&self, request: Request<wire::QueueWithinCrawlParams>) -> GrpcResult<wire::Stats> {
         get_stats::get_stats(&self.scope(request.get_ref().local), request.into_inner()).await.map(Response::new)
     }
 
-    async fn delete_queue(&self, request: Request<wire::QueueWithinCrawlParams>) -> Answer<wire::Long> {
+    async fn delete_queue(&self, request: Request<wire::QueueWithinCrawlParams>) -> GrpcResult<wire::Long> {
         delete::delete_queue(&self.frontier, request.get_ref()).await.map(Response::new)
     }
 
-    async fn block_queue_until(&self, request: Request<wire::BlockQueueParams>) -> Answer<wire::Empty> {
+    async fn block_queue_until(&self, request: Request<wire::BlockQueueParams>) -> GrpcResult<wire::Empty> {
         pace::block_queue_until(&self.frontier, request.get_ref()).await.map(empty)
     }
 
-    async fn set_active(&self, request: Request<wire::Active>) -> Answer<wire::Empty> {
+    async fn set_active(&self, request: Request<wire::Active>) -> GrpcResult<wire::Empty> {
         switches::set_active(&self.frontier, request.into_inner()).await.map(empty)
     }
 
-    async fn get_active(&self, request: Request<wire::Local>) -> Answer<wire::Boolean> {
+    async fn get_active(&self, request: Request<wire::Local>) -> GrpcResult<wire::Boolean> {
         switches::get_active(&self.scope(request.get_ref().local)).await.map(Response::new)
     }
 
-    async fn set_delay(&self, request: Request<wire::QueueDelayParams>) -> Answer<wire::Empty> {
+    async fn set_delay(&self, request: Request<wire::QueueDelayParams>) -> GrpcResult<wire::Empty> {
         pace::set_delay(&self.frontier, request.get_ref()).await.map(empty)
     }
 
-    async fn set_log_level(&self, request: Request<wire::LogLevelParams>) -> Answer<wire::Empty> {
+    async fn set_log_level(&self, request: Request<wire::LogLevelParams>) -> GrpcResult<wire::Empty> {
         switches::set_log_level(request.get_ref());
         Ok(empty(()))
     }
 
-    async fn set_crawl_limit(&self, request: Request<wire::CrawlLimitParams>) -> Answer<wire::Empty> {
+    async fn set_crawl_limit(&self, request: Request<wire::CrawlLimitParams>) -> GrpcResult<wire::Empty> {
         pace::set_crawl_limit(&self.frontier, request.get_ref()).await.map(empty)
     }
 
-    async fn get_url_status(&self, request: Request<wire::UrlStatusRequest>) -> Answer<wire::UrlItem> {
+    async fn get_url_status(&self, request: Request<wire::UrlStatusRequest>) -> GrpcResult<wire::UrlItem> {
         url_status::get_url_status(&self.frontier, request.into_inner()).await.map(Response::new)
     }
 
-    async fn list_urls(&self, request: Request<wire::ListUrlParams>) -> Answer<Self::ListURLsStream> {
+    async fn list_urls(&self, request: Request<wire::ListUrlParams>) -> GrpcResult<Self::ListURLsStream> {
         list_urls::list_urls(&self.frontier, self.budget.share(1), request.get_ref())
             .map(|urls| Response::new(urls.boxed()))
     }
 
-    async fn count_urls(&self, request: Request<wire::CountUrlParams>) -> Answer<wire::Long> {
+    async fn count_urls(&self, request: Request<wire::CountUrlParams>) -> GrpcResult<wire::Long> {
         let frontier = self.scope(request.get_ref().local());
         let value = list_urls::count_urls(&frontier, request.get_ref()).await?;
         Ok(Response::new(wire::Long { value }))
     }
 
-    async fn purge_urls(&self, request: Request<wire::PurgeUrlParams>) -> Answer<wire::Long> {
+    async fn purge_urls(&self, request: Request<wire::PurgeUrlParams>) -> GrpcResult<wire::Long> {
         delete::purge_urls(&self.frontier, request.get_ref()).await.map(Response::new)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wayleave_core::frontier::listing::{GroupPlace, LeasePlace, Room};
+use wayleave_core::frontier::listing::{GroupCursor, LeaseCursor, Room};
 use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlView};
 use wayleave_core::ids::{HostId, QueueId};
@@ -12,13 +12,13 @@ use wayleave_engine::Key;
 
 /// Resume point of a URL listing: at this key, or after this queue if the key is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct UrlPlace {
+pub(crate) struct UrlCursor {
     pub queue: QueueId,
     pub key: Key,
 }
 
 /// A page of URLs and the resume point of the next page.
-pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlPlace>);
+pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlCursor>);
 
 /// Read-only calls that are answered from memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,12 +34,12 @@ pub(crate) enum Look {
     },
     Groups {
         filter: HostFilter,
-        after: Option<GroupPlace>,
+        after: Option<GroupCursor>,
         room: Room,
     },
     Group(GroupName),
     Reservations {
-        after: Option<LeasePlace>,
+        after: Option<LeaseCursor>,
         room: Room,
     },
     Crawl(CrawlName),
@@ -80,7 +80,7 @@ pub(crate) enum Query {
     },
     Urls {
         filter: UrlFilter,
-        after: Option<UrlPlace>,
+        after: Option<UrlCursor>,
         room: Room,
     },
     /// A sample of the URLs of a host that are currently handed out.

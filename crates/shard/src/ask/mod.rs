@@ -19,7 +19,7 @@ use wayleave_core::names::HostName;
 
 pub use change::Revoke;
 pub(crate) use change::{AdminChange, HostMove, JobChange, UrlChange};
-pub(crate) use look::{Look, Query, UrlPage, UrlPlace};
+pub(crate) use look::{Look, Query, UrlCursor, UrlPage};
 pub(crate) use told::{Slice, Told};
 pub(crate) use visit::{Take, VisitCall};
 

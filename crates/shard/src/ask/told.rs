@@ -1,7 +1,7 @@
 //! The answers of a shard owner: one variant per answer type.
 
 use serde::{Deserialize, Serialize};
-use wayleave_core::frontier::listing::{GroupPlace, LeasePlace, QueueNames};
+use wayleave_core::frontier::listing::{GroupCursor, LeaseCursor, QueueNames};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Released, Reservation, UrlToFetch};
 use wayleave_core::frontier::requeue::Reworked;
@@ -55,11 +55,11 @@ told! {
     Moved(Vec<(HostName, Alias)>),
     Host(HostView),
     Hosts(Slice<HostView, HostId>),
-    Groups(Slice<GroupView, GroupPlace>),
+    Groups(Slice<GroupView, GroupCursor>),
     Group(Option<GroupView>),
     OneGroup(GroupView),
     Names(Vec<HostName>),
-    Reservations(Slice<ReservationView, LeasePlace>),
+    Reservations(Slice<ReservationView, LeaseCursor>),
     Crawl(Option<CrawlPart>),
     Scanned((CrawlScan, Option<HostId>)),
     Crawls((Vec<CrawlView>, bool)),

@@ -3,7 +3,7 @@
 //! store.
 
 use hashbrown::HashMap;
-use wayleave_core::frontier::row::{Place, UrlRow, Write};
+use wayleave_core::frontier::row::{UrlRow, UrlStatus, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 
@@ -31,7 +31,7 @@ impl HeldCache {
         for write in writes {
             let Write::Url(queue, key, row) = write else { continue };
             match row {
-                Some(row) if matches!(row.place, Place::Held { .. }) => self.keep(*queue, key, row),
+                Some(row) if matches!(row.status, UrlStatus::Held { .. }) => self.keep(*queue, key, row),
                 _ if self.rows.is_empty() => {}
                 _ => _ = self.rows.remove(&(*queue, key.clone())),
             }
@@ -59,12 +59,12 @@ mod tests {
     fn a_row_is_here_while_its_url_is_on_hold() {
         let (queue, key) = (QueueId { host: HostId(1), no: 0 }, UrlKey((*b"k").into()));
         let position = QueuePosition { lane: 4, due: Time(1) };
-        let held = Place::Held { until: Time(9), position, details: Details::default() };
-        let row = UrlRow { created: Time(1), whole: None, place: held };
+        let held = UrlStatus::Held { until: Time(9), position, details: Details::default() };
+        let row = UrlRow { created: Time(1), whole: None, status: held };
         let mut recent = HeldCache::new(10);
         recent.follow(&[Write::Url(queue, key.clone(), Some(row.clone()))]);
         assert_eq!(recent.get(queue, &key), Some(&row));
-        let queued = UrlRow { place: Place::Queued(position), ..row };
+        let queued = UrlRow { status: UrlStatus::Queued(position), ..row };
         recent.follow(&[Write::Url(queue, key.clone(), Some(queued))]);
         assert_eq!(recent.get(queue, &key), None);
     }

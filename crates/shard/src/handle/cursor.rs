@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
-use wayleave_core::frontier::listing::{GroupPlace, LeasePlace};
+use wayleave_core::frontier::listing::{GroupCursor, LeaseCursor};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
 use wayleave_core::time::Time;
 
-use crate::ask::UrlPlace;
+use crate::ask::UrlCursor;
 
 /// A resume key as text, without the dash that separates it from the shard.
 pub(crate) trait CursorKey: Sized {
@@ -43,7 +43,7 @@ impl CursorKey for HostId {
     }
 }
 
-impl CursorKey for GroupPlace {
+impl CursorKey for GroupCursor {
     fn to_text(&self) -> String {
         match self {
             Self::Alias(alias) => format!("a{}", hex(alias.as_bytes())),
@@ -60,7 +60,7 @@ impl CursorKey for GroupPlace {
     }
 }
 
-impl CursorKey for LeasePlace {
+impl CursorKey for LeaseCursor {
     fn to_text(&self) -> String {
         format!("{:x}-{:x}", self.0.0, self.1)
     }
@@ -71,7 +71,7 @@ impl CursorKey for LeasePlace {
     }
 }
 
-impl CursorKey for UrlPlace {
+impl CursorKey for UrlCursor {
     fn to_text(&self) -> String {
         format!("{:x}-{:x}-{}", self.queue.host.0, self.queue.no, hex(&self.key))
     }
@@ -108,16 +108,16 @@ mod tests {
     #[test]
     fn cursors_read_back_and_nonsense_is_refused() {
         reads_back(HostId(u64::MAX));
-        reads_back(GroupPlace::Alias("some-village".into()));
-        reads_back(GroupPlace::Host(HostId(7)));
-        reads_back(LeasePlace(Time(1_700_000_000_000), u32::MAX));
-        reads_back(UrlPlace { queue: QueueId { host: HostId(77), no: 3 }, key: vec![0, 255, 16] });
-        reads_back(UrlPlace { queue: QueueId { host: HostId(77), no: 3 }, key: Vec::new() });
+        reads_back(GroupCursor::Alias("some-village".into()));
+        reads_back(GroupCursor::Host(HostId(7)));
+        reads_back(LeaseCursor(Time(1_700_000_000_000), u32::MAX));
+        reads_back(UrlCursor { queue: QueueId { host: HostId(77), no: 3 }, key: vec![0, 255, 16] });
+        reads_back(UrlCursor { queue: QueueId { host: HostId(77), no: 3 }, key: Vec::new() });
         assert_eq!(read::<HostId>(Some("2")), Ok((ShardId(2), None)));
         for bad in ["", "x", "1-", "1-2-3", "1-2-3-0g", "zz-1", "1-2-3-\u{e9}", "1-2-3-00-4", "1-a0g", "1-hx"] {
-            assert!(read::<UrlPlace>(Some(bad)).is_err(), "{bad}");
-            assert!(read::<GroupPlace>(Some(bad)).is_err(), "{bad}");
+            assert!(read::<UrlCursor>(Some(bad)).is_err(), "{bad}");
+            assert!(read::<GroupCursor>(Some(bad)).is_err(), "{bad}");
         }
-        assert!(read::<HostId>(Some("1-2-3")).is_err() && read::<LeasePlace>(Some("1-2")).is_err());
+        assert!(read::<HostId>(Some("1-2-3")).is_err() && read::<LeaseCursor>(Some("1-2")).is_err());
     }
 }

@@ -31,8 +31,8 @@ use std::time::Duration;
 use wayleave_core::frontier::listing::Next;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
-use wayleave_core::frontier::rework::{JobRow, JobState, Place as JobCursor, Stage};
-use wayleave_core::frontier::row::{Details, Place, UrlRow, Write};
+use wayleave_core::frontier::rework::{JobCursor, JobRow, JobState, Stage};
+use wayleave_core::frontier::row::{Details, UrlRow, UrlStatus, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::CrawlView;
 use wayleave_core::ids::{HostId, QueueId, ShardId, Token};
@@ -194,7 +194,7 @@ impl Owner {
                 }
             }
             let from = last.filter(|_| more).map(key_after);
-            job.place = JobCursor { queue: Some(queue), from, again: job.place.again };
+            job.cursor = JobCursor { queue: Some(queue), from, again: job.cursor.again };
             if more {
                 // Rows already read from later queues are read again when their turn comes.
                 break;
@@ -224,18 +224,18 @@ impl Owner {
             let prefix = url::prefix(queue);
             (queue, Scan { to: key::after_prefix(&prefix), from: from.unwrap_or(prefix), limit })
         };
-        if let JobCursor { queue: Some(queue), from: Some(from), .. } = &job.place {
+        if let JobCursor { queue: Some(queue), from: Some(from), .. } = &job.cursor {
             return vec![scan(*queue, Some(from.clone()), SLICE_ROWS)];
         }
         let mut filter = job.filter.clone();
-        if job.place.again {
+        if job.cursor.again {
             let Some(host) = job.again.first().and_then(|id| self.state.host_by_id(*id)) else { return Vec::new() };
             if filter.host.as_ref().is_some_and(|only| only != host.name) {
                 return Vec::new();
             }
             filter.host = Some(host.name.clone());
         }
-        let (mut queue, mut slice) = (job.place.queue, Vec::new());
+        let (mut queue, mut slice) = (job.cursor.queue, Vec::new());
         while slice.len() < SLICE_QUEUES {
             match self.state.next_queue(queue, &filter, &mut LISTING_LOOKS.clone()) {
                 Next::Found(next) => {
@@ -256,18 +256,18 @@ impl Owner {
         found: Vec<(QueueId, UrlKey, UrlRow)>,
         what: Rework,
     ) -> Result<Vec<(QueueId, Vec<Known>)>, Error> {
-        let due_key = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.place {
-            Place::Queued(position) if what == Rework::Requeue => Some(due::key(*queue, *position, &key.0)),
+        let due_key = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.status {
+            UrlStatus::Queued(position) if what == Rework::Requeue => Some(due::key(*queue, *position, &key.0)),
             _ => None,
         };
         let keys: Vec<Key> = found.iter().filter_map(due_key).collect();
         let mut waiting = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
         let mut queues: Vec<(QueueId, Vec<Known>)> = Vec::new();
         for (queue, key, row) in found {
-            let waiting = match (&row.place, what) {
-                (Place::Queued(_), Rework::Requeue) => waiting.next().flatten().map(|row| row.details),
+            let waiting = match (&row.status, what) {
+                (UrlStatus::Queued(_), Rework::Requeue) => waiting.next().flatten().map(|row| row.details),
                 // A deletion needs none of the details.
-                (Place::Queued(_), Rework::Delete) => Some(Details::default()),
+                (UrlStatus::Queued(_), Rework::Delete) => Some(Details::default()),
                 _ => None,
             };
             let known = Known { key, row, waiting };
@@ -317,10 +317,10 @@ impl Owner {
 
 /// A job has reached the end of its queues, or of a host that arrived later.
 fn end_of_round(job: &mut JobRow, now: Time) {
-    if job.place.again && !job.again.is_empty() {
+    if job.cursor.again && !job.again.is_empty() {
         job.again.remove(0);
     }
-    job.place = JobCursor { again: true, ..JobCursor::default() };
+    job.cursor = JobCursor { again: true, ..JobCursor::default() };
     if job.again.is_empty() {
         job.end(JobState::Done, now);
     }

@@ -1,7 +1,7 @@
 //! Reading URLs: single lookups, listings, and purges of old URLs, one slice at a time.
 
 use wayleave_core::frontier::listing::{Next, Room, Weigh};
-use wayleave_core::frontier::row::{Details, Place, UrlRow};
+use wayleave_core::frontier::row::{Details, UrlRow, UrlStatus};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::{UrlFilter, UrlView};
 use wayleave_core::ids::{HostId, QueueId};
@@ -11,7 +11,7 @@ use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, due, key, url};
 use wayleave_engine::{Error, Key, Scan};
 
-use crate::ask::{UrlPage, UrlPlace};
+use crate::ask::{UrlCursor, UrlPage};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -27,7 +27,7 @@ struct Range {
     queue: QueueId,
 }
 
-impl UrlPlace {
+impl UrlCursor {
     fn after_key(queue: QueueId, mut key: Key) -> Self {
         key.push(0);
         Self { queue, key }
@@ -56,14 +56,14 @@ impl Owner {
     pub async fn url_page(
         &mut self,
         filter: &UrlFilter,
-        mut after: Option<UrlPlace>,
+        mut after: Option<UrlCursor>,
         mut room: Room,
     ) -> Result<UrlPage, Error> {
         let (mut urls, mut looks) = (Vec::new(), LISTING_LOOKS);
         loop {
             let range = match self.range_after(filter, after.as_ref(), &mut looks) {
                 Next::Found(range) => range,
-                Next::Later(host) => return Ok((urls, Some(UrlPlace::after_host(host)))),
+                Next::Later(host) => return Ok((urls, Some(UrlCursor::after_host(host)))),
                 Next::End => return Ok((urls, None)),
             };
             let scan = Scan { from: range.from, to: range.to, limit: looks.max(1) };
@@ -74,7 +74,7 @@ impl Owner {
             for row in rows {
                 let (queue, key) = url::parse_key(&row.key).map_err(damaged)?;
                 let value = url::decode(&row.value).map_err(damaged)?;
-                last = Some(UrlPlace::after_key(queue, row.key));
+                last = Some(UrlCursor::after_key(queue, row.key));
                 if found.len() < room.items && self.matches(filter, queue, &key, &value) {
                     found.push((queue, key, value));
                     places.extend(last.clone());
@@ -87,7 +87,7 @@ impl Owner {
                     return Ok((urls, Some(place)));
                 }
             }
-            let next = last.filter(|_| full).unwrap_or_else(|| UrlPlace { queue: range.queue, key: Vec::new() });
+            let next = last.filter(|_| full).unwrap_or_else(|| UrlCursor { queue: range.queue, key: Vec::new() });
             if looks == 0 {
                 return Ok((urls, Some(next)));
             }
@@ -97,11 +97,11 @@ impl Owner {
 
     /// The key range that follows a resume key: that of one queue or, where the filter names neither host nor crawl, of
     /// all hosts born in this shard. The latter is one contiguous range, so no queue has to be looked up.
-    fn range_after(&self, filter: &UrlFilter, after: Option<&UrlPlace>, looks: &mut usize) -> Next<Range> {
+    fn range_after(&self, filter: &UrlFilter, after: Option<&UrlCursor>, looks: &mut usize) -> Next<Range> {
         let (first, end) = key::range(self.shard, Kind::Url, Kind::Url);
         let all_born_here = QueueId { host: HostId::new(self.shard, u64::MAX), no: u32::MAX };
         let whole = filter.host.is_none() && filter.crawl.is_none();
-        let is_here = |place: &UrlPlace| place.queue.host.birth() == self.shard && place.queue != all_born_here;
+        let is_here = |place: &UrlCursor| place.queue.host.birth() == self.shard && place.queue != all_born_here;
         let in_queue = |queue, from: Option<&Key>| {
             let start = url::prefix(queue);
             let to = key::after_prefix(&start);
@@ -133,7 +133,7 @@ impl Owner {
             // A row of a deleted queue, or of a host that has moved to another shard.
             return false;
         }
-        if filter.state.is_some_and(|state| state != row.place.state()) {
+        if filter.state.is_some_and(|state| state != row.status.state()) {
             return false;
         }
         let Some(text) = filter.contains.as_deref().filter(|text| !text.trim().is_empty()) else { return true };
@@ -143,14 +143,14 @@ impl Owner {
     }
 
     pub async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Result<Vec<UrlView>, Error> {
-        let queued = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.place {
-            Place::Queued(position) => Some(due::key(*queue, *position, &key.0)),
+        let queued = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.status {
+            UrlStatus::Queued(position) => Some(due::key(*queue, *position, &key.0)),
             _ => None,
         };
         let keys: Vec<Key> = rows.iter().filter_map(queued).collect();
         let mut details = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
         let view = |(queue, key, row): (QueueId, UrlKey, UrlRow)| {
-            let queued = matches!(row.place, Place::Queued(_)).then(|| details.next().flatten()).flatten();
+            let queued = matches!(row.status, UrlStatus::Queued(_)).then(|| details.next().flatten()).flatten();
             self.state.url_view(queue, &key, row, queued.map_or_else(Details::default, |row| row.details))
         };
         Ok(rows.into_iter().filter_map(view).collect())

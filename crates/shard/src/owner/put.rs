@@ -3,7 +3,7 @@
 use hashbrown::HashSet;
 use wayleave_core::frontier::put::Target;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
-use wayleave_core::frontier::row::{Place, UrlRow};
+use wayleave_core::frontier::row::{UrlRow, UrlStatus};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 use wayleave_engine::rows::due;
@@ -184,8 +184,8 @@ impl Owner {
     /// The rows of the known URLs, in item order. Items that may move a queued URL also get its due row.
     async fn facts_of(&mut self, items: &mut [Item]) -> Result<Vec<Option<UrlRow>>, Error> {
         let rows = self.rows_of(items).await?;
-        let due_key = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.place, item.target.queue) {
-            (Place::Queued(position), Some(queue)) if item.put.may_move() => {
+        let due_key = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.status, item.target.queue) {
+            (UrlStatus::Queued(position), Some(queue)) if item.put.may_move() => {
                 Some(due::key(queue, *position, &item.target.key.0))
             }
             _ => None,

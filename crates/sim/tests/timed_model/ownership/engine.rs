@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
-use wayleave_engine::fences::{Fences, Turn};
+use wayleave_engine::fences::{FenceState, Fences};
 use wayleave_engine::rows::key::OUTSIDE;
 use wayleave_engine::{Batch, Error, Expect, Fence, Key, Look, Row, Scan, Value, Write};
 
@@ -139,7 +139,7 @@ impl Store {
             Fencing::Whole | Fencing::ReadBefore => {
                 let mut fences = Fences::default();
                 for (shard, (epoch, seq)) in (0u16..).zip(&self.turns) {
-                    fences.set(ShardId(shard), Turn { epoch: Epoch(*epoch), seq: *seq });
+                    fences.set(ShardId(shard), FenceState { epoch: Epoch(*epoch), seq: *seq });
                 }
                 let fence = |(shard, epoch, seq): &(u16, u64, u64)| Fence {
                     shard: ShardId(*shard),

@@ -26,7 +26,7 @@ struct Line {
 
 /// The order of crawls.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct CrawlOrder {
     lines: HashMap<CrawlNo, Line>,
     /// Open crawls with a ready slot.
     order: BTreeSet<(u64, Time, CrawlNo)>,
@@ -36,7 +36,7 @@ pub(super) struct Turns {
     charged: Vec<(CrawlNo, u64)>,
 }
 
-impl Turns {
+impl CrawlOrder {
     /// A slot of a crawl became ready.
     pub fn add(&mut self, crawl: CrawlNo, since: Time) {
         let line = self.lines.entry(crawl).or_default();
