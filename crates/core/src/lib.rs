@@ -1,4 +1,5 @@
-//! Decides: command + facts + now → decision, all plain comparable values.
+//! Decides: command + facts + now → decision. Commands, facts and decisions are plain comparable values; the frontier also
+//! keeps state, which it changes in place (see [`frontier`]).
 //!
 //! This crate must not know clocks, randomness, threads, async or I/O: `now` and random bits are arguments. It depends
 //! on no other crate of this workspace.

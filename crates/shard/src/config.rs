@@ -22,18 +22,18 @@ pub struct Config {
     pub log_bytes_max: usize,
     /// Memory per host for cached lane prefixes. With many hosts most visits go to queues that were not visited
     /// recently, so the budget grows with the number of hosts.
-    pub head_bytes_per_host: usize,
+    pub lane_cache_bytes_per_host: usize,
     /// Lower and upper bound of that budget over all shards.
-    pub head_bytes: (usize, usize),
+    pub lane_cache_bytes: (usize, usize),
     /// Rows of held URLs that each shard caches for their completion.
-    pub recent_rows_max: usize,
+    pub held_cache_rows_max: usize,
     /// Memory for the Bloom filters of all shards.
     pub filter_bytes_max: usize,
     /// Memory for the fingerprints of known URLs, over all shards.
-    pub seen_bytes_max: usize,
+    pub known_cache_bytes_max: usize,
     /// How long puts are held back at a time while a worker waits for a visit; zero turns this off. It pays where puts
     /// saturate the cores, not where they wait for a database.
-    pub stand_max: Duration,
+    pub put_pause_max: Duration,
     /// Resolution of the engine's clock: true time may be ahead of it by up to this much. Zero where time is simulated.
     pub clock_step: Millis,
     /// Listings served concurrently.
@@ -53,12 +53,12 @@ impl Config {
             hosts_max: limits::HOSTS_MAX_DEFAULT,
             backoff_max: limits::BACKOFF_MAX_DEFAULT,
             log_bytes_max: 2 * 1024 * 1024,
-            head_bytes_per_host: 448,
-            head_bytes: (64 * 1024 * 1024, 512 * 1024 * 1024),
-            recent_rows_max: 4 * 1024,
+            lane_cache_bytes_per_host: 448,
+            lane_cache_bytes: (64 * 1024 * 1024, 512 * 1024 * 1024),
+            held_cache_rows_max: 4 * 1024,
             filter_bytes_max: 64 * 1024 * 1024,
-            seen_bytes_max: 16 * 1024 * 1024,
-            stand_max: Duration::from_millis(20),
+            known_cache_bytes_max: 16 * 1024 * 1024,
+            put_pause_max: Duration::from_millis(20),
             clock_step: Millis(1),
             listings_max: limits::LISTINGS_MAX,
             listings_waiting_max: limits::LISTINGS_WAITING_MAX,
@@ -67,14 +67,14 @@ impl Config {
     }
 
     /// Lane cache budget of one shard with this many hosts.
-    pub(crate) fn head_bytes(&self, hosts: usize) -> usize {
-        let (least, most) = self.head_bytes;
-        (self.head_bytes_per_host * hosts).max(self.share(least)).min(self.share(most))
+    pub(crate) fn lane_cache_bytes(&self, hosts: usize) -> usize {
+        let (least, most) = self.lane_cache_bytes;
+        (self.lane_cache_bytes_per_host * hosts).max(self.share(least)).min(self.share(most))
     }
 
     /// An empty lane cache with its budget.
     pub(crate) fn lane_cache(&self, hosts: usize) -> LaneCache {
-        LaneCache::new(self.head_bytes(hosts), hosts)
+        LaneCache::new(self.lane_cache_bytes(hosts), hosts)
     }
 
     /// One shard's share of a memory budget.

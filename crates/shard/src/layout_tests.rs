@@ -14,7 +14,7 @@ use serde::de::{
 };
 use wayleave_core::frontier::refusal::Refusal;
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Response};
 use crate::routing::links::PROTOCOL;
 
 type Choices = BTreeMap<&'static str, u32>;
@@ -299,7 +299,7 @@ fn walk<T: for<'de> Deserialize<'de>>(found: &RefCell<Found>) {
 fn layout() -> String {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     // Separately: the choices that lead to an enum start at the type that the walk began with.
-    for walk in [walk::<Ask>, walk::<Told>, walk::<Refusal>] {
+    for walk in [walk::<Ask>, walk::<Response>, walk::<Refusal>] {
         let found = RefCell::default();
         walk(&found);
         for (name, shapes) in found.into_inner().shapes {

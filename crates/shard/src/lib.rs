@@ -24,7 +24,7 @@ pub use message::Outcomes;
 pub use owner::owner_threads::OwnerThreads;
 pub use routing::links;
 pub use routing::links::{LinkError, Links};
-pub use routing::router::{Answer, home};
+pub use routing::router::{CallResult, home};
 pub use shared::broadcast::{Broadcast, Subscriber};
 pub use shared::deadline::{Deadline, Moment};
 pub use shared::readiness::NodeReadiness;

@@ -4,12 +4,12 @@ use tokio::sync::{mpsc, oneshot};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome};
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Response};
 
 /// Outcomes of a streamed put, each with the tag of its item.
 pub type Outcomes = Vec<(u64, PutOutcome)>;
 /// Where an answer is sent.
-pub(crate) type Reply = oneshot::Sender<Result<Told, Refusal>>;
+pub(crate) type Reply = oneshot::Sender<Result<Response, Refusal>>;
 /// Sends an answer when everything before it is durable, or the reason why it is not.
 pub(crate) type Deferred = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 

@@ -71,9 +71,9 @@ impl World {
         let mut config = Config::new(if nodes { SHARDS_OF_NODES } else { SHARDS });
         config.clock_step = Millis(0);
         config.log_bytes_max = 4_000;
-        let head_bytes = 4_000 * usize::from(config.shards);
-        config.head_bytes = (head_bytes, head_bytes);
-        config.recent_rows_max = 8;
+        let lane_cache_bytes = 4_000 * usize::from(config.shards);
+        config.lane_cache_bytes = (lane_cache_bytes, lane_cache_bytes);
+        config.held_cache_rows_max = 8;
         config.entropy = Arc::new(move || {
             let chance = Chance::new(drawn.fetch_add(1, Ordering::Relaxed), 7);
             u128::from(chance.draw()) << 64 | u128::from(chance.draw())

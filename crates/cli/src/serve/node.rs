@@ -29,7 +29,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
     // Here commits wait for the database, so visits wait for commits rather than for puts.
-    let config = wayleave_shard::Config { stand_max: Duration::ZERO, ..settings.frontier(shards) };
+    let config = wayleave_shard::Config { put_pause_max: Duration::ZERO, ..settings.frontier(shards) };
     let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
     let peers = Peers::new(id, secret);
     let tell = peers.clone();

@@ -137,6 +137,42 @@ async fn a_limit_that_is_set_later_counts_what_is_out() {
     use_up(&nodes, out + 9).await;
 }
 
+/// Shards hold pages that they have not used when the limit is lowered.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_lowered_is_in_force_once_it_is_confirmed() {
+    for below in [0, 3] {
+        let (_world, nodes) = world(3).await;
+        limit(&nodes[0], Some(1_000)).await;
+        callers_at_once(&nodes, 6).await;
+        let out = used(&nodes[0]).await;
+        assert!(out >= 6, "{out}");
+        limit(&nodes[1], Some(out - below)).await;
+        for _ in 0..5 {
+            callers_at_once(&nodes, 12).await;
+            assert_eq!(used(&nodes[0]).await, out, "no page more");
+            pass(Duration::from_secs(2)).await;
+        }
+    }
+}
+
+/// One shard has visited what it could and keeps pages for URLs that another limit holds back, while others have used all
+/// the rest: they will get those pages, so the crawl is not finished.
+#[tokio::test(start_paused = true)]
+async fn a_crawl_is_not_finished_while_pages_of_its_limit_are_unused() {
+    let (_world, nodes) = world(3).await;
+    limit(&nodes[0], Some(60)).await;
+    for _ in 0..40 {
+        let (reservations, _) = callers_at_once(&nodes, 5).await;
+        for reservation in &reservations {
+            fetched(&nodes[0], reservation).await;
+        }
+        let view = nodes[1].frontier.crawl(crawl()).await.unwrap();
+        let used = view.counts.fetched + view.counts.reserved;
+        assert!(view.waits_for.is_some() || used == 60, "finished after {used} pages: {view:?}");
+        pass(Duration::from_millis(1_100)).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_limit_holds_when_nodes_are_killed_and_join() {
     let (world, mut nodes) = world(3).await;

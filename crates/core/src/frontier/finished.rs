@@ -31,7 +31,8 @@ impl State {
             })
         };
         let unsure = view.waits_for.is_none() && queued > 0 && !self.is_spent(no);
-        Some(CrawlPart { view, unsure })
+        let (used, spent) = (crawl.used(), queued > 0 && self.is_spent(no));
+        Some(CrawlPart { view, unsure, used, spent })
     }
 
     /// Scans hosts after a key for a queue of the crawl that can still hand something out, and for the end of the last

@@ -1,7 +1,14 @@
 //! The frontier: which host may be visited now, by whom, and which of its URLs.
 //!
 //! This module decides. It must not know the time, where rows are stored, who asked, or how an answer is sent. In: a
-//! request, the rows it needs, and *now*. Out: writes for the engine and a reply, both plain values.
+//! request, the rows it needs, and *now*. Out: a reply, which is a plain value, and what must be written.
+//!
+//! Decisions are not free of side effects. [`State`] is changed in place, and a call changes it in several steps: it
+//! pushes row writes into the caller's list, and notes which hot rows have changed in the state itself
+//! (`State::take_changes`). The order matters in two ways. Within a list, a later write to the same row wins. And
+//! decisions must be committed in the order in which they were made: each builds on the state that the ones before have
+//! left. A refusal comes before the first change, so a refused call leaves nothing behind. If a commit fails, the
+//! state is ahead of the store and must be dropped and loaded again; the owner of a shard does that.
 
 pub mod changes;
 mod crawl_order;

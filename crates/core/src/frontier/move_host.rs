@@ -191,6 +191,7 @@ impl State {
                     (crawl.settings, crawl.kept) = (settings, kept);
                     let row = super::row::CrawlRow { no: here, name, settings, kept };
                     self.changed.others.push(HotRow::Crawl(row));
+                    self.note_page_limit(here);
                 }
                 (no, here)
             })

@@ -14,6 +14,10 @@
 //! 3. *A shard uses fewer pages than before and returns the difference, then that commit fails*: the caller returns
 //!    pages only once everything it has decided is durable.
 //! 4. *A host moves with pages that count*: the grant moves in the same commit ([`PageLedger::transfer`]).
+//! 5. *The limit is lowered below what is granted*: a shard gives up its unused pages when it hears of the new limit,
+//!    before it confirms it.
+//! 6. *An old owner that was paused decides again after the new one has used pages*: its write carries the fence of its
+//!    shard and is refused, whatever it decided.
 
 use std::collections::BTreeMap;
 
@@ -74,9 +78,15 @@ impl PageLedger {
         }
         grant.epoch = epoch;
         grant.pages = grant.pages.min(used.saturating_add(keep.max(free))).max(used);
-        let own = grant.pages;
-        let others = self.granted() - own;
+        let others = self.0.iter().filter(|(one, _)| **one != shard);
+        let others = others.fold(0u64, |sum, (_, grant)| sum.saturating_add(grant.pages));
         let complete = self.0.len() >= usize::from(shards);
+        // Unused pages are void after the limit was lowered, and while others may have used more than is known.
+        let unused = if complete { limit.saturating_sub(others.saturating_add(used)) } else { 0 };
+        let most = used.saturating_add(unused);
+        let grant = self.0.get_mut(&shard)?;
+        grant.pages = grant.pages.min(most);
+        let own = grant.pages;
         let left = if complete { limit.saturating_sub(others.saturating_add(own)) } else { 0 };
         let missing = free.saturating_sub(own - used).min(DRAW_MAX);
         let part = left / (SHARE_PARTS * u64::from(shards.max(1)));
@@ -105,8 +115,8 @@ impl PageLedger {
     }
 
     /// All pages granted.
-    #[must_use]
-    pub fn granted(&self) -> u64 {
+    #[cfg(test)]
+    fn granted(&self) -> u64 {
         self.0.values().fold(0, |sum, grant| sum.saturating_add(grant.pages))
     }
 }
@@ -130,6 +140,8 @@ mod tests {
         Return(u16, u64),
         /// Another owner takes over, with the durable count alone.
         TakeOver(u16),
+        /// The limit changes; every shard hears of it before it is confirmed.
+        Limit(u64),
         /// A host with up to so many pages moves.
         Move(u16, u16, u64),
         /// The owner before the present one returns everything it believes unused.
@@ -143,6 +155,7 @@ mod tests {
             1 => (shard.clone(), pages.clone()).prop_map(|(shard, pages)| Step::Delete(shard, pages)),
             1 => (shard.clone(), pages.clone()).prop_map(|(shard, pages)| Step::Return(shard, pages)),
             1 => shard.clone().prop_map(Step::TakeOver),
+            1 => (0..40u64).prop_map(Step::Limit),
             1 => (shard.clone(), shard.clone(), pages).prop_map(|(from, to, pages)| Step::Move(from, to, pages)),
             1 => shard.prop_map(Step::Zombie),
         ]
@@ -179,6 +192,10 @@ mod tests {
                     self.epochs[usize::from(shard)] += 1;
                     self.settle(shard, 0, u64::MAX);
                 }
+                Step::Limit(limit) => {
+                    self.limit = limit;
+                    (0..SHARDS).for_each(|shard| _ = self.settle(shard, 0, u64::MAX));
+                }
                 Step::Move(from, to, pages) => {
                     let pages = pages.min(self.used[usize::from(from)]);
                     self.used[usize::from(from)] -= pages;
@@ -208,10 +225,13 @@ mod tests {
         ) {
             let first: u64 = start.iter().sum();
             let mut model = Model { used: start, limit, ..Model::default() };
+            let mut before = first;
             for step in &steps {
                 model.take(step);
-                let used: u64 = model.used.iter().sum();
-                prop_assert!(used <= limit.max(first), "{used} pages of {limit} after {step:?}");
+                let (used, limit) = (model.used.iter().sum::<u64>(), model.limit);
+                // A limit that was set below what is used is not passed any further.
+                prop_assert!(used <= limit.max(before), "{used} pages of {limit} after {step:?}");
+                before = used;
                 for (shard, grant) in &model.ledger.0 {
                     let used = model.used[usize::from(shard.0)];
                     prop_assert!(used <= grant.pages, "shard {} uses {used} of {grant:?}", shard.0);

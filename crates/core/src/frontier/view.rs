@@ -232,6 +232,10 @@ pub struct CrawlPart {
     pub view: CrawlView,
     /// Whether only a scan of all hosts can tell if it is finished.
     pub unsure: bool,
+    /// Pages that count against its limit here.
+    pub used: u64,
+    /// Whether URLs are queued here that its page limit holds back.
+    pub spent: bool,
 }
 
 /// The result of scanning hosts for work of a crawl.

@@ -4,7 +4,7 @@ use tonic::Status;
 use wayleave_api::urlfrontier::{DeleteCrawlMessage, Long, PurgeUrlParams, QueueWithinCrawlParams};
 use wayleave_core::names::{self, CrawlName};
 use wayleave_core::time::{Millis, Time};
-use wayleave_shard::Answer;
+use wayleave_shard::CallResult;
 use wayleave_shard::Frontier;
 
 use super::{convert, refused};
@@ -39,7 +39,7 @@ fn crawl(text: &str) -> Result<CrawlName, Status> {
     names::crawl(text).map_err(|name| refused::bad_name(&name))
 }
 
-fn removed(answer: Answer<u64>) -> Result<Long, Status> {
+fn removed(answer: CallResult<u64>) -> Result<Long, Status> {
     match answer {
         Ok(value) => Ok(Long { value }),
         Err(refusal) if refused::is_unknown(&refusal) => Ok(Long { value: 0 }),

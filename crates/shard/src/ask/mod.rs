@@ -6,12 +6,12 @@
 //!
 //! | | answered from memory | reads rows from the store |
 //! |---|---|---|
-//! | read-only | [`Look`] | [`Query`] |
+//! | read-only | [`StateQuery`] | [`RowQuery`] |
 //! | changes state | [`AdminChange`], [`JobChange`] | [`UrlChange`], [`VisitCall`], [`HostMove`] |
 
 mod change;
-mod look;
-mod told;
+mod query;
+mod response;
 mod visit;
 
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,8 @@ use wayleave_core::names::HostName;
 
 pub use change::Revoke;
 pub(crate) use change::{AdminChange, HostMove, JobChange, UrlChange};
-pub(crate) use look::{Look, Query, UrlCursor, UrlPage};
-pub(crate) use told::{Slice, Told};
+pub(crate) use query::{RowQuery, StateQuery, UrlCursor, UrlPage};
+pub(crate) use response::{Response, Slice};
 pub(crate) use visit::{Take, VisitCall};
 
 /// Defines [`Ask`], and the way from each kind of call to it.
@@ -41,8 +41,8 @@ macro_rules! ask {
 }
 
 ask! {
-    Look(Look),
-    Query(Query),
+    StateQuery(StateQuery),
+    RowQuery(RowQuery),
     Admin(AdminChange),
     Job(JobChange),
     Url(UrlChange),
@@ -54,8 +54,8 @@ impl Ask {
     /// The host that must live in this shard. If it does not, the call was routed to the wrong shard.
     pub fn host(&self) -> Option<&HostName> {
         match self {
-            Self::Look(look) => look.host(),
-            Self::Query(query) => query.host(),
+            Self::StateQuery(query) => query.host(),
+            Self::RowQuery(query) => query.host(),
             Self::Admin(change) => change.host(),
             Self::Url(change) => change.host(),
             Self::Visit(visit) => visit.host(),
@@ -68,15 +68,17 @@ impl Ask {
     pub const fn is_visit(&self) -> bool {
         match self {
             Self::Visit(visit) => visit.is_waited_for(),
-            Self::Look(_) | Self::Query(_) | Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => false,
+            Self::StateQuery(_) | Self::RowQuery(_) | Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => {
+                false
+            }
         }
     }
 
     /// Whether this is a slice of a listing. Slices have the lowest priority in the inbox.
     pub const fn is_listing(&self) -> bool {
         match self {
-            Self::Look(look) => look.is_listing(),
-            Self::Query(query) => query.is_listing(),
+            Self::StateQuery(query) => query.is_listing(),
+            Self::RowQuery(query) => query.is_listing(),
             Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Visit(_) | Self::Move(_) => false,
         }
     }
@@ -84,7 +86,7 @@ impl Ask {
     /// Whether the call is read-only and therefore safe to retry when its answer is lost.
     pub const fn only_looks(&self) -> bool {
         match self {
-            Self::Look(_) | Self::Query(_) => true,
+            Self::StateQuery(_) | Self::RowQuery(_) => true,
             Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Visit(_) | Self::Move(_) => false,
         }
     }

@@ -17,11 +17,11 @@ use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Millis;
 
-use crate::ask::Look;
+use crate::ask::StateQuery;
 use crate::handle::frontier::Frontier;
 use crate::handle::views::merge;
 use crate::owner::jobs::tell_of_requeue;
-use crate::routing::router::Answer;
+use crate::routing::router::CallResult;
 use crate::shared::broadcast::Broadcast;
 use crate::shared::readiness::lock;
 
@@ -60,7 +60,7 @@ impl Finishing {
         crawls.iter().filter_map(|crawl| watched.get(crawl)).for_each(|watched| watched.changed.notify());
     }
 
-    fn watch<'a>(&'a self, crawl: &'a CrawlName) -> Answer<Watching<'a>> {
+    fn watch<'a>(&'a self, crawl: &'a CrawlName) -> CallResult<Watching<'a>> {
         if self.waiting.fetch_add(1, Ordering::AcqRel) >= limits::FINISH_WAITERS_MAX {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             return Err(Refusal::Overloaded);
@@ -86,7 +86,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If it is not known, too many listings are queued, or the store cannot be reached.
-    pub async fn crawl(&self, crawl: CrawlName) -> Answer<CrawlView> {
+    pub async fn crawl(&self, crawl: CrawlName) -> CallResult<CrawlView> {
         self.see_crawl(&crawl, true).await
     }
 
@@ -94,7 +94,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If it is not known, too many listings are queued, or the store cannot be reached.
-    pub async fn is_finished(&self, crawl: &CrawlName) -> Answer<bool> {
+    pub async fn is_finished(&self, crawl: &CrawlName) -> CallResult<bool> {
         Ok(self.see_crawl(crawl, false).await?.waits_for.is_none())
     }
 
@@ -102,7 +102,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If it is not known, too many callers wait or list, or the store cannot be reached.
-    pub async fn crawl_when_finished(&self, crawl: &CrawlName, wait: Millis) -> Answer<CrawlView> {
+    pub async fn crawl_when_finished(&self, crawl: &CrawlName, wait: Millis) -> CallResult<CrawlView> {
         let asked = Instant::now();
         let deadline = asked + Duration::from_millis(wait.0);
         let watching = self.readiness.finishing.watch(crawl)?;
@@ -131,7 +131,7 @@ impl Frontier {
     }
 
     /// A crawl and whether it is finished; on request with the end of its last visit.
-    async fn see_crawl(&self, crawl: &CrawlName, with_last_visit: bool) -> Answer<CrawlView> {
+    async fn see_crawl(&self, crawl: &CrawlName, with_last_visit: bool) -> CallResult<CrawlView> {
         let first = self.crawl_once(crawl).await?;
         if first.view.waits_for.is_some() {
             return Ok(first.view);
@@ -161,25 +161,34 @@ impl Frontier {
         Ok(second)
     }
 
-    async fn crawl_once(&self, crawl: &CrawlName) -> Answer<CrawlPart> {
-        let parts: Vec<Option<CrawlPart>> = self.router.ask_all(&self.scope(), Look::Crawl(crawl.clone())).await?;
+    async fn crawl_once(&self, crawl: &CrawlName) -> CallResult<CrawlPart> {
+        let parts: Vec<Option<CrawlPart>> =
+            self.router.ask_all(&self.scope(), StateQuery::Crawl(crawl.clone())).await?;
         let mut parts = parts.into_iter().flatten();
         let mut sum = parts.next().ok_or_else(|| Refusal::UnknownCrawl(crawl.to_string()))?;
         for part in parts {
             merge(&mut sum.view, &part.view);
             sum.unsure |= part.unsure;
+            sum.spent |= part.spent;
+            sum.used = sum.used.saturating_add(part.used);
+        }
+        // What one shard may not use of the limit, another may hold unused and return.
+        let limit = sum.view.settings.limits.pages.unwrap_or_default();
+        if sum.spent && sum.used < limit && sum.view.waits_for.is_none() {
+            let why = format!("{} of the {limit} pages of its limit are used, the rest is being shared out", sum.used);
+            sum.view.waits_for = Some(why);
         }
         Ok(sum)
     }
 
     /// Scans the hosts of all shards until one is found that still has work of the crawl.
-    async fn scan_crawl(&self, crawl: &CrawlName) -> Answer<CrawlScan> {
+    async fn scan_crawl(&self, crawl: &CrawlName) -> CallResult<CrawlScan> {
         let _permit = self.listings.acquire().await?;
         let mut sum = CrawlScan::default();
         for shard in self.scope() {
             let mut after = None;
             loop {
-                let ask = Look::ScanCrawl { crawl: crawl.clone(), after };
+                let ask = StateQuery::ScanCrawl { crawl: crawl.clone(), after };
                 let (part, next): (CrawlScan, Option<HostId>) = self.router.ask(shard, ask).await?;
                 sum.last_visit_at = sum.last_visit_at.max(part.last_visit_at);
                 sum.waits_for = part.waits_for;

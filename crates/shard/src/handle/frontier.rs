@@ -14,13 +14,13 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
 
-use crate::ask::{AdminChange, Ask, Look, Told, VisitCall};
+use crate::ask::{AdminChange, Ask, Response, StateQuery, VisitCall};
 use crate::config::Config;
 use crate::handle::listing_permits::ListingPermits;
 use crate::message::Outcomes;
 use crate::owner::owner_threads::OwnerThreads;
 use crate::routing::links::Links;
-use crate::routing::router::{Answer, Router, never_answered, worse};
+use crate::routing::router::{CallResult, Router, never_answered, worse};
 use crate::shared::readiness::Readiness;
 
 /// How long a release extends its reservation while it stores the links found.
@@ -145,7 +145,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the token is not current.
-    pub async fn renew(&self, token: Token, lease: Millis) -> Answer<Time> {
+    pub async fn renew(&self, token: Token, lease: Millis) -> CallResult<Time> {
         self.with_token(token, VisitCall::Renew { token, lease }).await
     }
 
@@ -154,7 +154,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the token is not current, or a page is not part of the reservation; then nothing has changed.
-    pub async fn begin_release(&self, token: Token, pages: Vec<Box<str>>) -> Answer<Vec<Option<Parent>>> {
+    pub async fn begin_release(&self, token: Token, pages: Vec<Box<str>>) -> CallResult<Vec<Option<Parent>>> {
         self.with_token(token, VisitCall::Keep { token, lease: RELEASE_TIME, pages }).await
     }
 
@@ -162,7 +162,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the token is not current, or a result names a URL that is not part of the reservation.
-    pub async fn release(&self, release: Release, found: Vec<Put>) -> Answer<(Released, Vec<PutOutcome>)> {
+    pub async fn release(&self, release: Release, found: Vec<Put>) -> CallResult<(Released, Vec<PutOutcome>)> {
         let (token, stored) = (release.token, !found.is_empty());
         let outcomes = if stored { self.put(found).await } else { Vec::new() };
         let failed = |outcome: &PutOutcome| match outcome {
@@ -176,7 +176,7 @@ impl Frontier {
                 format!("a found link could not be stored ({why}); the reservation was kept, send the release again");
             return Err(Refusal::OutcomeUnknown(why));
         }
-        let released: Answer<Released> = self.with_token(token, VisitCall::Release(release)).await;
+        let released: CallResult<Released> = self.with_token(token, VisitCall::Release(release)).await;
         let kept = "the found links were stored and the reservation was kept; send the release again";
         let released = released.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
         Ok((released?, outcomes))
@@ -184,11 +184,11 @@ impl Frontier {
 
     /// Asks the shard that granted a token and, if its host may have moved since, all other shards: a host that left
     /// its alias took its reservations along, and no shard records where it came from.
-    pub(crate) async fn with_token<T: TryFrom<Told, Error = Refusal>>(
+    pub(crate) async fn with_token<T: TryFrom<Response, Error = Refusal>>(
         &self,
         token: Token,
         ask: impl Into<Ask>,
-    ) -> Answer<T> {
+    ) -> CallResult<T> {
         let ask = ask.into();
         let first = token.shard();
         if first.0 >= self.shards() {
@@ -209,7 +209,11 @@ impl Frontier {
 
     /// Asks all these shards. At most one has the token, so the order does not matter. The answer of the shard that has
     /// it wins; otherwise return the worst refusal, because that shard might have had it.
-    async fn ask_for_token<T: TryFrom<Told, Error = Refusal>>(&self, shards: &[ShardId], ask: &Ask) -> Answer<T> {
+    async fn ask_for_token<T: TryFrom<Response, Error = Refusal>>(
+        &self,
+        shards: &[ShardId],
+        ask: &Ask,
+    ) -> CallResult<T> {
         let answers = shards.iter().map(|shard| self.router.ask(*shard, ask.clone()));
         let mut trouble = None;
         for answer in futures::future::join_all(answers).await {
@@ -223,11 +227,11 @@ impl Frontier {
     }
 
     /// Asks the shard that a host lives in. If the host is not there, the routing hints are stale and are reloaded.
-    pub(crate) async fn at_host<T: TryFrom<Told, Error = Refusal>>(
+    pub(crate) async fn at_host<T: TryFrom<Response, Error = Refusal>>(
         &self,
         host: &str,
         ask: impl Into<Ask>,
-    ) -> Answer<T> {
+    ) -> CallResult<T> {
         let ask = ask.into();
         const TRIES: usize = 3;
         let mut patience = Duration::ZERO;
@@ -256,8 +260,8 @@ impl Frontier {
     }
 
     /// Asks every shard which of its hosts have moved; waits up to `patience` for shards that are being handed over.
-    pub(crate) async fn learn_hints(&self, patience: Duration) -> Answer<()> {
-        let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, Look::Moved, patience));
+    pub(crate) async fn learn_hints(&self, patience: Duration) -> CallResult<()> {
+        let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, StateQuery::Moved, patience));
         let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
         self.router.set_aliases(told.into_iter().flatten().collect());
         Ok(())
@@ -267,7 +271,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn set_active(&self, active: bool) -> Answer<()> {
+    pub async fn set_active(&self, active: bool) -> CallResult<()> {
         self.router.ask_all::<()>(&self.all(), AdminChange::SetActive(active)).await.map(drop)
     }
 
@@ -275,8 +279,8 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn is_active(&self) -> Answer<bool> {
-        Ok(self.router.ask_all(&self.scope(), Look::Active).await?.into_iter().all(|active: bool| active))
+    pub async fn is_active(&self) -> CallResult<bool> {
+        Ok(self.router.ask_all(&self.scope(), StateQuery::Active).await?.into_iter().all(|active: bool| active))
     }
 
     /// Whether the paced form is switched on, as far as this node knows. A stale answer is harmless: the owner checks

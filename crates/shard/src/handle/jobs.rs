@@ -14,9 +14,9 @@ use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::Key;
 
-use crate::ask::{JobChange, Look, Query, Revoke, UrlChange};
+use crate::ask::{JobChange, Revoke, RowQuery, StateQuery, UrlChange};
 use crate::handle::frontier::Frontier;
-use crate::routing::router::{Answer, worse};
+use crate::routing::router::{CallResult, worse};
 
 /// Hosts that one request over a list of URLs asks concurrently.
 const HOSTS_AT_ONCE: usize = 32;
@@ -27,7 +27,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If too many run, or the store cannot be reached.
-    pub async fn start_job(&self, what: Rework, filter: UrlFilter, before: Option<Time>) -> Answer<JobView> {
+    pub async fn start_job(&self, what: Rework, filter: UrlFilter, before: Option<Time>) -> CallResult<JobView> {
         let id = Token::new(JOBS_HOME, (self.config.entropy)());
         let job = JobRow::new(id, what, filter, before, self.now());
         let begin = || self.router.ask::<()>(JOBS_HOME, JobChange::StartJob(Box::new(job.clone())));
@@ -43,13 +43,13 @@ impl Frontier {
 
     /// Requeues that have not been announced to every shard. A check whether a crawl is finished asks for these first,
     /// then the shards.
-    pub(crate) async fn unheard_requeues(&self) -> Answer<Vec<JobRow>> {
-        self.router.ask(JOBS_HOME, Look::UnheardRequeues).await
+    pub(crate) async fn unheard_requeues(&self) -> CallResult<Vec<JobRow>> {
+        self.router.ask(JOBS_HOME, StateQuery::UnheardRequeues).await
     }
 
     /// Frees job slots taken by jobs that have ended on every shard. Fails with "unavailable", because no job has been
     /// started.
-    pub(crate) async fn settle_jobs(&self) -> Answer<()> {
+    pub(crate) async fn settle_jobs(&self) -> CallResult<()> {
         let (first, second) = (self.look_at_jobs().await?, self.look_at_jobs().await?);
         let Settled { ended, forgotten } = settle(&first, &second);
         let ask = JobChange::SettleJobs { ended, forgotten };
@@ -66,7 +66,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn jobs(&self) -> Answer<Vec<JobView>> {
+    pub async fn jobs(&self) -> CallResult<Vec<JobView>> {
         let (rows, over) = self.job_rows().await?;
         let view = |(id, rows): (&Token, &Vec<JobRow>)| view(rows, self.shards(), over.contains(id));
         let mut jobs: Vec<JobView> = rows.iter().map(view).collect();
@@ -78,7 +78,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn job(&self, id: Token) -> Answer<Option<JobView>> {
+    pub async fn job(&self, id: Token) -> CallResult<Option<JobView>> {
         let (rows, over) = self.job_rows().await?;
         Ok(rows.get(&id).map(|rows| view(rows, self.shards(), over.contains(&id))))
     }
@@ -87,7 +87,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn cancel_job(&self, id: Token) -> Answer<Option<JobView>> {
+    pub async fn cancel_job(&self, id: Token) -> CallResult<Option<JobView>> {
         let (rows, _) = self.job_rows().await?;
         let Some(job) = rows.get(&id).and_then(|rows| rows.first()) else { return Ok(None) };
         let JobRow { what, filter, before, started_at, .. } = job.clone();
@@ -98,7 +98,7 @@ impl Frontier {
 
     /// The rows of all jobs, by job, and which of the jobs are over. Excludes rows left behind on other shards by jobs
     /// that the home shard has already forgotten.
-    async fn job_rows(&self) -> Answer<(BTreeMap<Token, Vec<JobRow>>, BTreeSet<Token>)> {
+    async fn job_rows(&self) -> CallResult<(BTreeMap<Token, Vec<JobRow>>, BTreeSet<Token>)> {
         let mut shards = self.look_at_jobs().await?;
         // A single read cannot tell that a job is over, unless its home has settled that.
         let settled: BTreeSet<Token> = ids(shards.first(), |row| row.stage == Stage::Ended);
@@ -120,9 +120,9 @@ impl Frontier {
 
     /// The job rows of each shard. The home shard is asked last: it forgets a job before the others do, so for every
     /// job that it knows no row is missing.
-    async fn look_at_jobs(&self) -> Answer<Vec<Vec<JobRow>>> {
-        let mut shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.away_from_home(), Look::Jobs).await?;
-        shards.insert(JOBS_HOME.0.into(), self.router.ask(JOBS_HOME, Look::Jobs).await?);
+    async fn look_at_jobs(&self) -> CallResult<Vec<Vec<JobRow>>> {
+        let mut shards: Vec<Vec<JobRow>> = self.router.ask_all(&self.away_from_home(), StateQuery::Jobs).await?;
+        shards.insert(JOBS_HOME.0.into(), self.router.ask(JOBS_HOME, StateQuery::Jobs).await?);
         Ok(shards)
     }
 
@@ -135,7 +135,12 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached; what was done by then stays done.
-    pub async fn rework(&self, what: Rework, crawl: CrawlName, urls: Vec<(HostName, Box<str>)>) -> Answer<Reworked> {
+    pub async fn rework(
+        &self,
+        what: Rework,
+        crawl: CrawlName,
+        urls: Vec<(HostName, Box<str>)>,
+    ) -> CallResult<Reworked> {
         let mut hosts: BTreeMap<HostName, Vec<Box<str>>> = BTreeMap::new();
         for (host, url) in urls {
             hosts.entry(host).or_default().push(url);
@@ -145,7 +150,8 @@ impl Frontier {
             async move { self.at_host::<Reworked>(&host, ask).await }
         });
         // Wait for all of them, so that the answer is true of each.
-        let told: Vec<Answer<Reworked>> = futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE).collect().await;
+        let told: Vec<CallResult<Reworked>> =
+            futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE).collect().await;
         let (mut sum, mut trouble) = (Reworked::default(), None);
         for part in told {
             match part {
@@ -162,7 +168,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached, or a token is not current.
-    pub async fn revoke(&self, which: Revoke) -> Answer<(u64, u64)> {
+    pub async fn revoke(&self, which: Revoke) -> CallResult<(u64, u64)> {
         match &which {
             Revoke::Token(token) => {
                 let ended: u64 = self.with_token(*token, UrlChange::Revoke(which.clone())).await?;
@@ -171,7 +177,7 @@ impl Frontier {
             Revoke::Holder(_) => {
                 let mut reservations = 0;
                 loop {
-                    let ended: Answer<Vec<u64>> =
+                    let ended: CallResult<Vec<u64>> =
                         self.router.ask_all(&self.all(), UrlChange::Revoke(which.clone())).await;
                     let done = format!("{reservations} reservations were revoked");
                     let ended = ended.map_err(|refusal| in_part(refusal, reservations, &done))?;
@@ -187,7 +193,7 @@ impl Frontier {
                 let (mut holds, mut after) = (0, None);
                 loop {
                     let ask = UrlChange::RevokeHolds { host: host.clone(), after };
-                    let part: Answer<(u64, Option<Key>)> = self.at_host(host, ask).await;
+                    let part: CallResult<(u64, Option<Key>)> = self.at_host(host, ask).await;
                     let done = format!("{reservations} reservations and {holds} holds were revoked");
                     let (ended, next) = part.map_err(|refusal| in_part(refusal, reservations + holds, &done))?;
                     holds += ended;
@@ -204,8 +210,8 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn in_hand(&self, host: &HostName) -> Answer<Vec<UrlView>> {
-        self.at_host(host, Query::InHand(host.clone())).await
+    pub async fn in_hand(&self, host: &HostName) -> CallResult<Vec<UrlView>> {
+        self.at_host(host, RowQuery::InHand(host.clone())).await
     }
 }
 

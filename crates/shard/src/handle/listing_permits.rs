@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wayleave_core::frontier::refusal::Refusal;
 
-use crate::routing::router::{Answer, stopping};
+use crate::routing::router::{CallResult, stopping};
 
 /// The listing permits of a process.
 pub(crate) struct ListingPermits {
@@ -34,7 +34,7 @@ impl ListingPermits {
     ///
     /// # Errors
     /// If too many listings are queued.
-    pub async fn acquire(&self) -> Answer<ListingPermit> {
+    pub async fn acquire(&self) -> CallResult<ListingPermit> {
         let admitted = self.admitted.clone().try_acquire_owned().map_err(|_| Refusal::ManyListings(self.most))?;
         // The semaphore is never closed.
         let running = self.running.clone().acquire_owned().await.map_err(|_| stopping())?;

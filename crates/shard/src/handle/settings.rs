@@ -14,10 +14,10 @@ use wayleave_core::settings::{CrawlChanges, CrawlSettings, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Key;
 
-use crate::ask::{AdminChange, HostMove, Look, Told, UrlChange};
+use crate::ask::{AdminChange, HostMove, Response, StateQuery, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{Call, GroupChange};
-use crate::routing::router::{Answer, OwnerLocation, changed_before, home};
+use crate::routing::router::{CallResult, OwnerLocation, changed_before, home};
 
 /// The shard whose owner makes all group changes.
 const MOVER: ShardId = ShardId(0);
@@ -34,7 +34,7 @@ impl Frontier {
         changes: PaceChanges,
         replace: bool,
         ready_at: Option<Time>,
-    ) -> Answer<HostView> {
+    ) -> CallResult<HostView> {
         let ask = AdminChange::SetHost { host: host.clone(), changes, replace, ready_at };
         self.at_host(&host, ask.clone()).await
     }
@@ -49,7 +49,7 @@ impl Frontier {
         hosts: Option<Vec<HostName>>,
         changes: PaceChanges,
         replace: bool,
-    ) -> Answer<GroupView> {
+    ) -> CallResult<GroupView> {
         let change = GroupChange { alias, hosts, changes, replace };
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
@@ -66,7 +66,7 @@ impl Frontier {
 
     /// Waits for the next mover after the mover changed during a group change. The whole change can be repeated,
     /// because it states the desired result and not a difference.
-    async fn await_mover(&self, deadline: Instant) -> Answer<()> {
+    async fn await_mover(&self, deadline: Instant) -> CallResult<()> {
         let mut changes = self.router.changes();
         self.router.miss();
         if changed_before(&mut changes, deadline).await {
@@ -78,7 +78,7 @@ impl Frontier {
 
     /// Group changes are made by one node at a time, the owner of shard 0: two owners that each wait for the other to
     /// take a host would both time out. Returns `None` if this process is the mover.
-    async fn ask_mover(&self, call: &Call) -> Answer<Option<Told>> {
+    async fn ask_mover(&self, call: &Call) -> CallResult<Option<Response>> {
         let Some(links) = &self.router.links else { return Ok(None) };
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         let mut changes = self.router.changes();
@@ -104,7 +104,7 @@ impl Frontier {
     }
 
     /// Whether this process may change groups; if so, with fresh routing hints.
-    async fn begin_move(&self) -> Answer<()> {
+    async fn begin_move(&self) -> CallResult<()> {
         if self.router.links.is_none() {
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl Frontier {
         self.learn_hints(Duration::from_millis(limits::HAND_OVER_WAIT.0)).await
     }
 
-    pub(crate) async fn set_group_here(&self, change: GroupChange) -> Answer<GroupView> {
+    pub(crate) async fn set_group_here(&self, change: GroupChange) -> CallResult<GroupView> {
         let GroupChange { alias, hosts, changes, replace } = change;
         self.settle_hints(Duration::ZERO).await;
         let _one_at_a_time = self.moves.lock().await;
@@ -133,10 +133,10 @@ impl Frontier {
             self.move_in(&alias, joining).await.map_err(part)?;
         }
         let unknown = Refusal::UnknownGroup(alias.to_string());
-        self.router.ask::<Option<GroupView>>(shard, Look::Group(alias.into())).await.map_err(part)?.ok_or(unknown)
+        self.router.ask::<Option<GroupView>>(shard, StateQuery::Group(alias.into())).await.map_err(part)?.ok_or(unknown)
     }
 
-    fn check_members(&self, alias: &Alias, hosts: &[HostName]) -> Answer<()> {
+    fn check_members(&self, alias: &Alias, hosts: &[HostName]) -> CallResult<()> {
         if hosts.len() > limits::GROUP_HOSTS_MAX {
             let most = limits::GROUP_HOSTS_MAX;
             return Err(Refusal::OverLimit(format!("alias '{alias}': {} hosts; the limit is {most}", hosts.len())));
@@ -154,7 +154,7 @@ impl Frontier {
     }
 
     /// Moves hosts from their home shards into an alias.
-    async fn move_in(&self, alias: &Alias, hosts: Vec<HostName>) -> Answer<()> {
+    async fn move_in(&self, alias: &Alias, hosts: Vec<HostName>) -> CallResult<()> {
         let to = home(alias, self.shards());
         let mut moved = 0;
         for (from, hosts) in by_home(hosts, self.shards()) {
@@ -167,7 +167,7 @@ impl Frontier {
     }
 
     /// Moves hosts out of an alias, back to their home shards.
-    async fn move_out(&self, alias: &Alias, hosts: Vec<HostName>) -> Answer<()> {
+    async fn move_out(&self, alias: &Alias, hosts: Vec<HostName>) -> CallResult<()> {
         let from = home(alias, self.shards());
         let mut moved = 0;
         for (to, hosts) in by_home(hosts, self.shards()) {
@@ -180,7 +180,7 @@ impl Frontier {
         Ok(())
     }
 
-    async fn move_hosts(&self, from: ShardId, to: ShardId, hosts: Vec<HostName>, way: Way) -> Answer<()> {
+    async fn move_hosts(&self, from: ShardId, to: ShardId, hosts: Vec<HostName>, way: Way) -> CallResult<()> {
         if self.router.links.is_some() && !self.owns(MOVER) {
             return Err(Refusal::Elsewhere);
         }
@@ -196,7 +196,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If there is no such alias.
-    pub async fn delete_group(&self, alias: Alias) -> Answer<()> {
+    pub async fn delete_group(&self, alias: Alias) -> CallResult<()> {
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
             let deleted = match self.ask_mover(&Call::DeleteGroup(alias.clone())).await? {
@@ -210,13 +210,13 @@ impl Frontier {
         }
     }
 
-    pub(crate) async fn delete_group_here(&self, alias: Alias) -> Answer<()> {
+    pub(crate) async fn delete_group_here(&self, alias: Alias) -> CallResult<()> {
         self.settle_hints(Duration::ZERO).await;
         let _one_at_a_time = self.moves.lock().await;
         self.begin_move().await?;
         let shard = home(&alias, self.shards());
         let unknown = Refusal::UnknownGroup(alias.to_string());
-        let view: Option<GroupView> = self.router.ask(shard, Look::Group(alias.clone().into())).await?;
+        let view: Option<GroupView> = self.router.ask(shard, StateQuery::Group(alias.clone().into())).await?;
         let view = view.filter(|view| view.aliased).ok_or(unknown)?;
         let some = !view.hosts.is_empty();
         self.move_out(&alias, view.hosts).await?;
@@ -229,7 +229,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the changes contradict what is set, there are too many crawls, or the store cannot be reached.
-    pub async fn set_crawl(&self, crawl: CrawlName, changes: CrawlChanges, replace: bool) -> Answer<CrawlView> {
+    pub async fn set_crawl(&self, crawl: CrawlName, changes: CrawlChanges, replace: bool) -> CallResult<CrawlView> {
         let before = match self.crawl(crawl.clone()).await {
             Ok(view) if !replace => view.settings,
             Ok(_) | Err(Refusal::UnknownCrawl(_)) => CrawlSettings::default(),
@@ -254,7 +254,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn delete_crawl(&self, crawl: CrawlName) -> Answer<u64> {
+    pub async fn delete_crawl(&self, crawl: CrawlName) -> CallResult<u64> {
         let ask = AdminChange::DeleteCrawl { crawl, at: self.now() };
         let counts: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await?;
         // A second pass: a shard that was reopened since the first one no longer remembers the deletion, and links
@@ -269,7 +269,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn delete_queue(&self, crawl: CrawlName, host: HostName) -> Answer<u64> {
+    pub async fn delete_queue(&self, crawl: CrawlName, host: HostName) -> CallResult<u64> {
         let ask = AdminChange::DeleteQueue { crawl, host: host.clone() };
         self.at_host(&host, ask.clone()).await
     }
@@ -278,7 +278,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If there is no such queue.
-    pub async fn set_queue_limit(&self, crawl: CrawlName, host: HostName, limit: Option<u64>) -> Answer<()> {
+    pub async fn set_queue_limit(&self, crawl: CrawlName, host: HostName, limit: Option<u64>) -> CallResult<()> {
         let ask = AdminChange::SetQueueLimit { crawl, host: host.clone(), limit };
         self.at_host(&host, ask.clone()).await
     }
@@ -287,7 +287,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached; what was removed by then stays removed.
-    pub async fn purge(&self, crawl: CrawlName, host: Option<HostName>, before: Time) -> Answer<u64> {
+    pub async fn purge(&self, crawl: CrawlName, host: Option<HostName>, before: Time) -> CallResult<u64> {
         self.settle_hints(Duration::ZERO).await;
         let mut count = 0;
         let shards: Vec<ShardId> = match &host {
@@ -295,8 +295,8 @@ impl Frontier {
             None => self.all(),
         };
         for shard in shards {
-            let ask = Look::QueuesOf { crawl: crawl.clone(), host: host.clone() };
-            let queues: Answer<Vec<QueueId>> = self.router.ask(shard, ask).await;
+            let ask = StateQuery::QueuesOf { crawl: crawl.clone(), host: host.clone() };
+            let queues: CallResult<Vec<QueueId>> = self.router.ask(shard, ask).await;
             for queue in queues.map_err(|refusal| purged_in_part(refusal, count))? {
                 self.purge_queue(shard, queue, before, &mut count).await?;
             }
@@ -304,7 +304,7 @@ impl Frontier {
         Ok(count)
     }
 
-    async fn purge_queue(&self, shard: ShardId, queue: QueueId, before: Time, count: &mut u64) -> Answer<()> {
+    async fn purge_queue(&self, shard: ShardId, queue: QueueId, before: Time, count: &mut u64) -> CallResult<()> {
         let mut after = None;
         loop {
             let purged = self.router.ask(shard, UrlChange::Purge { queue, before, after }).await;
@@ -321,7 +321,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn set_default_delay(&self, delay: Option<Millis>) -> Answer<()> {
+    pub async fn set_default_delay(&self, delay: Option<Millis>) -> CallResult<()> {
         self.router.ask_all::<()>(&self.all(), AdminChange::SetDefaultDelay(delay)).await.map(drop)
     }
 }

@@ -12,19 +12,19 @@ use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::names::{CrawlName, HostName};
 
-use crate::ask::{Ask, Look, Query, Slice, Told, UrlPage};
+use crate::ask::{Ask, Response, RowQuery, Slice, StateQuery, UrlPage};
 use crate::handle::cursor;
 use crate::handle::frontier::Frontier;
 use crate::owner::jobs::tell_of_requeue;
-use crate::routing::router::Answer;
+use crate::routing::router::CallResult;
 
 impl Frontier {
     /// One URL; `None` if it is unknown.
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn lookup(&self, crawl: CrawlName, host: HostName, url: &str) -> Answer<Option<UrlView>> {
-        let ask = Query::Lookup { crawl, host: host.clone(), url: url.into() };
+    pub async fn lookup(&self, crawl: CrawlName, host: HostName, url: &str) -> CallResult<Option<UrlView>> {
+        let ask = RowQuery::Lookup { crawl, host: host.clone(), url: url.into() };
         self.at_host(&host, ask.clone()).await
     }
 
@@ -32,9 +32,9 @@ impl Frontier {
     ///
     /// # Errors
     /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
-    pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> Answer<Page<UrlView>> {
+    pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> CallResult<Page<UrlView>> {
         let from = cursor::read(after)?;
-        let slice = |after, room| Query::Urls { filter: filter.clone(), after, room };
+        let slice = |after, room| RowQuery::Urls { filter: filter.clone(), after, room };
         let Some(host) = &filter.host else { return self.page(from, limit, slice, cursor::write).await };
         let _permit = self.listings.acquire().await?;
         let mut page = Paged::new(limit);
@@ -57,16 +57,16 @@ impl Frontier {
     ///
     /// # Errors
     /// If it is not known.
-    pub async fn host(&self, host: HostName) -> Answer<HostView> {
-        self.at_host(&host, Look::Host(host.clone())).await
+    pub async fn host(&self, host: HostName) -> CallResult<HostView> {
+        self.at_host(&host, StateQuery::Host(host.clone())).await
     }
 
     /// A page of hosts.
     ///
     /// # Errors
     /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
-    pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<HostView>> {
-        let slice = |after, room| Look::Hosts { filter: filter.clone(), after, room };
+    pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> CallResult<Page<HostView>> {
+        let slice = |after, room| StateQuery::Hosts { filter: filter.clone(), after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
@@ -74,8 +74,8 @@ impl Frontier {
     ///
     /// # Errors
     /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
-    pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> Answer<Page<GroupView>> {
-        let slice = |after, room| Look::Groups { filter: filter.clone(), after, room };
+    pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> CallResult<Page<GroupView>> {
+        let slice = |after, room| StateQuery::Groups { filter: filter.clone(), after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
@@ -83,24 +83,24 @@ impl Frontier {
     ///
     /// # Errors
     /// If there is no such group.
-    pub async fn group(&self, name: &str) -> Answer<GroupView> {
+    pub async fn group(&self, name: &str) -> CallResult<GroupView> {
         self.settle_hints(std::time::Duration::ZERO).await;
         let unknown = || Refusal::UnknownGroup(name.to_owned());
         let home = crate::routing::router::home(name, self.shards());
-        if let Some(view) = self.router.ask(home, Look::Group(name.into())).await? {
+        if let Some(view) = self.router.ask(home, StateQuery::Group(name.into())).await? {
             return Ok(view);
         }
         let alias = self.router.alias_of(name).ok_or_else(unknown)?;
         let shard = crate::routing::router::home(&alias, self.shards());
-        self.router.ask::<Option<GroupView>>(shard, Look::Group(alias.into())).await?.ok_or_else(unknown)
+        self.router.ask::<Option<GroupView>>(shard, StateQuery::Group(alias.into())).await?.ok_or_else(unknown)
     }
 
     /// Live reservations, shard by shard, in the order they were granted.
     ///
     /// # Errors
     /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
-    pub async fn reservations(&self, after: Option<&str>, limit: usize) -> Answer<Page<ReservationView>> {
-        let slice = |after, room| Look::Reservations { after, room };
+    pub async fn reservations(&self, after: Option<&str>, limit: usize) -> CallResult<Page<ReservationView>> {
+        let slice = |after, room| StateQuery::Reservations { after, room };
         self.page(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
@@ -112,9 +112,9 @@ impl Frontier {
         limit: usize,
         slice: impl Fn(Option<P>, Room) -> A,
         cursor: impl Fn(ShardId, Option<&P>) -> String,
-    ) -> Answer<Page<T>>
+    ) -> CallResult<Page<T>>
     where
-        Slice<T, P>: TryFrom<Told, Error = Refusal>,
+        Slice<T, P>: TryFrom<Response, Error = Refusal>,
     {
         let _permit = self.listings.acquire().await?;
         let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
@@ -146,14 +146,14 @@ impl Frontier {
     ///
     /// # Errors
     /// If too many listings are queued, or the store cannot be reached.
-    pub async fn crawls_page(&self, after: Option<&str>, limit: usize) -> Answer<Page<CrawlView>> {
+    pub async fn crawls_page(&self, after: Option<&str>, limit: usize) -> CallResult<Page<CrawlView>> {
         let _permit = self.listings.acquire().await?;
         let limit = limit.clamp(1, limits::PAGE_MAX);
         let mut after: Option<CrawlName> = after.map(CrawlName::from);
         let mut items: Vec<CrawlView> = Vec::new();
         let unheard = self.unheard_requeues().await?;
         loop {
-            let ask = Look::Crawls { after: after.clone(), most: limit - items.len() };
+            let ask = StateQuery::Crawls { after: after.clone(), most: limit - items.len() };
             let parts: Vec<(Vec<CrawlView>, bool)> = self.router.ask_all(&self.scope(), ask.clone()).await?;
             // Each shard has returned all its crawls up to the last one it named, or all it has. Sums are complete up
             // to the smallest of these last names.
@@ -184,7 +184,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If too many listings are queued, or the store cannot be reached.
-    pub async fn crawls(&self) -> Answer<Vec<CrawlView>> {
+    pub async fn crawls(&self) -> CallResult<Vec<CrawlView>> {
         let (mut all, mut after) = (Vec::new(), None::<String>);
         loop {
             let page = self.crawls_page(after.as_deref(), limits::PAGE_MAX).await?;
@@ -201,14 +201,20 @@ impl Frontier {
     ///
     /// # Errors
     /// If too many listings are queued, or the store cannot be reached.
-    pub async fn queues(&self, crawl: CrawlName, start: usize, size: usize, inactive: bool) -> Answer<Vec<HostName>> {
+    pub async fn queues(
+        &self,
+        crawl: CrawlName,
+        start: usize,
+        size: usize,
+        inactive: bool,
+    ) -> CallResult<Vec<HostName>> {
         let _permit = self.listings.acquire().await?;
         let (mut skip, mut names) = (start, Vec::new());
         for shard in self.scope() {
             let mut after = None;
             while names.len() < size {
                 let most = size - names.len();
-                let ask = Look::Queues { crawl: crawl.clone(), inactive, after, skip, most };
+                let ask = StateQuery::Queues { crawl: crawl.clone(), inactive, after, skip, most };
                 let ((found, passed), next): (QueueNames, Option<HostId>) = self.router.ask(shard, ask).await?;
                 skip -= passed;
                 names.extend(found);
@@ -225,8 +231,8 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn stats(&self) -> Answer<Stats> {
-        let parts: Vec<(Stats, Vec<CrawlName>)> = self.router.ask_all(&self.scope(), Look::Stats).await?;
+    pub async fn stats(&self) -> CallResult<Stats> {
+        let parts: Vec<(Stats, Vec<CrawlName>)> = self.router.ask_all(&self.scope(), StateQuery::Stats).await?;
         let mut sum = Stats::default();
         let mut crawls = hashbrown::HashSet::new();
         for (part, names) in parts {

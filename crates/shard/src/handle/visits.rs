@@ -13,10 +13,10 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 
-use crate::ask::{Take, Told, VisitCall};
+use crate::ask::{Response, Take, VisitCall};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::Call;
-use crate::routing::router::{Answer, OwnerLocation, stopping, worse};
+use crate::routing::router::{CallResult, OwnerLocation, stopping, worse};
 use crate::shared::readiness::{Source, VisitFilter};
 use crate::shared::waiters::Waiter;
 
@@ -35,7 +35,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn reserve(&self, request: Reserve) -> Answer<Vec<Reservation>> {
+    pub async fn reserve(&self, request: Reserve) -> CallResult<Vec<Reservation>> {
         let deadline = Instant::now() + Duration::from_millis(request.wait.0);
         let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         let mut repeatable = None;
@@ -113,7 +113,7 @@ impl Frontier {
     }
 
     /// Reserves groups from these sources, in order.
-    pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> Answer<Vec<Reservation>> {
+    pub(crate) async fn reserve_from(&self, request: &Reserve, sources: &[Source]) -> CallResult<Vec<Reservation>> {
         let mut granted: Vec<Reservation> = Vec::new();
         let mut trouble = None;
         // A shard answers a request id it has seen with what it granted before, so it may be asked only once.
@@ -144,7 +144,7 @@ impl Frontier {
     }
 
     /// Asks a shard of this process, or another node for any of its shards. Does not wait for a missing owner.
-    async fn ask_source<T: TryFrom<Told, Error = Refusal>>(&self, source: Source, take: Take) -> Answer<T> {
+    async fn ask_source<T: TryFrom<Response, Error = Refusal>>(&self, source: Source, take: Take) -> CallResult<T> {
         let _called = if let Source::Shard(shard) = source { Some(self.readiness.call(shard)) } else { None };
         let ask = || VisitCall::Take(take.clone()).into();
         let answer = match (source, &self.router.links) {
@@ -159,15 +159,15 @@ impl Frontier {
     }
 
     /// Serves another node's request for something to visit.
-    pub(crate) async fn take_here(&self, take: Take) -> Answer<Told> {
+    pub(crate) async fn take_here(&self, take: Take) -> CallResult<Response> {
         match take {
             Take::Reserve(request) => {
                 let sources = self.readiness.ready_here(self.visit_filter(request.crawl.as_ref(), false));
-                self.reserve_from(&request, &sources).await.map(Told::from)
+                self.reserve_from(&request, &sources).await.map(Response::from)
             }
             Take::HandOut(request) => {
                 let sources = self.readiness.ready_here(self.visit_filter(request.crawl.as_ref(), true));
-                self.hand_out_from(request, &sources).await.map(Told::from)
+                self.hand_out_from(request, &sources).await.map(Response::from)
             }
         }
     }
@@ -182,7 +182,7 @@ impl Frontier {
     ///
     /// # Errors
     /// If the store cannot be reached.
-    pub async fn hand_out(&self, request: HandOut) -> Answer<Vec<UrlToFetch>> {
+    pub async fn hand_out(&self, request: HandOut) -> CallResult<Vec<UrlToFetch>> {
         if let Some(host) = &request.host {
             let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));
             let one = HandOut { crawl, queues: 1, ..request.clone() };
@@ -206,7 +206,7 @@ impl Frontier {
 
     /// Hands out URLs from these sources, in order. A request for many queues is split over several shards, which read
     /// and decide in parallel.
-    async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> Answer<Vec<UrlToFetch>> {
+    async fn hand_out_from(&self, request: HandOut, sources: &[Source]) -> CallResult<Vec<UrlToFetch>> {
         let mut got = HandedOut { queues: request.queues, urls: Vec::new(), trouble: None };
         let weighed = self.is_weighed(request.crawl.as_ref(), request.queues);
         let parts = if weighed { 1 } else { parts(&request).min(sources.len()) };
@@ -238,7 +238,7 @@ impl Frontier {
         wanted > 1 && crawl.is_none() && self.readiness.crawls_compete()
     }
 
-    async fn hand_out_of(&self, source: Source, request: &HandOut, queues: usize) -> Answer<Vec<UrlToFetch>> {
+    async fn hand_out_of(&self, source: Source, request: &HandOut, queues: usize) -> CallResult<Vec<UrlToFetch>> {
         self.ask_source(source, Take::HandOut(HandOut { queues, ..request.clone() })).await
     }
 }
@@ -284,7 +284,7 @@ struct HandedOut {
 
 impl HandedOut {
     /// Adds the answer of one source; returns its number of queues.
-    fn add(&mut self, answer: Answer<Vec<UrlToFetch>>) -> usize {
+    fn add(&mut self, answer: CallResult<Vec<UrlToFetch>>) -> usize {
         match answer {
             Ok(more) => {
                 let mut served: Vec<_> = more.iter().map(|url| (&url.host, &url.crawl)).collect();

@@ -10,7 +10,7 @@ use wayleave_core::limits;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Error;
 
-use crate::ask::{AdminChange, Ask, HostMove, JobChange, Query, Take, Told, UrlChange, VisitCall};
+use crate::ask::{AdminChange, Ask, HostMove, JobChange, Response, RowQuery, Take, UrlChange, VisitCall};
 use crate::message::Reply;
 use crate::owner::cycle::Mark;
 use crate::owner::decide;
@@ -39,15 +39,15 @@ impl Owner {
         }
         let now = self.now();
         match ask {
-            Ask::Look(look) => {
-                let mut told = self.look(&look, now);
+            Ask::StateQuery(query) => {
+                let mut told = self.look(&query, now);
                 if let Ok(told) = &mut told {
                     self.tell_of_requeues(told);
                 }
                 self.answer(call, Ok(told))
             }
-            Ask::Query(query) => self.query(query, call).await,
-            Ask::Admin(change) => self.change(&change, now, call),
+            Ask::RowQuery(query) => self.query(query, call).await,
+            Ask::Admin(change) => self.change(&change, now, call).await,
             Ask::Job(change) => self.change_job(change, now, call),
             Ask::Url(change) => self.change_urls(change, call).await,
             Ask::Visit(visit) => self.visit(visit, now, call).await,
@@ -56,28 +56,28 @@ impl Owner {
         }
     }
 
-    async fn query(&mut self, query: Query, call: Call) -> Result<(), Error> {
+    async fn query(&mut self, query: RowQuery, call: Call) -> Result<(), Error> {
         match query {
-            Query::Lookup { crawl, host, url } => {
+            RowQuery::Lookup { crawl, host, url } => {
                 let view = self.lookup(&crawl, &host, &url).await;
                 self.answer(call, view.map(Ok))
             }
-            Query::Urls { filter, after, room } => {
+            RowQuery::Urls { filter, after, room } => {
                 let page = self.url_page(&filter, after, room).await;
                 self.answer(call, page.map(Ok))
             }
-            Query::InHand(host) => {
+            RowQuery::InHand(host) => {
                 let urls = self.in_hand(&host).await;
                 self.answer(call, urls.map(Ok))
             }
-            Query::Requested { holder, request } => {
+            RowQuery::Requested { holder, request } => {
                 let found = self.requested(&holder, &request).await;
                 self.answer(call, found)
             }
         }
     }
 
-    fn change(&mut self, change: &AdminChange, now: Time, call: Call) -> Result<(), Error> {
+    async fn change(&mut self, change: &AdminChange, now: Time, call: Call) -> Result<(), Error> {
         if let AdminChange::SetHost { host, .. } = change
             && let Some(full) = self.refuse_hosts(std::iter::once(&**host))
         {
@@ -89,6 +89,14 @@ impl Owner {
         self.commit(writes);
         if matches!(change, AdminChange::SetCrawl { .. } | AdminChange::SetActive(_)) {
             self.note_switches();
+        }
+        if let AdminChange::SetCrawl { .. } | AdminChange::DeleteCrawl { .. } = change
+            && let Err(error) = self.tidy_pages().await
+        {
+            // A limit is in force once it is confirmed. The settings may have been stored.
+            let why = format!("the settings were changed, the page limit is not in force yet: {error}");
+            _ = call.reply.send(Err(Refusal::OutcomeUnknown(why)));
+            return Err(error);
         }
         self.answer(call, Ok(told))
     }
@@ -169,7 +177,11 @@ impl Owner {
 
     /// Queues an answer. A failed read is reported to the caller, for whom nothing was changed, and ends the owner's
     /// term.
-    fn answer<T: Into<Told>>(&mut self, call: Call, answer: Result<Result<T, Refusal>, Error>) -> Result<(), Error> {
+    fn answer<T: Into<Response>>(
+        &mut self,
+        call: Call,
+        answer: Result<Result<T, Refusal>, Error>,
+    ) -> Result<(), Error> {
         match answer {
             Ok(answer) => {
                 let (answer, reply) = (answer.map(T::into), call.reply);
@@ -187,7 +199,7 @@ impl Owner {
     /// caller still gets what earlier steps committed.
     fn answer_part<T>(&mut self, call: Call, got: Vec<T>, trouble: Option<Error>) -> Result<(), Error>
     where
-        Vec<T>: Into<Told>,
+        Vec<T>: Into<Response>,
     {
         match trouble {
             None => self.answer(call, Ok(Ok(got))),

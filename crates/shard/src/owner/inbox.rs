@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn other() -> Message {
-        Message::Ask { ask: crate::ask::Look::Stats.into(), reply: tokio::sync::oneshot::channel().0 }
+        Message::Ask { ask: crate::ask::StateQuery::Stats.into(), reply: tokio::sync::oneshot::channel().0 }
     }
 
     #[tokio::test]

@@ -42,11 +42,11 @@ use wayleave_core::time::Time;
 use wayleave_engine::rows::{due, key, url};
 use wayleave_engine::{Error, Key, Scan};
 
-use crate::ask::{JobChange, Look, Told};
+use crate::ask::{JobChange, Response, StateQuery};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-use crate::routing::router::{Answer, Router};
+use crate::routing::router::{CallResult, Router};
 
 /// Queues that one slice may start; most are short.
 const SLICE_QUEUES: usize = 32;
@@ -144,10 +144,10 @@ impl Owner {
     }
 
     /// Marks crawls as unfinished while a requeue may still queue URLs of them.
-    pub fn tell_of_requeues(&self, told: &mut Told) {
+    pub fn tell_of_requeues(&self, told: &mut Response) {
         match told {
-            Told::Crawl(Some(part)) => tell_of_requeue(&mut part.view, self.bulk_jobs.values()),
-            Told::Crawls((views, _)) => {
+            Response::Crawl(Some(part)) => tell_of_requeue(&mut part.view, self.bulk_jobs.values()),
+            Response::Crawls((views, _)) => {
                 views.iter_mut().for_each(|view| tell_of_requeue(view, self.bulk_jobs.values()));
             }
             _ => {}
@@ -351,9 +351,9 @@ async fn spread(router: Weak<Router>, id: Token) {
     }
 }
 
-async fn spread_once(router: &Router, id: Token) -> Answer<()> {
+async fn spread_once(router: &Router, id: Token) -> CallResult<()> {
     let home = id.shard();
-    let jobs: Vec<JobRow> = router.ask(home, Look::Jobs).await?;
+    let jobs: Vec<JobRow> = router.ask(home, StateQuery::Jobs).await?;
     let Some(job) = jobs.into_iter().find(|job| job.id == id) else { return Ok(()) };
     let JobRow { what, filter, before, started_at, stage, state, .. } = job;
     let all: Vec<ShardId> = (0..router.shards()).map(ShardId).collect();

@@ -61,7 +61,7 @@ async fn a_host_that_comes_from_a_shard_that_has_not_heard_of_the_job_is_visited
 }
 
 async fn rows(frontier: &Frontier, shard: u16) -> Vec<JobRow> {
-    frontier.router.ask(ShardId(shard), Look::Jobs).await.unwrap()
+    frontier.router.ask(ShardId(shard), StateQuery::Jobs).await.unwrap()
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@
 //! Pages of H that count against a crawl's limit move in the ledger of that limit, in the same commit:
 //!
 //! 11. A third shard draws pages between T's reading of the ledger and its commit: the commit conflicts, nothing has
-//!     moved, and the mover tries again. Afterwards both sides read what is granted to them.
+//!     moved, and T tries again with the ledger as it is now. Afterwards both sides read what is granted to them.
 
 use hashbrown::HashSet;
 use wayleave_core::frontier::move_host::{Luggage, Moving, Way};
@@ -46,20 +46,23 @@ use wayleave_core::limits::{MOVE_TIME, SLICE_ROWS};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
-use wayleave_engine::{Batch, Error, Scan};
+use wayleave_engine::{Batch, Error, Fence, Scan};
 
-use crate::ask::{HostMove, Told};
+use crate::ask::{HostMove, Response};
 use crate::message::Reply;
 use crate::owner::dispatch::Call;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::page_grants::move_grants;
-use crate::routing::router::stopping;
+use crate::routing::router::{Router, stopping};
 
 /// The refusal of a take request that its giver no longer waits for.
 fn not_awaited() -> Refusal {
     Refusal::Unavailable("the giving shard no longer waits for this move".to_owned())
 }
+
+/// Attempts to commit a move whose ledgers other nodes change at the same time.
+const LEDGER_TRIES: usize = 20;
 
 type Hold = (Time, QueueId, UrlKey);
 
@@ -101,7 +104,7 @@ impl Owner {
         if to == self.shard {
             self.adopt(moving, &way, now, &mut writes);
             self.commit(writes);
-            self.cycle.answer(mark, Box::new(move |durable| _ = reply.send(durable.map(Told::from))));
+            self.cycle.answer(mark, Box::new(move |durable| _ = reply.send(durable.map(Response::from))));
             return Ok(());
         }
         let crawls: Vec<CrawlName> = pages_of(&moving).into_iter().map(|(crawl, _)| crawl).collect();
@@ -113,7 +116,7 @@ impl Owner {
             Err(Refusal::Unavailable(why)) => Some(Error::Unavailable(why.clone())),
             Err(refusal) => Some(Error::OutcomeUnknown(format!("a host could not be moved: {refusal}"))),
         };
-        _ = reply.send(answer.map(Told::from));
+        _ = reply.send(answer.map(Response::from));
         failed.map_or_else(
             || {
                 self.committed_for();
@@ -157,15 +160,6 @@ impl Owner {
             return Ok(());
         };
         let pages = pages_of(&moving);
-        let giver = part.fences.first().map_or(self.shard, |fence| fence.shard);
-        let counted = if self.page_grants.is_some() { &pages[..] } else { &[] };
-        let ledgers = match move_grants(&*self.engine, (giver, self.shard), counted).await {
-            Ok(ledgers) => ledgers,
-            Err(error) => {
-                _ = reply.send(Err(crate::owner::cycle::refusal(&error)));
-                return Err(error);
-            }
-        };
         let now = self.now();
         let mut writes = Vec::new();
         self.adopt(moving, &way, now, &mut writes);
@@ -173,16 +167,42 @@ impl Owner {
         let theirs = part.fences.clone();
         batch.fences.extend(part.fences);
         batch.writes.extend(part.writes);
-        batch.writes.extend(ledgers.writes);
-        batch.expects.extend(ledgers.expects);
-        let (engine, awaited) = (self.engine.clone(), || !reply.is_closed());
-        let Some(commit) = router.held.while_allowed(&theirs, awaited, move || engine.commit(batch)) else {
-            _ = reply.send(Err(not_awaited()));
-            return Err(Error::Unavailable(not_awaited().to_string()));
-        };
-        let outcome = self.commit_both(commit).await;
+        let outcome = self.commit_taken(&router, batch, (&theirs, &pages), &reply).await;
         self.forget_grants(pages.iter().map(|(crawl, _)| crawl));
-        _ = reply.send(outcome.as_ref().copied().map(Told::from).map_err(crate::owner::cycle::refusal));
+        // Before the reply: once the giver says that it has no reservation of a request, this shard must say that it has.
+        self.readiness.requests.tell(self.shard, self.state.take_request_changes());
+        _ = reply.send(outcome.as_ref().copied().map(Response::from).map_err(crate::owner::cycle::refusal));
+        outcome
+    }
+
+    /// Commits a move together with its changes to the ledgers of page limits. If another node changes a ledger
+    /// meanwhile, nothing is applied, and the same move is tried with what the ledger says now.
+    async fn commit_taken(
+        &mut self,
+        router: &Router,
+        batch: Batch,
+        (theirs, pages): (&[Fence], &[(CrawlName, u64)]),
+        reply: &Reply,
+    ) -> Result<(), Error> {
+        let pages = if self.page_grants.is_some() { pages } else { &[] };
+        let giver = theirs.first().map_or(self.shard, |fence| fence.shard);
+        let readiness = self.readiness.clone();
+        let _one_at_a_time = readiness.pages.ledgers.lock(pages.iter().map(|(crawl, _)| crawl)).await;
+        let mut outcome = Err(Error::Conflict);
+        for _ in 0..LEDGER_TRIES {
+            let ledgers = move_grants(&*self.engine, (giver, self.shard), pages).await?;
+            let mut batch = batch.clone();
+            batch.writes.extend(ledgers.writes);
+            batch.expects.extend(ledgers.expects);
+            let (engine, awaited) = (self.engine.clone(), || !reply.is_closed());
+            let Some(commit) = router.held.while_allowed(theirs, awaited, move || engine.commit(batch)) else {
+                return Err(Error::Unavailable(not_awaited().to_string()));
+            };
+            outcome = self.commit_both(commit).await;
+            if !matches!(outcome, Err(Error::Conflict)) {
+                break;
+            }
+        }
         outcome
     }
 
@@ -199,9 +219,10 @@ impl Owner {
         }
         // A host that was here before has been served elsewhere since: its cached lanes are stale.
         self.lane_cache = self.config.lane_cache(self.state.host_count());
-        self.held_cache = crate::cache::held_cache::HeldCache::new(self.config.recent_rows_max);
+        self.held_cache = crate::cache::held_cache::HeldCache::new(self.config.held_cache_rows_max);
         // URLs may have been removed there.
-        self.known_cache = crate::cache::known_cache::KnownCache::new(self.config.share(self.config.seen_bytes_max));
+        self.known_cache =
+            crate::cache::known_cache::KnownCache::new(self.config.share(self.config.known_cache_bytes_max));
         // URLs may have been added to these hosts elsewhere: the Bloom filter must read them before it may answer
         // "new".
         self.filter = crate::cache::filter::Filter::new(self.config.share(self.config.filter_bytes_max));

@@ -18,7 +18,7 @@ use wayleave_core::ids::{CrawlNo, Epoch, QueueId, ShardId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
-use wayleave_engine::{Batch, Commit, Engine, Error, Fence, rows};
+use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Fence, rows};
 
 use crate::cache::filter::Filter;
 use crate::cache::fingerprint::Fingerprinter;
@@ -97,9 +97,9 @@ impl Owner {
             readiness: context.readiness.clone(),
             router: context.router.clone(),
             lane_cache: context.config.lane_cache(state.host_count()),
-            held_cache: HeldCache::new(context.config.recent_rows_max),
+            held_cache: HeldCache::new(context.config.held_cache_rows_max),
             filter: Filter::new(context.config.share(context.config.filter_bytes_max)),
-            known_cache: KnownCache::new(context.config.share(context.config.seen_bytes_max)),
+            known_cache: KnownCache::new(context.config.share(context.config.known_cache_bytes_max)),
             fingerprinter: Fingerprinter::new((context.config.entropy)() as u64),
             state,
             deleted_queues,
@@ -190,7 +190,7 @@ impl Owner {
             self.sweep().await?;
         }
         let hosts = self.state.host_count();
-        self.lane_cache.set_room(self.config.head_bytes(hosts), hosts);
+        self.lane_cache.set_room(self.config.lane_cache_bytes(hosts), hosts);
         self.share_totals();
         Ok(())
     }
@@ -328,6 +328,19 @@ impl Owner {
         let outcome = self.engine.commit(self.batch(Vec::new())).await;
         if outcome.is_ok() {
             self.term.on_commit(self.seq, &outcome);
+        }
+        outcome
+    }
+
+    /// Commits rows outside the shard and waits until that is durable. It follows all commits made before. After a
+    /// conflict nothing has changed.
+    pub async fn commit_now(&mut self, expects: Vec<Expect>, writes: Vec<wayleave_engine::Write>) -> Result<(), Error> {
+        self.seq += 1;
+        let outcome = self.engine.commit(Batch { expects, ..self.batch(writes) }).await;
+        match &outcome {
+            Ok(()) => self.term.on_commit(self.seq, &outcome),
+            Err(Error::Conflict) => self.take_back_seq(),
+            Err(_) => {}
         }
         outcome
     }

@@ -3,15 +3,25 @@
 //! `wayleave_core::frontier::page_ledger`.
 //!
 //! The owner waits for the ledger in the middle of its turn, so between reading and writing it nothing is decided here.
-//! What could change meanwhile is the ledger itself: then the write is refused and decided again. A write whose outcome
-//! is unknown ends the term; the next one registers under a new epoch and reads what is granted.
+//! What could go wrong meanwhile:
+//!
+//! 1. *Another node changes the ledger*: the write is refused as a conflict and decided again.
+//! 2. *Another shard of this process does*: they take turns ([`LedgerLocks`]). An engine may show a row that is still in
+//!    flight and then refused; a decision on such a row would take for granted what the store never had. So the ledger
+//!    is read from the store itself (`Engine::look`), and within the process one change is durable before the next is
+//!    decided.
+//! 3. *A commit of this shard fails that the decision builds on*, such as one that gave pages up: the write carries the
+//!    shard's fence with the next sequence number, so it can only follow all commits before it. The same fence stops an
+//!    owner that was paused and has been replaced.
+//! 4. *The outcome of the write is unknown*: the term ends, and the next one registers under a new epoch and reads what
+//!    is granted.
 //!
 //! What could leave pages unused: a shard that holds pages and does not need them. It returns what exceeds its queued
 //! URLs at once, everything that its last visit did not need once the ledger is exhausted, and the rest after
 //! [`IDLE`]. A shard that finds nothing left reads the ledger again when another one reports a change, and from time to
 //! time.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use wayleave_core::frontier::page_ledger::{PageLedger, PageNeed, PageShare};
 use wayleave_core::frontier::page_limits::PageLimit;
 use wayleave_core::ids::ShardId;
@@ -19,7 +29,7 @@ use wayleave_core::limits::SLICE_ROWS;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, key, page_ledger};
-use wayleave_engine::{Batch, Engine, Error, Scan, Write};
+use wayleave_engine::{Engine, Error, Key, Scan, Value, Write};
 
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
@@ -29,8 +39,10 @@ const IDLE: Millis = Millis(5_000);
 /// Pause before a ledger that had nothing left is read again; it doubles.
 const LOOK_AGAIN: Millis = Millis(1_000);
 const LOOK_AGAIN_MAX: Millis = Millis(30_000);
-/// Attempts to change a ledger that other shards change at the same time. One of them succeeds each time.
+/// Attempts to change a ledger that other nodes change at the same time. One of them succeeds each time.
 const TRIES: usize = 100;
+/// Locks for the ledgers of all crawls; crawls that share one wait for each other.
+const LOCKS: usize = 64;
 
 /// The pages granted to a shard, by crawl. Crawls that are not in it are not registered yet.
 #[derive(Default)]
@@ -42,7 +54,9 @@ pub(crate) struct PageGrants {
 
 struct Granted {
     share: PageShare,
-    /// When pages were last claimed for a visit, and how many were taken.
+    /// The limit that the share was settled for.
+    limit: u64,
+    /// When pages were last drawn or taken, and how many the last visit took.
     claimed_at: Time,
     taken: u64,
     /// When the ledger is read again if nothing is left, and the pause before that.
@@ -68,6 +82,12 @@ impl Granted {
         (self.free(limit) > needed).then_some(needed)
     }
 
+    /// Whether the share no longer fits: the limit has changed, or pages were counted that were not granted, such as a
+    /// late report about an expired hold.
+    const fn is_stale(&self, limit: &PageLimit) -> bool {
+        self.limit != limit.limit || limit.used > self.share.granted
+    }
+
     /// Whether the shard waits for pages that others return.
     const fn waits(&self, limit: &PageLimit) -> bool {
         limit.queued > 0 && self.free(limit) == 0 && !self.has_left(limit)
@@ -90,9 +110,12 @@ impl PageGrants {
     }
 
     /// A visit took so many pages.
-    pub fn took(&mut self, crawl: &CrawlName, pages: u64) {
+    pub fn took(&mut self, crawl: &CrawlName, pages: u64, now: Time) {
         if let Some(granted) = self.crawls.get_mut(crawl) {
             granted.taken = pages;
+            if pages > 0 {
+                granted.claimed_at = now;
+            }
         }
     }
 }
@@ -109,15 +132,12 @@ impl Owner {
     pub async fn draw_pages(&mut self, limit: &PageLimit, wanted: u64) -> Result<u64, Error> {
         let wanted = wanted.min(limit.queued.max(1));
         let known = self.page_grants.as_ref().and_then(|grants| grants.crawls.get(&limit.name));
-        if known.is_none_or(|known| known.free(limit) < wanted && known.has_left(limit)) {
+        let must_ask = |known: &Granted| known.is_stale(limit) || known.free(limit) < wanted && known.has_left(limit);
+        if known.is_none_or(must_ask) {
             self.settle_grant(limit, wanted, u64::MAX).await?;
         }
-        let now = self.engine.now();
-        let granted = self.page_grants.as_mut().and_then(|grants| grants.crawls.get_mut(&limit.name));
-        Ok(granted.map_or(0, |granted| {
-            granted.claimed_at = now;
-            granted.free(limit).min(wanted)
-        }))
+        let granted = self.page_grants.as_ref().and_then(|grants| grants.crawls.get(&limit.name));
+        Ok(granted.map_or(0, |granted| granted.free(limit).min(wanted)))
     }
 
     /// Registers at ledgers, returns pages that are not needed, reads exhausted ledgers again, and leaves those of
@@ -129,17 +149,16 @@ impl Owner {
         let Some(grants) = &mut self.page_grants else { return Ok(()) };
         grants.cleaned = true;
         let now = self.engine.now();
-        let limits: Vec<PageLimit> = self.state.page_limits().collect();
-        if limits.is_empty() && grants.crawls.is_empty() {
-            return Ok(());
-        }
-        let gone = grants.crawls.keys().filter(|crawl| !limits.iter().any(|limit| limit.name == **crawl));
-        for crawl in gone.cloned().collect::<Vec<_>>() {
+        let limits: HashMap<CrawlName, PageLimit> =
+            self.state.page_limits().map(|limit| (limit.name.clone(), limit)).collect();
+        let gone: Vec<CrawlName> = grants.crawls.keys().filter(|crawl| !limits.contains_key(*crawl)).cloned().collect();
+        for crawl in gone {
             self.leave_ledger(&crawl).await?;
         }
-        for limit in &limits {
+        for limit in limits.values() {
             let keep = match self.page_grants.as_ref().and_then(|grants| grants.crawls.get(&limit.name)) {
                 None => Some(u64::MAX),
+                Some(granted) if granted.is_stale(limit) => Some(u64::MAX),
                 Some(granted) if granted.waits(limit) && granted.look_at <= now => Some(u64::MAX),
                 Some(granted) => granted.keep(limit, now),
             };
@@ -158,6 +177,7 @@ impl Owner {
         }
         let due = |limit: PageLimit| match grants.crawls.get(&limit.name) {
             None => Some(Time::ZERO),
+            Some(granted) if granted.is_stale(&limit) => Some(Time::ZERO),
             Some(granted) if granted.waits(&limit) => Some(granted.look_at),
             Some(granted) => (granted.free(&limit) > 0).then(|| granted.claimed_at.after(IDLE)),
         };
@@ -175,24 +195,20 @@ impl Owner {
     async fn settle_grant(&mut self, limit: &PageLimit, free: u64, keep: u64) -> Result<(), Error> {
         let before =
             self.page_grants.as_ref().and_then(|grants| grants.crawls.get(&limit.name)).map(|known| known.share);
-        if before.is_none() || keep < u64::MAX {
-            // Pages that it no longer uses must be durably unused before they are returned, or registered without.
-            self.flush().await?;
-        }
         let need = PageNeed { used: limit.used, free, keep, limit: limit.limit };
         let (shard, epoch, shards) = (self.shard, self.epoch, self.config.shards);
-        let settled =
-            update_ledger(&*self.engine, &limit.name, |ledger| ledger.settle(shard, epoch, need, shards)).await?;
-        // A newer owner has registered: this one may use nothing more, and will be fenced. The same while the ledger
-        // changes all the time.
-        let none = PageShare { granted: limit.used, others: limit.limit, complete: true };
-        let share = settled.flatten().unwrap_or(none);
+        let settled = self.update_ledger(&limit.name, |ledger| ledger.settle(shard, epoch, need, shards)).await?;
+        // A newer owner has registered: this one may use nothing more, and will be fenced.
+        let share = settled.unwrap_or(PageShare { granted: limit.used, others: limit.limit, complete: true });
         let now = self.engine.now();
         let Some(grants) = &mut self.page_grants else { return Ok(()) };
-        let fresh = Granted { share, claimed_at: now, taken: 0, look_at: now, pause: LOOK_AGAIN };
+        let fresh = Granted { share, limit: limit.limit, claimed_at: now, taken: 0, look_at: now, pause: LOOK_AGAIN };
         let granted = grants.crawls.entry(limit.name.clone()).or_insert(fresh);
         let changed = before != Some(share);
-        granted.share = share;
+        (granted.share, granted.limit) = (share, limit.limit);
+        if before.is_some_and(|before| share.granted > before.granted) {
+            granted.claimed_at = now;
+        }
         granted.pause = if changed { LOOK_AGAIN } else { Millis((granted.pause.0 * 2).min(LOOK_AGAIN_MAX.0)) };
         granted.look_at = now.after(granted.pause);
         self.state.set_used_elsewhere(limit.crawl, grants.used_elsewhere(limit));
@@ -203,15 +219,39 @@ impl Owner {
     }
 
     async fn leave_ledger(&mut self, crawl: &CrawlName) -> Result<(), Error> {
-        // The deletion of its pages, or the change of its limit.
-        self.flush().await?;
         let (shard, epoch) = (self.shard, self.epoch);
-        if update_ledger(&*self.engine, crawl, |ledger| ledger.leave(shard, epoch)).await?.is_some()
-            && let Some(grants) = &mut self.page_grants
-        {
+        self.update_ledger(crawl, |ledger| ledger.leave(shard, epoch)).await?;
+        if let Some(grants) = &mut self.page_grants {
             grants.crawls.remove(crawl);
         }
         Ok(())
+    }
+
+    /// Changes a ledger by compare-and-swap, fenced by this shard.
+    async fn update_ledger<T>(
+        &mut self,
+        crawl: &CrawlName,
+        mut decide: impl FnMut(&mut PageLedger) -> T,
+    ) -> Result<T, Error> {
+        let readiness = self.readiness.clone();
+        let _one_at_a_time = readiness.pages.ledgers.lock(std::iter::once(crawl)).await;
+        let key = page_ledger::key(crawl);
+        for _ in 0..TRIES {
+            let before = read_ledgers(&*self.engine, std::slice::from_ref(&key)).await?.pop().flatten();
+            let mut ledger =
+                before.as_deref().map(page_ledger::decode).transpose().map_err(damaged)?.unwrap_or_default();
+            let decided = decide(&mut ledger);
+            let after = (!ledger.0.is_empty()).then(|| page_ledger::encode(&ledger));
+            if after == before {
+                return Ok(decided);
+            }
+            match self.commit_now(vec![(key.clone(), before)], vec![Write { key: key.clone(), value: after }]).await {
+                Ok(()) => return Ok(decided),
+                Err(Error::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Unavailable(format!("too many concurrent updates to the page limit of crawl '{crawl}'")))
     }
 
     /// Pages have moved with a host: what is granted must be read again.
@@ -223,6 +263,7 @@ impl Owner {
 
     /// Leaves the ledgers of crawls that lost their limit before an earlier owner could leave them.
     async fn leave_old_ledgers(&mut self) -> Result<(), Error> {
+        let limited: HashSet<CrawlName> = self.state.page_limits().map(|limit| limit.name).collect();
         let (mut from, to) = key::range(key::OUTSIDE, Kind::PageLedger, Kind::PageLedger);
         loop {
             let scan = Scan { from, to: to.clone(), limit: SLICE_ROWS };
@@ -230,8 +271,7 @@ impl Owner {
             for row in &rows {
                 let crawl = page_ledger::parse_key(&row.key).map_err(damaged)?;
                 let ledger = page_ledger::decode(&row.value).map_err(damaged)?;
-                let is_limited = self.state.page_limits().any(|limit| limit.name == crawl);
-                if ledger.0.contains_key(&self.shard) && !is_limited {
+                if ledger.0.contains_key(&self.shard) && !limited.contains(&crawl) {
                     self.leave_ledger(&crawl).await?;
                 }
             }
@@ -242,30 +282,35 @@ impl Owner {
     }
 }
 
-/// Changes a ledger by compare-and-swap. `None` if others changed it each time.
-async fn update_ledger<T>(
-    engine: &dyn Engine,
-    crawl: &CrawlName,
-    mut decide: impl FnMut(&mut PageLedger) -> T,
-) -> Result<Option<T>, Error> {
-    let key = page_ledger::key(crawl);
-    for _ in 0..TRIES {
-        let before = engine.get_many(std::slice::from_ref(&key)).await?.pop().flatten();
-        let mut ledger = before.as_deref().map(page_ledger::decode).transpose().map_err(damaged)?.unwrap_or_default();
-        let decided = decide(&mut ledger);
-        let after = (!ledger.0.is_empty()).then(|| page_ledger::encode(&ledger));
-        if after == before {
-            return Ok(Some(decided));
-        }
-        let write = Write { key: key.clone(), value: after };
-        let batch = Batch { fences: Vec::new(), expects: vec![(key.clone(), before)], writes: vec![write] };
-        match engine.commit(batch).await {
-            Ok(()) => return Ok(Some(decided)),
-            Err(Error::Conflict) => {}
-            Err(error) => return Err(error),
-        }
+/// Locks by which the owners of one process take turns at the ledgers.
+pub(crate) struct LedgerLocks(Vec<tokio::sync::Mutex<()>>);
+
+impl Default for LedgerLocks {
+    fn default() -> Self {
+        Self((0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect())
     }
-    Ok(None)
+}
+
+impl LedgerLocks {
+    /// Locks the ledgers of some crawls, in one order for all callers.
+    pub async fn lock<'a>(&self, crawls: impl Iterator<Item = &'a CrawlName>) -> Vec<tokio::sync::MutexGuard<'_, ()>> {
+        let mut at: Vec<usize> =
+            crawls.map(|crawl| crawl.bytes().fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % LOCKS)).collect();
+        at.sort_unstable();
+        at.dedup();
+        let mut guards = Vec::with_capacity(at.len());
+        for lock in at.into_iter().filter_map(|at| self.0.get(at)) {
+            guards.push(lock.lock().await);
+        }
+        guards
+    }
+}
+
+/// Reads rows from the store itself: rows in flight are not in it.
+async fn read_ledgers(engine: &dyn Engine, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
+    let scan = |key: &Key| Scan { from: key.clone(), to: [key, &[0][..]].concat(), limit: 1 };
+    let look = engine.look(&keys.iter().map(scan).collect::<Vec<_>>()).await?;
+    Ok(look.rows.into_iter().map(|rows| rows.into_iter().next().map(|row| row.value)).collect())
 }
 
 /// What a move of used pages from one shard to another changes in the ledgers. A ledger that does not exist
@@ -279,15 +324,15 @@ pub(crate) async fn move_grants(
     if pages.is_empty() {
         return Ok(change);
     }
-    let mut moved: Vec<(Vec<u8>, u64)> = pages.iter().map(|(crawl, n)| (page_ledger::key(crawl), *n)).collect();
+    let mut moved: Vec<(Key, u64)> = pages.iter().map(|(crawl, n)| (page_ledger::key(crawl), *n)).collect();
     moved.sort_unstable();
     moved.dedup_by(|more, sum| {
         let same = more.0 == sum.0;
         sum.1 += if same { more.1 } else { 0 };
         same
     });
-    let keys: Vec<Vec<u8>> = moved.iter().map(|(key, _)| key.clone()).collect();
-    for ((key, pages), row) in moved.into_iter().zip(engine.get_many(&keys).await?) {
+    let keys: Vec<Key> = moved.iter().map(|(key, _)| key.clone()).collect();
+    for ((key, pages), row) in moved.into_iter().zip(read_ledgers(engine, &keys).await?) {
         let Some(row) = row else { continue };
         let mut ledger = page_ledger::decode(&row).map_err(damaged)?;
         ledger.transfer(from, to, pages);

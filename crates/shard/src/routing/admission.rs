@@ -21,7 +21,7 @@ const LATELY: Duration = Duration::from_millis(200);
 
 /// The admission control of one process.
 pub(crate) struct Admission {
-    stand_max: Duration,
+    put_pause_max: Duration,
     began: Instant,
     /// Time of the last visit request, in milliseconds since `began`; 0 if none.
     last_visit: AtomicU64,
@@ -46,10 +46,10 @@ struct State {
 pub(crate) struct Awaited<'a>(&'a Admission);
 
 impl Admission {
-    /// Holds puts back for at most `stand_max` at a time; zero turns admission control off.
-    pub fn new(stand_max: Duration) -> Self {
+    /// Holds puts back for at most `put_pause_max` at a time; zero turns admission control off.
+    pub fn new(put_pause_max: Duration) -> Self {
         Self {
-            stand_max,
+            put_pause_max,
             began: Instant::now(),
             last_visit: AtomicU64::new(0),
             holding: AtomicBool::new(false),
@@ -65,7 +65,7 @@ impl Admission {
         let mut state = self.lock();
         state.visits += 1;
         let free = state.free_until.is_some_and(|until| now < until);
-        if !free && !self.stand_max.is_zero() && state.since.is_none() {
+        if !free && !self.put_pause_max.is_zero() && state.since.is_none() {
             state.since = Some(now);
             self.holding.store(true, Ordering::Release);
         }
@@ -75,7 +75,7 @@ impl Admission {
     /// Whether a visit was requested recently.
     pub fn is_used(&self) -> bool {
         let last = self.last_visit.load(Ordering::Relaxed);
-        !self.stand_max.is_zero()
+        !self.put_pause_max.is_zero()
             && last > 0
             && self.millis(Instant::now()).saturating_sub(last) < LATELY.as_millis() as u64
     }
@@ -117,7 +117,7 @@ impl Admission {
             return None;
         }
         let mut state = self.lock();
-        let until = state.since? + self.stand_max;
+        let until = state.since? + self.put_pause_max;
         let now = Instant::now();
         if now < until {
             return Some(until);

@@ -12,7 +12,7 @@ use wayleave_core::frontier::request::{Put, PutOutcome};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::HAND_OVER_WAIT;
 
-use crate::ask::Told;
+use crate::ask::Response;
 use crate::handle::frontier::Frontier;
 use crate::message::{Message, Outcomes};
 use crate::routing::links::{Call, LinkError, Said, decode, encode, other_answer};
@@ -101,7 +101,7 @@ impl Router {
                 fail(done, sink, &never_answered());
             }
             Err(LinkError::NotSent(_)) => self.put_later(parts, sink, deadline),
-            Ok(Said::Told(_)) => fail(parts, sink, &other_answer(node)),
+            Ok(Said::Response(_)) => fail(parts, sink, &other_answer(node)),
             Err(LinkError::Lost(why)) => fail(parts, sink, &Refusal::OutcomeUnknown(why)),
         }
     }
@@ -121,7 +121,7 @@ impl Frontier {
     /// # Errors
     /// If the call cannot be read: the nodes speak different versions.
     pub async fn answer(&self, call: &[u8]) -> Result<Vec<u8>, String> {
-        let told = |answer| Said::Told(Box::new(answer));
+        let told = |answer| Said::Response(Box::new(answer));
         let said = match decode(call)? {
             Call::Ask { shard, ask } => {
                 let answer = self.router.ask_here(shard, ask).await;
@@ -130,10 +130,10 @@ impl Frontier {
             Call::Put { parts } => self.put_here(parts).await,
             Call::Take(take) => told(self.take_here(take).await),
             Call::Requested { holder, request, shards } => {
-                told(self.granted_here(holder, request, &shards).await.map(Told::from))
+                told(self.granted_here(holder, request, &shards).await.map(Response::from))
             }
-            Call::SetGroup(change) => told(self.set_group_here(change).await.map(Told::from)),
-            Call::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Told::from)),
+            Call::SetGroup(change) => told(self.set_group_here(change).await.map(Response::from)),
+            Call::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Response::from)),
         };
         encode(&said)
     }

@@ -14,12 +14,12 @@ use wayleave_core::limits::FORWARD_TIME;
 use wayleave_core::names::{Alias, HostName};
 use wayleave_core::settings::PaceChanges;
 
-use crate::ask::{Ask, Take, Told};
+use crate::ask::{Ask, Response, Take};
 use crate::message::Outcomes;
 
 /// Inter-node protocol version, raised by every change of the messages. Nodes of different versions do not forward to
 /// each other.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// Why a call to another node returned no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) struct GroupChange {
 /// The answer to a [`Call`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Said {
-    Told(Box<Result<Told, Refusal>>),
+    Response(Box<Result<Response, Refusal>>),
     /// Outcomes, and the shards that have no owner there.
     Put(Outcomes, Vec<ShardId>),
 }
@@ -89,9 +89,9 @@ impl LinkError {
 
 impl dyn Links {
     /// Makes a call that returns a single answer; `looks` if it is read-only.
-    pub(crate) async fn ask(&self, node: NodeId, call: &Call, looks: bool) -> Result<Told, Refusal> {
+    pub(crate) async fn ask(&self, node: NodeId, call: &Call, looks: bool) -> Result<Response, Refusal> {
         match self.say(node, call).await {
-            Ok(Said::Told(answer)) => *answer,
+            Ok(Said::Response(answer)) => *answer,
             Ok(Said::Put(..)) => Err(other_answer(node)),
             Err(error) => Err(error.refusal(looks)),
         }

@@ -24,12 +24,12 @@ use wayleave_core::frontier::requested::digest;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Error;
 
-use crate::ask::Query;
+use crate::ask::RowQuery;
 use crate::handle::frontier::Frontier;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::routing::links::Call;
-use crate::routing::router::{Answer, OwnerLocation, worse};
+use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, lock};
 
 /// Time limit for asking other nodes what they have granted.
@@ -109,7 +109,7 @@ impl Frontier {
         request: &Reserve,
         sources: Vec<Source>,
         request_lock: Arc<RequestLock>,
-    ) -> Answer<Vec<Reservation>> {
+    ) -> CallResult<Vec<Reservation>> {
         let (frontier, request) = (self.clone(), request.clone());
         let decided = tokio::spawn(async move {
             let granted = frontier.reserve_from(&request, &sources).await;
@@ -120,7 +120,7 @@ impl Frontier {
     }
 
     /// The live reservations already granted for a request, oldest first.
-    pub(crate) async fn granted_before(&self, holder: &Arc<str>, id: &RequestId) -> Answer<Vec<Reservation>> {
+    pub(crate) async fn granted_before(&self, holder: &Arc<str>, id: &RequestId) -> CallResult<Vec<Reservation>> {
         let digest = digest(holder, &id.id);
         let mut shards = Vec::new();
         let mut nodes: BTreeMap<NodeId, Vec<ShardId>> = BTreeMap::new();
@@ -136,7 +136,7 @@ impl Frontier {
                 OwnerLocation::Unowned => {}
             }
         }
-        let ask = || Query::Requested { holder: holder.clone(), request: id.clone() };
+        let ask = || RowQuery::Requested { holder: holder.clone(), request: id.clone() };
         let asked = nodes.into_iter().map(|(node, shards)| {
             let (holder, request) = (holder.clone(), id.clone());
             let (call, one) = (Call::Requested { holder, request, shards: shards.clone() }, ask());
@@ -167,7 +167,7 @@ impl Frontier {
         Ok(found)
     }
 
-    async fn granted_in(&self, shards: &[ShardId], ask: Query) -> Answer<Vec<Reservation>> {
+    async fn granted_in(&self, shards: &[ShardId], ask: RowQuery) -> CallResult<Vec<Reservation>> {
         let asked = shards.iter().map(|shard| self.router.ask::<Vec<Reservation>>(*shard, ask.clone()));
         let (mut found, mut trouble) = (Vec::new(), None);
         for answer in futures::future::join_all(asked).await {
@@ -186,7 +186,7 @@ impl Frontier {
         holder: Arc<str>,
         request: RequestId,
         shards: &[ShardId],
-    ) -> Answer<Vec<Reservation>> {
+    ) -> CallResult<Vec<Reservation>> {
         if shards.iter().any(|shard| !self.owns(*shard)) {
             return Err(Refusal::Elsewhere);
         }
@@ -195,7 +195,7 @@ impl Frontier {
             !sure || !self.readiness.is_open(*shard) || self.readiness.requests.may_have(*shard, digest)
         };
         let shards: Vec<ShardId> = shards.iter().copied().filter(may_have).collect();
-        self.granted_in(&shards, Query::Requested { holder, request }).await
+        self.granted_in(&shards, RowQuery::Requested { holder, request }).await
     }
 }
 

@@ -14,7 +14,7 @@ use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::{FORWARDED_PUTS_MAX, HAND_OVER_WAIT};
 use wayleave_core::names::{Alias, HostName};
 
-use crate::ask::{Ask, Told};
+use crate::ask::{Ask, Response};
 use crate::config::Config;
 use crate::message::Message;
 use crate::owner::inbox::InboxSender;
@@ -24,7 +24,7 @@ use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::held_epochs::HeldEpochs;
 
 /// An answer, or the refusal.
-pub type Answer<T> = Result<T, Refusal>;
+pub type CallResult<T> = Result<T, Refusal>;
 
 /// The shard that a name hashes to. The hash is part of the storage format and never changes.
 #[must_use]
@@ -85,7 +85,7 @@ impl Router {
             locations: RwLock::new(locations),
             changed: Broadcast::default(),
             links,
-            admission: Arc::new(Admission::new(config.stand_max)),
+            admission: Arc::new(Admission::new(config.put_pause_max)),
             held: HeldEpochs::new(config.shards),
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
@@ -186,17 +186,21 @@ impl Router {
     }
 
     /// Asks a shard and waits for its answer; during a hand-over, for its next owner.
-    pub async fn ask<T: TryFrom<Told, Error = Refusal>>(&self, shard: ShardId, ask: impl Into<Ask>) -> Answer<T> {
+    pub async fn ask<T: TryFrom<Response, Error = Refusal>>(
+        &self,
+        shard: ShardId,
+        ask: impl Into<Ask>,
+    ) -> CallResult<T> {
         self.ask_within(shard, ask, Duration::from_millis(HAND_OVER_WAIT.0)).await
     }
 
     /// Asks a shard; waits up to `patience` for an owner.
-    pub async fn ask_within<T: TryFrom<Told, Error = Refusal>>(
+    pub async fn ask_within<T: TryFrom<Response, Error = Refusal>>(
         &self,
         shard: ShardId,
         ask: impl Into<Ask>,
         patience: Duration,
-    ) -> Answer<T> {
+    ) -> CallResult<T> {
         let ask = ask.into();
         let looks = ask.only_looks();
         let answer = self.ask_owner(shard, ask, patience).await;
@@ -207,7 +211,7 @@ impl Router {
         }
     }
 
-    async fn ask_owner(&self, shard: ShardId, ask: Ask, patience: Duration) -> Answer<Told> {
+    async fn ask_owner(&self, shard: ShardId, ask: Ask, patience: Duration) -> CallResult<Response> {
         if shard.0 >= self.shards() {
             return Err(Refusal::NotCurrent);
         }
@@ -229,7 +233,7 @@ impl Router {
         }
     }
 
-    async fn ask_once(&self, shard: ShardId, ask: Ask) -> Answer<Told> {
+    async fn ask_once(&self, shard: ShardId, ask: Ask) -> CallResult<Response> {
         match (self.location(shard), &self.links) {
             (OwnerLocation::Local(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
             (OwnerLocation::Remote(node), Some(links)) => {
@@ -241,7 +245,7 @@ impl Router {
     }
 
     /// Asks a shard of this process; `None` if it has no owner here.
-    pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<Answer<Told>> {
+    pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<CallResult<Response>> {
         let OwnerLocation::Local(inbox) = self.location(shard) else { return None };
         let _awaited = ask.is_visit().then(|| self.admission.await_visit());
         let _slice = if ask.is_listing() { self.slices.acquire().await.ok() } else { None };
@@ -253,11 +257,11 @@ impl Router {
 
     /// Asks several shards concurrently; answers in shard order. Waits for all of them, so that the result is true of
     /// each: if some applied the call and others did not, the outcome is not "nothing was changed".
-    pub async fn ask_all<T: TryFrom<Told, Error = Refusal>>(
+    pub async fn ask_all<T: TryFrom<Response, Error = Refusal>>(
         &self,
         shards: &[ShardId],
         ask: impl Into<Ask>,
-    ) -> Answer<Vec<T>> {
+    ) -> CallResult<Vec<T>> {
         let ask = ask.into();
         let asks = shards.iter().map(|shard| self.ask(*shard, ask.clone()));
         if ask.only_looks() {

@@ -24,12 +24,15 @@ use wayleave_core::names::CrawlName;
 use wayleave_engine::Error;
 
 use crate::owner::owner_loop::Owner;
+use crate::owner::page_grants::LedgerLocks;
 use crate::shared::readiness::lock;
 
 /// The page limits of all crawls.
 pub(crate) struct PageBudget {
     state: Mutex<Shares>,
     nudges: Vec<Arc<Notify>>,
+    /// Where several nodes share the store.
+    pub ledgers: LedgerLocks,
 }
 
 struct Shares {
@@ -76,7 +79,11 @@ impl PageBudget {
     pub fn new(shards: u16) -> Self {
         let shards = usize::from(shards);
         let state = Shares { crawls: HashMap::new(), unopened: vec![true; shards] };
-        Self { state: Mutex::new(state), nudges: (0..shards).map(|_| Arc::default()).collect() }
+        Self {
+            state: Mutex::new(state),
+            nudges: (0..shards).map(|_| Arc::default()).collect(),
+            ledgers: LedgerLocks::default(),
+        }
     }
 
     /// Notified when there may be pages again for a shard that found none left.
@@ -211,10 +218,11 @@ impl Owner {
 
     /// The visits are decided: returns what was claimed and not taken.
     pub fn settle_pages(&mut self, claims: Vec<Claim>) {
+        let now = self.engine.now();
         for Claim { mut limit, pages } in claims {
             let before = std::mem::replace(&mut limit.used, self.state.pages_used(limit.crawl));
             if let Some(grants) = &mut self.page_grants {
-                grants.took(&limit.name, limit.used.saturating_sub(before));
+                grants.took(&limit.name, limit.used.saturating_sub(before), now);
             }
             self.settle_limit(&limit, pages);
         }

@@ -311,7 +311,10 @@ impl Readiness {
         // Groups that were ready before this node subscribed count as one: one waiter should check.
         let before = peers.get(&node).map_or(news.woken.saturating_sub(1), |before| before.woken);
         let woken = news.woken.saturating_sub(before);
-        let told = peers.get(&node).is_none_or(|before| before.totals != news.totals);
+        let granted = |news: &NodeReadiness| -> Vec<u64> {
+            news.totals.iter().flat_map(|(_, parts)| parts.iter().map(|part| part.totals.pages)).collect()
+        };
+        let told = peers.get(&node).is_none_or(|before| granted(before) != granted(&news));
         peers.insert(node, news);
         drop(peers);
         if told {

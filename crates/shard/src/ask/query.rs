@@ -22,7 +22,7 @@ pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlCursor>);
 
 /// Read-only calls that are answered from memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Look {
+pub(crate) enum StateQuery {
     /// The hosts homed in this shard that live with an alias elsewhere.
     Moved,
     Active,
@@ -72,7 +72,7 @@ pub(crate) enum Look {
 
 /// Read-only calls that read rows from the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Query {
+pub(crate) enum RowQuery {
     Lookup {
         crawl: CrawlName,
         host: HostName,
@@ -92,7 +92,7 @@ pub(crate) enum Query {
     },
 }
 
-impl Look {
+impl StateQuery {
     pub(super) const fn host(&self) -> Option<&HostName> {
         match self {
             Self::Host(host) => Some(host),
@@ -134,7 +134,7 @@ impl Look {
     }
 }
 
-impl Query {
+impl RowQuery {
     pub(super) const fn host(&self) -> Option<&HostName> {
         match self {
             Self::Lookup { host, .. } | Self::InHand(host) => Some(host),

@@ -21,21 +21,21 @@ macro_rules! told {
     ($($name:ident($kind:ty),)+) => {
         /// The answer of a shard owner.
         #[derive(Clone, Debug, Serialize, Deserialize)]
-        pub(crate) enum Told { $($name($kind),)+ }
+        pub(crate) enum Response { $($name($kind),)+ }
 
         $(
-            impl From<$kind> for Told {
+            impl From<$kind> for Response {
                 fn from(value: $kind) -> Self {
                     Self::$name(value)
                 }
             }
 
-            impl TryFrom<Told> for $kind {
+            impl TryFrom<Response> for $kind {
                 type Error = Refusal;
 
-                fn try_from(told: Told) -> Result<Self, Refusal> {
+                fn try_from(told: Response) -> Result<Self, Refusal> {
                     match told {
-                        Told::$name(value) => Ok(value),
+                        Response::$name(value) => Ok(value),
                         _ => Err(Refusal::Internal("a node's answer does not match the call".to_owned())),
                     }
                 }
