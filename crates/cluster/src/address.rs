@@ -10,7 +10,8 @@ use futures::StreamExt;
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::ids::NodeId;
 use wayleave_engine::rows::node;
-use wayleave_engine::{Engine, Error, Row};
+use wayleave_engine::{Error, Row};
+use wayleave_registry::{News, Registry};
 
 use crate::claims;
 use crate::join_error::JoinError;
@@ -30,8 +31,8 @@ pub(crate) struct Namesake {
 }
 
 /// The other nodes with this address.
-pub(crate) async fn sharing(engine: &dyn Engine, address: &str, me: NodeId) -> Result<Vec<Namesake>, Error> {
-    let look = engine.look(&[node::all(NODES_MAX)]).await?;
+pub(crate) async fn sharing(registry: &Registry, address: &str, me: NodeId) -> Result<Vec<Namesake>, Error> {
+    let look = registry.look(&[node::all(NODES_MAX)]).await?;
     let now = look.now;
     let decoded =
         look.rows.into_iter().flatten().filter_map(|stored| Some((node::decode(&stored.value).ok()?, stored)));
@@ -40,33 +41,33 @@ pub(crate) async fn sharing(engine: &dyn Engine, address: &str, me: NodeId) -> R
 }
 
 /// Claims a node's address before it joins, or refuses it.
-pub(crate) async fn claim(engine: &dyn Engine, network: &dyn Network, options: &Options) -> Result<(), JoinError> {
-    for other in sharing(engine, &options.address, options.id).await? {
-        yield_or_bury(engine, network, other).await?;
+pub(crate) async fn claim(registry: &Registry, network: &dyn Network, options: &Options) -> Result<(), JoinError> {
+    for other in sharing(registry, &options.address, options.id).await? {
+        yield_or_bury(registry, network, other).await?;
     }
     Ok(())
 }
 
 /// The same once this node's own row is written: of two that joined concurrently without seeing each other, the later
 /// one gives way. Both have written by now, so the later one sees the earlier one's row.
-pub(crate) async fn confirm(engine: &dyn Engine, network: &dyn Network, mine: &NodeRow) -> Result<(), JoinError> {
+pub(crate) async fn confirm(registry: &Registry, network: &dyn Network, mine: &NodeRow) -> Result<(), JoinError> {
     let rank = |row: &NodeRow| (row.started_at, row.id);
-    let others = sharing(engine, &mine.address, mine.id).await?;
+    let others = sharing(registry, &mine.address, mine.id).await?;
     for other in others.into_iter().filter(|other| rank(&other.row) < rank(mine)) {
-        if let Err(refused) = yield_or_bury(engine, network, other).await {
-            engine.commit(claims::leave(mine.id)).await?;
+        if let Err(refused) = yield_or_bury(registry, network, other).await {
+            registry.write(claims::leave(mine.id), News::NOBODY).await?;
             return Err(refused);
         }
     }
     Ok(())
 }
 
-async fn yield_or_bury(engine: &dyn Engine, network: &dyn Network, other: Namesake) -> Result<(), JoinError> {
+async fn yield_or_bury(registry: &Registry, network: &dyn Network, other: Namesake) -> Result<(), JoinError> {
     if other.lives && answers(network, &other.row).await {
         let (address, name) = (other.row.address.to_string(), other.row.name.to_string());
         return Err(JoinError::AddressTaken { address, name, id: other.row.id });
     }
-    match engine.commit(claims::bury(other.stored)).await {
+    match registry.write(claims::bury(other.stored), News::NOBODY).await {
         Ok(()) | Err(Error::Conflict) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -84,12 +85,13 @@ mod tests {
     use std::sync::Arc;
 
     use wayleave_core::time::{Millis, Time};
-    use wayleave_engine::Memory;
     use wayleave_engine::clock::ManualClock;
+    use wayleave_engine::{Engine, Memory};
     use wayleave_shard::{Config, Frontier};
 
     use super::*;
     use crate::local::Switchboard;
+    use wayleave_registry::Hints;
 
     fn row(id: u64, started_at: u64) -> NodeRow {
         NodeRow {
@@ -117,11 +119,12 @@ mod tests {
                 let line = board.line(row.id);
                 let runtime = tokio::runtime::Handle::current();
                 let frontier = Frontier::join(engine.clone(), Config::new(1), &runtime, line);
-                board.answer(row.id, frontier, Arc::new(|_| ()));
+                board.answer(row.id, frontier, Hints::default());
                 engine.commit(claims::renew(&mut row, None, Time(1_000), Millis(9_000), false)).await.unwrap();
             }
+            let registry = Registry::new(engine);
             let [earlier, later] = &rows;
-            let confirm = async |row: &NodeRow| confirm(&*engine, &*board.line(row.id), row).await;
+            let confirm = async |row: &NodeRow| confirm(&registry, &*board.line(row.id), row).await;
             let refused = if later_first {
                 let refused = confirm(later).await;
                 assert_eq!(confirm(earlier).await, Ok(()));
@@ -131,7 +134,7 @@ mod tests {
                 confirm(later).await
             };
             assert!(matches!(refused, Err(JoinError::AddressTaken { id: NodeId(8), .. })), "{refused:?}");
-            let left = sharing(&*engine, "http://same", NodeId(0)).await.unwrap();
+            let left = sharing(&registry, "http://same", NodeId(0)).await.unwrap();
             assert_eq!(left.iter().map(|node| node.row.id).collect::<Vec<_>>(), [NodeId(8)]);
         }
     }

@@ -3,7 +3,6 @@
 //! Pure: what a look has shown goes in, a batch comes out. The heart and the seats carry the batches to the store; the
 //! model checker of `sim` carries the same ones through everything that can go wrong on the way.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wayleave_core::cluster::NodeRow;
@@ -12,6 +11,7 @@ use wayleave_core::limits::NODES_MAX;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{node, seat};
 use wayleave_engine::{Batch, Error, Expect, Key, Look, Row, Scan, Value, Write};
+use wayleave_registry::batch;
 
 /// What one look has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub struct Seen {
     pub nodes: Vec<NodeRow>,
     /// By shard, the node that it belongs to.
     pub seats: Vec<Option<NodeId>>,
-    /// The rows themselves, to be expected in what is written.
-    pub rows: BTreeMap<Key, Value>,
+    /// The look itself, whose rows are expected in what is written.
+    look: Look,
 }
 
 impl Seen {
@@ -38,22 +38,19 @@ impl Seen {
     /// # Errors
     /// If a row is not one of a node or of a seat.
     pub fn read(look: Look, shards: u16) -> Result<Self, Error> {
-        let mut rows = BTreeMap::new();
         let mut nodes = Vec::new();
         let mut seats = vec![None; shards.into()];
         let damaged = |error: wayleave_core::wire::Damaged| Error::Corrupt(error.to_string());
-        let mut found = look.rows.into_iter();
-        for Row { key, value } in found.next().unwrap_or_default() {
-            nodes.push(node::decode(&value).map_err(damaged)?);
-            rows.insert(key, value);
+        let mut found = look.rows.iter();
+        for row in found.next().into_iter().flatten() {
+            nodes.push(node::decode(&row.value).map_err(damaged)?);
         }
-        for Row { key, value } in found.next().unwrap_or_default() {
-            if let Some(place) = seats.get_mut(usize::from(seat::parse_key(&key).map_err(damaged)?.0)) {
-                *place = seat::decode(&value).map_err(damaged)?;
+        for Row { key, value } in found.next().into_iter().flatten() {
+            if let Some(place) = seats.get_mut(usize::from(seat::parse_key(key).map_err(damaged)?.0)) {
+                *place = seat::decode(value).map_err(damaged)?;
             }
-            rows.insert(key, value);
         }
-        Ok(Self { now: look.now, nodes, seats, rows })
+        Ok(Self { now: look.now, nodes, seats, look })
     }
 
     /// Whether a node lived at the time of the look.
@@ -71,19 +68,18 @@ impl Seen {
     /// Makes free shards one node's own, all or none.
     #[must_use]
     pub fn take(&self, shards: &[ShardId], me: NodeId) -> Batch {
-        let mut expects: BTreeMap<Key, Option<Value>> = BTreeMap::new();
-        let mut writes = Vec::with_capacity(shards.len());
-        for shard in shards {
-            let key = seat::key(*shard);
-            expects.insert(key.clone(), self.rows.get(&key).cloned());
-            // Whoever it belonged to must still be dead.
-            if let Some(dead) = self.seats.get(usize::from(shard.0)).copied().flatten() {
-                let key = node::key(dead);
-                expects.insert(key.clone(), self.rows.get(&key).cloned());
-            }
-            writes.push(Write { key, value: Some(seat::encode(Some(me))) });
-        }
-        Batch { fences: Vec::new(), expects: expects.into_iter().collect(), writes }
+        let write = |shard: &ShardId| Write { key: seat::key(*shard), value: Some(seat::encode(Some(me))) };
+        let holder = |shard: &ShardId| self.seats.get(usize::from(shard.0)).copied().flatten();
+        // Whoever they belonged to must still be dead.
+        let dead: Vec<Key> = shards.iter().filter_map(holder).map(node::key).collect();
+        batch(&self.look, shards.iter().map(write).collect(), dead)
+    }
+
+    /// Removes the rows of nodes that are still as they were seen.
+    #[must_use]
+    pub fn forget(&self, nodes: &[NodeId]) -> Batch {
+        let write = |id: &NodeId| Write { key: node::key(*id), value: None };
+        batch(&self.look, nodes.iter().map(write).collect(), Vec::new())
     }
 }
 

@@ -17,6 +17,7 @@ use wayleave_api::node::{Hint, Letter};
 use wayleave_core::ids::NodeId;
 use wayleave_core::limits::FORWARDS_MAX;
 use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
+use wayleave_engine::Key;
 use wayleave_shard::{LinkError, Links, links};
 
 use crate::network::Network;
@@ -155,8 +156,8 @@ impl Network for Dial {
         futures::stream::once(stream).filter_map(std::future::ready).flatten().boxed()
     }
 
-    fn nudge(&self, node: NodeId, role: Option<&str>) {
-        let hint = Hint { role: role.unwrap_or_default().to_owned() };
+    fn hint(&self, node: NodeId, keys: &[Key]) {
+        let hint = Hint { keys: keys.iter().cloned().map(Into::into).collect() };
         let Ok(Peer { mut client, .. }) = self.peer(node) else { return };
         let Ok(first) = self.request(node, hint.clone()) else { return };
         let second = self.request(node, hint);

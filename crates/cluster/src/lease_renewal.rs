@@ -1,12 +1,11 @@
 //! The heart: a node's own row, renewed by the store's clock. Whoever stops renewing is dead to the others at the row's
 //! deadline, and must take itself for dead before that.
 
-use std::sync::Arc;
-
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::{key, node};
-use wayleave_engine::{Engine, Error, Scan};
+use wayleave_engine::rows::node;
+use wayleave_engine::{Error, Look};
+use wayleave_registry::{Decision, News, Registry, Subject, value};
 use wayleave_shard::{Deadline, Moment};
 
 use crate::{address, claims};
@@ -27,7 +26,7 @@ impl From<Error> for Missed {
 }
 
 pub(crate) struct LeaseRenewal {
-    pub engine: Arc<dyn Engine>,
+    pub registry: Registry,
     pub row: NodeRow,
     pub ttl: Millis,
 }
@@ -37,20 +36,29 @@ impl LeaseRenewal {
     /// from before the store was asked, less a margin for clocks that run at different rates.
     pub async fn beat(&mut self, leaving: bool) -> Result<Deadline, Missed> {
         let sent = Moment::now();
-        let key = node::key(self.row.id);
-        let scan = Scan { from: key.clone(), to: key::after_prefix(&key), limit: 1 };
-        let look = self.engine.look(std::slice::from_ref(&scan)).await?;
-        let old = look.rows.into_iter().flatten().next().map(|row| row.value);
-        let written = self.row.started_at != Time::ZERO;
-        if written && old.is_none() {
+        let joined = self.row.started_at != Time::ZERO;
+        if !self.renew(leaving, joined).await? {
             // Removed: long after its end, which is no matter, or by a node that took this one for dead.
-            let nodes = address::sharing(&*self.engine, &self.row.address, self.row.id).await?;
+            let nodes = address::sharing(&self.registry, &self.row.address, self.row.id).await?;
             if let Some(other) = nodes.into_iter().find(|node| node.lives) {
                 return Err(Missed::Replaced(other.row));
             }
+            self.renew(leaving, false).await?;
         }
-        let batch = claims::renew(&mut self.row, old, look.now, self.ttl, leaving);
-        self.engine.commit(batch).await?;
         Ok(Deadline::after(sent, claims::sure_for(self.ttl)))
+    }
+
+    /// Renews the row. If it must be there and is not, nothing is written, and this is false.
+    async fn renew(&mut self, leaving: bool, must_exist: bool) -> Result<bool, Error> {
+        let (key, ttl, row) = (node::key(self.row.id), self.ttl, &mut self.row);
+        let subject = Subject::row(key.clone(), "the row of this node");
+        let decide = |look: &Look, _| {
+            let old = value(look, &key).cloned();
+            if must_exist && old.is_none() {
+                return Decision::keep(false);
+            }
+            Decision::write(claims::renew(row, old, look.now, ttl, leaving).writes, News::NOBODY, true)
+        };
+        self.registry.update_here(&subject, decide).await
     }
 }

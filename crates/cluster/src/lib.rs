@@ -23,4 +23,5 @@ pub use dial::Dial;
 pub use join_error::JoinError;
 pub use member::{Member, NodeState, NodeView, Options, agree};
 pub use network::Network;
-pub use service::{Hints, service};
+pub use service::service;
+pub use wayleave_registry::Hints;

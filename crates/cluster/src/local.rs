@@ -9,11 +9,12 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
 use wayleave_core::ids::NodeId;
+use wayleave_engine::Key;
+use wayleave_registry::Hints;
 use wayleave_shard::{Frontier, LinkError, Links};
 
 use crate::beats::beats;
 use crate::network::Network;
-use crate::service::Hints;
 
 /// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,9 +175,9 @@ impl Network for Line {
         beats(frontier).take_while(hears).boxed()
     }
 
-    fn nudge(&self, node: NodeId, role: Option<&str>) {
+    fn hint(&self, node: NodeId, keys: &[Key]) {
         if let Some((_, hints)) = self.board.reach(self.me, node) {
-            hints(role);
+            keys.iter().for_each(|key| hints.wake(key));
         }
     }
 }

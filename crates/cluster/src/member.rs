@@ -4,14 +4,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
-use wayleave_engine::{Batch, Engine, Error, Write};
+use wayleave_engine::rows::node;
+use wayleave_engine::{Error, Key, Look, Write};
+use wayleave_registry::{Decision, News, Registry, Subject, value};
 use wayleave_shard::{Deadline, Frontier, links};
 
 use crate::join_error::JoinError;
@@ -69,7 +71,7 @@ pub struct NodeView {
 
 /// What both tasks share.
 pub(crate) struct Shared {
-    pub engine: Arc<dyn Engine>,
+    pub registry: Registry,
     pub frontier: Frontier,
     pub network: Arc<dyn Network>,
     pub options: Options,
@@ -80,7 +82,6 @@ pub(crate) struct Shared {
     /// The node that has taken this one's address, once there is one.
     replaced: watch::Sender<Option<NodeRow>>,
     still: Pause,
-    pub nudged: Notify,
     /// What was last seen, and when.
     pub seen: Mutex<(Vec<NodeView>, Option<Instant>)>,
     /// Counts the times that the rows were looked at and acted upon.
@@ -98,23 +99,20 @@ pub struct Member {
 ///
 /// # Errors
 /// If the store was written by a newer program or cannot be reached.
-pub async fn agree(engine: &dyn Engine, entropy: u128) -> Result<u128, JoinError> {
-    loop {
-        let look = engine.look(&[cluster::scan()]).await?;
-        let found = look.rows.into_iter().flatten().next();
-        if let Some(row) = found {
-            let row = cluster::decode(&row.value).map_err(|error| Error::Corrupt(error.to_string()))?;
-            return match row.format {
-                format if format > FORMAT => Err(JoinError::NewerFormat { found: format, known: FORMAT }),
-                _ => Ok(row.secret),
-            };
+pub async fn agree(registry: &Registry, entropy: u128) -> Result<u128, JoinError> {
+    let decide = |look: &Look, _| match value(look, &cluster::key()) {
+        Some(found) => Decision::keep(cluster::decode(found)),
+        None => {
+            let row = ClusterRow { format: FORMAT, secret: entropy };
+            let writes = vec![Write { key: cluster::key(), value: Some(cluster::encode(&row)) }];
+            Decision::write(writes, News::NOBODY, Ok(row))
         }
-        let row = cluster::encode(&ClusterRow { format: FORMAT, secret: entropy });
-        let writes = vec![Write { key: cluster::key(), value: Some(row) }];
-        match engine.commit(Batch { fences: Vec::new(), expects: vec![(cluster::key(), None)], writes }).await {
-            Ok(()) | Err(Error::Conflict) => {}
-            Err(error) => return Err(error.into()),
-        }
+    };
+    let row = registry.update_here(&Subject::row(cluster::key(), "what nodes agree on"), decide).await?;
+    let row = row.map_err(|error| Error::Corrupt(error.to_string()))?;
+    match row.format {
+        format if format > FORMAT => Err(JoinError::NewerFormat { found: format, known: FORMAT }),
+        _ => Ok(row.secret),
     }
 }
 
@@ -124,12 +122,12 @@ impl Member {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn join(
-        engine: Arc<dyn Engine>,
+        registry: Registry,
         frontier: Frontier,
         network: Arc<dyn Network>,
         options: Options,
     ) -> Result<Self, JoinError> {
-        address::claim(&*engine, &*network, &options).await?;
+        address::claim(&registry, &*network, &options).await?;
         let row = NodeRow {
             id: options.id,
             address: options.address.as_str().into(),
@@ -141,15 +139,15 @@ impl Member {
             expires_at: Time::ZERO,
             leaving: false,
         };
-        let mut heart = LeaseRenewal { engine: engine.clone(), row, ttl: options.ttl };
+        let mut heart = LeaseRenewal { registry: registry.clone(), row, ttl: options.ttl };
         let deadline = heart.beat(false).await.map_err(|missed| match missed {
             Missed::Store(error) => JoinError::Engine(error),
             Missed::Replaced(row) => taken(&row),
         })?;
-        address::confirm(&*engine, &*network, &heart.row).await?;
+        address::confirm(&registry, &*network, &heart.row).await?;
         frontier.set_sure_until(deadline);
         let shared = Arc::new(Shared {
-            engine,
+            registry,
             frontier,
             network,
             options,
@@ -158,10 +156,12 @@ impl Member {
             lapses: Lapses::new(deadline),
             replaced: watch::Sender::new(None),
             still: Pause::default(),
-            nudged: Notify::new(),
             seen: Mutex::default(),
             passes: watch::Sender::new(0),
         });
+        let others = Arc::downgrade(&shared);
+        let tell = move |keys: &[Key]| _ = others.upgrade().map(|shared| shared.tell_others(keys));
+        shared.registry.hints().on_tell(Arc::new(tell));
         let mut passes = shared.passes.subscribe();
         let member = Self {
             heart: tokio::spawn(unless_paused(shared.still.clone(), live(shared.clone(), heart, deadline))),
@@ -206,16 +206,6 @@ impl Member {
         }
     }
 
-    /// Looks at the store now instead of soon.
-    pub fn nudge(&self) {
-        self.shared.nudged.notify_one();
-    }
-
-    /// Tells all other nodes that a role has changed.
-    pub fn tell_role(&self, role: &str) {
-        self.shared.tell_others(Some(role));
-    }
-
     /// Lets both tasks stand still where they are, like those of a process that is stopped, or go on from there. For
     /// tests and the simulator.
     pub fn stand_still(&self, still: bool) {
@@ -249,10 +239,9 @@ impl Member {
         self.heart.abort();
         self.seats.abort();
         self.shared.frontier.stop().await;
-        if let Err(error) = self.shared.engine.commit(claims::leave(self.shared.options.id)).await {
+        if let Err(error) = self.shared.registry.write(claims::leave(self.shared.options.id), News::OTHERS).await {
             tracing::warn!(%error, "the other nodes will find out by themselves that this one has left");
         }
-        self.shared.tell_others(None);
     }
 }
 
@@ -264,10 +253,15 @@ impl Shared {
         self.alive.send_replace(false);
     }
 
-    pub fn tell_others(&self, role: Option<&str>) {
+    /// Lets the seats look now.
+    fn look_now(&self) {
+        self.registry.hints().wake(&node::key(self.options.id));
+    }
+
+    fn tell_others(&self, keys: &[Key]) {
         let (seen, _) = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for node in seen.iter().filter(|node| !node.here && node.state != NodeState::Lost) {
-            self.network.nudge(node.row.id, role);
+            self.network.hint(node.row.id, keys);
         }
     }
 }
@@ -306,7 +300,7 @@ async fn live(shared: Arc<Shared>, mut heart: LeaseRenewal, mut deadline: Deadli
                     // Nobody noticed in time: the renewal was under way, or the process stood still.
                     tracing::error!("this node had lost its lease before it was renewed; its shards are opened anew");
                     shared.lapses.on_lapse(&shared.frontier);
-                    shared.nudged.notify_one();
+                    shared.look_now();
                 }
                 deadline = until;
                 shared.lapses.on_renewed(until, &shared.frontier);
@@ -314,7 +308,7 @@ async fn live(shared: Arc<Shared>, mut heart: LeaseRenewal, mut deadline: Deadli
                 shared.alive.send_if_modified(|alive| !std::mem::replace(alive, true));
                 next = Instant::now() + interval;
                 if now_leaving != was_leaving {
-                    shared.nudged.notify_one();
+                    shared.look_now();
                 }
             }
             Err(Missed::Replaced(row)) => {

@@ -2,6 +2,7 @@
 
 use futures::stream::BoxStream;
 use wayleave_core::ids::NodeId;
+use wayleave_engine::Key;
 use wayleave_shard::Links;
 
 /// The way to other nodes.
@@ -12,6 +13,6 @@ pub trait Network: Links {
     /// Subscribes to the shard state of a node; ends when the node becomes unreachable.
     fn listen(&self, node: NodeId) -> BoxStream<'static, Vec<u8>>;
 
-    /// Hints that a node should read the store now: a role, or nodes and shards. The hint may be lost.
-    fn nudge(&self, node: NodeId, role: Option<&str>);
+    /// Hints that a node should read these rows now: they have changed. The hint may be lost.
+    fn hint(&self, node: NodeId, keys: &[Key]);
 }

@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 use wayleave_core::cluster::{self, NodeRow, Step, View};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::Millis;
-use wayleave_engine::rows::node;
-use wayleave_engine::{Batch, Error, Key, Write};
+use wayleave_engine::Error;
+use wayleave_engine::rows::{Kind, key as keys};
+use wayleave_registry::{Ear, News};
 use wayleave_shard::{Frontier, NodeReadiness};
 
 use crate::claims::{self, Seen, mine};
@@ -44,6 +45,8 @@ pub(crate) struct Seats {
     listeners: BTreeMap<NodeId, JoinHandle<()>>,
     /// Seats that are being taken one by one.
     one_by_one: Arc<Mutex<BTreeSet<ShardId>>>,
+    /// Hears of changes to rows of nodes and seats.
+    ear: Ear,
 }
 
 /// The shards that this process owns.
@@ -53,7 +56,8 @@ pub(crate) fn owned(frontier: &Frontier) -> Vec<ShardId> {
 
 impl Seats {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, listeners: BTreeMap::new(), one_by_one: Arc::default() }
+        let ear = shared.registry.hints().listen_range(keys::range(keys::OUTSIDE, Kind::Node, Kind::Seat));
+        Self { shared, listeners: BTreeMap::new(), one_by_one: Arc::default(), ear }
     }
 
     pub async fn run(mut self) {
@@ -81,7 +85,7 @@ impl Seats {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep(nap) => {}
-                () = self.shared.nudged.notified() => {}
+                () = self.ear.heard() => {}
                 () = self.shared.frontier.owner_missed() => {}
                 _ = alive.changed() => {}
             }
@@ -133,7 +137,7 @@ impl Seats {
 
     async fn look(&self) -> Result<Seen, Error> {
         let shards = self.shared.frontier.shards();
-        Seen::read(self.shared.engine.look(&Seen::scans(shards)).await?, shards)
+        Seen::read(self.shared.registry.look(&Seen::scans(shards)).await?, shards)
     }
 
     /// Learns where the others are, and listens to those that live.
@@ -175,12 +179,11 @@ impl Seats {
     /// Makes free shards this node's own, all or none.
     async fn take(&self, seen: &Seen, shards: &[ShardId]) -> Result<(), Error> {
         let me = self.shared.options.id;
-        self.shared.engine.commit(seen.take(shards, me)).await?;
+        self.shared.registry.write(seen.take(shards, me), News::OTHERS).await?;
         tracing::info!(shards = shards.len(), "this node takes shards over");
         for shard in shards {
             self.shared.frontier.open_shard(*shard, vec![mine(*shard, me)]);
         }
-        self.shared.tell_others(None);
         Ok(())
     }
 
@@ -191,21 +194,17 @@ impl Seats {
         let mut takes: FuturesUnordered<_> = shards
             .iter()
             .map(|shard| {
-                let (shard, commit) = (*shard, self.shared.engine.commit(seen.take(&[*shard], me)));
-                async move { (shard, commit.await) }
+                let (shard, registry, batch) = (*shard, self.shared.registry.clone(), seen.take(&[*shard], me));
+                async move { (shard, registry.write(batch, News::EVERYWHERE).await) }
             })
             .collect();
-        let (shared, one_by_one) = (self.shared.clone(), self.one_by_one.clone());
+        let one_by_one = self.one_by_one.clone();
         tokio::spawn(async move {
             while let Some((shard, taken)) = takes.next().await {
                 lock(&one_by_one).remove(&shard);
-                match taken {
-                    Ok(()) => {
-                        shared.nudged.notify_one();
-                        shared.tell_others(None);
-                    }
-                    // Another node was faster, or the next pass tries again.
-                    Err(error) => tracing::debug!(shard = shard.0, %error, "a shard could not be taken over"),
+                // Another node was faster, or the next pass tries again.
+                if let Err(error) = taken {
+                    tracing::debug!(shard = shard.0, %error, "a shard could not be taken over");
                 }
             }
         });
@@ -241,9 +240,8 @@ impl Seats {
 
     async fn give_one(&self, shard: ShardId, to: Option<NodeId>) -> Result<(), Error> {
         self.shared.frontier.close_shard(shard).await;
-        self.shared.engine.commit(claims::give(shard, self.shared.options.id, to)).await?;
+        self.shared.registry.write(claims::give(shard, self.shared.options.id, to), News::OTHERS).await?;
         self.shared.frontier.set_owner(shard, to);
-        self.shared.tell_others(None);
         Ok(())
     }
 
@@ -251,13 +249,11 @@ impl Seats {
     async fn forget(&self, seen: &Seen) -> Result<(), Error> {
         let gone =
             |node: &&NodeRow| node.expires_at.after(REMEMBERED) <= seen.now && !seen.seats.contains(&Some(node.id));
-        let keys: Vec<Key> = seen.nodes.iter().filter(gone).map(|node| node::key(node.id)).collect();
-        if keys.is_empty() {
+        let gone: Vec<NodeId> = seen.nodes.iter().filter(gone).map(|node| node.id).collect();
+        if gone.is_empty() {
             return Ok(());
         }
-        let expects = keys.iter().map(|key| (key.clone(), seen.rows.get(key).cloned())).collect();
-        let writes = keys.into_iter().map(|key| Write { key, value: None }).collect();
-        self.shared.engine.commit(Batch { fences: Vec::new(), expects, writes }).await
+        self.shared.registry.write(seen.forget(&gone), News::NOBODY).await
     }
 }
 

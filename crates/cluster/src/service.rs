@@ -11,13 +11,11 @@ use wayleave_api::node::node_server::{Node, NodeServer};
 use wayleave_api::node::{Hint, Letter};
 use wayleave_core::ids::NodeId;
 use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
+use wayleave_registry::Hints;
 use wayleave_shard::{Frontier, links};
 
 use crate::beats::beats;
 use crate::dial::{PROTOCOL, SECRET, TO};
-
-/// Called with hints: the role that changed, or `None` for nodes and shards.
-pub type Hints = Arc<dyn Fn(Option<&str>) + Send + Sync>;
 
 struct Answering {
     frontier: Frontier,
@@ -84,8 +82,7 @@ impl Node for Answering {
     }
 
     async fn nudge(&self, request: Request<Hint>) -> Result<Response<Letter>, Status> {
-        let role = request.get_ref().role.as_str();
-        (self.hints)(Some(role).filter(|role| !role.is_empty()));
+        request.get_ref().keys.iter().for_each(|key| self.hints.wake(key));
         Ok(Response::new(Letter::default()))
     }
 }

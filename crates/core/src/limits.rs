@@ -185,10 +185,10 @@ pub const ROLES_PAGE_MAX: usize = 100;
 pub const ROLE_EPOCH_RAISED_MAX: u64 = 1 << 53;
 /// Callers in one process that may wait for changes of roles.
 pub const ROLE_WAITERS_MAX: usize = 4_096;
-/// Retries of a role change that lost a compare-and-swap.
-pub const ROLE_TRIES_MAX: usize = 16;
-/// Polling interval of a role with waiters, for changes made through other nodes.
-pub const ROLE_POLL: Millis = Millis(250);
+/// Attempts at an update of a shared record, each of which lost a compare-and-swap or its answer.
+pub const UPDATE_TRIES_MAX: usize = 16;
+/// Polling interval of a watched record, for changes whose hint was lost.
+pub const WATCH_POLL: Millis = Millis(250);
 /// Slots that a role remembers as run; each heartbeat rewrites them.
 pub const ROLE_SLOTS_KEPT: usize = 64;
 /// Maximum length of a slot name.

@@ -17,8 +17,6 @@ pub struct Counters {
     pub refused: AtomicU64,
     /// Heartbeats that the store could not serve.
     pub failed: AtomicU64,
-    /// Decisions retried because of a concurrent update.
-    pub conflicts: AtomicU64,
     /// Terms released.
     pub released: AtomicU64,
     /// Decisions that would have broken law 6 and were not written: must stay at zero.

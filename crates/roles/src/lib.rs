@@ -1,9 +1,8 @@
 //! Leader election: who is the primary of a role, decided on any node by one compare-and-swap in the store.
 //!
-//! Role rows are outside the shards. A call reads the role with the store's own time, lets the core decide, and writes
-//! the decision only if the rows are unchanged (optimistic concurrency); otherwise it reads and decides again. So no
-//! in-memory state matters to who is primary: any number of processes may do this concurrently, and the loss of one
-//! demotes nobody.
+//! Role rows are outside the shards. A call is one update of the registry: read the role with the store's own time, let
+//! the core decide, write only if the rows are unchanged. So no in-memory state matters to who is primary: any number of
+//! processes may do this concurrently, and the loss of one demotes nobody.
 //!
 //! This crate must not know HTTP, shards or a particular store. It serves candidates, callers and operators with
 //! answers that are durable, or refusals.
@@ -11,12 +10,10 @@
 mod config;
 mod counters;
 mod list;
-mod locks;
 mod roles;
 mod store;
-mod watch;
 
-pub use config::{Changed, Config};
+pub use config::Config;
 pub use counters::{Counters, Totals};
 pub use list::RolesPage;
 pub use roles::{Roles, Wait, WaitFor};

@@ -2,9 +2,10 @@
 
 use wayleave_core::limits;
 use wayleave_core::names::{self, RoleName};
-use wayleave_core::roles::{self as core, Refusal, RoleView};
+use wayleave_core::roles::{self as core, Facts, Refusal, RoleView};
+use wayleave_engine::Scan;
 use wayleave_engine::rows::{Kind, key as keys, role};
-use wayleave_engine::{Error, Scan};
+use wayleave_registry::Subject;
 
 use crate::Roles;
 use crate::counters::Totals;
@@ -31,36 +32,17 @@ impl Roles {
     }
 
     /// Reads names first, then the roles. A role with a write in flight may not be listed yet, nor skipped if it seems
-    /// to be deleted: it is read individually, after that write. All others are read together, and only those are
-    /// locked meanwhile, so a listing that waits for one role blocks no other.
+    /// to be deleted: the registry includes it, and reads it after that write.
     async fn page(&self, after: &str, limit: usize) -> Result<RolesPage, Refusal> {
-        let refused = |error| store::refusal(error, false);
-        let mut written = self.0.locks.being_written();
-        let (mut names, more) = self.names(after, limit).await.map_err(refused)?;
-        written.extend(self.0.locks.being_written());
+        let (names, more) = self.names(after, limit).await?;
         let last = names.last().filter(|_| more).cloned();
-        let within = |name: &RoleName| **name > *after && last.as_ref().is_none_or(|last| name <= last);
-        names.extend(written.into_iter().filter(within));
-        names.sort_unstable();
-        names.dedup();
-        let mut facts = Vec::with_capacity(names.len());
-        let mut busy = Vec::new();
-        let mut settled = Vec::with_capacity(names.len());
-        for name in names {
-            match self.0.locks.try_read(&name) {
-                Some(reading) => settled.push((name, reading)),
-                None => busy.push(name),
-            }
-        }
-        let free: Vec<RoleName> = settled.iter().map(|(name, _)| name.clone()).collect();
-        facts.extend(store::look_many(&*self.0.engine, &free).await.map_err(refused)?);
-        drop(settled);
-        for name in busy {
-            facts.push(self.0.look(&name).await?.facts);
-        }
+        let subjects: Vec<Subject> = names.iter().map(store::shown).collect();
+        let looks = self.0.registry.look_at_each(&subjects).await.map_err(store::refusal)?;
+        let facts: Result<Vec<Facts>, Refusal> =
+            names.iter().zip(&looks).map(|(name, look)| store::read(name, look)).collect();
+        let mut facts = facts?;
         // A role that was never set up, or was deleted meanwhile, has no row.
         facts.retain(|facts| facts.row.is_some());
-        facts.sort_unstable_by(|a, b| a.role.cmp(&b.role));
         let more = more || facts.len() > limit;
         facts.truncate(limit);
         let roles: Vec<RoleView> = facts.iter().map(core::view).collect();
@@ -70,16 +52,14 @@ impl Roles {
     }
 
     /// The names of a page, and whether there are more. The roles may be deleted or not yet durable.
-    async fn names(&self, after: &str, limit: usize) -> Result<(Vec<RoleName>, bool), Error> {
+    async fn names(&self, after: &str, limit: usize) -> Result<(Vec<RoleName>, bool), Refusal> {
         let (_, to) = keys::range(keys::OUTSIDE, Kind::Role, Kind::Role);
         // The first key after the cursor's; without a cursor, after the origin's, which has an empty name.
         let mut from = role::key(after);
         from.push(0);
-        let look = self.0.engine.look(&[Scan { from, to, limit: limit + 1 }]).await?;
-        let rows = look.rows.into_iter().next().unwrap_or_default();
-        let names: Result<Vec<RoleName>, _> = rows.iter().take(limit).map(|row| role::parse_key(&row.key)).collect();
-        let names = names.map_err(|error| Error::Corrupt(format!("roles: {error}")))?;
-        Ok((names, rows.len() > limit))
+        let (keys, more) = self.0.registry.keys(Scan { from, to, limit }).await.map_err(store::refusal)?;
+        let names: Result<Vec<RoleName>, _> = keys.iter().map(|key| role::parse_key(key)).collect();
+        Ok((names.map_err(|error| Refusal::Corrupt(format!("roles: {error}")))?, more))
     }
 
     /// The totals over all roles.

@@ -1,4 +1,4 @@
-//! The handle: every call reads, lets the core decide, writes if nothing has changed meanwhile, and else begins again.
+//! The handle: every call is one update of a role, decided by the core.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,32 +7,29 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::lawful_step;
-use wayleave_core::limits;
 use wayleave_core::names::{RoleName, Slot, Uuid};
 use wayleave_core::roles::{
     self as core, Answer, Ask, Decided, Facts, Outcome, Refusal, Released, RoleChanges, RoleRow, RoleView, Was, Writes,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::Millis;
-use wayleave_engine::{Engine, Error};
+use wayleave_engine::{Engine, Entropy, Look};
+use wayleave_registry::{Decision, News, Registry};
 
 use crate::config::Config;
 use crate::counters::{Counters, raise};
-use crate::locks::Locks;
-use crate::store::{self, Seen};
-use crate::watch::Watchers;
+use crate::store;
 
 /// All that callers may ask of roles; cheap to clone.
 #[derive(Clone)]
 pub struct Roles(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub engine: Arc<dyn Engine>,
-    pub config: Config,
-    pub counters: Counters,
-    pub watchers: Watchers,
-    pub places: Semaphore,
-    pub locks: Locks,
+    pub registry: Registry,
+    counters: Counters,
+    entropy: Entropy,
+    waiters_max: usize,
+    places: Semaphore,
 }
 
 /// What to wait for.
@@ -85,9 +82,10 @@ impl Roles {
     /// The roles of a store, run in another way than usual.
     #[must_use]
     pub fn with(engine: Arc<dyn Engine>, config: Config) -> Self {
-        let places = Semaphore::new(config.waiters_max);
-        let (counters, watchers, locks) = (Counters::default(), Watchers::default(), Locks::default());
-        Self(Arc::new(Inner { engine, config, counters, watchers, places, locks }))
+        let Config { waiters_max, registry } = config;
+        let (counters, places, entropy) = (Counters::default(), Semaphore::new(waiters_max), registry.entropy.clone());
+        let registry = Registry::with(engine, registry);
+        Self(Arc::new(Inner { registry, counters, entropy, waiters_max, places }))
     }
 
     /// What became of calls, since the start of the process.
@@ -96,15 +94,16 @@ impl Roles {
         &self.0.counters
     }
 
+    /// Decisions retried because of a concurrent update, since the start of the process.
+    #[must_use]
+    pub fn conflicts(&self) -> u64 {
+        self.0.registry.conflicts()
+    }
+
     /// How many wait for a change of a role.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.config.waiters_max.saturating_sub(self.0.places.available_permits())
-    }
-
-    /// A hint that a role has changed, as by another node: those who wait here look at once.
-    pub fn nudge(&self, role: &str) {
-        self.0.watchers.nudge(role);
+        self.0.waiters_max.saturating_sub(self.0.places.available_permits())
     }
 
     /// Acquires a role, renews its term, or stands by for it.
@@ -112,17 +111,17 @@ impl Roles {
     /// # Errors
     /// As the core refuses it, or if the store cannot serve it.
     pub async fn heartbeat(&self, role: RoleName, ask: Ask) -> Result<Answer, Refusal> {
-        let entropy = (self.0.config.entropy)();
+        let entropy = (self.0.entropy)();
         let minted = Token(entropy.to_be_bytes());
-        let answer = self.change(role, move |seen, _| {
+        let answer = self.change(role, move |facts, _| {
             // The token tells whether a write of this very call has arrived, whose answer was lost.
-            if seen.term_is(minted) {
+            if store::term_is(facts, minted) {
                 let ask = Ask { token: Some(minted), ..ask.clone() };
-                let mut decided = core::heartbeat(&seen.facts, &ask, entropy)?;
+                let mut decided = core::heartbeat(facts, &ask, entropy)?;
                 decided.answer.outcome = Outcome::Acquired;
                 return Ok(decided);
             }
-            core::heartbeat(&seen.facts, &ask, entropy)
+            core::heartbeat(facts, &ask, entropy)
         });
         let answer = answer.await;
         self.0.counters.on_heartbeat(&answer);
@@ -149,22 +148,21 @@ impl Roles {
         slot: Option<Slot>,
     ) -> Result<Released, Refusal> {
         let mut last = None;
-        let answer =
-            self.change(role, move |seen, unknown| match core::release(&seen.facts, &uuid, token, slot.as_ref()) {
-                // The term is over in any case: the first attempt arrived, or somebody has taken over without it. Whether a slot
-                // was recorded is for the row alone to say.
-                Err(Refusal::NotTheTerm { .. })
-                    if unknown
-                        && slot.is_none()
-                        && let Some(answer) = last =>
-                {
-                    Ok(Decided { writes: Writes::default(), answer })
-                }
-                decided => {
-                    last = decided.as_ref().ok().map(|decided| decided.answer);
-                    decided
-                }
-            });
+        let answer = self.change(role, move |facts, unknown| match core::release(facts, &uuid, token, slot.as_ref()) {
+            // The term is over in any case: the first attempt arrived, or somebody has taken over without it. Whether a slot
+            // was recorded is for the row alone to say.
+            Err(Refusal::NotTheTerm { .. })
+                if unknown
+                    && slot.is_none()
+                    && let Some(answer) = last =>
+            {
+                Ok(Decided { writes: Writes::default(), answer })
+            }
+            decided => {
+                last = decided.as_ref().ok().map(|decided| decided.answer);
+                decided
+            }
+        });
         let answer = answer.await?;
         if answer.was == Was::Primary {
             raise(&self.0.counters.released);
@@ -177,7 +175,7 @@ impl Roles {
     /// # Errors
     /// If a candidate could not keep up, there are too many roles, or the store cannot serve it.
     pub async fn set(&self, role: RoleName, changes: RoleChanges) -> Result<RoleView, Refusal> {
-        self.change(role.clone(), move |seen, _| core::set(&seen.facts, &changes)).await?;
+        self.change(role.clone(), move |facts, _| core::set(facts, &changes)).await?;
         self.after_change(&role).await
     }
 
@@ -186,7 +184,7 @@ impl Roles {
     /// # Errors
     /// If there are too many roles, or the store cannot serve it.
     pub async fn raise_epoch(&self, role: RoleName, least: Epoch) -> Result<RoleView, Refusal> {
-        self.change(role.clone(), move |seen, _| core::raise_epoch(&seen.facts, least)).await?;
+        self.change(role.clone(), move |facts, _| core::raise_epoch(facts, least)).await?;
         self.after_change(&role).await
     }
 
@@ -195,7 +193,7 @@ impl Roles {
     /// # Errors
     /// If the role is not known or has no primary, or the store cannot serve it.
     pub async fn step_down(&self, role: RoleName) -> Result<RoleView, Refusal> {
-        self.change(role.clone(), |seen, _| core::step_down(&seen.facts)).await?;
+        self.change(role.clone(), |facts, _| core::step_down(facts)).await?;
         self.after_change(&role).await
     }
 
@@ -204,7 +202,7 @@ impl Roles {
     /// # Errors
     /// If it is in use or not known, or the store cannot serve it.
     pub async fn delete(&self, role: RoleName) -> Result<(), Refusal> {
-        self.change(role, |seen, unknown| match core::delete(&seen.facts) {
+        self.change(role, |facts, unknown| match core::delete(facts) {
             Err(Refusal::UnknownRole(_)) if unknown => Ok(Decided { writes: Writes::default(), answer: () }),
             decided => decided,
         })
@@ -216,7 +214,7 @@ impl Roles {
     /// # Errors
     /// If the store cannot serve it.
     pub async fn now(&self, role: &RoleName) -> Result<RoleView, Refusal> {
-        Ok(core::view(&self.0.look(role).await?.facts))
+        Ok(core::view(&self.0.look(role).await?))
     }
 
     /// A role that this call has just changed: where it cannot be read, that is no word on the change.
@@ -230,107 +228,54 @@ impl Roles {
     /// # Errors
     /// If too many wait, or the store cannot serve it.
     pub async fn primary(&self, role: &RoleName, wait: Wait) -> Result<RoleView, Refusal> {
-        let seen = self.0.look(role).await?;
-        if wait.time.0 == 0 || wait.what.is_met(&seen.facts) {
-            return Ok(wait.what.view(&seen.facts));
+        let facts = self.0.look(role).await?;
+        if wait.time.0 == 0 || wait.what.is_met(&facts) {
+            return Ok(wait.what.view(&facts));
         }
         let deadline = Instant::now() + Duration::from_millis(wait.time.0);
         let _place = self.0.places.try_acquire().map_err(|_| Refusal::Overloaded)?;
-        let mut news = Watchers::subscribe(&self.0, role);
+        let mut watch = self.0.registry.watch(&store::subject(role));
         loop {
-            // What came before the subscription is seen here, what comes after it is told.
-            let facts = match tokio::time::timeout_at(deadline, news.next()).await {
-                Ok(facts) => facts?,
-                Err(_) => return Ok(wait.what.view(&self.0.look(role).await?.facts)),
+            // What came before the watch began is seen here, what comes after it is told.
+            let sight = match tokio::time::timeout_at(deadline, watch.next()).await {
+                Ok(sight) => sight.map_err(store::refusal)?,
+                Err(_) => return Ok(wait.what.view(&self.0.look(role).await?)),
             };
+            let facts = Facts { now: sight.now(), ..store::read(role, sight.look())? };
             if wait.what.is_met(&facts) {
                 return Ok(wait.what.view(&facts));
             }
         }
     }
 
-    /// Runs a change to its end, also if the caller has gone away: a write that nobody waits for could be seen before it is
-    /// durable.
-    async fn change<A, D>(&self, role: RoleName, decide: D) -> Result<A, Refusal>
+    /// Changes a role. `decide` is told whether an earlier write of this call may have counted without our knowing.
+    async fn change<A, D>(&self, role: RoleName, mut decide: D) -> Result<A, Refusal>
     where
         A: Send + 'static,
-        D: FnMut(&Seen, bool) -> Result<Decided<A>, Refusal> + Send + 'static,
+        D: FnMut(&Facts, bool) -> Result<Decided<A>, Refusal> + Send + 'static,
     {
-        let inner = self.0.clone();
-        let runtime = self.0.config.runtime.clone().unwrap_or_else(tokio::runtime::Handle::current);
-        let done = runtime.spawn(async move { inner.change(&role, decide).await }).await;
-        done.unwrap_or_else(|error| Err(Refusal::OutcomeUnknown(format!("the change was cut off: {error}"))))
+        let (inner, subject) = (self.0.clone(), store::subject(&role));
+        let decide = move |look: &Look, unknown: bool| {
+            let decided = store::read(&role, look).and_then(|facts| inner.decision(&facts, decide(&facts, unknown)?));
+            decided.unwrap_or_else(|refusal| Decision::keep(Err(refusal)))
+        };
+        self.0.registry.update(subject, decide).await.map_err(store::refusal)?
     }
 }
 
 impl Inner {
-    /// Reads a role, after the writes of this process that are under way.
-    pub async fn look(&self, role: &RoleName) -> Result<Seen, Refusal> {
-        let _settled = self.locks.read(role).await;
-        store::look(&*self.engine, role).await.map_err(|error| store::refusal(error, false))
+    /// Reads a role, after the writes of this process that are in flight.
+    pub async fn look(&self, role: &RoleName) -> Result<Facts, Refusal> {
+        let look = self.registry.look_at(&store::subject(role)).await.map_err(store::refusal)?;
+        store::read(role, &look)
     }
 
-    /// Changes a role, and tells those who wait for it, here and on other nodes, once they could see the change. A write whose
-    /// outcome is unknown may be seen: whoever waits looks for itself, and a hint too many costs one look.
-    async fn change<A>(
-        &self,
-        role: &RoleName,
-        decide: impl FnMut(&Seen, bool) -> Result<Decided<A>, Refusal>,
-    ) -> Result<A, Refusal> {
-        let mut seen = Visible::Nothing;
-        let answer = self.write(role, decide, &mut seen).await;
-        if seen >= Visible::Something {
-            self.watchers.nudge(role);
-        }
-        if let Some(changed) = self.config.changed.as_ref().filter(|_| seen == Visible::Holder) {
-            changed(role);
-        }
-        answer
-    }
-
-    /// Reads, decides and writes until a write counts. `decide` is told whether an earlier write of this call may have
-    /// counted without our knowing.
-    async fn write<A>(
-        &self,
-        role: &RoleName,
-        mut decide: impl FnMut(&Seen, bool) -> Result<Decided<A>, Refusal>,
-        visible: &mut Visible,
-    ) -> Result<A, Refusal> {
-        let _turn = self.locks.write(role).await;
-        let mut unknown: Option<String> = None;
-        for attempt in 0..limits::ROLE_TRIES_MAX {
-            self.pause(attempt).await;
-            let looked = store::look(&*self.engine, role).await;
-            let seen = looked.map_err(|error| store::refusal(error, unknown.is_some()))?;
-            let Decided { writes, answer } = decide(&seen, unknown.is_some())?;
-            if writes == Writes::default() {
-                return Ok(answer);
-            }
-            self.check_law(&seen.facts, &writes)?;
-            let news = if changes_holder(&seen.facts, &writes) { Visible::Holder } else { Visible::Something };
-            match self.engine.commit(seen.batch(writes)).await {
-                Ok(()) => {
-                    *visible = news.max(*visible);
-                    return Ok(answer);
-                }
-                Err(Error::Conflict) => raise(&self.counters.conflicts),
-                Err(Error::OutcomeUnknown(what)) => {
-                    *visible = news.max(*visible);
-                    unknown = Some(what);
-                }
-                Err(error) => return Err(store::refusal(error, unknown.is_some())),
-            }
-        }
-        Err(unknown.map_or_else(|| store::refusal(Error::Conflict, false), Refusal::OutcomeUnknown))
-    }
-
-    /// Those whom another node overtook come back at different times.
-    async fn pause(&self, attempt: usize) {
-        if attempt > 1 {
-            let most = 1_u128 << attempt.min(6);
-            let ms = (self.config.entropy)() % most;
-            tokio::time::sleep(Duration::from_millis(u64::try_from(ms).unwrap_or(0))).await;
-        }
+    /// What the core decided, as rows to write. Other nodes are told of another holder only.
+    fn decision<A>(&self, facts: &Facts, decided: Decided<A>) -> Result<Decision<Result<A, Refusal>>, Refusal> {
+        let Decided { writes, answer } = decided;
+        self.check_law(facts, &writes)?;
+        let news = if changes_holder(facts, &writes) { News::EVERYWHERE } else { News::HERE };
+        Ok(Decision::write(store::rows(&facts.role, writes), news, Ok(answer)))
     }
 
     fn check_law(&self, facts: &Facts, writes: &Writes) -> Result<(), Refusal> {
@@ -345,15 +290,6 @@ impl Inner {
             Refusal::Corrupt(broken.to_string())
         })
     }
-}
-
-/// What others may see of a change, surely or perhaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Visible {
-    Nothing,
-    Something,
-    /// Another holder, or none where there was one.
-    Holder,
 }
 
 /// Whether others may find another holder, or none, where there was one.

@@ -6,9 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use wayleave_api::Timestamp;
 use wayleave_api::nodes::{Node, NodeState};
-use wayleave_cluster::{Member, NodeView, service};
+use wayleave_cluster::{Hints, Member, NodeView, service};
 use wayleave_core::ids::NodeId;
-use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 
 /// The other nodes, once this one has joined them.
@@ -16,15 +15,16 @@ use wayleave_shard::Frontier;
 pub struct Peers {
     id: NodeId,
     secret: u128,
+    hints: Hints,
     member: Arc<OnceLock<Arc<Member>>>,
     leaving: Arc<AtomicBool>,
 }
 
 impl Peers {
-    /// For a node with this shared secret.
+    /// For a node with this shared secret, which passes hints of other nodes on.
     #[must_use]
-    pub fn new(id: NodeId, secret: u128) -> Self {
-        Self { id, secret, member: Arc::default(), leaving: Arc::default() }
+    pub fn new(id: NodeId, secret: u128, hints: Hints) -> Self {
+        Self { id, secret, hints, member: Arc::default(), leaving: Arc::default() }
     }
 
     /// The node has joined.
@@ -38,21 +38,8 @@ impl Peers {
         self.leaving.store(true, Ordering::Release);
     }
 
-    /// Notifies all other nodes that a role has changed.
-    pub fn tell_role(&self, role: &str) {
-        if let Some(member) = self.member.get() {
-            member.tell_role(role);
-        }
-    }
-
-    pub(crate) fn routes(&self, frontier: Frontier, roles: Roles) -> axum::Router {
-        let peers = self.clone();
-        let hints = move |role: Option<&str>| match (role, peers.member.get()) {
-            (Some(role), _) => roles.nudge(role),
-            (None, Some(member)) => member.nudge(),
-            (None, None) => {}
-        };
-        let service = service(frontier, self.id, self.secret, Arc::new(hints));
+    pub(crate) fn routes(&self, frontier: Frontier) -> axum::Router {
+        let service = service(frontier, self.id, self.secret, self.hints.clone());
         tonic::service::Routes::new(service).prepare().into_axum_router().reset_fallback()
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use wayleave_cluster::local::Switchboard;
@@ -10,6 +10,7 @@ use wayleave_cluster::{Member, NodeState, Options};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::Millis;
 use wayleave_engine::Engine;
+use wayleave_registry::Registry;
 use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
@@ -115,12 +116,10 @@ impl Fleet {
         let line = self.board.line(id);
         let runtime = tokio::runtime::Handle::current();
         let frontier = Frontier::join(engine.clone(), world.config.clone(), &runtime, line.clone());
-        let slot: Arc<OnceLock<Arc<Member>>> = Arc::default();
-        let told = slot.clone();
-        self.board.answer(id, frontier.clone(), Arc::new(move |_| _ = told.get().map(|member| member.nudge())));
+        let registry = Registry::new(engine);
+        self.board.answer(id, frontier.clone(), registry.hints().clone());
         let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
-        let member = Arc::new(Member::join(engine, frontier.clone(), line, options).await?);
-        _ = slot.set(member.clone());
+        let member = Arc::new(Member::join(registry, frontier.clone(), line, options).await?);
         let door = Door::of_node(frontier, life.clone());
         Ok(Node { id, address, door, life: life.clone(), member })
     }

@@ -16,7 +16,8 @@ use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wayleave_engine::Engine;
-use wayleave_roles::{Changed, Roles};
+use wayleave_registry::Hints;
+use wayleave_roles::Roles;
 use wayleave_server::{Port, Server, Services};
 use wayleave_shard::{Frontier, OwnerThreads};
 
@@ -74,7 +75,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     }
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
-    let roles = roles(engine.clone(), threads, None);
+    let roles = roles(engine.clone(), threads, Hints::default());
     let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
@@ -108,11 +109,11 @@ async fn run_until_told(
     failed.map_or(Ok(()), |reason| Err(failing::ended(&reason).into()))
 }
 
-fn roles(engine: Arc<dyn Engine>, threads: Threads<'_>, changed: Option<Changed>) -> Roles {
+fn roles(engine: Arc<dyn Engine>, threads: Threads<'_>, hints: Hints) -> Roles {
     // Not on the threads of the API servers: a store may block its writers.
-    let config =
-        wayleave_roles::Config { runtime: threads.roles.first(), changed, ..wayleave_roles::Config::default() };
-    Roles::with(engine, config)
+    let runtime = threads.roles.first();
+    let registry = wayleave_registry::Config { runtime, hints, ..wayleave_registry::Config::default() };
+    Roles::with(engine, wayleave_roles::Config { registry, ..wayleave_roles::Config::default() })
 }
 
 /// The one line that people and scripts wait for.

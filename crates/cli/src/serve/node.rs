@@ -11,6 +11,7 @@ use wayleave_cluster::{Dial, Member, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
 use wayleave_engine::entropy;
+use wayleave_registry::Registry;
 use wayleave_server::{Peers, Port, Server, Services};
 use wayleave_shard::Frontier;
 
@@ -25,15 +26,15 @@ const LEAVING: Duration = Duration::from_secs(5);
 pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>) -> anyhow::Result<()> {
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
-    let secret = agree(&*engine, entropy::system()).await?;
+    let registry = Registry::new(engine.clone());
+    let secret = agree(&registry, entropy::system()).await?;
     let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
     // Here commits wait for the database, so visits wait for commits rather than for puts.
     let config = wayleave_shard::Config { put_pause_max: Duration::ZERO, ..settings.frontier(shards) };
     let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
-    let peers = Peers::new(id, secret);
-    let tell = peers.clone();
-    let roles = roles(engine.clone(), threads, Some(Arc::new(move |role| tell.tell_role(role))));
+    let peers = Peers::new(id, secret, registry.hints().clone());
+    let roles = roles(engine, threads, registry.hints().clone());
     let services = Services { frontier: frontier.clone(), roles, peers: Some(peers.clone()), store: Some(outside) };
     let server = Server::on(port, services)?;
     let address = server.local_addr();
@@ -46,7 +47,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let (stop, stopped) = oneshot::channel::<()>();
     // Others may call as soon as they know this node, so it listens before it joins.
     let serving = tokio::spawn(server.run(async move { _ = stopped.await }));
-    let joined = Member::join(engine, frontier.clone(), dial, options).await;
+    let joined = Member::join(registry, frontier.clone(), dial, options).await;
     let member = Arc::new(joined.with_context(|| format!("cannot join the nodes that share {place}"))?);
     peers.joined(member.clone());
     announce(settings, address, &place, shards);

@@ -8,6 +8,7 @@
     reason = "helpers of tests may fail loudly"
 )]
 
+mod hints;
 mod in_flight;
 mod lapse;
 mod late_sign;

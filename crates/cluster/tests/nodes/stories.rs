@@ -10,6 +10,7 @@ use wayleave_core::settings::PaceChanges;
 use wayleave_core::time::Millis;
 use wayleave_engine::Engine;
 use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
+use wayleave_registry::Registry;
 
 use crate::support::{TTL, World, ask, pass, refs, urls};
 
@@ -381,6 +382,6 @@ async fn a_store_of_a_newer_format_is_refused_with_the_remedy() {
     let write = wayleave_engine::Write { key: cluster::key(), value: Some(row) };
     let batch = wayleave_engine::Batch { writes: vec![write], ..Default::default() };
     world.engine.commit(batch).await.unwrap();
-    let refused = wayleave_cluster::agree(&*world.engine, 7).await.unwrap_err().to_string();
+    let refused = wayleave_cluster::agree(&Registry::new(world.engine.clone()), 7).await.unwrap_err().to_string();
     assert!(refused.contains("newer version") && refused.contains("upgrade this node"), "{refused}");
 }

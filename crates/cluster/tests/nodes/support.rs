@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use wayleave_cluster::local::Switchboard;
-use wayleave_cluster::{Member, Options};
+use wayleave_cluster::{Hints, Member, Options};
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, Release, Reservation, Reserve};
 use wayleave_core::ids::{NodeId, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::clock::Clock;
 use wayleave_engine::{Engine, Memory};
+use wayleave_registry::Registry;
 use wayleave_shard::{Config, Frontier};
 
 pub const SHARDS: u16 = 16;
@@ -36,6 +37,7 @@ pub struct World {
 pub struct Node {
     pub id: NodeId,
     pub frontier: Frontier,
+    pub hints: Hints,
     pub member: Option<Arc<Member>>,
 }
 
@@ -69,12 +71,11 @@ impl World {
         let line = self.board.line(id);
         let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &runtime, line.clone());
         let options = Options { id, address: address.into(), name: format!("n{}", id.0), ttl: TTL };
-        let slot: Arc<std::sync::OnceLock<Arc<Member>>> = Arc::default();
-        let told = slot.clone();
-        self.board.answer(id, frontier.clone(), Arc::new(move |_| _ = told.get().map(|member| member.nudge())));
-        let member = Arc::new(Member::join(engine, frontier.clone(), line, options).await?);
-        _ = slot.set(member.clone());
-        Ok(Node { id, frontier, member: Some(member) })
+        let registry = Registry::new(engine);
+        let hints = registry.hints().clone();
+        self.board.answer(id, frontier.clone(), hints.clone());
+        let member = Arc::new(Member::join(registry, frontier.clone(), line, options).await?);
+        Ok(Node { id, frontier, hints, member: Some(member) })
     }
 
     /// Waits until one node owns everything, whatever another one still believes.

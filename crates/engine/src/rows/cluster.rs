@@ -5,7 +5,7 @@
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
-use crate::{Key, Scan};
+use crate::Key;
 
 const VERSION: u8 = 1;
 
@@ -25,13 +25,6 @@ pub struct ClusterRow {
 #[must_use]
 pub fn key() -> Key {
     keys::start(keys::OUTSIDE, Kind::Cluster, 0)
-}
-
-/// The scan of the row.
-#[must_use]
-pub fn scan() -> Scan {
-    let (from, to) = keys::range(keys::OUTSIDE, Kind::Cluster, Kind::Cluster);
-    Scan { from, to, limit: 1 }
 }
 
 /// Encodes a row.

@@ -48,7 +48,7 @@ async fn a_lost_answer_of_the_store_is_resolved_by_the_token() {
 async fn an_outcome_that_stays_unknown_is_told_as_such() {
     let (engine, _, roles, _) = two_nodes();
     let (token, _) = acquire(&roles, "a").await;
-    for _ in 0..wayleave_core::limits::ROLE_TRIES_MAX {
+    for _ in 0..wayleave_core::limits::UPDATE_TRIES_MAX {
         engine.lose_next_answer(LostAnswer::Dropped);
     }
     let refusal = beat(&roles, "a", Some(token)).await.unwrap_err();

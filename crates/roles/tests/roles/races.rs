@@ -134,7 +134,7 @@ async fn a_late_heartbeat_is_decided_again_on_what_is_there_and_never_written_ov
     *engine.hook.lock().unwrap() = (1, take_over);
     let told = beat(&roles, "a", None).await.unwrap();
     assert_eq!((told.outcome, told.holder.as_deref(), told.epoch), (Outcome::Standby, Some("b"), Epoch(9)));
-    assert_eq!(roles.counters().conflicts.load(Ordering::Relaxed), 1);
+    assert_eq!(roles.conflicts(), 1);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn being_overtaken_again_and_again_ends_in_a_clear_refusal() {
     *engine.hook.lock().unwrap() = (usize::MAX, overtake);
     let refusal = beat(&roles, "a", None).await.unwrap_err();
     assert!(matches!(&refusal, Refusal::Unavailable(why) if why.contains("too many concurrent updates")), "{refusal}");
-    assert_eq!(roles.counters().conflicts.load(Ordering::Relaxed), limits::ROLE_TRIES_MAX as u64);
+    assert_eq!(roles.conflicts(), limits::UPDATE_TRIES_MAX as u64);
 }
 
 #[tokio::test]

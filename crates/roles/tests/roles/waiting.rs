@@ -8,8 +8,10 @@ use tokio::time::Instant;
 use wayleave_core::ids::Epoch;
 use wayleave_core::roles::{Refusal, RoleView};
 use wayleave_core::time::{Millis, Time};
+use wayleave_engine::Key;
 use wayleave_engine::clock::Clock;
 use wayleave_engine::memory::{LostAnswer, Memory};
+use wayleave_registry::Hints;
 use wayleave_roles::{Config, Roles, Wait, WaitFor};
 
 use crate::support::{acquire, beat, pass, primary, role, ttl, two_nodes, vacancy};
@@ -27,6 +29,17 @@ async fn waiting(roles: &Roles, wait: Wait) -> JoinHandle<Result<RoleView, Refus
         tokio::task::yield_now().await;
     }
     handle
+}
+
+/// A node, and its hints.
+fn hinted(engine: Arc<Memory>) -> (Roles, Hints) {
+    let registry = wayleave_registry::Config::default();
+    let hints = registry.hints.clone();
+    (Roles::with(engine, Config { registry, ..Config::default() }), hints)
+}
+
+fn role_key() -> Key {
+    wayleave_engine::rows::role::key(&role())
 }
 
 fn uuid(view: &RoleView) -> Option<&str> {
@@ -47,13 +60,14 @@ async fn a_heartbeat_through_this_node_wakes_at_once_and_through_another_soon() 
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_from_another_node_wakes_at_once() {
-    let (_, _, here, there) = two_nodes();
+    let (engine, _, here, _) = two_nodes();
+    let (there, hints) = hinted(engine);
     let other = waiting(&there, primary(60_000)).await;
     // Past the first poll of the watch.
     pass(Duration::from_millis(5)).await;
     let start = Instant::now();
     acquire(&here, "a").await;
-    there.nudge("indexer");
+    hints.wake(&role_key());
     assert_eq!(uuid(&other.await.unwrap().unwrap()), Some("a"));
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
@@ -62,10 +76,9 @@ async fn a_hint_from_another_node_wakes_at_once() {
 /// write, so nobody was notified, and standbys on other nodes waited for their next own poll.
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_outcome_was_in_doubt_wakes_everybody_at_once_all_the_same() {
-    let (engine, _, _, there) = two_nodes();
-    let hinted = there.clone();
-    let changed: wayleave_roles::Changed = Arc::new(move |role| hinted.nudge(role));
-    let here = Roles::with(engine.clone(), Config { changed: Some(changed), ..Config::default() });
+    let (engine, ..) = two_nodes();
+    let ((here, way_out), (there, hints)) = (hinted(engine.clone()), hinted(engine.clone()));
+    way_out.on_tell(Arc::new(move |keys| keys.iter().for_each(|key| hints.wake(key))));
     let (token, _) = acquire(&here, "a").await;
     let mut standbys = Vec::new();
     for node in [&here, &there] {

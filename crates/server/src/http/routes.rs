@@ -31,7 +31,7 @@ pub fn router(app: &App) -> Router {
     let all = http.merge(calls).layer(middleware::from_fn_with_state(guarding.clone(), guard::guard)).layer(held);
     let Some(peers) = &app.peers else { return all };
     // Client load must not cut nodes off from each other: calls between nodes are outside the budget.
-    let nodes = peers.routes(app.frontier.clone(), app.roles.clone()).layer(middleware::from_fn(guard::grpc_only));
+    let nodes = peers.routes(app.frontier.clone()).layer(middleware::from_fn(guard::grpc_only));
     all.merge(nodes.layer(middleware::from_fn_with_state(guarding, guard::guard)))
 }
 

@@ -23,16 +23,16 @@ pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
     ] {
         out.line(HEARTBEATS, &[("outcome", outcome)], count(counter));
     }
-    for (name, help, counter) in [
-        ("wayleave_roles_released_total", "Terms released.", &counters.released),
-        ("wayleave_roles_conflicts_total", "Decisions retried because of a concurrent update.", &counters.conflicts),
+    for (name, help, total) in [
+        ("wayleave_roles_released_total", "Terms released.", count(&counters.released)),
+        ("wayleave_roles_conflicts_total", "Decisions retried because of a concurrent update.", roles.conflicts()),
         (
             "wayleave_roles_unlawful_total",
             "Decisions that would have broken law 6: must stay at zero.",
-            &counters.unlawful,
+            count(&counters.unlawful),
         ),
     ] {
-        out.counter(name, help, count(counter));
+        out.counter(name, help, total);
     }
     out.gauge("wayleave_roles_waiting", "Long polls waiting for a role to change.", roles.waiting() as u64);
     if let Some(totals) = totals {

@@ -1,0 +1,189 @@
+//! Hints between nodes: a waiter on one node is woken by a change on another, for roles as for seats. No record is polled
+//! here: what is not hinted is not found.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use wayleave_cluster::{Dial, Hints, Member, Network, Options, service};
+use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::metadata::Metadata;
+use wayleave_core::names::RoleName;
+use wayleave_core::roles::{Answer, Ask, Candidate, Refusal, RoleView};
+use wayleave_core::time::Millis;
+use wayleave_engine::{Engine, Look, Memory, Pending, Scan};
+use wayleave_registry::Registry;
+use wayleave_roles::{Roles, Wait, WaitFor};
+use wayleave_shard::{Config, Frontier};
+
+use crate::support::{SHARDS, TTL, World, pass};
+
+/// Without hints a waiter would be woken after this time.
+const NEVER: Millis = Millis(3_600_000);
+/// What a user may wait for a change that was made through another node.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+/// The roles of a node that never polls them.
+fn unpolled(engine: Arc<dyn Engine>, hints: Hints) -> Roles {
+    let registry = wayleave_registry::Config { poll: NEVER, hints, ..wayleave_registry::Config::default() };
+    Roles::with(engine, wayleave_roles::Config { registry, ..wayleave_roles::Config::default() })
+}
+
+async fn acquire(roles: &Roles) -> Result<Answer, Refusal> {
+    let candidate = Candidate {
+        uuid: "a".into(),
+        address: None,
+        metadata: Metadata::default(),
+        ready: true,
+        priority: 5,
+        interval: None,
+        peer: None,
+    };
+    roles.heartbeat(role(), Ask { candidate, token: None, heard: None, take_over: None, slot: None }).await
+}
+
+fn role() -> RoleName {
+    "indexer".into()
+}
+
+/// Begins to wait for a primary, past the first look of the watch.
+async fn waiting(roles: &Roles, ms: u64) -> JoinHandle<Result<RoleView, Refusal>> {
+    let waiter = tokio::spawn({
+        let roles = roles.clone();
+        let wait = Wait { what: WaitFor::Primary(Default::default()), time: Millis(ms) };
+        async move { roles.primary(&role(), wait).await }
+    });
+    while roles.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    pass(Duration::from_millis(20)).await;
+    waiter
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_through_one_node_wakes_a_waiter_on_another_without_any_poll() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    pass(Duration::from_millis(TTL.0)).await;
+    let (here, there) = (unpolled(world.engine.clone(), a.hints), unpolled(world.engine.clone(), b.hints));
+    let waiter = waiting(&there, 60_000).await;
+    let start = Instant::now();
+    acquire(&here).await.unwrap();
+    assert_eq!(&*waiter.await.unwrap().unwrap().primary.unwrap().uuid, "a");
+    assert!(start.elapsed() <= AT_ONCE, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_over_a_cut_link_is_lost_and_nobody_waits_for_it() {
+    let world = World::new();
+    let (a, b) = (world.start().await, world.start().await);
+    world.settle(&[&a, &b]).await;
+    let (here, there) = (unpolled(world.engine.clone(), a.hints), unpolled(world.engine.clone(), b.hints));
+    world.board.cut(a.id, b.id, true);
+    let waiter = waiting(&there, 10_000).await;
+    let start = Instant::now();
+    acquire(&here).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO, "the change does not wait for the hint");
+    // The end of its time makes the waiter look for itself.
+    assert!(waiter.await.unwrap().unwrap().primary.is_some());
+    assert!(start.elapsed() > Duration::from_secs(9), "woken by what? {:?}", start.elapsed());
+}
+
+/// A store that counts looks at nodes and seats.
+struct Counted {
+    store: Arc<Memory>,
+    looks: watch::Sender<u64>,
+}
+
+impl Engine for Counted {
+    wayleave_engine::pass_on! { store: now own get_many scan_many commit }
+
+    fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
+        // A renewal reads one row.
+        if scans.len() == 2 {
+            self.looks.send_modify(|looks| *looks += 1);
+        }
+        self.store.look(scans)
+    }
+}
+
+/// The other node would look by itself after a fifth of the time to live.
+#[tokio::test(start_paused = true)]
+async fn a_freed_shard_wakes_the_other_node_and_a_hint_that_was_lost_costs_its_next_look() {
+    for linked in [true, false] {
+        let world = World::new();
+        let counted = Arc::new(Counted { store: world.engine.clone(), looks: watch::Sender::new(0) });
+        let a = world.start_on(counted.clone(), NodeId(50), "http://node-50").await;
+        let b = world.start().await;
+        world.settle(&[&a, &b]).await;
+        pass(Duration::from_millis(2 * TTL.0)).await;
+        // Right after a look of a: the next one is far away.
+        counted.looks.subscribe().changed().await.unwrap();
+        if !linked {
+            world.board.answer(a.id, a.frontier.clone(), Hints::default());
+        }
+        let start = Instant::now();
+        tokio::spawn(async move { b.leave(&world).await });
+        while (0..SHARDS).any(|shard| !a.frontier.owns(ShardId(shard))) {
+            pass(Duration::from_millis(5)).await;
+        }
+        let took = start.elapsed();
+        assert_eq!(took < Duration::from_millis(TTL.0 / 10), linked, "{took:?}");
+        assert!(took < Duration::from_millis(TTL.0), "{took:?}");
+    }
+}
+
+/// A node with a real port.
+struct Linked {
+    hints: Hints,
+    member: Member,
+    frontier: Frontier,
+}
+
+async fn linked(engine: Arc<Memory>, id: NodeId) -> Linked {
+    const SECRET: u128 = 7;
+    let dial = Dial::new(SECRET);
+    let runtime = tokio::runtime::Handle::current();
+    let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &runtime, dial.clone());
+    let registry = Registry::new(engine);
+    let hints = registry.hints().clone();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let incoming = futures::stream::unfold(listener, |listener| async move {
+        let accepted = listener.accept().await.map(|(stream, _)| stream);
+        Some((accepted, listener))
+    });
+    let served = tonic::transport::Server::builder().add_service(service(frontier.clone(), id, SECRET, hints.clone()));
+    tokio::spawn(served.serve_with_incoming(incoming.boxed()));
+    let options = Options { id, address, name: format!("n{}", id.0), ttl: TTL };
+    let network: Arc<dyn Network> = dial;
+    let member = Member::join(registry, frontier.clone(), network, options).await.unwrap();
+    Linked { hints, member, frontier }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_through_one_node_wakes_a_waiter_on_another_over_the_real_network_without_any_poll() {
+    let engine = Arc::new(Memory::new(wayleave_engine::clock::SystemClock::default()));
+    let (a, b) = (linked(engine.clone(), NodeId(1)).await, linked(engine.clone(), NodeId(2)).await);
+    let bound = Duration::from_secs(60);
+    let both = async {
+        while [&a, &b].iter().any(|node| node.member.nodes().is_none_or(|nodes| nodes.len() < 2)) {
+            pass(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(bound, both).await.expect("the nodes never met");
+    let (here, there) = (unpolled(engine.clone(), a.hints), unpolled(engine, b.hints));
+    let waiter = waiting(&there, 60_000).await;
+    acquire(&here).await.unwrap();
+    // The waiter would look by itself after 60 seconds.
+    let woken = timeout(bound / 2, waiter).await.expect("the hint has not arrived").unwrap().unwrap();
+    assert_eq!(&*woken.primary.unwrap().uuid, "a");
+    for node in [a.frontier, b.frontier] {
+        node.stop().await;
+    }
+}

@@ -1,0 +1,155 @@
+//! Those who wait for a record to change. One task looks at each watched record: at once after a hint, when time changes
+//! what its rows mean, and from time to time in case a hint was lost. Without somebody who waits there is no task.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::{Error, Key, Look};
+
+use crate::hints::Ear;
+use crate::registry::Registry;
+use crate::subject::Subject;
+
+/// What a look has shown, and when that was by this process's clock.
+#[derive(Clone, Debug)]
+pub struct Sight {
+    look: Arc<Look>,
+    at: Instant,
+}
+
+impl Sight {
+    /// The look; its time is that of the store when it was read.
+    #[must_use]
+    pub fn look(&self) -> &Look {
+        &self.look
+    }
+
+    /// The store's time now, at the least: with the time that has passed since the look, so that a lease which ended
+    /// meanwhile is over.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.look.now.after(Millis(u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The records that somebody waits for.
+#[derive(Default)]
+pub(crate) struct Watchers(Mutex<HashMap<Key, Arc<Watched>>>);
+
+struct Watched {
+    sights: watch::Sender<Option<Result<Sight, Error>>>,
+    ear: Ear,
+}
+
+/// One who waits: is told of every look that came after it began to.
+pub struct Watch(watch::Receiver<Option<Result<Sight, Error>>>);
+
+impl Watch {
+    /// The next look.
+    ///
+    /// # Errors
+    /// If the store could not serve it.
+    pub async fn next(&mut self) -> Result<Sight, Error> {
+        loop {
+            if self.0.changed().await.is_err() {
+                return Err(Error::Unavailable("the watch has ended".into()));
+            }
+            if let Some(sight) = self.0.borrow_and_update().clone() {
+                return sight;
+            }
+        }
+    }
+}
+
+impl Watchers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Watched>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to wait for a record; the first look comes at once.
+    pub fn subscribe(registry: &Registry, subject: &Subject) -> Watch {
+        let mut watched = registry.0.watchers.lock();
+        if let Some(known) = watched.get(&subject.key) {
+            let watch = Watch(known.sights.subscribe());
+            known.ear.wake();
+            return watch;
+        }
+        let (sights, watch) = watch::channel(None);
+        let new = Arc::new(Watched { sights, ear: registry.hints().listen(&subject.key) });
+        watched.insert(subject.key.clone(), new.clone());
+        drop(watched);
+        tokio::spawn(run(registry.clone(), subject.clone(), new));
+        Watch(watch)
+    }
+
+    /// Ends the watch of a record unless somebody waits for it.
+    fn end(&self, key: &Key, watched: &Watched) -> bool {
+        let mut all = self.lock();
+        let nobody = watched.sights.receiver_count() == 0;
+        if nobody {
+            all.remove(key);
+        }
+        nobody
+    }
+}
+
+async fn run(registry: Registry, subject: Subject, watched: Arc<Watched>) {
+    let poll = registry.0.config.poll;
+    while !registry.0.watchers.end(&subject.key, &watched) {
+        // The clock first: what is told is rather thought older than younger.
+        let at = Instant::now();
+        let look = registry.look_at(&subject).await;
+        let pause = look.as_ref().map_or(poll, |look| next_look(&subject, look, poll));
+        watched.sights.send_replace(Some(look.map(|look| Sight { look: Arc::new(look), at })));
+        tokio::select! {
+            () = watched.ear.heard() => {}
+            () = tokio::time::sleep(Duration::from_millis(pause.0)) => {}
+            () = watched.sights.closed() => {}
+        }
+    }
+}
+
+/// When to look again: when time changes what the rows mean, and soon in any case.
+fn next_look(subject: &Subject, look: &Look, poll: Millis) -> Millis {
+    let end = (subject.ends)(look).filter(|end| *end > look.now);
+    // A millisecond of the store may be over a little later than one of ours.
+    end.map_or(poll, |end| poll.min(Millis(end.since(look.now).0 + 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_engine::clock::ManualClock;
+    use wayleave_engine::memory::Memory;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sight_that_has_aged_is_of_the_time_that_it_is_now() {
+        let look = Look { now: Time(1_000), incarnation: 0, stepped_at: Time::ZERO, rows: Vec::new() };
+        let sight = Sight { look: Arc::new(look), at: Instant::now() };
+        tokio::time::advance(Duration::from_millis(600)).await;
+        assert_eq!((sight.now(), sight.look().now), (Time(1_600), Time(1_000)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_is_watched_by_one_task_while_somebody_waits_and_by_none_afterwards() {
+        let registry = Registry::new(Arc::new(Memory::new(ManualClock::new(Time(1_000)))));
+        let subject = Subject::row(b"r".to_vec(), "this record");
+        let mut watches: Vec<Watch> = (0..3).map(|_| registry.watch(&subject)).collect();
+        for watch in &mut watches {
+            watch.next().await.unwrap();
+        }
+        assert_eq!(registry.0.watchers.lock().len(), 1);
+        let late = watches.pop();
+        drop(watches);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(registry.0.watchers.lock().len(), 1, "one still waits");
+        drop(late);
+        while !registry.0.watchers.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
