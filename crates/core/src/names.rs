@@ -255,6 +255,15 @@ pub fn role(text: &str) -> Result<RoleName, BadName> {
     }
 }
 
+/// The name of a role that only Wayleave itself takes: the API refuses it, and it sorts after every name of users.
+#[must_use]
+pub fn system_role(duty: &str) -> RoleName {
+    format!("{SYSTEM_ROLES}{duty}").as_str().into()
+}
+
+/// What names of system roles begin with; higher than every character of a user's role name.
+pub const SYSTEM_ROLES: &str = "~";
+
 /// Reserved words: API paths have them in the position of a uuid.
 pub const PATH_WORDS: [&str; 3] = ["heartbeat", "raise_epoch", "step_down"];
 

@@ -9,11 +9,13 @@
 
 mod config;
 mod counters;
+mod led;
 mod list;
 mod roles;
 mod store;
 
 pub use config::Config;
 pub use counters::{Counters, Totals};
+pub use led::{Lead, led};
 pub use list::RolesPage;
 pub use roles::{Roles, Wait, WaitFor};

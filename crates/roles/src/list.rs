@@ -4,7 +4,7 @@ use wayleave_core::limits;
 use wayleave_core::names::{self, RoleName};
 use wayleave_core::roles::{self as core, Facts, Refusal, RoleView};
 use wayleave_engine::Scan;
-use wayleave_engine::rows::{Kind, key as keys, role};
+use wayleave_engine::rows::role;
 use wayleave_registry::Subject;
 
 use crate::Roles;
@@ -53,7 +53,8 @@ impl Roles {
 
     /// The names of a page, and whether there are more. The roles may be deleted or not yet durable.
     async fn names(&self, after: &str, limit: usize) -> Result<(Vec<RoleName>, bool), Refusal> {
-        let (_, to) = keys::range(keys::OUTSIDE, Kind::Role, Kind::Role);
+        // System roles are not listed.
+        let to = role::key(names::SYSTEM_ROLES);
         // The first key after the cursor's; without a cursor, after the origin's, which has an empty name.
         let mut from = role::key(after);
         from.push(0);

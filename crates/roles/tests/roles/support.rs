@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
@@ -10,7 +11,7 @@ use wayleave_core::roles::{Answer, Ask, Candidate, Refusal, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
-use wayleave_engine::clock::ManualClock;
+use wayleave_engine::clock::{Clock, ManualClock};
 use wayleave_engine::memory::Memory;
 use wayleave_engine_postgres::{Options, Postgres};
 use wayleave_roles::{Roles, Wait, WaitFor};
@@ -73,6 +74,15 @@ pub fn two_nodes() -> (Arc<Memory>, ManualClock, Roles, Roles) {
     let engine = Arc::new(Memory::new(clock.clone()));
     let (a, b) = (Roles::new(engine.clone()), Roles::new(engine.clone()));
     (engine, clock, a, b)
+}
+
+/// A store's clock that follows the test's paused one.
+pub struct Running(pub Instant);
+
+impl Clock for Running {
+    fn read(&self) -> Time {
+        Time(1_000_000).after(Millis(self.0.elapsed().as_millis() as u64))
+    }
 }
 
 /// Lets time pass on the test's paused clock, without waiting.

@@ -7,14 +7,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wayleave_core::ids::Epoch;
 use wayleave_core::roles::{Refusal, RoleView};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Millis;
 use wayleave_engine::Key;
-use wayleave_engine::clock::Clock;
 use wayleave_engine::memory::{LostAnswer, Memory};
 use wayleave_registry::Hints;
 use wayleave_roles::{Config, Roles, Wait, WaitFor};
 
-use crate::support::{acquire, beat, pass, primary, role, ttl, two_nodes, vacancy};
+use crate::support::{Running, acquire, beat, pass, primary, role, ttl, two_nodes, vacancy};
 
 const SOON: Duration = Duration::from_millis(251);
 
@@ -118,15 +117,6 @@ async fn a_term_that_runs_out_wakes_them_too_and_a_renewal_does_not() {
     assert!(!standby.is_finished(), "woken while the term lives");
     clock.advance(Millis(1));
     assert_eq!(uuid(&standby.await.unwrap().unwrap()), None);
-}
-
-/// A store whose clock follows the test's paused one.
-struct Running(Instant);
-
-impl Clock for Running {
-    fn read(&self) -> Time {
-        Time(1_000_000).after(Millis(self.0.elapsed().as_millis() as u64))
-    }
 }
 
 #[tokio::test(start_paused = true)]
