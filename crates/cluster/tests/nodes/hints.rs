@@ -20,7 +20,7 @@ use wayleave_registry::Registry;
 use wayleave_roles::{Roles, Wait, WaitFor};
 use wayleave_shard::{Config, Frontier};
 
-use crate::support::{SHARDS, TTL, World, pass};
+use crate::support::{Node, SHARDS, TTL, World, pass};
 
 /// Without hints a waiter would be woken after this time.
 const NEVER: Millis = Millis(3_600_000);
@@ -112,18 +112,55 @@ impl Engine for Counted {
     }
 }
 
-/// The other node would look by itself after a fifth of the time to live.
+impl Counted {
+    async fn start(world: &World) -> (Arc<Self>, Node) {
+        let counted = Arc::new(Self { store: world.engine.clone(), looks: watch::Sender::new(0) });
+        let node = world.start_on(counted.clone(), NodeId(50), "http://node-50").await;
+        (counted, node)
+    }
+
+    /// Waits until right after a look, so that the next one is far away.
+    async fn looked(&self) {
+        self.looks.subscribe().changed().await.unwrap();
+    }
+}
+
+/// A node looks by itself after a fifth of the time to live. Here c looks at 700 ms, a at 1,000 ms, when it finds c and
+/// gives it a share, and c again at 1,700 ms.
 #[tokio::test(start_paused = true)]
-async fn a_freed_shard_wakes_the_other_node_and_a_hint_that_was_lost_costs_its_next_look() {
+async fn a_given_shard_wakes_its_new_owner_and_a_hint_that_was_lost_costs_its_next_look() {
     for linked in [true, false] {
         let world = World::new();
-        let counted = Arc::new(Counted { store: world.engine.clone(), looks: watch::Sender::new(0) });
-        let a = world.start_on(counted.clone(), NodeId(50), "http://node-50").await;
+        let (counted, a) = Counted::start(&world).await;
+        world.settle(&[&a]).await;
+        pass(Duration::from_millis(2 * TTL.0)).await;
+        counted.looked().await;
+        pass(Duration::from_millis(700)).await;
+        let c = world.start().await;
+        if !linked {
+            world.board.answer(c.id, c.frontier.clone(), Hints::default());
+        }
+        while a.owned() > usize::from(SHARDS) / 2 {
+            pass(Duration::from_millis(1)).await;
+        }
+        let given = Instant::now();
+        while c.owned() < usize::from(SHARDS) / 2 {
+            pass(Duration::from_millis(1)).await;
+        }
+        assert_eq!(given.elapsed() <= AT_ONCE, linked, "{:?}", given.elapsed());
+        assert!(given.elapsed() < Duration::from_millis(TTL.0), "{:?}", given.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_leaves_wakes_the_other_one_and_a_hint_that_was_lost_costs_its_next_look() {
+    for linked in [true, false] {
+        let world = World::new();
+        let (counted, a) = Counted::start(&world).await;
         let b = world.start().await;
         world.settle(&[&a, &b]).await;
         pass(Duration::from_millis(2 * TTL.0)).await;
-        // Right after a look of a: the next one is far away.
-        counted.looks.subscribe().changed().await.unwrap();
+        counted.looked().await;
         if !linked {
             world.board.answer(a.id, a.frontier.clone(), Hints::default());
         }

@@ -59,13 +59,13 @@ async fn race(here: Roles, there: Roles, rounds: u64) {
     assert_eq!(here.counters().unlawful.load(Ordering::Relaxed) + there.counters().unlawful.load(Ordering::Relaxed), 0);
 }
 
-type Hook = (usize, fn(&Memory));
+pub type Hook = (usize, fn(&Memory));
 
 /// A store that injects a concurrent change between a decision and its write.
-struct Meanwhile {
-    inner: Arc<Memory>,
+pub struct Meanwhile {
+    pub inner: Arc<Memory>,
     /// How often, and what.
-    hook: std::sync::Mutex<Hook>,
+    pub hook: std::sync::Mutex<Hook>,
 }
 
 impl Engine for Meanwhile {
