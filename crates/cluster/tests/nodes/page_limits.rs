@@ -49,7 +49,7 @@ async fn world(nodes: usize) -> (World, Vec<Node>) {
 
 /// What one caller is given: reservations, or the number of URLs in the paced form.
 async fn call(frontier: Frontier, n: usize) -> (Vec<Reservation>, usize) {
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         return (frontier.reserve(ask(3, 0)).await.unwrap_or_default(), 0);
     }
     let ask = HandOut { host: None, crawl: None, queues: 3, urls: 1, held_below: None, hold: Millis(3_600_000) };
@@ -75,8 +75,8 @@ async fn used(node: &Node) -> u64 {
 }
 
 async fn fetched(node: &Node, reservation: &Reservation) {
-    let result = |url: &Box<str>| UrlResult {
-        url: url.clone(),
+    let result = |url: &str| UrlResult {
+        url: url.into(),
         outcome: Outcome::Fetched,
         status: Some(200),
         duration: None,
