@@ -19,8 +19,8 @@ const FIGURES: [&str; 3] = ["seen: ", " kills", " seeds"];
 struct Proof {
     name: &'static str,
     about: &'static str,
-    /// The crate of each test, and its name.
-    tests: &'static [(&'static str, &'static str)],
+    /// The crate of the tests, their target, and the module that they are in.
+    tests: &'static [(&'static str, &'static str, &'static str)],
     /// Variables and their values, unless they are set already.
     settings: &'static [(&'static str, &'static str)],
     packages: &'static [&'static [Package<'static>]],
@@ -30,12 +30,13 @@ struct Proof {
 
 const SIM: &str = "wayleave-sim";
 const CLI: &str = "wayleave-cli";
+const FJALL: &str = "wayleave-engine-fjall";
 
 const PROOFS: &[Proof] = &[
     Proof {
         name: "nodes",
         about: "three nodes over a primary with a synchronous standby: 10 rounds of every fault",
-        tests: &[(SIM, "three_nodes")],
+        tests: &[(SIM, "proofs", "three_nodes")],
         settings: &[("WAYLEAVE_DATABASE", "pair"), ("WAYLEAVE_ROUNDS", "10")],
         packages: &[packages::TESTS],
         mounts: false,
@@ -43,7 +44,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "patroni",
         about: "three nodes over three PostgreSQL under Patroni and etcd: switchover, kills, a lost and a cut machine",
-        tests: &[(SIM, "three_nodes")],
+        tests: &[(SIM, "proofs", "three_nodes")],
         settings: &[("WAYLEAVE_DATABASE", "patroni"), ("WAYLEAVE_ROUNDS", "2")],
         packages: &[packages::TESTS, packages::PATRONI],
         mounts: false,
@@ -51,7 +52,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "pgbouncer",
         about: "the same through HAProxy and PgBouncer in session mode",
-        tests: &[(SIM, "three_nodes")],
+        tests: &[(SIM, "proofs", "three_nodes")],
         settings: &[("WAYLEAVE_DATABASE", "pgbouncer"), ("WAYLEAVE_ROUNDS", "2")],
         packages: &[packages::TESTS, packages::PATRONI, packages::POOLER],
         mounts: false,
@@ -59,7 +60,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "kills",
         about: "the embedded store, killed 1,000 times while clients work",
-        tests: &[(CLI, "kill_loop")],
+        tests: &[(CLI, "binary", "kill_loop")],
         settings: &[("WAYLEAVE_KILLS", "1000")],
         packages: &[],
         mounts: false,
@@ -67,7 +68,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "crawl",
         about: "a crawl of 100,000 URLs of 1,000 hosts through each door, to its end, while workers die",
-        tests: &[(CLI, "great_crawl")],
+        tests: &[(CLI, "binary", "great_crawl")],
         settings: &[("WAYLEAVE_CRAWL_HOSTS", "1000"), ("WAYLEAVE_CRAWL_PAGES", "100")],
         packages: &[],
         mounts: false,
@@ -75,7 +76,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "deploy",
         about: "the image and the compose files by their documented lines, in a container engine of its own",
-        tests: &[(CLI, "containers")],
+        tests: &[(CLI, "binary", "containers")],
         settings: &[("WAYLEAVE_CONTAINERS", "1")],
         packages: &[packages::CONTAINERS],
         mounts: false,
@@ -83,7 +84,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "schema",
         about: "the OpenAPI document against a server: thousands of requests of schemathesis, which pip installs below target",
-        tests: &[(CLI, "schema")],
+        tests: &[(CLI, "binary", "schema")],
         settings: &[("WAYLEAVE_SCHEMA_SEEDS", "7 11 23")],
         packages: &[packages::SCHEMA],
         mounts: false,
@@ -91,16 +92,16 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "disk",
         about: "the embedded store on a file system of its own that loses power 100 times",
-        tests: &[(SIM, "power_cut")],
+        tests: &[(SIM, "proofs", "power_cut")],
         settings: &[("WAYLEAVE_POWER_CUTS", "100")],
         packages: &[packages::DISK],
         mounts: true,
     },
     Proof {
         name: "seeds",
-        about: "the simulators with 2,000 seeds each",
-        tests: &[(SIM, "seeds"), (SIM, "node_seeds")],
-        settings: &[("WAYLEAVE_SEEDS", "2000"), ("WAYLEAVE_SIM_SEEDS", "2000")],
+        about: "the simulators with 2,000 seeds each, and 20,000 of the simulated disk",
+        tests: &[(SIM, "proofs", "seeds"), (SIM, "proofs", "node_seeds"), (FJALL, "lib", "simulated")],
+        settings: &[("WAYLEAVE_SIM_SEEDS", "2000"), ("WAYLEAVE_DISK_SEEDS", "20000")],
         packages: &[],
         mounts: false,
     },
@@ -156,8 +157,11 @@ fn prove(root: &Path, proof: &Proof, binary: &Path) -> Result<Vec<String>> {
         packages::ensure(packages)?;
     }
     let mut seen = Vec::new();
-    for (package, test) in proof.tests {
-        let words = ["test", "--locked", "--package", package, "--test", test, "--", "--nocapture"];
+    for (package, target, module) in proof.tests {
+        let mut words = vec!["test", "--locked", "--package", package];
+        words.extend(if *target == "lib" { vec!["--lib"] } else { vec!["--test", target] });
+        let filter = format!("{module}::");
+        words.extend(["--", &filter, "--nocapture"]);
         let mut command = steps::command(root, &words);
         if proof.mounts {
             command = alone(&command);
@@ -166,7 +170,7 @@ fn prove(root: &Path, proof: &Proof, binary: &Path) -> Result<Vec<String>> {
         for (name, value) in proof.settings.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
             command.env(name, value);
         }
-        seen.extend(watch(&mut command).with_context(|| format!("proof {}, test {test}", proof.name))?);
+        seen.extend(watch(&mut command).with_context(|| format!("proof {}, {target} {module}", proof.name))?);
     }
     if seen.is_empty() {
         bail!("proof {}: its tests passed without a line of figures: did they do anything?", proof.name);
@@ -232,10 +236,11 @@ mod tests {
     /// A regression: a test had moved to another crate, and its proof could no longer be run.
     #[test]
     fn every_proof_names_tests_that_are_there() {
-        for (package, test) in PROOFS.iter().flat_map(|proof| proof.tests) {
-            let folder = crate::root().join("crates").join(package.trim_start_matches("wayleave-")).join("tests");
-            let there = folder.join(format!("{test}.rs")).is_file() || folder.join(test).join("main.rs").is_file();
-            assert!(there, "there is no test {test} in {}", folder.display());
+        for (package, target, module) in PROOFS.iter().flat_map(|proof| proof.tests) {
+            let folder = crate::root().join("crates").join(package.trim_start_matches("wayleave-"));
+            let folder = if *target == "lib" { folder.join("src") } else { folder.join("tests").join(target) };
+            let there = folder.join(format!("{module}.rs")).is_file() || folder.join(module).join("mod.rs").is_file();
+            assert!(there, "there is no module {module} in {}", folder.display());
         }
     }
 

@@ -84,10 +84,10 @@ pub(crate) fn verdict(world: &World, verdict: Verdict) {
 pub(crate) fn fail(world: &World, what: &str) -> ! {
     let seed = world.seed;
     let test = match world.kind {
-        Kind::One => "seeds -- no_seed_breaks",
-        Kind::Embedded => "seeds -- no_seed_on_the_embedded",
-        Kind::Nodes => "node_seeds -- no_seed",
-        Kind::HandOvers => "node_seeds -- no_hand_over",
+        Kind::One => "seeds::no_seed_breaks",
+        Kind::Embedded => "seeds::no_seed_on_the_embedded",
+        Kind::Nodes => "node_seeds::no_seed",
+        Kind::HandOvers => "node_seeds::no_hand_over",
     };
     let history = world.history();
     let lines: Vec<&str> = history.lines().collect();
@@ -96,7 +96,9 @@ pub(crate) fn fail(world: &World, what: &str) -> ! {
         _ = std::fs::write(path, &history);
     }
     let last = lines.iter().skip(lines.len().saturating_sub(60)).copied().collect::<Vec<_>>().join("\n");
-    panic!("{last}\nseed {seed}: {what}\nreplay: WAYLEAVE_SIM_SEED={seed} cargo test -p wayleave-sim --test {test}");
+    panic!(
+        "{last}\nseed {seed}: {what}\nreplay: WAYLEAVE_SIM_SEED={seed} cargo test -p wayleave-sim --test proofs {test}"
+    );
 }
 
 async fn simulate(seed: u64, kind: Kind) -> Report {

@@ -1,0 +1,105 @@
+//! A full disk, with the real binary: a small tmpfs in its own mount namespace. It needs root.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Server, folder};
+use wayleave_api::urls::{AddStatus, AddUrlsRequest, UrlToAdd};
+use wayleave_client::{Client, Retry};
+
+/// A process that holds the mount namespace.
+struct Disk {
+    holder: Child,
+    path: PathBuf,
+}
+
+impl Disk {
+    /// A file system of 160 MiB, of which 76 MiB are used by something else; the store keeps 64 MiB in reserve.
+    fn new(path: &Path) -> Self {
+        let script = "mount -t tmpfs -o size=160m tmpfs \"$0\" && head -c 79691776 /dev/zero > \"$0/ballast\" && echo ready && exec sleep 600";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut holder = command.spawn().expect("this test needs unshare, of util-linux");
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "this test needs root, to mount a file system");
+        Self { holder, path: path.to_owned() }
+    }
+
+    fn start(&self) -> Server {
+        let enter = format!("exec nsenter -m -t {} \"$@\"", self.holder.id());
+        Server::start_limited(&self.path.join("data"), &["--memtable-mb", "1"], &enter)
+    }
+
+    fn make_room(&self) {
+        let seen_from_here = format!("/proc/{}/root{}/ballast", self.holder.id(), self.path.display());
+        std::fs::remove_file(seen_from_here).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        _ = self.holder.kill();
+        _ = self.holder.wait();
+    }
+}
+
+/// Puts 500 URLs, once; returns the reason for those that were not stored.
+fn put(server: &Server, batch: usize) -> Result<(), String> {
+    let text = |i: usize| format!("http://h{}.example/{batch}/{i}/{}", i % 40, "x".repeat(100));
+    let urls = (0..500).map(|i| UrlToAdd { url: text(i), ..UrlToAdd::default() }).collect();
+    let client = Client::new(&server.url).unwrap().with_retry(Retry::NEVER);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answer = runtime.block_on(client.add_urls(&AddUrlsRequest { crawl: None, urls }));
+    let results = answer.map_err(|error| error.to_string())?.results.unwrap_or_default();
+    let lost = results.into_iter().find(|result| !matches!(result.status, AddStatus::Added | AddStatus::Known));
+    lost.map_or(Ok(()), |result| Err(result.reason.unwrap_or_default()))
+}
+
+/// Clients learn the reason, the log repeats it a few times and not thirty times a second, reads continue, and the
+/// server recovers by itself once there is room.
+#[test]
+fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
+    let (keep, _) = folder();
+    let disk = Disk::new(keep.path());
+    let mut server = disk.start();
+    let mut stored = 0;
+    let refused = loop {
+        match put(&server, stored) {
+            Ok(()) => stored += 1,
+            Err(refused) => break refused,
+        }
+        assert!(stored < 3_000, "the disk must be full by now");
+    };
+    assert!(stored > 1, "it worked at first");
+    // The client whose batch failed gets the reason, and so does the next one.
+    let next = put(&server, stored).unwrap_err();
+    for told in [&refused, &next] {
+        assert!(told.contains("no space left") && told.contains("free some space"), "{told}\n{}", server.log());
+    }
+    let queued = |server: &Server| server.stats()["urls"]["queued"].as_u64().unwrap();
+    assert_eq!(server.ended(), None, "{}", server.log());
+    let before = queued(&server);
+    assert!(before >= stored as u64 * 500, "reads go on: {before} URLs of {stored} batches");
+    let since = Instant::now();
+    let mut tries = 0;
+    while since.elapsed() < Duration::from_secs(5) {
+        assert!(put(&server, stored).is_err());
+        tries += 1;
+    }
+    assert!(tries > 30, "{tries} tries are few");
+    let lines = server.log().lines().filter(|line| line.contains("no space left")).count();
+    assert!(lines <= 6, "{lines} lines for {tries} tries: {}", server.log());
+    assert_eq!(server.ended(), None, "{}", server.log());
+    assert_eq!(queued(&server), before, "what was refused left nothing behind");
+    disk.make_room();
+    let since = Instant::now();
+    while put(&server, stored).is_err() {
+        assert!(since.elapsed() < Duration::from_secs(30), "{}", server.log());
+    }
+    let queued = queued(&server);
+    assert!(queued >= (stored as u64 + 1) * 500, "{queued} URLs are there, of {} batches", stored + 1);
+    assert_eq!(server.stop(), 0);
+}

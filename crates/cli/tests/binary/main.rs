@@ -1,0 +1,27 @@
+//! The built binary as people and programs use it: commands, servers that are killed, documents, a browser, containers. One
+//! binary, so that the crates under test are linked once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod bombs;
+mod browser;
+mod commands;
+mod containers;
+mod damage;
+mod descriptors;
+mod documents;
+mod elect;
+mod export_import;
+mod full_disk;
+mod great_crawl;
+mod image;
+mod kill_loop;
+mod manners;
+mod replaced;
+mod roles;
+mod schema;
+mod serving;
+mod sixteen_workers;
+mod snapshot;
+mod support;
+mod worker_guide;

@@ -1,0 +1,36 @@
+//! A node whose address leads to another process exits, and says why.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::support::{Server, wayleave};
+use wayleave_testbed::Cluster;
+
+/// Many lease times: a node finds out with its next renewal.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn node(engine: &str, listen: &str, advertise: &str) -> Server {
+    let place = ["--engine", engine, "--listen", listen, "--advertise", advertise];
+    let mut command = wayleave(&["serve", "--insecure", "--shards", "4", "--node-ttl-ms", "3000"]);
+    command.args(place);
+    Server::spawn(command)
+}
+
+/// The first node was given the address of the second one. The second is reached there, so the first must exit; its
+/// service manager and its operator see why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_address_another_process_has_taken_ends_with_an_error_that_says_so() {
+    let engine = Cluster::shared().await.fresh_database().await;
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut first = node(&engine, "127.0.0.1:0", &free);
+    let second = node(&engine, &free, &free);
+    let begun = Instant::now();
+    while first.ended().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "it stays up without shards: {}", first.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (code, log) = first.wait();
+    assert_eq!(code, 1, "{log}");
+    assert!(log.contains("another process") && log.contains(&free) && log.contains("--advertise"), "{log}");
+    assert_eq!(second.stop(), 0, "the other one stays");
+}

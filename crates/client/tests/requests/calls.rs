@@ -1,0 +1,237 @@
+//! The client against broken connections and servers that say "later": a server follows a script.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use wayleave_api::reservations::{ReleaseReservationRequest, ReserveGroupsRequest};
+use wayleave_api::roles::HeartbeatRequest;
+use wayleave_api::urls::{AddResult, AddStatus, UrlToAdd};
+use wayleave_api::{Code, Problem};
+use wayleave_client::{Client, Error, Repeat, Retry};
+
+/// What a connection of the scripted server does once the request has arrived.
+enum Act {
+    /// Closes without a response.
+    Hang,
+    /// Answers with a status and a body.
+    Say(u16, String),
+    /// Answers with a status, a body and a Retry-After.
+    Later(u16, String, u32),
+}
+
+fn refusal(code: Code) -> Act {
+    Act::Say(code.status(), serde_json::to_string(&Problem::new(code, "because")).unwrap())
+}
+
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    loop {
+        let mut part = [0; 4_096];
+        let count = stream.read(&mut part).await.unwrap();
+        text.extend_from_slice(&part[..count]);
+        let whole = String::from_utf8_lossy(&text).into_owned();
+        let Some((head, body)) = whole.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        if count == 0 || body.len() >= length.unwrap_or(0) {
+            return whole;
+        }
+    }
+}
+
+/// A server that acts once per request and then is gone; it returns how many requests it saw.
+async fn scripted(acts: Vec<Act>) -> (Client, JoinHandle<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let seen = tokio::spawn(async move {
+        let mut seen = 0;
+        for act in acts {
+            let Ok(Ok((mut stream, _))) = tokio::time::timeout(Duration::from_secs(2), listener.accept()).await else {
+                break;
+            };
+            read_request(&mut stream).await;
+            seen += 1;
+            let (status, body, extra) = match act {
+                Act::Hang => continue,
+                Act::Say(status, body) => (status, body, String::new()),
+                Act::Later(status, body, secs) => (status, body, format!("retry-after: {secs}\r\n")),
+            };
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n{extra}content-length: {length}\r\n\r\n");
+            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        }
+        seen
+    });
+    let retry = Retry { attempts: 3, base: Duration::from_millis(1), max: Duration::from_millis(2) };
+    (client.with_retry(retry), seen)
+}
+
+const STATS: &str = r#"{"hosts":1,"aliases":0,"crawls":0,"queues":0,"reservations":0,"holds":0,"ready":0,"waiting":0,
+    "urls":{"queued":0,"reserved":0,"fetched":0,"gone":0,"failed":0}}"#;
+
+#[tokio::test]
+async fn a_call_that_changes_nothing_is_sent_again_after_a_lost_answer() {
+    let (client, seen) = scripted(vec![Act::Hang, refusal(Code::Unavailable), Act::Say(200, STATS.into())]).await;
+    assert_eq!(client.stats().await.unwrap().hosts, 1);
+    assert_eq!(seen.await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn attempts_are_bounded_and_the_last_problem_is_told() {
+    let busy = || refusal(Code::Overloaded);
+    let (client, seen) = scripted(vec![busy(), busy(), busy(), Act::Say(200, STATS.into())]).await;
+    let error = client.stats().await.expect_err("busy");
+    assert_eq!((error.code(), error.problem().unwrap().detail.as_str()), (Some(Code::Overloaded), "because"));
+    assert_eq!(seen.await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn the_servers_retry_after_is_honoured() {
+    let problem = serde_json::to_string(&Problem::new(Code::Overloaded, "busy")).unwrap();
+    let (client, _seen) = scripted(vec![Act::Later(429, problem, 1), Act::Say(200, STATS.into())]).await;
+    let started = std::time::Instant::now();
+    client.stats().await.unwrap();
+    assert!(started.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_refusal_for_good_is_not_tried_again() {
+    let (client, seen) = scripted(vec![refusal(Code::UnknownHost), Act::Say(200, "{}".into())]).await;
+    assert_eq!(client.host("a.example").await.expect_err("unknown").code(), Some(Code::UnknownHost));
+    drop(client);
+    assert_eq!(seen.await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_reservation_whose_answer_was_lost_is_sent_again_unless_the_caller_forbids_it() {
+    let granted = || Act::Say(200, r#"{"reservations":[]}"#.into());
+    let request = ReserveGroupsRequest::new("me");
+    let (client, _) = scripted(vec![Act::Hang, granted()]).await;
+    assert!(matches!(client.reserve_with(&request, Repeat::IfNotDone).await, Err(Error::Lost { .. })));
+    let (client, seen) = scripted(vec![Act::Hang, granted()]).await;
+    client.reserve(&request).await.unwrap();
+    assert_eq!(seen.await.unwrap(), 2);
+    // A server that said "later" has reserved nothing.
+    let (client, seen) = scripted(vec![refusal(Code::Overloaded), granted()]).await;
+    client.reserve(&request).await.unwrap();
+    assert_eq!(seen.await.unwrap(), 2);
+    let (client, seen) = scripted(vec![refusal(Code::OutcomeUnknown), granted()]).await;
+    client.reserve(&request).await.unwrap();
+    assert_eq!(seen.await.unwrap(), 2);
+    let (client, _) = scripted(vec![refusal(Code::OutcomeUnknown), granted()]).await;
+    let unknown = client.reserve_with(&request, Repeat::IfNotDone).await.expect_err("unknown");
+    assert_eq!(unknown.code(), Some(Code::OutcomeUnknown));
+}
+
+#[tokio::test]
+async fn a_release_refused_after_a_lost_answer_is_told_apart() {
+    let request = ReleaseReservationRequest::default();
+    let (client, _) = scripted(vec![Act::Hang, refusal(Code::NotCurrent)]).await;
+    let error = client.release("token", &request).await.expect_err("not current");
+    assert!(matches!(error, Error::PerhapsReleased(_)), "{error}");
+    let (client, _) = scripted(vec![refusal(Code::NotCurrent)]).await;
+    let error = client.release("token", &request).await.expect_err("not current");
+    assert!(matches!(error, Error::Refused(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_heartbeat_is_sent_once_and_given_up_in_time() {
+    let request = HeartbeatRequest::new("u");
+    let (client, seen) = scripted(vec![Act::Hang]).await;
+    let error = client.heartbeat("r", &request, Duration::from_secs(5)).await.expect_err("lost");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(seen.await.unwrap(), 1);
+    let (client, seen) = scripted(vec![refusal(Code::Unavailable)]).await;
+    let error = client.heartbeat("r", &request, Duration::from_secs(5)).await.expect_err("unavailable");
+    assert_eq!((error.code(), seen.await.unwrap()), (Some(Code::Unavailable), 1));
+    // A server that accepts the connection and does not respond.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let started = std::time::Instant::now();
+    let error = client.heartbeat("r", &request, Duration::from_millis(50)).await.expect_err("too slow");
+    assert!(error.is_outcome_unknown() && started.elapsed() < Duration::from_secs(5), "{error}");
+}
+
+#[tokio::test]
+async fn a_role_released_by_a_lost_answer_is_told_apart() {
+    let (client, _) = scripted(vec![Act::Hang, refusal(Code::NotTheTerm)]).await;
+    let error = client.release_role("r", "u", Some("token")).await.expect_err("not the term");
+    assert!(matches!(error, Error::PerhapsReleased(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unreachable() {
+    let (client, seen) = scripted(vec![]).await;
+    seen.await.unwrap();
+    let error = client.stats().await.expect_err("nobody listens");
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    assert!(!error.is_outcome_unknown());
+}
+
+/// Accepts `lines` lines, answers all but the last `unanswered`, then either ends cleanly or closes.
+async fn take_lines(listener: &TcpListener, lines: usize, unanswered: usize) -> Vec<String> {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut text = String::new();
+    let urls = |text: &str| -> Vec<String> {
+        let urls = text.split("{\"url\":\"").skip(1);
+        urls.filter_map(|rest| rest.split_once("\"}\n").map(|(url, _)| url.to_owned())).collect()
+    };
+    while urls(&text).len() < lines {
+        let mut part = [0; 4_096];
+        let count = stream.read(&mut part).await.unwrap();
+        assert_ne!(count, 0, "the client gave up: {text}");
+        text.push_str(std::str::from_utf8(&part[..count]).unwrap());
+    }
+    let got = urls(&text);
+    stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+    for number in 1..=lines - unanswered {
+        let line = format!("{{\"line\":{number},\"status\":\"added\"}}\n");
+        stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes()).await.unwrap();
+    }
+    if unanswered == 0 {
+        let line = "{\"counts\":{\"added\":0,\"known\":0,\"rejected\":0,\"failed\":0}}\n";
+        stream.write_all(format!("{:x}\r\n{line}\r\n0\r\n\r\n", line.len()).as_bytes()).await.unwrap();
+    }
+    got
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_from_the_first_line_without_a_result() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let server = tokio::spawn(async move {
+        let first = take_lines(&listener, 5, 3).await;
+        (first, take_lines(&listener, 3, 0).await)
+    });
+    let url = |n: u32| (n, UrlToAdd { url: format!("http://h/{n}"), ..UrlToAdd::default() });
+    let mut told = Vec::new();
+    let done = client.add_lines(None, futures::stream::iter((1..=5).map(url)), |tag, result: AddResult| {
+        told.push((tag, result.status));
+    });
+    let uploaded = done.await.unwrap();
+    let (first, second) = server.await.unwrap();
+    assert_eq!(first.len(), 5);
+    assert_eq!(second, ["http://h/3", "http://h/4", "http://h/5"]);
+    assert_eq!(told, (1..=5).map(|n| (n, AddStatus::Added)).collect::<Vec<_>>());
+    assert_eq!((uploaded.counts.added, uploaded.resent), (5, 3));
+}
+
+#[tokio::test]
+async fn a_listing_that_is_cut_never_looks_whole() {
+    use futures::StreamExt;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        let line = "{\"url\":\"http://a/\",\"host\":\"a\",\"crawl\":\"DEFAULT\",\"state\":\"queued\",\"due_at\":null,\
+            \"held_until\":null,\"created_at\":\"2026-11-15T00:00:00Z\",\"priority\":5,\"depth\":0,\"attempts\":0,\
+            \"last\":null,\"metadata\":{}}\n";
+        let text = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{line}\r\n", line.len());
+        stream.write_all(text.as_bytes()).await.unwrap();
+    });
+    let urls: Vec<_> = client.stream_urls(&Default::default()).await.unwrap().collect().await;
+    assert_eq!(urls[0].as_ref().unwrap().host, "a");
+    assert!(matches!(urls[1], Err(Error::Lost { .. })), "{:?}", urls[1]);
+}

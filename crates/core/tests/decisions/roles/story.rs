@@ -1,0 +1,142 @@
+//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test decisions` rewrites them; read and understand the difference
+//! before you commit it.
+//!
+//! The language: one command per line; `at 1000` sets the time. Indented lines are the decision: `<` the answer, `+`
+//! and `-` rows written and removed.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use wayleave_core::roles::{Ask, Bid, Candidate, GoingOn, Mode, RoleChanges};
+use wayleave_core::settings::Change;
+use wayleave_core::time::{Millis, Time};
+
+use crate::roles::world::{World, candidate};
+
+fn check(name: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/roles").join(format!("{name}.txt"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let told = tell(&text);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, told).unwrap();
+    } else {
+        assert_eq!(told, text, "{name}.txt tells another story; see UPDATE=1 in this file's header");
+    }
+}
+
+macro_rules! stories {
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
+}
+
+stories! { term, takeover, release, priority, settings, another_store, step_down, going_on }
+
+fn tell(text: &str) -> String {
+    let mut world = World::new();
+    let mut out = String::new();
+    for line in text.lines().filter(|line| !line.starts_with(' ')) {
+        writeln!(out, "{line}").unwrap();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let answer = run(&mut world, line);
+        if !answer.is_empty() {
+            writeln!(out, "  < {answer}").unwrap();
+        }
+        rows(&mut world, &mut out);
+    }
+    out
+}
+
+fn option(words: &[&str], name: &str) -> Option<u64> {
+    words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}
+
+fn asked(words: &[&str]) -> Candidate {
+    Candidate {
+        ready: option(words, "ready") != Some(0),
+        priority: option(words, "priority").unwrap_or(5) as u8,
+        interval: option(words, "interval").map(Millis),
+        ..candidate(words[0])
+    }
+}
+
+fn list_told(told: &GoingOn) -> String {
+    let members: Vec<&str> = told.members.iter().map(|member| &*member.uuid).collect();
+    format!(", told v{}: {} ms more if {members:?} agree", told.version, told.goes_on.0)
+}
+
+fn run(world: &mut World, line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (verb, rest) = words.split_first().unwrap();
+    let bare = rest.contains(&"bare");
+    let known = |uuid: &&str| if *verb == "beat" { world.token_of(uuid) } else { world.tokens.get(*uuid).copied() };
+    let token = rest.first().and_then(known).filter(|_| !bare);
+    match *verb {
+        "at" => world.facts.now = Time(rest[0].parse().unwrap()),
+        "fail-over" => world.facts.incarnation += 1,
+        "beat" => {
+            let epoch = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.epoch);
+            let take_over = option(rest, "take").map(|at| Bid { epoch: epoch.unwrap(), expires_at: Time(at) });
+            let ask = Ask { candidate: asked(rest), token, heard: option(rest, "heard"), take_over, slot: None };
+            return match world.ask(ask) {
+                Err(refusal) => format!("refused: {refusal}"),
+                Ok(a) => {
+                    let down = if a.step_down { ", step down" } else { "" };
+                    let on = a.going_on.as_ref().map(list_told).unwrap_or_default();
+                    let last = if a.last.is_some_and(|last| last.take_over) { ", may take over" } else { "" };
+                    let (epoch, left) = (a.epoch.0, a.remaining.0);
+                    format!("{:?}, epoch {epoch}, {left} ms left{down}{on}{last}: {}", a.outcome, a.reason)
+                }
+            };
+        }
+        "release" => {
+            let answer = world.release(rest[0], token);
+            return answer
+                .map_or_else(|e| format!("refused: {e}"), |a| format!("was {:?}, epoch {}", a.was, a.epoch.0));
+        }
+        "set" => {
+            let ttl = option(rest, "ttl").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
+            let continue_for = option(rest, "continue-for").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
+            let mode = if rest.contains(&"continue") { Change::Set(Mode::Continue) } else { Change::Keep };
+            return world
+                .set(&RoleChanges { ttl, mode, continue_for })
+                .map_or_else(|e| format!("refused: {e}"), |()| String::new());
+        }
+        "step-down" => return world.step_down().map_or_else(|e| format!("refused: {e}"), |()| String::new()),
+        "delete" => return world.delete().map_or_else(|e| format!("refused: {e}"), |()| String::new()),
+        "look" => {
+            let view = world.look();
+            let who = view.primary.map_or_else(|| "nobody".into(), |p| format!("{} at {}", p.uuid, p.address.unwrap()));
+            let standbys: Vec<String> = view.standbys.iter().map(|s| format!("{} ready={}", s.uuid, s.ready)).collect();
+            return format!("{who}, epoch {}, standbys {standbys:?}: {}", view.epoch.0, view.reason);
+        }
+        other => panic!("no such command: {other}"),
+    }
+    String::new()
+}
+
+fn rows(world: &mut World, out: &mut String) {
+    for writes in std::mem::take(&mut world.written) {
+        match writes.row {
+            Change::Keep => {}
+            Change::Clear => writeln!(out, "  - role").unwrap(),
+            Change::Set(row) => {
+                let term = row.term.as_ref().map_or_else(
+                    || format!("no term since {}", row.vacant_since.0),
+                    |t| format!("{} epoch {} until {}", t.holder.uuid, t.epoch.0, t.expires_at.0),
+                );
+                writeln!(out, "  + role v{} epoch {} ttl {}: {term}", row.version, row.epoch.0, row.settings.ttl.0)
+                    .unwrap();
+            }
+        }
+        if let Some(origin) = writes.origin {
+            writeln!(out, "  + origin epoch {}, roles {}", origin.epoch.0, origin.roles).unwrap();
+        }
+        for (uuid, row) in writes.standbys {
+            match row {
+                Some(row) => writeln!(out, "  + standby {uuid} until {}", row.expires_at.0).unwrap(),
+                None => writeln!(out, "  - standby {uuid}").unwrap(),
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Elections against servers that are slow, silent or wrong.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod looking;
+mod no_overlap;

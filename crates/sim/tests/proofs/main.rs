@@ -1,0 +1,13 @@
+//! The proofs: seeds of the simulator, models checked within bounds, real nodes and disks that fail, and stores of old formats.
+//!
+//! One binary, so that the crates under test are linked once. `cargo xtask verify` runs `three_nodes` and `timed_model` beside
+//! everything else, each in a process of its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod format_fixture;
+mod node_seeds;
+mod power_cut;
+mod seeds;
+mod three_nodes;
+mod timed_model;

@@ -1,0 +1,48 @@
+//! Simulations. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` runs that one and prints its
+//! history.
+
+use wayleave_sim::{Report, run, run_embedded};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs seeds, as many as the environment says, by default `seeds`.
+fn run_seeds(run: fn(u64) -> Report, seeds: u64) {
+    if let Some(seed) = number("WAYLEAVE_SIM_SEED") {
+        let report = run(seed);
+        println!("{}\n{:?}", report.history, report.counts);
+        return;
+    }
+    let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(seeds);
+    let mut sum = [0; 4];
+    for seed in 0..seeds {
+        let report = run(seed);
+        sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
+    }
+    let [grants, handed_out, releases, urls] = sum;
+    println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
+    assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
+}
+
+#[test]
+fn no_seed_breaks_a_law() {
+    run_seeds(run, 300);
+}
+
+#[test]
+fn no_seed_on_the_embedded_store_breaks_a_law() {
+    run_seeds(run_embedded, 100);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in [3, 1_000_003] {
+        let (first, second) = (run(seed), run(seed));
+        let differ = first.history.lines().zip(second.history.lines()).find(|(a, b)| a != b);
+        assert_eq!(differ, None, "seed {seed}");
+        assert_eq!(first, second);
+    }
+    assert_ne!(run(4).history, run(5).history);
+    assert_eq!(run_embedded(7), run_embedded(7));
+}

@@ -1,0 +1,433 @@
+//! Model of roles in bounded time: candidates, a store, and faults between them.
+//!
+//! Time is in milliseconds and jumps from one wake-up of a running candidate to the next: a candidate that is not
+//! paused never sleeps past the requested moment, as on an idle machine. Faults are drawn from a budget, at any such
+//! moment.
+
+use std::collections::BTreeMap;
+
+use stateright::{Model, Property};
+use wayleave_core::time::Millis;
+use wayleave_elect::{Answer, Call, Candidate, Effect, Heartbeat, Moment, Then, Wish};
+
+use crate::timed_model::budget::Budget;
+use crate::timed_model::store::{Granted, Store};
+
+/// T and I of the model.
+pub const T_MS: u64 = 5_000;
+pub const I_MS: u64 = 1_000;
+/// A message that is slower than this is lost. Longer than T: it may arrive in another term.
+const SLOWEST_MS: u64 = 6_000;
+/// By this much clocks step: more than T.
+const STEP_MS: i64 = 6_000;
+
+/// What is modelled.
+#[derive(Clone, Debug)]
+pub struct Roles {
+    pub clients: usize,
+    pub until_ms: u64,
+    pub budget: Budget,
+    /// Whether a promoted store has a new incarnation.
+    pub incarnations: bool,
+    /// Whether a restart may find its clock ahead of time.
+    pub steps_ahead: bool,
+    /// Whether that is noticed, as by nodes that knew the clock before.
+    pub steps_noticed: bool,
+    /// Whether the clock of a promoted store may be behind.
+    pub steps_behind: bool,
+    /// Whether receivers of guarded writes remember the highest epoch.
+    pub guarded: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub now: u64,
+    pub clients: Vec<Client>,
+    pub store: Store,
+    /// Sent, and its fate not yet decided.
+    fresh: Vec<Message>,
+    /// On its way, slowly.
+    slow: Vec<Message>,
+    left: Budget,
+    pub seen: Seen,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    pub candidate: Candidate,
+    /// Not running. It may hold a permit for a write that it got just before.
+    pub paused: bool,
+    permit: Option<u64>,
+    link: Link,
+}
+
+/// What a candidate's connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    Whole,
+    /// Nothing reaches the store.
+    Cut,
+    /// Requests reach the store, responses are lost.
+    Deaf,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Message {
+    client: usize,
+    sent: u64,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum What {
+    Beat(Heartbeat),
+    Answer(Call, Answer),
+    Release { identity: u32, token: Option<String> },
+}
+
+/// What the laws check: everything ever granted and written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seen {
+    pub holders: BTreeMap<u64, String>,
+    highest_granted: u64,
+    /// The highest epoch that a receiver has seen, and whose it was.
+    written: Option<(u64, usize)>,
+    pub broken: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A candidate's moment has come.
+    Wake(usize),
+    /// The oldest fresh message arrives at once, and so does its answer.
+    Deliver,
+    /// It arrives later, or its answer does.
+    Delay,
+    DelayAnswer,
+    /// A slow message arrives.
+    Arrive(usize),
+    /// Time passes until something is due.
+    Pass,
+    Pause(usize),
+    Resume(usize),
+    Join(usize, Link),
+    /// The work ends by itself: the role is released.
+    End(usize),
+    Restart(i64),
+    /// This many writes are lost, and the clock steps.
+    FailOver(usize, i64),
+}
+
+pub const ONE_HOLDER: &str = "one holder per epoch";
+pub const EPOCHS_GROW: &str = "epochs grow";
+pub const ONE_BELIEVER: &str = "no two running candidates believe to be primary at once";
+pub const NO_OVERLAP: &str = "accepted writes of two primaries never overlap";
+
+impl Model for Roles {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let wish = Wish { interval: Some(Millis(I_MS)), grace: Millis(0) };
+        let client = Client { candidate: Candidate::new(wish), paused: false, permit: None, link: Link::Whole };
+        vec![State {
+            now: 0,
+            clients: vec![client; self.clients],
+            store: Store::new(T_MS),
+            fresh: Vec::new(),
+            slow: Vec::new(),
+            left: self.budget,
+            seen: Seen::default(),
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if let Some(message) = state.fresh.first() {
+            actions.push(Action::Deliver);
+            if state.left.delays > 0 && state.clients[message.client].link == Link::Whole {
+                actions.push(Action::Delay);
+                if matches!(message.what, What::Beat(_)) {
+                    actions.push(Action::DelayAnswer);
+                }
+            }
+            return;
+        }
+        let due = |index: &usize| state.is_due(*index);
+        let running: Vec<usize> = (0..self.clients).filter(|index| !state.clients[*index].paused).collect();
+        actions.extend(running.iter().copied().filter(due).map(Action::Wake));
+        actions.extend((0..state.slow.len()).filter(|index| state.can_arrive(*index)).map(Action::Arrive));
+        // Faults come when no candidate is due: a fault at a due moment equals one just before it.
+        if !running.iter().any(due) {
+            actions.push(Action::Pass);
+            self.faults(state, &running, actions);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Wake(index) => {
+                let effects = state.clients[index].candidate.on_wake(Moment(state.now), 0);
+                state.carry_out(index, effects);
+            }
+            Action::Deliver => {
+                let message = state.fresh.remove(0);
+                state.arrive(message, false);
+            }
+            Action::Delay => {
+                state.left.delays -= 1;
+                let message = state.fresh.remove(0);
+                state.put_slow(message);
+            }
+            Action::DelayAnswer => {
+                state.left.delays -= 1;
+                let message = state.fresh.remove(0);
+                state.arrive(message, true);
+            }
+            Action::Arrive(index) => {
+                let message = state.slow.remove(index);
+                state.arrive(message, false);
+            }
+            Action::Pass => state.pass(),
+            Action::Pause(index) => {
+                state.left.pauses -= 1;
+                let client = &mut state.clients[index];
+                client.paused = true;
+                client.permit = believes(client, state.now);
+            }
+            Action::Resume(index) => {
+                state.clients[index].paused = false;
+                if let Some(epoch) = state.clients[index].permit.take() {
+                    state.write(self, index, epoch);
+                }
+            }
+            Action::Join(index, link) => {
+                state.left.cuts -= u8::from(link != Link::Whole);
+                state.clients[index].link = link;
+            }
+            Action::End(index) => {
+                state.left.ends -= 1;
+                let again = Then::StandAgain(Millis(0));
+                let effects = state.clients[index].candidate.on_stopped(Moment(state.now), again);
+                state.carry_out(index, effects);
+            }
+            Action::Restart(step_ms) => {
+                state.left.restarts -= 1;
+                state.store.restart(step_ms);
+                if step_ms > 0 && self.steps_noticed {
+                    state.store.notice_step(state.now);
+                }
+            }
+            Action::FailOver(lost, step_ms) => {
+                state.left.failovers -= 1;
+                state.store.fail_over(lost, self.incarnations);
+                state.store.restart(step_ms);
+            }
+        }
+        state.first_writes(self);
+        Some(state)
+    }
+
+    fn within_boundary(&self, state: &State) -> bool {
+        state.now <= self.until_ms
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(ONE_HOLDER, |_, state: &State| !state.seen.broken.contains(&ONE_HOLDER)),
+            Property::always(EPOCHS_GROW, |_, state: &State| !state.seen.broken.contains(&EPOCHS_GROW)),
+            Property::always(NO_OVERLAP, |_, state: &State| !state.seen.broken.contains(&NO_OVERLAP)),
+            Property::always(ONE_BELIEVER, |_, state: &State| state.believers().len() <= 1),
+            // Liveness checks: without these the model could be safe because nothing happens in it.
+            Property::sometimes("somebody is primary", |_, state: &State| !state.believers().is_empty()),
+            Property::sometimes("the role changes hands", |_, state: &State| state.seen.holders.len() > 1),
+        ]
+    }
+}
+
+impl Roles {
+    fn faults(&self, state: &State, running: &[usize], actions: &mut Vec<Action>) {
+        let left = state.left;
+        for index in 0..self.clients {
+            let client = &state.clients[index];
+            if client.paused {
+                actions.push(Action::Resume(index));
+            }
+            if left.cuts > 0 && client.link == Link::Whole {
+                actions.extend([Action::Join(index, Link::Cut), Action::Join(index, Link::Deaf)]);
+            }
+            if client.link != Link::Whole {
+                actions.push(Action::Join(index, Link::Whole));
+            }
+        }
+        for index in running {
+            if left.pauses > 0 {
+                actions.push(Action::Pause(*index));
+            }
+            if left.ends > 0 && believes(&state.clients[*index], state.now).is_some() {
+                actions.push(Action::End(*index));
+            }
+        }
+        if left.restarts > 0 {
+            actions.extend([Action::Restart(0), Action::Restart(-STEP_MS)]);
+            if self.steps_ahead {
+                actions.push(Action::Restart(STEP_MS));
+            }
+        }
+        if left.failovers > 0 {
+            for lost in 0..=state.store.losable() {
+                actions.push(Action::FailOver(lost, 0));
+                if self.steps_behind {
+                    actions.push(Action::FailOver(lost, -STEP_MS));
+                }
+            }
+        }
+    }
+}
+
+/// The epoch that a client would write with now: what [`wayleave_elect::Term::check`] asks.
+fn believes(client: &Client, now: u64) -> Option<u64> {
+    client.candidate.working().filter(|(_, until)| now < until.0).map(|(epoch, _)| epoch)
+}
+
+pub fn name(client: usize) -> char {
+    char::from(b'A' + client as u8)
+}
+
+pub fn uuid(client: usize, identity: u32) -> String {
+    format!("{}{identity}", name(client))
+}
+
+impl State {
+    /// A line for people: when, and who leads in which epoch.
+    pub fn line(&self) -> String {
+        let lead = |(index, client): (usize, &Client)| {
+            let epoch = believes(client, self.now)?;
+            Some(format!("{} leads in epoch {epoch}{}", name(index), if client.paused { " (paused)" } else { "" }))
+        };
+        let leads: Vec<String> = self.clients.iter().enumerate().filter_map(lead).collect();
+        format!("{:>6} ms  {}", self.now, leads.join(", "))
+    }
+
+    pub fn believers(&self) -> Vec<usize> {
+        let running = |index: &usize| !self.clients[*index].paused;
+        (0..self.clients.len()).filter(running).filter(|i| believes(&self.clients[*i], self.now).is_some()).collect()
+    }
+
+    fn is_due(&self, index: usize) -> bool {
+        self.clients[index].candidate.wake_at().is_some_and(|at| at.0 <= self.now)
+    }
+
+    fn can_arrive(&self, index: usize) -> bool {
+        let message = &self.slow[index];
+        let to_client = matches!(message.what, What::Answer(..));
+        !(to_client && self.clients[message.client].paused)
+    }
+
+    /// Slow messages are kept in order of sending: their order in the list means nothing else.
+    fn put_slow(&mut self, message: Message) {
+        self.slow.push(message);
+        self.slow.sort_by_key(|message| (message.sent, message.client));
+    }
+
+    /// Time goes on to the next wake-up of a running client; with all paused, by an interval.
+    fn pass(&mut self) {
+        let running = self.clients.iter().filter(|client| !client.paused);
+        let next = running.filter_map(|client| client.candidate.wake_at()).map(|at| at.0).min();
+        self.now = next.unwrap_or(self.now + I_MS);
+        let now = self.now;
+        self.slow.retain(|message| now - message.sent <= SLOWEST_MS);
+    }
+
+    fn carry_out(&mut self, client: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Send(beat) => {
+                    self.fresh.push(Message { client, sent: self.now, what: What::Beat(beat) });
+                }
+                Effect::Release { identity, token } => {
+                    self.fresh.push(Message { client, sent: self.now, what: What::Release { identity, token } });
+                    // Abandoned or acknowledged: the candidate continues either way, and sooner is worse.
+                    let effects = self.clients[client].candidate.on_released(Moment(self.now));
+                    self.carry_out(client, effects);
+                }
+                // The work of a running client stops as soon as it is told to.
+                Effect::StepDown { .. } => {
+                    let again = Then::StandAgain(Millis(0));
+                    let effects = self.clients[client].candidate.on_stopped(Moment(self.now), again);
+                    self.carry_out(client, effects);
+                }
+                Effect::Lead { .. } | Effect::Extend { .. } | Effect::Ask(_) | Effect::Finished(_) => {}
+            }
+        }
+    }
+
+    fn arrive(&mut self, message: Message, answer_is_slow: bool) {
+        let Message { client, sent, what } = message;
+        let link = self.clients[client].link;
+        if link == Link::Cut {
+            return;
+        }
+        match what {
+            What::Beat(beat) => {
+                let name = uuid(client, beat.call.identity);
+                let (answer, granted) = self.store.heartbeat(self.now, &name, &beat, (I_MS, None));
+                if let Some(granted) = granted {
+                    self.seen.grant(granted);
+                }
+                let answer = Message { client, sent, what: What::Answer(beat.call, answer) };
+                if answer_is_slow || self.clients[client].paused {
+                    self.put_slow(answer);
+                } else if link == Link::Whole {
+                    self.arrive(answer, false);
+                }
+            }
+            What::Release { identity, token } => {
+                self.store.release(self.now, &uuid(client, identity), token.as_deref());
+            }
+            What::Answer(..) if link == Link::Deaf => {}
+            What::Answer(call, answer) => {
+                let effects = self.clients[client].candidate.on_answer(Moment(self.now), call, answer, 0);
+                self.carry_out(client, effects);
+            }
+        }
+    }
+
+    /// The first thing that a primary does is a guarded write.
+    fn first_writes(&mut self, model: &Roles) {
+        for index in self.believers() {
+            if let Some(epoch) = believes(&self.clients[index], self.now) {
+                self.write(model, index, epoch);
+            }
+        }
+    }
+
+    /// A guarded write reaches its receiver, which admits it as [`wayleave_elect::Guard`] does.
+    fn write(&mut self, model: &Roles, client: usize, epoch: u64) {
+        let (highest, whose) = self.seen.written.unwrap_or((0, client));
+        if model.guarded && epoch < highest {
+            return;
+        }
+        if epoch < highest || (epoch == highest && whose != client) {
+            self.seen.broken.push(NO_OVERLAP);
+        } else {
+            self.seen.written = Some((epoch, client));
+        }
+    }
+}
+
+impl Seen {
+    pub fn grant(&mut self, granted: Granted) {
+        let Granted { epoch, uuid, new } = granted;
+        let holder = self.holders.entry(epoch).or_insert_with(|| uuid.clone());
+        if *holder != uuid {
+            self.broken.push(ONE_HOLDER);
+        }
+        // A new term must be above all earlier ones. (One that was restored by a failover may be renewed by a message
+        // in flight; nobody leads in it, which the other laws ensure.)
+        if new && epoch <= self.highest_granted {
+            self.broken.push(EPOCHS_GROW);
+        }
+        self.highest_granted = self.highest_granted.max(epoch);
+    }
+}
