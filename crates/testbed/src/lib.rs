@@ -15,6 +15,7 @@ mod cluster;
 mod guard;
 mod proxy;
 mod server;
+mod template;
 mod tools;
 
 pub use cluster::{Cluster, Options};

@@ -12,16 +12,7 @@ use tempfile::TempDir;
 
 use crate::Options;
 use crate::guard::Guard;
-use crate::tools;
-
-/// pg_hba.conf: every user is trusted, except that `guarded` needs a password.
-const ACCESS: &str = "\
-local all all trust
-local replication all trust
-host all guarded all scram-sha-256
-host all all all trust
-host replication all all trust
-";
+use crate::{template, tools};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(20);
@@ -41,10 +32,7 @@ impl Server {
     /// Creates and starts a new, empty server.
     pub(crate) fn create(options: Options) -> Self {
         let server = Self::lay_out(options);
-        let mut initdb = server.tool("initdb");
-        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--no-sync", "-D"]);
-        tools::run(initdb.arg(server.data()));
-        std::fs::write(server.data().join("pg_hba.conf"), ACCESS).unwrap();
+        template::copy_to(&server.data());
         server.start();
         server
     }
