@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod cores;
 mod format_fixture;
 mod node_seeds;
 mod power_cut;

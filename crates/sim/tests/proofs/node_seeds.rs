@@ -3,6 +3,8 @@
 
 use wayleave_sim::{run_hand_overs, run_nodes};
 
+use crate::cores;
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -17,8 +19,7 @@ fn no_seed_of_several_nodes_breaks_a_law() {
     let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(100);
     let first = number("WAYLEAVE_SIM_FIRST").unwrap_or(0);
     let mut sum = [0; 4];
-    for seed in first..first + seeds {
-        let report = run_nodes(seed);
+    for report in cores::run_seeds(first..first + seeds, run_nodes) {
         sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
     }
     let [grants, handed_out, releases, urls] = sum;
@@ -32,10 +33,10 @@ fn no_hand_over_in_good_order_makes_a_call_fail() {
         println!("{}", run_hand_overs(seed).history);
         return;
     }
-    for seed in 0..number("WAYLEAVE_SIM_SEEDS").unwrap_or(70) {
+    cores::run_seeds(0..number("WAYLEAVE_SIM_SEEDS").unwrap_or(70), |seed| {
         let report = run_hand_overs(seed);
         assert!(report.history.contains(" left: "), "seed {seed}: nobody left");
-    }
+    });
 }
 
 #[test]

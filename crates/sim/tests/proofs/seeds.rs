@@ -3,6 +3,8 @@
 
 use wayleave_sim::{Report, run, run_embedded};
 
+use crate::cores;
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -16,8 +18,7 @@ fn run_seeds(run: fn(u64) -> Report, seeds: u64) {
     }
     let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(seeds);
     let mut sum = [0; 4];
-    for seed in 0..seeds {
-        let report = run(seed);
+    for report in cores::run_seeds(0..seeds, run) {
         sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
     }
     let [grants, handed_out, releases, urls] = sum;
