@@ -2,8 +2,8 @@
 //! document allows must be accepted, those that it forbids must be refused, and every response must be one that it
 //! describes. The files beside this one configure schemathesis, including what no schema can express.
 //!
-//! It needs Python and a package index, so it runs only on request: `WAYLEAVE_SCHEMA_SEEDS=7`, or `cargo xtask prove
-//! schema`. Every run checks the bodies of all calls against the document, in `document_stories` of the server.
+//! It needs Python and a package index, so an ordinary run ignores it; `cargo xtask prove schema` runs it,
+//! with the seeds in `WAYLEAVE_SCHEMA_SEEDS`. Every run checks the bodies of all calls against the document, in `document_stories` of the server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,10 +49,9 @@ fn schemathesis() -> PathBuf {
 }
 
 #[test]
+#[ignore = "needs a package index of Python: `cargo xtask prove schema`"]
 fn the_document_says_what_the_server_does() {
-    let Ok(seeds) = std::env::var("WAYLEAVE_SCHEMA_SEEDS") else {
-        return println!("not asked for: WAYLEAVE_SCHEMA_SEEDS=7, or `cargo xtask prove schema`");
-    };
+    let seeds = std::env::var("WAYLEAVE_SCHEMA_SEEDS").unwrap_or_else(|_| "7".to_owned());
     let program = schemathesis();
     for seed in seeds.split(' ') {
         let folder = tempfile::tempdir().unwrap();

@@ -90,10 +90,8 @@ fn run(command: &mut Command) -> String {
 
 /// Tests the test: a cut that loses nothing would prove nothing.
 #[test]
+#[ignore = "needs root and loop devices: `cargo xtask prove disk`"]
 fn a_cut_loses_what_was_not_synced_and_nothing_else() {
-    if !crate::power_cut::asked_for() {
-        return println!("not asked for: {}", crate::power_cut::HOW);
-    }
     let disk = Disk::new();
     let (synced, unsynced) = (disk.mounted().join("synced"), disk.mounted().join("unsynced"));
     std::fs::write(&synced, "kept").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! **Bounds.** A node's lease is 1.5 s, a tick 1 s, so a silent node is replaced two ticks later. Two nodes, three in
 //! one test; one shard with one host, or two shards of which one is handed over at the start; two or three ticks; two
-//! decisions of owners (grants, releases, expiries; three in the test that is run by hand), at most two of one owner in
+//! decisions of owners (grants, releases, expiries; three in the test of `cargo xtask prove models`), at most two of one owner in
 //! flight; reservations last 2 s, so that they expire or outlive their owner; one or two faults of the kinds that a
 //! test names. Late messages arrive at any later moment or never, whether or not they are still awaited; a clock steps
 //! by 5 s. Within these bounds every order of steps is explored: 26,000 to 690,000 states per setting, 4.2 million in
@@ -94,7 +94,7 @@ fn waiting_for_what_is_under_way_is_no_matter_of_safety() {
 
 /// Longer and with three decisions: minutes.
 #[test]
-#[ignore = "takes ten minutes; run it by hand when ownership changes"]
+#[ignore = "takes ten minutes: `cargo xtask prove models`"]
 fn three_decisions_are_no_worse_than_two() {
     let three = Budget { commits: 3, ..NOTHING };
     for (name, faults) in [
