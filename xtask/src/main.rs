@@ -1,11 +1,13 @@
-//! Development tasks: `cargo xtask tidy`, `verify`, `prove` and `fix`.
+//! Development tasks: `cargo xtask tidy`, `check`, `verify`, `prove` and `fix`.
 //!
-//! `verify` is what continuous integration runs and never writes; `prove` runs what takes longer; `fix` writes. Nothing
-//! here is part of the product.
+//! `verify` is what continuous integration runs and never writes; `check` is its quick part; `prove` runs what takes longer; `fix`
+//! writes. Nothing here is part of the product.
 
+mod jobs;
 mod packages;
 mod prove;
 mod steps;
+mod suite;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   tidy     check the project's rules: dependencies, sizes, dead files, lints, words
+  check    format, tidy, clippy and the tests that take seconds: while working
   verify   everything that must hold before a change goes in; writes nothing
   fix      format, and apply clippy's automatic fixes
   prove    the long tests, all or those named after it:
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["tidy"] => tidy::run(&root()),
+        ["check"] => steps::check(&root()),
         ["verify"] => steps::verify(&root()),
         ["fix"] => steps::fix(&root()),
         ["prove", ..] => prove::run(&root(), args.get(1..).unwrap_or_default()),

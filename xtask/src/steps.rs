@@ -1,31 +1,53 @@
-//! `verify` and `fix`: other programs, one after the other, under headings.
+//! `verify`, `check` and `fix`: other programs, under headings.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// Runs every check and stops at the first failure. The last line is the result.
+use crate::jobs::{self, Job, in_background};
+use crate::suite;
+
+/// Runs every check and stops at the first step that fails. The last line is the result.
+///
+/// The tests are built first: while they run, and mostly wait, clippy and rustdoc take the time that they leave.
 pub fn verify(root: &Path) -> Result<()> {
-    let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
-        ("format", &|| cargo(root, &["fmt", "--all", "--check"])),
-        ("clippy", &|| cargo(root, &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-        ("rustdoc", &|| {
-            run(command(root, &["doc", "--locked", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
-        }),
-        ("tidy", &|| crate::tidy::run(root)),
-        ("licences and sources", &|| deny(root)),
-        ("tests", &|| {
-            crate::packages::ensure(crate::packages::TESTS)?;
-            cargo(root, &["test", "--locked", "--workspace"])
-        }),
-    ];
-    for (name, check) in checks {
-        heading(name);
-        check()
-            .with_context(|| format!("verify: FAILED at {name} (`cargo xtask fix` repairs what can be repaired)"))?;
-    }
-    println!("\nverify: all {} checks passed", checks.len());
+    let begun = Instant::now();
+    step("format", || cargo(root, &["fmt", "--all", "--check"]))?;
+    step("tidy", || crate::tidy::run(root))?;
+    step("licences and sources", || deny(root))?;
+    let binaries = step("build of the tests", || {
+        crate::packages::ensure(crate::packages::TESTS)?;
+        suite::build(root, &[])
+    })?;
+    let (ran, left_out) = step("tests, clippy and rustdoc", || {
+        let mut lanes = suite::plan(&binaries);
+        lanes.push(vec![
+            background("clippy", clippy(root)),
+            background("rustdoc", rustdoc(root)),
+            background("examples", examples(root)),
+        ]);
+        suite::judge(&binaries, &jobs::run(lanes)?)
+    })?;
+    let minutes = begun.elapsed().as_secs_f64() / 60.0;
+    println!(
+        "\nverify: all checks passed in {minutes:.1} min: {ran} tests, {left_out} ignored (`cargo xtask prove` has the long ones)"
+    );
+    Ok(())
+}
+
+/// The inner loop: format, tidy, clippy, and the tests that start no programs but a database.
+pub fn check(root: &Path) -> Result<()> {
+    let begun = Instant::now();
+    step("format", || cargo(root, &["fmt", "--all", "--check"]))?;
+    step("tidy", || crate::tidy::run(root))?;
+    step("clippy", || run(&mut clippy(root)))?;
+    let mut words = vec!["--lib"];
+    words.extend(suite::QUICK.iter().flat_map(|target| ["--test", target]));
+    let binaries = step("build of the tests", || suite::build(root, &words))?;
+    let (ran, _) = step("tests", || suite::judge(&binaries, &jobs::run(suite::plan(&binaries))?))?;
+    println!("\ncheck: passed in {:.0} s: {ran} tests; `cargo xtask verify` runs all", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -35,6 +57,33 @@ pub fn fix(root: &Path) -> Result<()> {
     cargo(root, &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets"])?;
     heading("format");
     cargo(root, &["fmt", "--all"])
+}
+
+fn step<T>(name: &str, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    heading(name);
+    let begun = Instant::now();
+    let done = act().with_context(|| format!("FAILED at {name} (`cargo xtask fix` repairs what can be repaired)"))?;
+    println!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(done)
+}
+
+fn clippy(root: &Path) -> Command {
+    command(root, &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])
+}
+
+fn rustdoc(root: &Path) -> Command {
+    let mut command = command(root, &["doc", "--locked", "--workspace", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+/// Code in the documentation of items, which no test binary holds.
+fn examples(root: &Path) -> Command {
+    command(root, &["test", "--locked", "--workspace", "--doc"])
+}
+
+fn background(name: &str, command: Command) -> Job {
+    Job { name: name.to_owned(), command: in_background(&command) }
 }
 
 /// Advisories are excluded: they need a database that is downloaded, and a check must not depend on the day it is run.
@@ -64,7 +113,16 @@ pub fn command(root: &Path, args: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(args).current_dir(root);
+    // What `cargo run` told this program about itself. Build scripts that watch these (as that of ring does) would run again, and
+    // all that depends on them be built again, whenever cargo is started here after it was started by hand.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_a_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
     command
+}
+
+fn is_about_a_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"].iter().any(|start| variable.starts_with(start))
 }
 
 fn run(command: &mut Command) -> Result<()> {
@@ -74,4 +132,18 @@ fn run(command: &mut Command) -> Result<()> {
         bail!("`cargo {}` failed ({status})", args.join(" "));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What went wrong once: `cargo test` and `cargo xtask verify` took turns in building ring, rustls and all above them again.
+    #[test]
+    fn cargo_is_not_told_which_package_started_it() {
+        let command = command(Path::new("/"), &["test"]);
+        let removed = |name: &str| command.get_envs().any(|(other, value)| other == name && value.is_none());
+        assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"), "{command:?}");
+        assert!(!removed("CARGO") && !removed("CARGO_HOME"), "{command:?}");
+    }
 }

@@ -1,0 +1,121 @@
+//! Other programs, several at a time: lanes run beside each other, the jobs of a lane one after the other. What a job prints is shown
+//! only if it fails; every job runs, also after one that failed.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// One program and what to call it.
+pub struct Job {
+    pub name: String,
+    pub command: Command,
+}
+
+/// What became of a job.
+pub struct Done {
+    pub name: String,
+    pub took: Duration,
+    /// What it printed.
+    pub out: String,
+    pub succeeded: bool,
+}
+
+/// Runs every lane to its end.
+///
+/// # Errors
+/// If a job failed; its output has been shown.
+pub fn run(lanes: Vec<Vec<Job>>) -> Result<Vec<Done>> {
+    let done: Vec<Done> = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            lanes.into_iter().map(|lane| scope.spawn(|| lane.into_iter().map(run_one).collect::<Vec<_>>())).collect();
+        running
+            .into_iter()
+            .flat_map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let failed: Vec<&str> = done.iter().filter(|done| !done.succeeded).map(|done| done.name.as_str()).collect();
+    if !failed.is_empty() {
+        bail!("{} of {} FAILED: {}", failed.len(), done.len(), failed.join(", "));
+    }
+    Ok(done)
+}
+
+fn run_one(mut job: Job) -> Done {
+    let begun = Instant::now();
+    let (succeeded, out, err) = match job.command.output() {
+        Ok(Output { status, stdout, stderr }) => {
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            (status.success(), text(stdout), format!("{}{status}\n", text(stderr)))
+        }
+        Err(error) => {
+            (false, String::new(), format!("cannot start {}: {error}\n", job.command.get_program().display()))
+        }
+    };
+    let done = Done { name: job.name, took: begun.elapsed(), out, succeeded };
+    let seconds = done.took.as_secs_f64();
+    if succeeded {
+        println!("  {:<40} {seconds:>6.1} s", done.name);
+    } else {
+        // In one piece: other lanes print too.
+        println!("{}{err}  {} FAILED after {seconds:.1} s; see above", done.out, done.name);
+    }
+    done
+}
+
+/// The same program at the lowest priority: it takes the time that others leave.
+pub fn in_background(command: &Command) -> Command {
+    let mut background = Command::new("nice");
+    background.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => background.env(name, value),
+            None => background.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        background.current_dir(folder);
+    }
+    background
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job { name: name.to_owned(), command }
+    }
+
+    #[test]
+    fn lanes_run_beside_each_other_and_their_jobs_in_order() {
+        // Each lane waits for the other: one after the other they would never end.
+        let folder = std::env::temp_dir().join(format!("wayleave-jobs-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let meet = |mine: &str, other: &str| {
+            let at = folder.display();
+            shell(mine, &format!("touch {at}/{mine}; while [ ! -e {at}/{other} ]; do sleep 0.01; done; echo {mine}"))
+        };
+        let done = run(vec![vec![meet("a", "b"), shell("c", "echo c")], vec![meet("b", "a")]]).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let names: Vec<(&str, &str)> = done.iter().map(|done| (done.name.as_str(), done.out.trim())).collect();
+        assert_eq!(names, [("a", "a"), ("c", "c"), ("b", "b")]);
+    }
+
+    #[test]
+    fn a_job_that_fails_or_cannot_be_started_fails_all_and_is_named() {
+        let missing = Job { name: "missing".to_owned(), command: Command::new("/there/is/no/such/program") };
+        let failed = run(vec![vec![shell("bad", "exit 3"), shell("good", "true")], vec![missing]]).err().unwrap();
+        assert_eq!(failed.to_string(), "2 of 3 FAILED: bad, missing");
+    }
+
+    #[test]
+    fn a_job_in_the_background_has_the_same_words_and_variables_and_the_lowest_priority() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $(nice) $WAYLEAVE_JOB $0", "word"]).env("WAYLEAVE_JOB", "set");
+        let done = run(vec![vec![Job { name: "all".to_owned(), command: in_background(&command) }]]).unwrap();
+        assert_eq!(done[0].out.trim(), "19 set word");
+    }
+}
