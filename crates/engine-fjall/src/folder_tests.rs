@@ -120,18 +120,21 @@ fn a_file_is_no_folder() {
     assert!(text.contains("is not a folder"), "{text}");
 }
 
+/// Root may write anywhere, so the folder is opened by a thread that is another user's.
 #[test]
 fn a_folder_that_may_not_be_written_is_told() {
     use std::os::unix::fs::PermissionsExt;
+    const NOBODY: u32 = 65_534;
     let folder = folder(&[]);
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
-    let answer = open(folder.path());
-    // Root may write anywhere; the classification of errors is tested separately.
-    if rustix::process::geteuid().is_root() {
-        answer.unwrap();
-    } else {
-        assert!(answer.unwrap_err().to_string().contains("no permission for"));
-    }
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    let open_as_another = || {
+        if rustix::process::geteuid().is_root() {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+        }
+        open(folder.path()).unwrap_err().to_string()
+    };
+    let told = std::thread::scope(|scope| scope.spawn(open_as_another).join().unwrap());
+    assert!(told.contains("no permission for"), "{told}");
 }
 
 #[test]
