@@ -100,8 +100,17 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "seeds",
         about: "the simulators with 2,000 seeds each, and 20,000 of the simulated disk",
-        tests: &[(SIM, "proofs", "seeds"), (SIM, "proofs", "node_seeds"), (FJALL, "lib", "simulated")],
+        // The first filter matches `node_seeds` too.
+        tests: &[(SIM, "proofs", "seeds"), (FJALL, "lib", "simulated")],
         settings: &[("WAYLEAVE_SIM_SEEDS", "2000"), ("WAYLEAVE_DISK_SEEDS", "20000")],
+        packages: &[],
+        mounts: false,
+    },
+    Proof {
+        name: "takeovers",
+        about: "how long a role's work stands still after its primary was killed or stopped, ten times each",
+        tests: &[(CLI, "binary", "elect")],
+        settings: &[],
         packages: &[],
         mounts: false,
     },

@@ -185,9 +185,9 @@ fn a_term_that_is_too_short_and_a_command_that_is_not_there_are_told_at_once() {
     assert!(role["primary"].is_null(), "{role}");
 }
 
-/// Not a test of behaviour but a measurement: `cargo test -p wayleave-cli --test binary elect:: -- --ignored --nocapture`.
+/// A measurement; what it checks is checked by other tests too.
 #[test]
-#[ignore = "measures takeover times; takes a minute"]
+#[ignore = "measures for a minute: `cargo xtask prove takeovers`"]
 fn takeover_times() {
     let (mut killed, mut stopped) = (Vec::new(), Vec::new());
     for _ in 0..10 {
@@ -200,7 +200,7 @@ fn takeover_times() {
         }
     }
     println!(
-        "T = {T}; from the signal to the first line of the next command, ms: kill -9 {killed:?}, TERM {stopped:?}"
+        "seen: T = {T}; from the signal to the first line of the next command, ms: kill -9 {killed:?}, TERM {stopped:?}"
     );
 }
 
