@@ -31,7 +31,7 @@ enum Lane {
     Rest,
     /// The command line and its servers: waits for leases, browsers and restarts.
     Binary,
-    /// Three nodes and what befalls them: waits nearly all the time.
+    /// Three nodes and what befalls them, then servers that fail over: waits nearly all the time.
     Nodes,
     /// Only computes and reads no clock.
     Background,
@@ -44,6 +44,8 @@ const PARTS: &[(&str, &str, Lane)] = &[
     ("sim proofs", "three_nodes::", Lane::Nodes),
     ("sim proofs", "timed_model::", Lane::Background),
     ("sim proofs", "seeds::", Lane::Background),
+    ("engine-fjall lib", "simulated::", Lane::Background),
+    ("testbed lib", "", Lane::Nodes),
     ("cli binary", "", Lane::Binary),
 ];
 
@@ -244,8 +246,10 @@ mod tests {
         };
         for (name, part, _) in PARTS {
             let (folder, target) = name.split_once(' ').unwrap();
-            assert!(there(&crates.join(folder), target), "{name}");
-            let module = crates.join(folder).join("tests").join(target).join(part.trim_end_matches(':'));
+            let folder = crates.join(folder);
+            assert!(folder.is_dir() && (target == "lib" || there(&folder, target)), "{name}");
+            let modules = if target == "lib" { folder.join("src") } else { folder.join("tests").join(target) };
+            let module = modules.join(part.trim_end_matches(':'));
             assert!(part.is_empty() || module.is_dir() || module.with_extension("rs").is_file(), "{name} {part}");
         }
         for target in QUICK {
