@@ -50,7 +50,8 @@ const PARTS: &[(&str, &str, Lane)] = &[
 ];
 
 /// Targets whose tests take seconds and start no programs but a database: those of `cargo xtask check`.
-pub const QUICK: &[&str] = &["decisions", "doors", "elections", "frontier", "memory", "nodes", "requests", "roles"];
+pub const QUICK: &[&str] =
+    &["decisions", "doors", "elections", "frontier", "memory", "nodes", "registry", "requests", "roles"];
 
 /// Builds the test binaries of the workspace, all or those that the words choose.
 pub fn build(root: &Path, words: &[&str]) -> Result<Vec<Binary>> {
