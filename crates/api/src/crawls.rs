@@ -27,7 +27,7 @@ pub struct CrawlLimitsPatch {
     )]
     #[schema(value_type = Option<u64>)]
     pub urls: Patch<u64>,
-    /// Pages fetched in the whole crawl. Visits in progress may exceed it.
+    /// Pages fetched in the whole crawl, including those handed out. Never exceeded.
     #[serde(
         default,
         skip_serializing_if = "Patch::is_keep",
@@ -220,7 +220,7 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
 pub struct CrawlLimits {
     /// URLs of the whole crawl. Concurrent additions may exceed it.
     pub urls: Option<u64>,
-    /// Pages fetched in the whole crawl. Visits in progress may exceed it.
+    /// Pages fetched in the whole crawl, including those handed out. Never exceeded.
     pub pages: Option<u64>,
     /// URLs per host.
     pub urls_per_host: Option<u64>,
