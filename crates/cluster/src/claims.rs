@@ -1,6 +1,6 @@
 //! Claims: all that a node writes about itself and its seats, as batches that each expect the rows they were decided on.
 //!
-//! Pure: what a look has shown goes in, a batch comes out. The heart and the seats carry the batches to the store; the
+//! Pure: what a look has shown goes in, a batch comes out. Lease renewal and the seats carry the batches to the store; the
 //! model checker of `sim` carries the same ones through everything that can go wrong on the way.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The heart: a node's own row, renewed by the store's clock. Whoever stops renewing is dead to the others at the row's
+//! Lease renewal: a node's own row, renewed by the store's clock. Whoever stops renewing is dead to the others at the row's
 //! deadline, and must take itself for dead before that.
 
 use wayleave_core::cluster::NodeRow;
@@ -34,7 +34,7 @@ pub(crate) struct LeaseRenewal {
 impl LeaseRenewal {
     /// Renews the row, or writes it if it is not there. Returns until when this node may take itself for alive: counted
     /// from before the store was asked, less a margin for clocks that run at different rates.
-    pub async fn beat(&mut self, leaving: bool) -> Result<Deadline, Missed> {
+    pub async fn extend(&mut self, leaving: bool) -> Result<Deadline, Missed> {
         let sent = Moment::now();
         let joined = self.row.started_at != Time::ZERO;
         if !self.renew(leaving, joined).await? {

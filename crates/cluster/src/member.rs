@@ -1,4 +1,4 @@
-//! A member: joins, keeps its row alive, keeps its seats in order, and leaves. Two tasks share the work: the heart, which
+//! A member: joins, keeps its row alive, keeps its seats in order, and leaves. Two tasks share the work: lease renewal, which
 //! must never wait for anything but the store, and the seats, which open and close shards.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -91,7 +91,7 @@ pub(crate) struct Shared {
 /// A node among others.
 pub struct Member {
     shared: Arc<Shared>,
-    heart: JoinHandle<()>,
+    renewal: JoinHandle<()>,
     seats: JoinHandle<()>,
 }
 
@@ -139,12 +139,12 @@ impl Member {
             expires_at: Time::ZERO,
             leaving: false,
         };
-        let mut heart = LeaseRenewal { registry: registry.clone(), row, ttl: options.ttl };
-        let deadline = heart.beat(false).await.map_err(|missed| match missed {
+        let mut renewal = LeaseRenewal { registry: registry.clone(), row, ttl: options.ttl };
+        let deadline = renewal.extend(false).await.map_err(|missed| match missed {
             Missed::Store(error) => JoinError::Engine(error),
             Missed::Replaced(row) => taken(&row),
         })?;
-        address::confirm(&registry, &*network, &heart.row).await?;
+        address::confirm(&registry, &*network, &renewal.row).await?;
         frontier.set_sure_until(deadline);
         let shared = Arc::new(Shared {
             registry,
@@ -164,7 +164,7 @@ impl Member {
         shared.registry.hints().on_tell(Arc::new(tell));
         let mut passes = shared.passes.subscribe();
         let member = Self {
-            heart: tokio::spawn(unless_paused(shared.still.clone(), live(shared.clone(), heart, deadline))),
+            renewal: tokio::spawn(unless_paused(shared.still.clone(), live(shared.clone(), renewal, deadline))),
             seats: tokio::spawn(unless_paused(shared.still.clone(), Seats::new(shared.clone()).run())),
             shared,
         };
@@ -214,7 +214,7 @@ impl Member {
 
     /// Ends both tasks and nothing else, so that the owners of shards go on without them. For tests and the simulator.
     pub fn kill_tasks(&self) {
-        self.heart.abort();
+        self.renewal.abort();
         self.seats.abort();
     }
 
@@ -236,7 +236,7 @@ impl Member {
                 break;
             }
         }
-        self.heart.abort();
+        self.renewal.abort();
         self.seats.abort();
         self.shared.frontier.stop().await;
         if let Err(error) = self.shared.registry.write(claims::leave(self.shared.options.id), News::OTHERS).await {
@@ -271,7 +271,7 @@ fn taken(row: &NodeRow) -> JoinError {
 }
 
 /// Renews the row until the node has left, or another one has taken its place.
-async fn live(shared: Arc<Shared>, mut heart: LeaseRenewal, mut deadline: Deadline) {
+async fn live(shared: Arc<Shared>, mut renewal: LeaseRenewal, mut deadline: Deadline) {
     let interval = shared.options.interval();
     let mut leaving = shared.leaving.subscribe();
     let mut next = Instant::now() + interval;
@@ -289,7 +289,7 @@ async fn live(shared: Arc<Shared>, mut heart: LeaseRenewal, mut deadline: Deadli
         let now_leaving = *leaving.borrow();
         let beat = tokio::select! {
             biased;
-            beat = heart.beat(now_leaving) => beat,
+            beat = renewal.extend(now_leaving) => beat,
             () = tokio::time::sleep_until(deadline.timer()), if *shared.alive.borrow() => {
                 Err(Missed::Store(Error::Unavailable("the store did not answer in time".to_owned())))
             }

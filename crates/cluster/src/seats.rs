@@ -20,7 +20,7 @@ use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::Millis;
 use wayleave_engine::Error;
 use wayleave_engine::rows::{Kind, key as keys};
-use wayleave_registry::{Ear, News};
+use wayleave_registry::{Listener, News};
 use wayleave_shard::{Frontier, NodeReadiness};
 
 use crate::claims::{self, Seen, mine};
@@ -46,7 +46,7 @@ pub(crate) struct Seats {
     /// Seats that are being taken one by one.
     one_by_one: Arc<Mutex<BTreeSet<ShardId>>>,
     /// Hears of changes to rows of nodes and seats.
-    ear: Ear,
+    ear: Listener,
 }
 
 /// The shards that this process owns.

@@ -21,7 +21,7 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::Error;
 use wayleave_engine::fences::FenceState;
 
-use crate::job::{Job, Lane};
+use crate::job::{OrderKey, PendingBatch};
 use crate::overlay::Overlay;
 use crate::queue::{Queue, Serves};
 use crate::transaction::{Attempt, Locks};
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// What a committer works with.
-pub(crate) struct Bench<D> {
+pub(crate) struct CommitContext<D> {
     pub(crate) queue: Queue,
     pub(crate) overlay: Overlay,
     pub(crate) database: D,
@@ -68,7 +68,7 @@ enum Trace {
 }
 
 /// Commits until the queue is closed and empty.
-pub(crate) async fn run<D: Database>(bench: Arc<Bench<D>>, serves: Serves) {
+pub(crate) async fn run<D: Database>(bench: Arc<CommitContext<D>>, serves: Serves) {
     while let Some(jobs) = bench.queue.next(serves).await {
         let stuck = bench.commit(jobs).await;
         if stuck.is_empty() {
@@ -87,11 +87,11 @@ pub(crate) async fn run<D: Database>(bench: Arc<Bench<D>>, serves: Serves) {
     }
 }
 
-impl<D: Database> Bench<D> {
+impl<D: Database> CommitContext<D> {
     /// Commits batches that fit together and answers each with its true outcome, in order. If they are refused as a
     /// whole, bisection finds the one at fault. Returns the batches that need locked rows, and those behind them,
     /// unanswered.
-    async fn commit(&self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+    async fn commit(&self, jobs: Vec<Arc<PendingBatch>>) -> Vec<Arc<PendingBatch>> {
         let mut parts = vec![jobs];
         let mut stuck = Vec::new();
         let mut held = HashSet::new();
@@ -123,8 +123,8 @@ impl<D: Database> Bench<D> {
     /// Commits batches one by one. The first that meets a locked row gets the whole patience for it; the others have
     /// waited as long by then. A batch behind one that failed fails too: its fence can no longer hold, or it needs the
     /// same row.
-    async fn wait_for_locks(&self, jobs: Vec<Arc<Job>>) {
-        let mut failed: Vec<(Arc<Job>, Error)> = Vec::new();
+    async fn wait_for_locks(&self, jobs: Vec<Arc<PendingBatch>>) {
+        let mut failed: Vec<(Arc<PendingBatch>, Error)> = Vec::new();
         let mut locks = Locks::Patient;
         for job in jobs {
             let before = failed.iter().find(|(other, _)| job.lanes.iter().any(|lane| other.lanes.contains(lane)));
@@ -148,7 +148,7 @@ impl<D: Database> Bench<D> {
         }
     }
 
-    fn answer(&self, jobs: &[Arc<Job>], outcome: &Result<(), Error>) {
+    fn answer(&self, jobs: &[Arc<PendingBatch>], outcome: &Result<(), Error>) {
         for job in jobs {
             self.overlay.remove(job);
             job.answer(outcome.clone());
@@ -156,7 +156,7 @@ impl<D: Database> Bench<D> {
         self.queue.done(jobs);
     }
 
-    async fn push_through(&self, jobs: &[Arc<Job>], locks: Locks) -> Verdict {
+    async fn push_through(&self, jobs: &[Arc<PendingBatch>], locks: Locks) -> Verdict {
         let Some(group) = TransactionBatch::merge(jobs) else { return self.refuse(jobs).await };
         if group.is_empty() {
             return Verdict::Done;
@@ -203,7 +203,7 @@ impl<D: Database> Bench<D> {
     }
 
     /// Reports which fence does not hold, as the store has it now.
-    async fn refuse(&self, jobs: &[Arc<Job>]) -> Verdict {
+    async fn refuse(&self, jobs: &[Arc<PendingBatch>]) -> Verdict {
         let [job] = jobs else {
             // Bisection finds which one it is.
             return Verdict::Refused(Error::Conflict);
@@ -239,7 +239,7 @@ impl<D: Database> Bench<D> {
 }
 
 /// Whether a batch must wait for one that is held up; if so, so must those behind it.
-fn is_behind(held: &mut HashSet<Lane>, job: &Job) -> bool {
+fn is_behind(held: &mut HashSet<OrderKey>, job: &PendingBatch) -> bool {
     let behind = job.lanes.iter().any(|lane| held.contains(lane));
     if behind {
         held.extend(&job.lanes);

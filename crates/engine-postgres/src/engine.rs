@@ -13,8 +13,8 @@ use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value};
 
 use crate::clock::{Clock, boot_us};
-use crate::committer::{self, Bench};
-use crate::job::Job;
+use crate::committer::{self, CommitContext};
+use crate::job::PendingBatch;
 use crate::link::{self, CALL, Use};
 use crate::open_error::OpenError;
 use crate::overlay::Overlay;
@@ -62,7 +62,7 @@ impl Default for Options {
 
 /// The store shared by many nodes.
 pub struct Postgres {
-    bench: Arc<Bench<Wire>>,
+    bench: Arc<CommitContext<Wire>>,
     reads: Pool,
     looks: Arc<Pool>,
     sampler: AbortHandle,
@@ -99,7 +99,7 @@ impl Postgres {
             owns: pool(Use::Writes, options.write_connections),
             clock: facts.clock,
         };
-        let bench = Arc::new(Bench {
+        let bench = Arc::new(CommitContext {
             queue: Queue::default(),
             overlay: Overlay::default(),
             database,
@@ -130,7 +130,7 @@ impl Postgres {
 
     fn try_commit(&self, batch: Batch) -> Result<Commit, Error> {
         let (answer, durable) = oneshot::channel();
-        self.bench.queue.push(Job::new(batch, answer)?, &self.bench.overlay)?;
+        self.bench.queue.push(PendingBatch::new(batch, answer)?, &self.bench.overlay)?;
         let closed = || Error::OutcomeUnknown("the store was closed".into());
         Ok(durable.map(move |durable| durable.unwrap_or_else(|_| Err(closed()))).boxed())
     }
@@ -223,7 +223,7 @@ async fn start_clock(client: &Client) -> Result<Clock, Trouble> {
     Ok(Clock::start(sample, Time(last.max(0).cast_unsigned())))
 }
 
-async fn sample(bench: Arc<Bench<Wire>>, looks: Arc<Pool>) {
+async fn sample(bench: Arc<CommitContext<Wire>>, looks: Arc<Pool>) {
     loop {
         _ = tokio::time::timeout(SAMPLE_EVERY, bench.database.clock.news.notified()).await;
         if let Err(error) = look::sample(&looks, &bench.database.nodes, &bench.database.clock).await {

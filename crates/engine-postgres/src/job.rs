@@ -11,7 +11,7 @@ use wayleave_engine::{Batch, Error, Expect, Fence, Write};
 
 /// Batches that share a lane are committed in order of arrival. A shard is a lane. Rows outside the shards are hashed
 /// to lanes by key, so that one locked row delays only batches that need it.
-pub(crate) type Lane = u32;
+pub(crate) type OrderKey = u32;
 
 /// The kind of transaction that a batch belongs in. Only batches of one kind share a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Move {
 }
 
 /// A batch on its way to the database.
-pub(crate) struct Job {
+pub(crate) struct PendingBatch {
     /// Its sequence number among all batches of this process.
     pub(crate) number: u64,
     /// As given by the caller, for the error when they do not hold.
@@ -50,14 +50,14 @@ pub(crate) struct Job {
     /// The shards that it touches, by fence or by key, sorted.
     pub(crate) shards: Vec<u16>,
     /// The lanes that it touches, sorted.
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<OrderKey>,
     pub(crate) track: Track,
     /// The bytes of its keys and values.
     pub(crate) bytes: usize,
     answer: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
 }
 
-impl Job {
+impl PendingBatch {
     /// Prepares a batch.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Job {
         let expects = sort_expects(&batch.expects).ok_or(Error::Conflict)?;
         let writes = sort_writes(batch.writes);
         let keys = || writes.iter().chain(&expects).map(|(key, _)| key);
-        let mut lanes: Vec<Lane> = batch.fences.iter().map(|fence| lane(fence.shard.0, 0)).collect();
+        let mut lanes: Vec<OrderKey> = batch.fences.iter().map(|fence| lane(fence.shard.0, 0)).collect();
         for lane in keys().map(|key| lane_of(key)) {
             // Adjacent keys share a lane, so this removes most duplicates early.
             if lanes.last() != Some(&lane) {
@@ -108,11 +108,11 @@ pub(crate) fn shard_of(key: &[u8]) -> u16 {
     u16::from_be_bytes([byte(0), byte(1)])
 }
 
-const fn lane(shard: u16, within: u16) -> Lane {
-    (shard as Lane) << 16 | within as Lane
+const fn lane(shard: u16, within: u16) -> OrderKey {
+    (shard as OrderKey) << 16 | within as OrderKey
 }
 
-fn lane_of(key: &[u8]) -> Lane {
+fn lane_of(key: &[u8]) -> OrderKey {
     let shard = shard_of(key);
     // FNV-1a, folded. A collision only makes batches wait for each other.
     let hash = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);

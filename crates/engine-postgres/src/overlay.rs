@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use wayleave_engine::{Key, Scan};
 
-use crate::job::{Job, shard_of};
+use crate::job::{PendingBatch, shard_of};
 
 /// A value in flight; `None` is a deletion.
 pub(crate) type InFlight = Option<Bytes>;
@@ -44,7 +44,7 @@ pub(crate) struct Stamp(Vec<u64>);
 
 impl Overlay {
     /// Makes a batch visible. Batches must be added in commit order.
-    pub(crate) fn add(&self, job: &Job) {
+    pub(crate) fn add(&self, job: &PendingBatch) {
         let mut state = self.lock();
         for (key, value) in &job.writes {
             state.rows.entry(key.clone()).or_default().push((job.number, value.clone()));
@@ -56,7 +56,7 @@ impl Overlay {
     }
 
     /// Removes a batch that is durable or refused.
-    pub(crate) fn remove(&self, job: &Job) {
+    pub(crate) fn remove(&self, job: &PendingBatch) {
         let mut state = self.lock();
         for (key, _) in &job.writes {
             if let Some(entries) = state.rows.get_mut(key) {
@@ -142,8 +142,8 @@ mod tests {
 
     use super::*;
 
-    fn job(number: u64, writes: impl IntoIterator<Item = wayleave_engine::Write>) -> Job {
-        let mut job = Job::new(batch(writes), oneshot::channel().0).unwrap();
+    fn job(number: u64, writes: impl IntoIterator<Item = wayleave_engine::Write>) -> PendingBatch {
+        let mut job = PendingBatch::new(batch(writes), oneshot::channel().0).unwrap();
         job.number = number;
         job
     }

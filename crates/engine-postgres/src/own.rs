@@ -8,9 +8,9 @@ use wayleave_core::time::Time;
 use wayleave_engine::fences::FenceState;
 use wayleave_engine::{Error, Expect};
 
-use crate::committer::Bench;
+use crate::committer::CommitContext;
 use crate::job::sort_expects;
-use crate::transaction::{self, Attempt, Head, Locks};
+use crate::transaction::{self, Attempt, FirstStatement, Locks};
 use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Class;
 use crate::wire::Wire;
@@ -20,12 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes a shard. In-flight commits of the old owner are refused from then on.
-pub(crate) async fn own(bench: &Bench<Wire>, shard: ShardId, expects: &[Expect]) -> Result<(Epoch, u64), Error> {
+pub(crate) async fn own(
+    bench: &CommitContext<Wire>,
+    shard: ShardId,
+    expects: &[Expect],
+) -> Result<(Epoch, u64), Error> {
     let group = TransactionBatch::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
     let start = Instant::now();
     loop {
         let link = bench.database.owns.lease().await.map_err(|trouble| trouble.unchanged())?;
-        match transaction::run(&link, &bench.database.clock, Head::Own(shard), &group, Locks::Patient).await {
+        match transaction::run(&link, &bench.database.clock, FirstStatement::Own(shard), &group, Locks::Patient).await {
             Attempt::Done(row) => {
                 link.keep();
                 let row = row.ok_or_else(|| Error::Corrupt("the new epoch was not returned".into()))?;

@@ -12,7 +12,7 @@ use wayleave_core::ids::ShardId;
 use wayleave_engine::fences::FenceState;
 use wayleave_engine::{Error, Fence};
 
-use crate::job::{Job, Lane, Track};
+use crate::job::{OrderKey, PendingBatch, Track};
 use crate::overlay::Overlay;
 use crate::transaction_batch::Gathering;
 
@@ -29,7 +29,7 @@ pub(crate) enum Serves {
 }
 
 impl Serves {
-    fn takes(self, job: &Job) -> bool {
+    fn takes(self, job: &PendingBatch) -> bool {
         (self == Self::Nodes) == (job.track == Track::Nodes)
     }
 }
@@ -45,10 +45,10 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Arc<Job>>,
+    waiting: VecDeque<Arc<PendingBatch>>,
     /// Batches being committed, and their number per lane.
-    running: Vec<Arc<Job>>,
-    busy: HashMap<Lane, usize>,
+    running: Vec<Arc<PendingBatch>>,
+    busy: HashMap<OrderKey, usize>,
     /// The shards that this process has taken: the latest epoch, and the last commit at that time.
     owned: HashMap<ShardId, FenceState>,
     number: u64,
@@ -58,7 +58,7 @@ struct State {
 
 /// The next work of a committer.
 enum Next {
-    Jobs(Vec<Arc<Job>>),
+    Jobs(Vec<Arc<PendingBatch>>),
     Wait,
     End,
 }
@@ -69,7 +69,7 @@ impl Queue {
     /// # Errors
     /// [`Error::Fenced`] if this process has taken one of its shards again since, [`Error::Unavailable`] if too much is
     /// queued.
-    pub(crate) fn push(&self, mut job: Job, overlay: &Overlay) -> Result<(), Error> {
+    pub(crate) fn push(&self, mut job: PendingBatch, overlay: &Overlay) -> Result<(), Error> {
         let mut state = self.lock();
         if let Some((shard, turn)) = job.fences.iter().find_map(|fence| state.superseded(fence)) {
             return Err(Error::Fenced { shard: shard.0, epoch: turn.epoch.0, seq: turn.seq });
@@ -92,7 +92,7 @@ impl Queue {
 
     /// The next batches to commit together, or `None` once the queue is closed and empty. Their lanes are busy until
     /// [`Queue::done`].
-    pub(crate) async fn next(&self, serves: Serves) -> Option<Vec<Arc<Job>>> {
+    pub(crate) async fn next(&self, serves: Serves) -> Option<Vec<Arc<PendingBatch>>> {
         let waiting = if serves == Serves::Nodes { &self.for_nodes } else { &self.for_others };
         loop {
             let notified = waiting.notified();
@@ -120,7 +120,7 @@ impl Queue {
     }
 
     /// Marks batches as answered.
-    pub(crate) fn done(&self, jobs: &[Arc<Job>]) {
+    pub(crate) fn done(&self, jobs: &[Arc<PendingBatch>]) {
         let mut state = self.lock();
         let answered: HashSet<u64> = jobs.iter().map(|job| job.number).collect();
         state.running.retain(|running| !answered.contains(&running.number));
@@ -145,7 +145,7 @@ impl Queue {
             *owned = turn;
         }
         let state = &*state;
-        let old = |job: &&Arc<Job>| job.fences.iter().any(|fence| state.superseded(fence).is_some());
+        let old = |job: &&Arc<PendingBatch>| job.fences.iter().any(|fence| state.superseded(fence).is_some());
         for job in state.running.iter().chain(&state.waiting).filter(old) {
             overlay.remove(job);
         }
@@ -174,10 +174,10 @@ impl State {
         Some((fence.shard, *turn))
     }
 
-    fn take(&mut self, serves: Serves) -> Vec<Arc<Job>> {
+    fn take(&mut self, serves: Serves) -> Vec<Arc<PendingBatch>> {
         let mut gathering = Gathering::default();
         // Lanes of batches that must wait: a later batch must not overtake them.
-        let mut barred: HashSet<Lane> = self.busy.keys().copied().collect();
+        let mut barred: HashSet<OrderKey> = self.busy.keys().copied().collect();
         let mut rest = VecDeque::new();
         while let Some(job) = self.waiting.pop_front() {
             let kin = serves.takes(&job) && gathering.is_kin(&job);
@@ -219,17 +219,17 @@ mod tests {
         let (queue, overlay) = (Queue::default(), Overlay::default());
         for touched in shards {
             let writes = touched.iter().map(|shard| put(*shard, "a", "1"));
-            let job = Job::new(batch(writes), oneshot::channel().0).unwrap();
+            let job = PendingBatch::new(batch(writes), oneshot::channel().0).unwrap();
             queue.push(job, &overlay).unwrap();
         }
         (queue, overlay)
     }
 
-    async fn next(queue: &Queue) -> Vec<Arc<Job>> {
+    async fn next(queue: &Queue) -> Vec<Arc<PendingBatch>> {
         queue.next(Serves::Others).await.unwrap()
     }
 
-    fn numbers(jobs: &[Arc<Job>]) -> Vec<u64> {
+    fn numbers(jobs: &[Arc<PendingBatch>]) -> Vec<u64> {
         jobs.iter().map(|job| job.number).collect()
     }
 
@@ -239,7 +239,7 @@ mod tests {
         let running = next(&queue).await;
         for touched in [&[2_u16][..], &[1, 3], &[3], &[2], &[1]] {
             let writes = touched.iter().map(|shard| put(*shard, "a", "1"));
-            queue.push(Job::new(batch(writes), oneshot::channel().0).unwrap(), &overlay).unwrap();
+            queue.push(PendingBatch::new(batch(writes), oneshot::channel().0).unwrap(), &overlay).unwrap();
         }
         // 3 waits for shard 1, and 4 waits behind it for shard 3.
         let passed = next(&queue).await;
@@ -253,7 +253,7 @@ mod tests {
         let (queue, overlay) = line(&[&[1], &[2]]);
         let guess = |shard| Batch { expects: vec![(key(shard, "b"), None)], ..batch([]) };
         for job in [guess(3), guess(2), batch([put(3, "a", "1")]), batch([put(4, "a", "1")])] {
-            queue.push(Job::new(job, oneshot::channel().0).unwrap(), &overlay).unwrap();
+            queue.push(PendingBatch::new(job, oneshot::channel().0).unwrap(), &overlay).unwrap();
         }
         let first = next(&queue).await;
         // 5 must not overtake the unfenced batch on its shard.
@@ -278,10 +278,10 @@ mod tests {
     }
 
     /// A batch that swaps one row outside the shards.
-    fn outside(kind: Kind, name: &str) -> Job {
+    fn outside(kind: Kind, name: &str) -> PendingBatch {
         let mut key = keys::start(keys::OUTSIDE, kind, name.len());
         key.extend_from_slice(name.as_bytes());
-        Job::new(Batch { expects: vec![(key, None)], ..batch([]) }, oneshot::channel().0).unwrap()
+        PendingBatch::new(Batch { expects: vec![(key, None)], ..batch([]) }, oneshot::channel().0).unwrap()
     }
 
     #[tokio::test]
@@ -309,7 +309,8 @@ mod tests {
     async fn an_older_fence_is_refused_and_what_was_in_line_is_hidden() {
         let (queue, overlay) = (Queue::default(), Overlay::default());
         let push = |epoch, seq, name| {
-            let job = Job::new(fenced([(1, Epoch(epoch), seq)], [put(1, name, "1")]), oneshot::channel().0).unwrap();
+            let job =
+                PendingBatch::new(fenced([(1, Epoch(epoch), seq)], [put(1, name, "1")]), oneshot::channel().0).unwrap();
             queue.push(job, &overlay)
         };
         let own = |epoch, seq| queue.supersede(ShardId(1), FenceState { epoch: Epoch(epoch), seq }, &overlay);

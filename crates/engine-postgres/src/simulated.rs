@@ -21,8 +21,8 @@ use wayleave_engine::fences::{FenceState, Fences};
 use wayleave_engine::suite::harness::{all, batch, fenced, key};
 use wayleave_engine::{Batch, Commit, Error, Row, Scan, Write};
 
-use crate::committer::{self, Bench};
-use crate::job::Job;
+use crate::committer::{self, CommitContext};
+use crate::job::PendingBatch;
 use crate::overlay::Overlay;
 use crate::queue::{Queue, Serves};
 use crate::reads;
@@ -164,14 +164,14 @@ impl Database for Sim {
 
 /// One node with its own queue and overlay.
 struct Node {
-    bench: Arc<Bench<Sim>>,
+    bench: Arc<CommitContext<Sim>>,
     /// The shards that its owners believe to own.
     owned: HashMap<u16, FenceState>,
 }
 
 impl Node {
     fn start(sim: &Sim) -> Self {
-        let bench = Arc::new(Bench {
+        let bench = Arc::new(CommitContext {
             queue: Queue::default(),
             overlay: Overlay::default(),
             database: sim.clone(),
@@ -186,7 +186,7 @@ impl Node {
 
     fn commit(&self, batch: Batch) -> Commit {
         let (answer, durable) = oneshot::channel();
-        match self.bench.queue.push(Job::new(batch, answer).unwrap(), &self.bench.overlay) {
+        match self.bench.queue.push(PendingBatch::new(batch, answer).unwrap(), &self.bench.overlay) {
             Ok(()) => durable.map(Result::unwrap).boxed(),
             Err(error) => std::future::ready(Err(error)).boxed(),
         }

@@ -21,7 +21,7 @@ use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Trouble;
 
 /// The first statement of a transaction.
-pub(crate) enum Head {
+pub(crate) enum FirstStatement {
     /// The group's fences.
     Fences,
     /// Gives a shard a new owner.
@@ -56,7 +56,7 @@ pub(crate) enum Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Begin,
-    Head,
+    FirstStatement,
     Expect,
     Write,
     Commit,
@@ -66,7 +66,13 @@ type Question<'a> = BoxFuture<'a, (Step, Result<Vec<Row>, tokio_postgres::Error>
 
 /// Runs a transaction to its end. The connection is healthy afterwards unless the outcome is in doubt or the connection
 /// was lost.
-pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &TransactionBatch, locks: Locks) -> Attempt {
+pub(crate) async fn run(
+    link: &Link,
+    clock: &Clock,
+    head: FirstStatement,
+    group: &TransactionBatch,
+    locks: Locks,
+) -> Attempt {
     let warnings = link.warnings();
     let statements = &link.statements;
     let fences = Fences::new(group, clock.now());
@@ -76,16 +82,18 @@ pub(crate) async fn run(link: &Link, clock: &Clock, head: Head, group: &Transact
     let deletes = column(&group.deletes);
     let present_count = i64::try_from(group.present.len()).unwrap_or(i64::MAX);
 
-    let own = if let Head::Own(shard) = head { i32::from(shard.0) } else { 0 };
+    let own = if let FirstStatement::Own(shard) = head { i32::from(shard.0) } else { 0 };
 
     let begin = if locks == Locks::Brief { BEGIN_IMPATIENT } else { BEGIN };
     let mut questions: Vec<Question<'_>> = vec![say(link, Step::Begin, begin)];
     match head {
-        Head::Own(_) => {
-            questions.push(timed(clock, 3, ask(link, Step::Head, &statements.own, vec![&own, &fences.at])));
+        FirstStatement::Own(_) => {
+            questions.push(timed(clock, 3, ask(link, Step::FirstStatement, &statements.own, vec![&own, &fences.at])));
         }
-        Head::Fences if group.moves.is_empty() => {}
-        Head::Fences => questions.push(timed(clock, 1, ask(link, Step::Head, &statements.fence, fences.params()))),
+        FirstStatement::Fences if group.moves.is_empty() => {}
+        FirstStatement::Fences => {
+            questions.push(timed(clock, 1, ask(link, Step::FirstStatement, &statements.fence, fences.params())))
+        }
     }
     if !group.present.is_empty() {
         let params: Vec<&(dyn ToSql + Sync)> = vec![&present_keys, &present_values, &present_count];
@@ -120,7 +128,7 @@ fn judge(answers: Vec<(Step, Result<Vec<Row>, tokio_postgres::Error>)>, warned: 
     let mut head = None;
     for (step, answer) in answers {
         match answer {
-            Ok(rows) if step == Step::Head => head = rows.into_iter().next(),
+            Ok(rows) if step == Step::FirstStatement => head = rows.into_iter().next(),
             Ok(_) => {}
             Err(error) => return judge_failure(step, Trouble::Said(error)),
         }
@@ -135,13 +143,17 @@ fn judge_failure(step: Step, trouble: Trouble) -> Attempt {
     let code = trouble.code().cloned();
     let code = code.as_ref();
     match step {
-        Step::Head if code == Some(&SqlState::DIVISION_BY_ZERO) => Attempt::Fenced,
+        Step::FirstStatement if code == Some(&SqlState::DIVISION_BY_ZERO) => Attempt::Fenced,
         Step::Expect if code == Some(&SqlState::DIVISION_BY_ZERO) || code == Some(&SqlState::UNIQUE_VIOLATION) => {
             Attempt::Conflict
         }
         Step::Commit if trouble.proves_refused_commit() => Attempt::Undone(trouble),
-        Step::Head | Step::Expect | Step::Write if trouble.is_lock_timeout() => Attempt::Locked(trouble.words()),
-        Step::Begin | Step::Head | Step::Expect | Step::Write if trouble.proves_rollback() => Attempt::Undone(trouble),
+        Step::FirstStatement | Step::Expect | Step::Write if trouble.is_lock_timeout() => {
+            Attempt::Locked(trouble.words())
+        }
+        Step::Begin | Step::FirstStatement | Step::Expect | Step::Write if trouble.proves_rollback() => {
+            Attempt::Undone(trouble)
+        }
         // COMMIT was sent and may have succeeded.
         _ => Attempt::InDoubt(trouble.words()),
     }

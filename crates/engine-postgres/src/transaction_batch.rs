@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::job::{Job, Move, Track, last_of_each};
+use crate::job::{Move, PendingBatch, Track, last_of_each};
 
 /// Above this many rows a larger transaction no longer pays.
 pub(crate) const ROWS: usize = 1_000;
@@ -15,7 +15,7 @@ pub(crate) const BYTES: usize = 1 << 20;
 /// Collects batches that can share a transaction.
 #[derive(Default)]
 pub(crate) struct Gathering {
-    pub(crate) jobs: Vec<Arc<Job>>,
+    pub(crate) jobs: Vec<Arc<PendingBatch>>,
     moves: BTreeMap<u16, Move>,
     expects: BTreeMap<Bytes, Option<Bytes>>,
     rows: usize,
@@ -24,12 +24,12 @@ pub(crate) struct Gathering {
 
 impl Gathering {
     /// Whether a batch is of the same kind as the collected ones.
-    pub(crate) fn is_kin(&self, job: &Job) -> bool {
+    pub(crate) fn is_kin(&self, job: &PendingBatch) -> bool {
         self.jobs.first().is_none_or(|first| first.track == job.track)
     }
 
     /// Whether a batch can join the collected ones.
-    pub(crate) fn fits(&self, job: &Job) -> bool {
+    pub(crate) fn fits(&self, job: &PendingBatch) -> bool {
         if self.jobs.is_empty() {
             return true;
         }
@@ -38,7 +38,7 @@ impl Gathering {
     }
 
     /// Adds a batch that fits.
-    pub(crate) fn take(&mut self, job: Arc<Job>) {
+    pub(crate) fn take(&mut self, job: Arc<PendingBatch>) {
         for step in job.moves.iter().flatten() {
             self.moves.entry(step.shard).or_insert(*step).next = step.next;
         }
@@ -49,8 +49,8 @@ impl Gathering {
     }
 
     /// Whether its fences continue the collected ones. Fences that can never hold must not fail a whole transaction.
-    fn follows(&self, job: &Job) -> bool {
-        let alone = |other: &Arc<Job>| other.moves.is_none();
+    fn follows(&self, job: &PendingBatch) -> bool {
+        let alone = |other: &Arc<PendingBatch>| other.moves.is_none();
         let Some(moves) = &job.moves else { return false };
         !self.jobs.first().is_some_and(alone)
             && moves.iter().all(|step| {
@@ -60,7 +60,7 @@ impl Gathering {
 
     /// Conditions are checked before anything is written, so they must not concern rows that an earlier batch of the
     /// same transaction writes.
-    fn agrees(&self, job: &Job) -> bool {
+    fn agrees(&self, job: &PendingBatch) -> bool {
         job.expects
             .iter()
             .all(|(key, value)| !self.writes(key) && self.expects.get(key).is_none_or(|before| before == value))
@@ -92,7 +92,7 @@ pub(crate) struct TransactionBatch {
 
 impl TransactionBatch {
     /// One transaction of batches that fit together; `None` if their fences can never hold.
-    pub(crate) fn merge(jobs: &[Arc<Job>]) -> Option<Self> {
+    pub(crate) fn merge(jobs: &[Arc<PendingBatch>]) -> Option<Self> {
         let mut moves: BTreeMap<u16, Move> = BTreeMap::new();
         let mut expects = BTreeMap::new();
         for job in jobs {
@@ -156,15 +156,15 @@ mod tests {
 
     use super::*;
 
-    fn job(batch: Batch) -> Arc<Job> {
-        Arc::new(Job::new(batch, oneshot::channel().0).unwrap())
+    fn job(batch: Batch) -> Arc<PendingBatch> {
+        Arc::new(PendingBatch::new(batch, oneshot::channel().0).unwrap())
     }
 
-    fn expecting(name: &str, value: Option<&str>, writes: impl IntoIterator<Item = Write>) -> Arc<Job> {
+    fn expecting(name: &str, value: Option<&str>, writes: impl IntoIterator<Item = Write>) -> Arc<PendingBatch> {
         job(Batch { expects: vec![(key(1, name), value.map(|value| value.as_bytes().to_vec()))], ..batch(writes) })
     }
 
-    fn fit(first: &Arc<Job>, second: &Arc<Job>) -> bool {
+    fn fit(first: &Arc<PendingBatch>, second: &Arc<PendingBatch>) -> bool {
         let mut gathering = Gathering::default();
         assert!(gathering.fits(first), "the first always fits");
         gathering.take(Arc::clone(first));

@@ -9,7 +9,7 @@ use wayleave_engine::fences::{FenceState, Fences};
 use crate::clock::Clock;
 use crate::link::CALL;
 use crate::pool::Pool;
-use crate::transaction::{self, Attempt, Head, Locks};
+use crate::transaction::{self, Attempt, FirstStatement, Locks};
 use crate::transaction_batch::TransactionBatch;
 use crate::trouble::{Class, Trouble, within};
 
@@ -45,7 +45,7 @@ impl Database for Wire {
             // Nothing was sent.
             Err(trouble) => return Attempt::Undone(trouble),
         };
-        let attempt = transaction::run(&link, &self.clock, Head::Fences, group, locks).await;
+        let attempt = transaction::run(&link, &self.clock, FirstStatement::Fences, group, locks).await;
         let sound = match &attempt {
             Attempt::Done(_) | Attempt::Fenced | Attempt::Conflict | Attempt::Locked(_) => true,
             Attempt::Undone(trouble) => trouble.class() != Class::Lost,

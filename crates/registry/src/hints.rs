@@ -34,7 +34,7 @@ enum Place {
 }
 
 /// One who listens, until it is dropped. A hint that comes while it does something else is kept for its next wait.
-pub struct Ear {
+pub struct Listener {
     hints: Hints,
     place: Place,
     notify: Arc<Notify>,
@@ -43,18 +43,18 @@ pub struct Ear {
 impl Hints {
     /// Listens for hints of one row.
     #[must_use]
-    pub fn listen(&self, key: &Key) -> Ear {
+    pub fn listen(&self, key: &Key) -> Listener {
         let notify = Arc::new(Notify::new());
         self.lock().keys.entry(key.clone()).or_default().push(notify.clone());
-        Ear { hints: self.clone(), place: Place::Key(key.clone()), notify }
+        Listener { hints: self.clone(), place: Place::Key(key.clone()), notify }
     }
 
     /// Listens for hints of all rows from the first key (inclusive) to the second (exclusive).
     #[must_use]
-    pub fn listen_range(&self, range: (Key, Key)) -> Ear {
+    pub fn listen_range(&self, range: (Key, Key)) -> Listener {
         let notify = Arc::new(Notify::new());
         self.lock().ranges.push((range, notify.clone()));
-        Ear { hints: self.clone(), place: Place::Range, notify }
+        Listener { hints: self.clone(), place: Place::Range, notify }
     }
 
     /// Wakes those who listen here for a row: this process has changed it, or another node says that it has.
@@ -82,7 +82,7 @@ impl Hints {
     }
 }
 
-impl Ear {
+impl Listener {
     /// Waits for a hint, or takes one that came since the last wait.
     pub async fn heard(&self) {
         self.notify.notified().await;
@@ -94,7 +94,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for Listener {
     fn drop(&mut self) {
         let mut ears = self.hints.lock();
         match &self.place {

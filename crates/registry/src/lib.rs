@@ -41,7 +41,7 @@ mod subject;
 mod watch;
 
 pub use config::Config;
-pub use hints::{Ear, Hints, Tell};
+pub use hints::{Hints, Listener, Tell};
 pub use registry::Registry;
 pub use subject::{Decision, News, Subject, batch, only, value};
-pub use watch::{Sight, Watch};
+pub use watch::{Observation, Watch};

@@ -193,12 +193,12 @@ impl Registry {
         for attempt in 0..limits::UPDATE_TRIES_MAX {
             self.pause(attempt).await;
             let look = self.look(&subject.scans).await.map_err(|error| in_doubt(error, doubt.is_some()))?;
-            let Decision { writes, mut hangs_on, news: told, answer } = decide(&look, doubt.is_some());
+            let Decision { writes, mut depends_on, news: told, answer } = decide(&look, doubt.is_some());
             if writes.is_empty() {
                 return Ok(answer);
             }
-            hangs_on.push(subject.key.clone());
-            let batch = subject::batch(&look, writes, hangs_on);
+            depends_on.push(subject.key.clone());
+            let batch = subject::batch(&look, writes, depends_on);
             if let Some((key, _)) = batch.expects.iter().find(|(key, _)| !subject.reads(key)) {
                 // Expecting it absent would be a guess.
                 tracing::error!(row.key = ?key, "a decision was not written: it hangs on a row that was not read");

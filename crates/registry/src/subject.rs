@@ -59,7 +59,7 @@ pub struct Decision<T> {
     /// The rows to write. Without any, the answer is given at once.
     pub writes: Vec<Write>,
     /// Further rows that must be unchanged, besides those written and the subject's own.
-    pub hangs_on: Vec<Key>,
+    pub depends_on: Vec<Key>,
     /// Who is told.
     pub news: News,
     /// The answer, given once the writes are durable.
@@ -70,13 +70,13 @@ impl<T> Decision<T> {
     /// Changes nothing.
     #[must_use]
     pub const fn keep(answer: T) -> Self {
-        Self { writes: Vec::new(), hangs_on: Vec::new(), news: News::NOBODY, answer }
+        Self { writes: Vec::new(), depends_on: Vec::new(), news: News::NOBODY, answer }
     }
 
     /// Writes these rows.
     #[must_use]
     pub const fn write(writes: Vec<Write>, news: News, answer: T) -> Self {
-        Self { writes, hangs_on: Vec::new(), news, answer }
+        Self { writes, depends_on: Vec::new(), news, answer }
     }
 }
 
@@ -101,8 +101,8 @@ pub fn value<'a>(look: &'a Look, key: &[u8]) -> Option<&'a Value> {
 /// The batch that applies writes decided on a look: it expects every written row, and those that the decision hangs on,
 /// as the look has found them.
 #[must_use]
-pub fn batch(look: &Look, mut writes: Vec<Write>, hangs_on: Vec<Key>) -> Batch {
-    let mut keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).chain(hangs_on).collect();
+pub fn batch(look: &Look, mut writes: Vec<Write>, depends_on: Vec<Key>) -> Batch {
+    let mut keys: Vec<Key> = writes.iter().map(|write| write.key.clone()).chain(depends_on).collect();
     keys.sort_unstable();
     keys.dedup();
     let expect = |key: Key| -> Expect {

@@ -10,18 +10,18 @@ use tokio::time::Instant;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Error, Key, Look};
 
-use crate::hints::Ear;
+use crate::hints::Listener;
 use crate::registry::Registry;
 use crate::subject::Subject;
 
 /// What a look has shown, and when that was by this process's clock.
 #[derive(Clone, Debug)]
-pub struct Sight {
+pub struct Observation {
     look: Arc<Look>,
     at: Instant,
 }
 
-impl Sight {
+impl Observation {
     /// The look; its time is that of the store when it was read.
     #[must_use]
     pub fn look(&self) -> &Look {
@@ -41,19 +41,19 @@ impl Sight {
 pub(crate) struct Watchers(Mutex<HashMap<Key, Arc<Watched>>>);
 
 struct Watched {
-    sights: watch::Sender<Option<Result<Sight, Error>>>,
-    ear: Ear,
+    sights: watch::Sender<Option<Result<Observation, Error>>>,
+    ear: Listener,
 }
 
 /// One who waits: is told of every look that came after it began to.
-pub struct Watch(watch::Receiver<Option<Result<Sight, Error>>>);
+pub struct Watch(watch::Receiver<Option<Result<Observation, Error>>>);
 
 impl Watch {
     /// The next look.
     ///
     /// # Errors
     /// If the store could not serve it.
-    pub async fn next(&mut self) -> Result<Sight, Error> {
+    pub async fn next(&mut self) -> Result<Observation, Error> {
         loop {
             if self.0.changed().await.is_err() {
                 return Err(Error::Unavailable("the watch has ended".into()));
@@ -104,7 +104,7 @@ async fn run(registry: Registry, subject: Subject, watched: Arc<Watched>) {
         let at = Instant::now();
         let look = registry.look_at(&subject).await;
         let pause = look.as_ref().map_or(poll, |look| next_look(&subject, look, poll));
-        watched.sights.send_replace(Some(look.map(|look| Sight { look: Arc::new(look), at })));
+        watched.sights.send_replace(Some(look.map(|look| Observation { look: Arc::new(look), at })));
         tokio::select! {
             () = watched.ear.heard() => {}
             () = tokio::time::sleep(Duration::from_millis(pause.0)) => {}
@@ -129,7 +129,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_sight_that_has_aged_is_of_the_time_that_it_is_now() {
         let look = Look { now: Time(1_000), incarnation: 0, stepped_at: Time::ZERO, rows: Vec::new() };
-        let sight = Sight { look: Arc::new(look), at: Instant::now() };
+        let sight = Observation { look: Arc::new(look), at: Instant::now() };
         tokio::time::advance(Duration::from_millis(600)).await;
         assert_eq!((sight.now(), sight.look().now), (Time(1_600), Time(1_000)));
     }

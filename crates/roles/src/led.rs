@@ -68,9 +68,9 @@ impl Lead {
             if present.is_none_or(|term| term.token != token) {
                 return Decision::keep(None);
             }
-            let Decision { writes, mut hangs_on, news, answer } = decide(look, in_doubt);
-            hangs_on.push(key.clone());
-            Decision { writes, hangs_on, news, answer: Some(answer) }
+            let Decision { writes, mut depends_on, news, answer } = decide(look, in_doubt);
+            depends_on.push(key.clone());
+            Decision { writes, depends_on, news, answer: Some(answer) }
         };
         registry.update(subject, decide).await
     }

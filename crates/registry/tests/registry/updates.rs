@@ -69,8 +69,8 @@ async fn decided_again(engines: [Arc<dyn Engine>; 2]) {
         if number(look, "limit") > 0 && sum > number(look, "limit") {
             return Decision::keep(None);
         }
-        let hangs_on = vec![record("limit").key];
-        Decision { writes: vec![put("n", sum)], hangs_on, news: News::NOBODY, answer: Some(sum) }
+        let depends_on = vec![record("limit").key];
+        Decision { writes: vec![put("n", sum)], depends_on, news: News::NOBODY, answer: Some(sum) }
     };
     assert_eq!(registry.update(subject, below_the_limit).await, Ok(None), "the limit came before the write");
     assert_eq!((read(&registry, "n").await, registry.conflicts()), (8, 1));

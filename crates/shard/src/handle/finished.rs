@@ -175,7 +175,8 @@ impl Frontier {
         // What one shard may not use of the limit, another may hold unused and return.
         let limit = sum.view.settings.limits.pages.unwrap_or_default();
         if sum.spent && sum.used < limit {
-            let why = || format!("{} of the {limit} pages of its limit are used, the rest is being shared out", sum.used);
+            let why =
+                || format!("{} of the {limit} pages of its limit are used, the rest is being shared out", sum.used);
             sum.view.waits_for.get_or_insert_with(why);
             sum.view.limit_reached = None;
         }

@@ -87,11 +87,11 @@ impl Owner {
 
     /// Decides and commits puts of distinct URLs, and queues the answers that wait for this commit.
     async fn put_part(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes], owed: &mut [Owed]) -> Result<(), Error> {
-        let fingerprint = self.cycle.mark();
+        let mark = self.cycle.mark();
         let done = self.put_some(items, outcomes).await;
         for (owed, outcomes) in owed.iter_mut().zip(outcomes).filter(|(_, outcomes)| !outcomes.is_empty()) {
             let answer = owed.decide(std::mem::take(outcomes));
-            self.cycle.answer(fingerprint, Box::new(move |durable| answer.send(durable)));
+            self.cycle.answer(mark, Box::new(move |durable| answer.send(durable)));
         }
         done
     }
