@@ -306,6 +306,26 @@ pub struct UrlResult {
     pub found: Vec<UrlToAdd>,
 }
 
+impl UrlResult {
+    /// A result with nothing but an outcome.
+    #[must_use]
+    pub fn new(url: impl Into<String>, outcome: Outcome) -> Self {
+        Self {
+            url: url.into(),
+            outcome,
+            status: None,
+            duration_ms: None,
+            bytes: None,
+            crawl_delay_ms: None,
+            retry_after_ms: None,
+            next_at: None,
+            changed: None,
+            digest: None,
+            found: Vec::new(),
+        }
+    }
+}
+
 impl TryFrom<&UrlResult> for request::UrlResult {
     type Error = BadValue;
 

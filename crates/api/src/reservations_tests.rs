@@ -93,19 +93,7 @@ fn a_bad_result_is_named_by_its_place() {
 
 #[test]
 fn too_many_results_or_found_urls_are_refused_with_the_limit() {
-    let result = |found| UrlResult {
-        url: "u".into(),
-        outcome: Outcome::Fetched,
-        status: None,
-        duration_ms: None,
-        bytes: None,
-        crawl_delay_ms: None,
-        retry_after_ms: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-        found,
-    };
+    let result = |found| UrlResult { found, ..UrlResult::new("u", Outcome::Fetched) };
     let results = vec![result(vec![]); limits::RESULTS_MAX + 1];
     let body = ReleaseReservationRequest { results, ready_at: None };
     assert!(body.check_size().expect_err("results").to_string().contains("the limit, which is 1000"));

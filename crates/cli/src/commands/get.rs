@@ -94,7 +94,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
     if let Some(outcome) = release {
         for reservation in &reservations {
-            let result = |url: &wayleave_api::reservations::UrlToFetch| result(&url.url, outcome.into());
+            let result = |url: &wayleave_api::reservations::UrlToFetch| UrlResult::new(&url.url, outcome.into());
             let results = reservation.urls.iter().map(result).collect();
             let request = ReleaseReservationRequest { results, ready_at: None };
             let released = remote.client.release(&reservation.token, &request).await?;
@@ -117,21 +117,4 @@ fn print(reservation: &Reservation, now: Timestamp) -> anyhow::Result<()> {
         table.row([format!("  {}", url.url), url.crawl.clone(), priority, depth, attempts]);
     }
     if urls.is_empty() { Ok(()) } else { table.print() }
-}
-
-/// A result with nothing but an outcome.
-pub fn result(url: &str, outcome: Outcome) -> UrlResult {
-    UrlResult {
-        url: url.to_owned(),
-        outcome,
-        status: None,
-        duration_ms: None,
-        bytes: None,
-        crawl_delay_ms: None,
-        retry_after_ms: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-        found: Vec::new(),
-    }
 }

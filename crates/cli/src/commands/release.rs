@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use wayleave_api::Timestamp;
 use wayleave_api::object;
-use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, RenewReservationRequest};
+use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, RenewReservationRequest, UrlResult};
 use wayleave_api::urls::{AddCounts, AddStatus, AddUrlsResponse};
 use wayleave_api::wording::Said;
 
-use super::get::result;
 use crate::exit::{Ended, UNAVAILABLE, Usage};
 use crate::output::{self, relative};
 use crate::remote::Remote;
@@ -116,7 +115,7 @@ fn results(args: &ReleaseArgs) -> Vec<wayleave_api::reservations::UrlResult> {
         (&args.gone, Outcome::Gone),
         (&args.failed, Outcome::Failed),
     ];
-    kinds.iter().flat_map(|(urls, outcome)| urls.iter().map(|url| result(url, *outcome))).collect()
+    kinds.iter().flat_map(|(urls, outcome)| urls.iter().map(|url| UrlResult::new(url, *outcome))).collect()
 }
 
 /// Arguments of `renew`.

@@ -57,21 +57,13 @@ async fn visit(client: &Client, post: &Post, reservation: &Reservation, held: &[
         tokio::time::sleep_until(slow.over.into()).await;
     }
     let result = |held: &Held| UrlResult {
-        url: web.url(held.page),
-        outcome: Outcome::Fetched,
         status: Some(200),
-        duration_ms: None,
-        bytes: None,
-        crawl_delay_ms: None,
-        retry_after_ms: None,
-        next_at: None,
-        changed: None,
-        digest: None,
         found: web
             .links(held.page)
             .into_iter()
             .map(|to| UrlToAdd { url: web.url(to), ..UrlToAdd::default() })
             .collect(),
+        ..UrlResult::new(web.url(held.page), Outcome::Fetched)
     };
     let release = ReleaseReservationRequest { results: held.iter().map(result).collect(), ready_at: None };
     held.iter().for_each(|held| post.ledger.reports(held));

@@ -110,19 +110,8 @@ async fn visit(client: &Client, round: usize, reservation: Reservation, history:
         history.ends(visit, renewed.expires_at.0);
     }
     pause(2).await;
-    let result = |url: &str| UrlResult {
-        url: url.to_owned(),
-        outcome: Outcome::Fetched,
-        status: Some(200),
-        duration_ms: Some(2),
-        bytes: None,
-        crawl_delay_ms: None,
-        retry_after_ms: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-        found: Vec::new(),
-    };
+    let result =
+        |url: &str| UrlResult { status: Some(200), duration_ms: Some(2), ..UrlResult::new(url, Outcome::Fetched) };
     let results = ids.iter().map(|(_, url)| result(url)).collect();
     // From here on the visit may be over, without any client learning of it.
     history.ends(visit, start);

@@ -138,19 +138,7 @@ async fn work(client: Client, n: usize, told: Arc<Told>) {
 }
 
 fn fetched(url: &str) -> UrlResult {
-    UrlResult {
-        url: url.to_owned(),
-        outcome: Outcome::Fetched,
-        status: Some(200),
-        duration_ms: Some(2),
-        bytes: None,
-        crawl_delay_ms: None,
-        retry_after_ms: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-        found: Vec::new(),
-    }
+    UrlResult { status: Some(200), duration_ms: Some(2), ..UrlResult::new(url, Outcome::Fetched) }
 }
 
 /// Everything acknowledged before now is there. Returns the number of URLs and results.
