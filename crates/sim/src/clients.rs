@@ -186,16 +186,10 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
 fn result(url: &str, outcome: Outcome, chance: &Chance) -> UrlResult {
     let busy = outcome == Outcome::Retry;
     UrlResult {
-        url: url.into(),
-        outcome,
         status: Some(if busy { 503 } else { 200 }),
         duration: Some(Millis(chance.below(200))),
-        bytes: None,
-        crawl_delay: None,
         retry_after: busy.then(|| Millis(chance.below(2_000))),
-        next_at: None,
-        changed: None,
-        digest: None,
+        ..UrlResult::new(url, outcome)
     }
 }
 

@@ -75,18 +75,7 @@ async fn used(node: &Node) -> u64 {
 }
 
 async fn fetched(node: &Node, reservation: &Reservation) {
-    let result = |url: &str| UrlResult {
-        url: url.into(),
-        outcome: Outcome::Fetched,
-        status: Some(200),
-        duration: None,
-        bytes: None,
-        crawl_delay: None,
-        retry_after: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-    };
+    let result = |url: &str| UrlResult { status: Some(200), ..UrlResult::new(url, Outcome::Fetched) };
     let results = reservation.urls.iter().map(|url| result(&url.url)).collect();
     let release = Release { token: reservation.token, results, ready_at: None };
     node.frontier.release(release, Vec::new()).await.unwrap();

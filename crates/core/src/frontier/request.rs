@@ -259,6 +259,25 @@ pub struct UrlResult {
     pub digest: Option<Box<str>>,
 }
 
+impl UrlResult {
+    /// A result with nothing but an outcome.
+    #[must_use]
+    pub fn new(url: impl Into<Box<str>>, outcome: Outcome) -> Self {
+        Self {
+            url: url.into(),
+            outcome,
+            status: None,
+            duration: None,
+            bytes: None,
+            crawl_delay: None,
+            retry_after: None,
+            next_at: None,
+            changed: None,
+            digest: None,
+        }
+    }
+}
+
 /// Ends a reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {

@@ -95,18 +95,7 @@ impl World {
                 let visit = self.live.remove(which);
                 let outcomes = [Outcome::Fetched, Outcome::Retry, Outcome::Gone, Outcome::Failed];
                 let outcome = outcomes.get(usize::from(outcome)).copied();
-                let result = |outcome| UrlResult {
-                    url: visit.urls[0].url.clone(),
-                    outcome,
-                    status: None,
-                    duration: None,
-                    bytes: None,
-                    crawl_delay: None,
-                    retry_after: None,
-                    next_at: None,
-                    changed: None,
-                    digest: None,
-                };
+                let result = |outcome| UrlResult::new(visit.urls[0].url.clone(), outcome);
                 let results = outcome.map(result).into_iter().collect();
                 self.shard.release(&Release { token: visit.token, results, ready_at: None }).unwrap();
             }

@@ -363,16 +363,8 @@ impl Pair {
         let results: Vec<(String, Outcome, Option<u64>)> =
             pairs.filter_map(|(url, n)| Some((url.url.to_string(), outcome(*n)?, retry_after))).collect();
         let result = |(url, outcome, after): &(String, Outcome, Option<u64>)| UrlResult {
-            url: url.as_str().into(),
-            outcome: *outcome,
-            status: None,
-            duration: None,
-            bytes: None,
-            crawl_delay: None,
             retry_after: after.map(Millis),
-            next_at: None,
-            changed: None,
-            digest: None,
+            ..UrlResult::new(url.as_str(), *outcome)
         };
         let release =
             Release { token: reservation.token, results: results.iter().map(result).collect(), ready_at: None };

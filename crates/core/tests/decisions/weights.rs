@@ -71,18 +71,7 @@ fn visit(shard: &mut Shard, paced: bool) -> usize {
 }
 
 fn fetched() -> UrlResult {
-    UrlResult {
-        url: "".into(),
-        outcome: Outcome::Fetched,
-        status: None,
-        duration: None,
-        bytes: None,
-        crawl_delay: None,
-        retry_after: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-    }
+    UrlResult::new("", Outcome::Fetched)
 }
 
 /// Every crawl got its share, to within one visit per other crawl.

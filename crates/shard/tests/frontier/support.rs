@@ -268,18 +268,7 @@ pub fn paced(queues: usize, urls: usize) -> HandOut {
 }
 
 pub fn fetched(url: &str) -> UrlResult {
-    UrlResult {
-        url: url.into(),
-        outcome: Outcome::Fetched,
-        status: Some(200),
-        duration: Some(Millis(10)),
-        bytes: None,
-        crawl_delay: None,
-        retry_after: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-    }
+    UrlResult { status: Some(200), duration: Some(Millis(10)), ..UrlResult::new(url, Outcome::Fetched) }
 }
 
 pub fn delay(ms: u64) -> PaceChanges {

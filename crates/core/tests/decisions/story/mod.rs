@@ -146,16 +146,12 @@ impl Story {
         };
         let outcomes = words[1..].iter().filter_map(|word| outcome(word));
         let result = |(url, outcome): (&String, Outcome)| UrlResult {
-            url: url.as_str().into(),
-            outcome,
             status: option(words, "status").map(|status| status as u16),
             duration: option(words, "took").map(Millis),
-            bytes: None,
             crawl_delay: option(words, "crawl-delay").map(Millis),
             retry_after: option(words, "retry-after").map(Millis),
             next_at: option(words, "next").map(Time),
-            changed: None,
-            digest: None,
+            ..UrlResult::new(url.as_str(), outcome)
         };
         let results = urls.iter().zip(outcomes).map(result).collect();
         let answer = self.shard.release(&Release { token, results, ready_at: option(words, "ready").map(Time) });

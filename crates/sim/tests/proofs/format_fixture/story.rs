@@ -102,16 +102,11 @@ async fn second_part(frontier: &Frontier) {
     let granted = frontier.reserve(lease.clone()).await.unwrap();
     let ends = [Outcome::Gone, Outcome::Retry, Outcome::Fetched];
     let result = |(url, outcome): (&wayleave_core::frontier::request::UrlToFetch, Outcome)| UrlResult {
-        url: url.url.clone(),
-        outcome,
         status: Some(200),
         duration: Some(Millis(350)),
-        bytes: None,
         crawl_delay: Some(Millis(4_000)),
         retry_after: Some(Millis(60_000)),
-        next_at: None,
-        changed: None,
-        digest: None,
+        ..UrlResult::new(url.url.clone(), outcome)
     };
     let results = granted[0].urls.iter().zip(ends).map(result).collect();
     let release = Release { token: granted[0].token, results, ready_at: Some(Time(NOW.0 + 999)) };

@@ -200,19 +200,7 @@ impl Visit<'_> {
 }
 
 pub fn results(ids: &[Id]) -> ReleaseReservationRequest {
-    let result = |url: &str| UrlResult {
-        url: url.to_owned(),
-        outcome: outcome(url),
-        status: Some(200),
-        duration_ms: Some(2),
-        bytes: None,
-        crawl_delay_ms: None,
-        retry_after_ms: None,
-        next_at: None,
-        changed: None,
-        digest: None,
-        found: Vec::new(),
-    };
+    let result = |url: &str| UrlResult { status: Some(200), duration_ms: Some(2), ..UrlResult::new(url, outcome(url)) };
     ReleaseReservationRequest { results: ids.iter().map(|(_, url)| result(url)).collect(), ready_at: None }
 }
 
