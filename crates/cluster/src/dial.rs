@@ -18,7 +18,7 @@ use wayleave_core::ids::NodeId;
 use wayleave_core::limits::FORWARDS_MAX;
 use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
 use wayleave_engine::Key;
-use wayleave_shard::{LinkError, Links, links};
+use wayleave_shard::{LinkError, Links, Service};
 
 use crate::network::Network;
 
@@ -57,9 +57,9 @@ impl Dial {
         peers.get(&node).cloned().ok_or_else(|| LinkError::NotSent(format!("node {node} is unknown")))
     }
 
-    fn request<T>(&self, node: NodeId, body: T) -> Result<Request<T>, LinkError> {
+    fn request<T>(&self, node: NodeId, service: Service, body: T) -> Result<Request<T>, LinkError> {
         let mut request = Request::new(body);
-        let head = [(SECRET, self.secret.clone()), (PROTOCOL, links::PROTOCOL.to_string()), (TO, node.to_string())];
+        let head = [(SECRET, self.secret.clone()), (PROTOCOL, service.stated()), (TO, node.to_string())];
         for (name, value) in head {
             let value = MetadataValue::try_from(value).map_err(|error| LinkError::NotSent(error.to_string()))?;
             request.metadata_mut().insert(name, value);
@@ -82,8 +82,15 @@ fn connect(address: &str) -> Result<NodeClient<Channel>, tonic::transport::Error
 }
 
 impl Links for Dial {
-    fn call(&self, node: NodeId, call: Vec<u8>, within: Duration) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
-        let ready = self.peer(node).and_then(|peer| Ok((peer, self.request(node, Letter { body: call.into() })?)));
+    fn call(
+        &self,
+        node: NodeId,
+        service: Service,
+        call: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
+        let letter = Letter { body: call.into() };
+        let ready = self.peer(node).and_then(|peer| Ok((peer, self.request(node, service, letter)?)));
         async move {
             let (Peer { address, mut client, room }, request) = ready?;
             let Ok(_place) = room.try_acquire() else {
@@ -146,7 +153,8 @@ impl Network for Dial {
     }
 
     fn listen(&self, node: NodeId) -> BoxStream<'static, Vec<u8>> {
-        let ready = self.peer(node).and_then(|peer| Ok((peer, self.request(node, Letter::default())?)));
+        let ready =
+            self.peer(node).and_then(|peer| Ok((peer, self.request(node, Service::Frontier, Letter::default())?)));
         let stream = async move {
             let (Peer { mut client, .. }, request) = ready.ok()?;
             let beats = client.listen(request).await.ok()?.into_inner();
@@ -159,8 +167,8 @@ impl Network for Dial {
     fn hint(&self, node: NodeId, keys: &[Key]) {
         let hint = Hint { keys: keys.iter().cloned().map(Into::into).collect() };
         let Ok(Peer { mut client, .. }) = self.peer(node) else { return };
-        let Ok(first) = self.request(node, hint.clone()) else { return };
-        let second = self.request(node, hint);
+        let Ok(first) = self.request(node, Service::Registry, hint.clone()) else { return };
+        let second = self.request(node, Service::Registry, hint);
         tokio::spawn(async move {
             // Only a hint: a node that misses it polls by itself soon. A connection that turns out to be broken is
             // reopened, and deserves a second attempt; a duplicate hint costs one read.
@@ -185,7 +193,7 @@ mod tests {
     async fn fails(address: &str, within: Duration) -> LinkError {
         let dial = Dial::new(7);
         dial.meet(&[(NodeId(1), format!("http://{address}").into())]);
-        dial.call(NodeId(1), b"question".to_vec(), within).await.unwrap_err()
+        dial.call(NodeId(1), Service::Frontier, b"question".to_vec(), within).await.unwrap_err()
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use wayleave_core::ids::NodeId;
 use wayleave_engine::Key;
 use wayleave_registry::Hints;
-use wayleave_shard::{Frontier, LinkError, Links};
+use wayleave_shard::{Frontier, LinkError, Links, Service};
 
 use crate::beats::beats;
 use crate::network::Network;
@@ -125,7 +125,13 @@ pub struct Line {
 }
 
 impl Links for Line {
-    fn call(&self, node: NodeId, call: Vec<u8>, within: Duration) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
+    fn call(
+        &self,
+        node: NodeId,
+        service: Service,
+        call: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
         let (board, me) = (self.board.clone(), self.me);
         async move {
             board.until_moves(me).await;
@@ -141,7 +147,7 @@ impl Links for Line {
                     tokio::time::sleep(span).await;
                 }
                 there.until_moves(node).await;
-                let answer = frontier.answer(&call).await;
+                let answer = frontier.answer(service, &call).await;
                 there.until_moves(node).await;
                 answer
             });

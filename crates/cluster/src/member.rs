@@ -14,7 +14,7 @@ use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
 use wayleave_engine::rows::node;
 use wayleave_engine::{Error, Key, Look, Write};
 use wayleave_registry::{Decision, News, Registry, Subject, value};
-use wayleave_shard::{Deadline, Frontier, links};
+use wayleave_shard::{Deadline, Frontier, Service};
 
 use crate::join_error::JoinError;
 use crate::lapses::Lapses;
@@ -133,7 +133,7 @@ impl Member {
             address: options.address.as_str().into(),
             name: options.name.as_str().into(),
             version: env!("CARGO_PKG_VERSION").into(),
-            protocol: links::PROTOCOL,
+            protocol: Service::Frontier.version(),
             started_at: Time::ZERO,
             alive_since: Time::ZERO,
             expires_at: Time::ZERO,

@@ -12,7 +12,7 @@ use wayleave_api::node::{Hint, Letter};
 use wayleave_core::ids::NodeId;
 use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
 use wayleave_registry::Hints;
-use wayleave_shard::{Frontier, links};
+use wayleave_shard::{Frontier, Service};
 
 use crate::beats::beats;
 use crate::dial::{PROTOCOL, SECRET, TO};
@@ -22,7 +22,7 @@ struct Answering {
     hints: Hints,
 }
 
-/// Admits callers that have the store's secret, speak our protocol version and mean this node. Checked before a body is
+/// Admits callers that have the store's secret, speak our version of the service that they call, and mean this node. Checked before a body is
 /// read, so a stranger cannot make this node buffer large ones.
 #[derive(Clone)]
 pub struct Doorkeeper {
@@ -44,22 +44,24 @@ pub fn service(
 }
 
 impl Interceptor for Doorkeeper {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let said = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !same(said(SECRET), &self.secret) {
             return Err(Status::unauthenticated("only nodes of the same store may call this"));
         }
-        if said(PROTOCOL) != links::PROTOCOL.to_string() {
-            let (theirs, ours) = (said(PROTOCOL), links::PROTOCOL);
-            return Err(Status::failed_precondition(format!(
-                "this node speaks inter-node protocol version {ours}, the caller {theirs}: finish the upgrade"
-            )));
-        }
+        let service = Service::agree(said(PROTOCOL)).map_err(Status::failed_precondition)?;
         if said(TO) != self.me.to_string() {
             return Err(Status::failed_precondition(format!("node {} is here, not {}", self.me, said(TO))));
         }
+        request.extensions_mut().insert(service);
         Ok(request)
     }
+}
+
+/// The service that a call was admitted for.
+fn admitted<T>(request: &Request<T>, wanted: Option<Service>) -> Result<Service, Status> {
+    let service = request.extensions().get().copied().filter(|service| wanted.is_none_or(|wanted| wanted == *service));
+    service.ok_or_else(|| Status::failed_precondition("the call is not one of the service that it states"))
 }
 
 /// Constant-time comparison.
@@ -72,16 +74,19 @@ impl Node for Answering {
     type ListenStream = BoxStream<'static, Result<Letter, Status>>;
 
     async fn call(&self, request: Request<Letter>) -> Result<Response<Letter>, Status> {
-        let body = self.frontier.answer(&request.get_ref().body).await.map_err(Status::failed_precondition)?;
+        let service = admitted(&request, None)?;
+        let body = self.frontier.answer(service, &request.get_ref().body).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(Letter { body: body.into() }))
     }
 
-    async fn listen(&self, _: Request<Letter>) -> Result<Response<Self::ListenStream>, Status> {
+    async fn listen(&self, request: Request<Letter>) -> Result<Response<Self::ListenStream>, Status> {
+        admitted(&request, Some(Service::Frontier))?;
         let letters = beats(self.frontier.clone()).map(|body| Ok(Letter { body: body.into() }));
         Ok(Response::new(letters.boxed()))
     }
 
     async fn nudge(&self, request: Request<Hint>) -> Result<Response<Letter>, Status> {
+        admitted(&request, Some(Service::Registry))?;
         request.get_ref().keys.iter().for_each(|key| self.hints.wake(key));
         Ok(Response::new(Letter::default()))
     }
@@ -104,12 +109,15 @@ mod tests {
 
     #[test]
     fn only_nodes_of_the_store_that_mean_this_one_come_in() {
-        let (me, ours) = (NodeId(7).to_string(), links::PROTOCOL.to_string());
+        let (me, ours) = (NodeId(7).to_string(), Service::Frontier.stated());
         assert_eq!(knock("s3cret", &ours, &me), Ok(()));
         for secret in ["", "s3cre", "s3creT"] {
             assert_eq!(knock(secret, &ours, &me), Err(Code::Unauthenticated));
         }
-        assert_eq!(knock("s3cret", "999", &me), Err(Code::FailedPrecondition));
+        for other in ["999", "frontier/999", "unheard-of/1"] {
+            assert_eq!(knock("s3cret", other, &me), Err(Code::FailedPrecondition), "{other}");
+        }
+        assert_eq!(knock("s3cret", &Service::Registry.stated(), &me), Ok(()), "each service by itself");
         assert_eq!(knock("s3cret", &ours, &NodeId(8).to_string()), Err(Code::FailedPrecondition));
     }
 }

@@ -2,7 +2,7 @@
 //! misread each other. A deserializer that invents its input walks through every type and variant and records what it
 //! is asked for. Field names are recorded too, so that two fields of the same type cannot be swapped unnoticed.
 //!
-//! After a change: raise `PROTOCOL`, then `UPDATE=1 cargo test -p wayleave-shard layout`.
+//! After a change: raise the version of `Service::Frontier`, then `UPDATE=1 cargo test -p wayleave-shard layout`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use serde::de::{
 use wayleave_core::frontier::refusal::Refusal;
 
 use crate::ask::{Ask, Response};
-use crate::routing::links::PROTOCOL;
+use crate::routing::protocol::Service;
 
 type Choices = BTreeMap<&'static str, u32>;
 
@@ -309,7 +309,7 @@ fn layout() -> String {
     let line = |(name, shapes): (&String, &BTreeSet<String>)| {
         shapes.iter().map(|shape| format!("{name} = {}\n", shape.trim_end_matches(", "))).collect::<String>()
     };
-    format!("protocol {PROTOCOL}\n{}", all.iter().map(line).collect::<String>())
+    format!("protocol {}\n{}", Service::Frontier.version(), all.iter().map(line).collect::<String>())
 }
 
 #[test]
@@ -326,6 +326,6 @@ fn the_layout_of_messages_between_nodes_changes_only_with_the_number_of_the_prot
     let come: Vec<_> = after.difference(&before).collect();
     assert!(
         gone.is_empty() && come.is_empty(),
-        "the layout changed; raise PROTOCOL and run this test with UPDATE=1\nbefore: {gone:#?}\nnow: {come:#?}"
+        "the layout changed; raise the version and run this test with UPDATE=1\nbefore: {gone:#?}\nnow: {come:#?}"
     );
 }

@@ -16,6 +16,7 @@ use crate::ask::Response;
 use crate::handle::frontier::Frontier;
 use crate::message::{Message, Outcomes};
 use crate::routing::links::{Call, LinkError, Said, decode, encode, other_answer};
+use crate::routing::protocol::Service;
 use crate::routing::router::{OwnerLocation, Router, changed_before, never_answered, stopping};
 
 /// Items for one shard, each with its tag.
@@ -119,8 +120,15 @@ impl Frontier {
     /// Serves a call of another node, with this node's own shards only.
     ///
     /// # Errors
-    /// If the call cannot be read: the nodes speak different versions.
-    pub async fn answer(&self, call: &[u8]) -> Result<Vec<u8>, String> {
+    /// If the call cannot be read or the service takes none: nothing was done.
+    pub async fn answer(&self, service: Service, call: &[u8]) -> Result<Vec<u8>, String> {
+        match service {
+            Service::Frontier => self.answer_frontier(call).await,
+            Service::Registry => Err("the registry takes hints, not calls".to_owned()),
+        }
+    }
+
+    async fn answer_frontier(&self, call: &[u8]) -> Result<Vec<u8>, String> {
         let told = |answer| Said::Response(Box::new(answer));
         let said = match decode(call)? {
             Call::Ask { shard, ask } => {

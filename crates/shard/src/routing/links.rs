@@ -16,10 +16,7 @@ use wayleave_core::settings::PaceChanges;
 
 use crate::ask::{Ask, Response, Take};
 use crate::message::Outcomes;
-
-/// Inter-node protocol version, raised by every change of the messages. Nodes of different versions do not forward to
-/// each other.
-pub const PROTOCOL: u32 = 7;
+use crate::routing::protocol::Service;
 
 /// Why a call to another node returned no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +29,14 @@ pub enum LinkError {
 
 /// Transports calls to other nodes.
 pub trait Links: Send + Sync + 'static {
-    /// Sends a call and waits for its answer, up to `within`. The number of concurrent calls is bounded.
-    fn call(&self, node: NodeId, call: Vec<u8>, within: Duration) -> BoxFuture<'static, Result<Vec<u8>, LinkError>>;
+    /// Sends a call to a service and waits for its answer, up to `within`. The number of concurrent calls is bounded.
+    fn call(
+        &self,
+        node: NodeId,
+        service: Service,
+        call: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Vec<u8>, LinkError>>;
 }
 
 /// A call from one node to another. The receiver answers for its own shards only: nothing is forwarded twice.
@@ -100,7 +103,7 @@ impl dyn Links {
     /// Encodes, sends and decodes a call.
     pub(crate) fn say(&self, node: NodeId, call: &Call) -> BoxFuture<'static, Result<Said, LinkError>> {
         let sent = match encode(call) {
-            Ok(bytes) => self.call(node, bytes, Duration::from_millis(FORWARD_TIME.0)),
+            Ok(bytes) => self.call(node, Service::Frontier, bytes, Duration::from_millis(FORWARD_TIME.0)),
             Err(why) => return std::future::ready(Err(LinkError::NotSent(why))).boxed(),
         };
         sent.map(|answer| answer.and_then(|bytes| decode(&bytes).map_err(LinkError::Lost))).boxed()

@@ -3,5 +3,6 @@
 pub(crate) mod admission;
 pub(crate) mod forward;
 pub mod links;
+pub mod protocol;
 pub(crate) mod repeated_requests;
 pub(crate) mod router;
