@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::roles;
 
 use crate::BadValue;
@@ -67,10 +68,11 @@ codes! {
     UnknownCrawl, "unknown_crawl", 404, "the crawl is unknown";
     UnknownQueue, "unknown_queue", 404, "the host has no queue of this crawl";
     UnknownJob, "unknown_job", 404, "the job is unknown";
+    UnknownChunk, "unknown_chunk", 404, "the chunk is unknown";
     UnknownRole, "unknown_role", 404, "the role is unknown";
     MethodNotAllowed, "method_not_allowed", 405, "the path does not support this method";
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
-    NotCurrent, "not_current", 409, "the reservation is not current";
+    NotCurrent, "not_current", 409, "the token is not current";
     HostTaken, "host_taken", 409, "the host belongs to another alias";
     NameInUse, "name_in_use", 409, "an alias and a host would have the same name";
     RequestReused, "request_reused", 409, "the request id was used for another request";
@@ -78,12 +80,15 @@ codes! {
     NotTheTerm, "not_the_term", 409, "the token is not that of the current term";
     NoPrimary, "no_primary", 409, "the role has no primary";
     RoleInUse, "role_in_use", 409, "the role is in use";
+    AlreadyReported, "already_reported", 409, "the link was reported with another result";
+    WrongState, "wrong_state", 409, "the chunk is in a state that does not allow this";
     BodyTooLarge, "body_too_large", 413, "the body exceeds its limit";
     BatchTooLarge, "batch_too_large", 413, "the request has too many entries";
     UnsupportedContentType, "unsupported_content_type", 415, "the content type of the body is not supported";
     OverLimit, "over_limit", 422, "a limit would be exceeded";
     Contradiction, "contradiction", 422, "two settings contradict each other";
     ForeignResult, "foreign_result", 422, "a result does not belong to this reservation";
+    ArtifactMissing, "artifact_missing", 422, "the chunk has content and needs an artifact";
     IntervalTooLong, "interval_too_long", 422, "heartbeats would be too rare for the role";
     TtlTooShort, "ttl_too_short", 422, "the time to live is too short for the candidates";
     Overloaded, "overloaded", 429, "too many requests are waiting";
@@ -207,6 +212,16 @@ impl From<Refusal> for Problem {
             Refusal::UnknownQueue { host, crawl } => problem.with("host", host).with("crawl", crawl),
             Refusal::HostTaken { host, alias } => problem.with("host", host).with("alias", alias),
             Refusal::ForeignResult(url) => problem.with("url", url),
+            Refusal::Chunk(refusal) => {
+                let problem = problem.with("chunk", refusal.chunk().to_string());
+                match refusal {
+                    ChunkRefusal::ForeignLink { url, .. } | ChunkRefusal::Reported { url, .. } => {
+                        problem.with("url", url)
+                    }
+                    ChunkRefusal::WrongState { state, .. } => problem.with("state", state.into_string()),
+                    _ => problem,
+                }
+            }
             _ => problem,
         }
     }
@@ -259,6 +274,18 @@ const fn code_of_roles(refusal: &roles::Refusal) -> Code {
     }
 }
 
+const fn code_of_chunks(refusal: &ChunkRefusal) -> Code {
+    match refusal {
+        ChunkRefusal::Unknown(_) => Code::UnknownChunk,
+        ChunkRefusal::NotCurrent { .. } => Code::NotCurrent,
+        ChunkRefusal::ForeignLink { .. } => Code::ForeignResult,
+        ChunkRefusal::Reported { .. } => Code::AlreadyReported,
+        ChunkRefusal::ArtifactMissing(_) => Code::ArtifactMissing,
+        ChunkRefusal::NoContent(_) | ChunkRefusal::NoInput(_) => Code::Contradiction,
+        ChunkRefusal::WrongState { .. } => Code::WrongState,
+    }
+}
+
 const fn code_of(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::NotCurrent => Code::NotCurrent,
@@ -279,6 +306,7 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
         Refusal::Corrupt(_) => Code::Corrupt,
         Refusal::Internal(_) => Code::Internal,
+        Refusal::Chunk(refusal) => code_of_chunks(refusal),
     }
 }
 

@@ -33,6 +33,10 @@ pub struct QueueId {
     pub no: u32,
 }
 
+/// Permanent chunk id: the shard that it draws its links from (16 bits) and that shard's durable counter (48 bits).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChunkId(pub u64);
+
 /// Permanent alias id: the shard and that shard's durable counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
@@ -65,6 +69,26 @@ impl HostId {
     #[must_use]
     pub const fn counter(self) -> u64 {
         self.0 & ((1 << Self::COUNTER_BITS) - 1)
+    }
+}
+
+impl ChunkId {
+    /// The id of the chunk that `shard` counted as `counter`.
+    #[must_use]
+    pub const fn new(shard: ShardId, counter: u64) -> Self {
+        Self(HostId::new(shard, counter).0)
+    }
+
+    /// The shard that it belongs to.
+    #[must_use]
+    pub const fn shard(self) -> ShardId {
+        HostId(self.0).birth()
+    }
+}
+
+impl std::fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
     }
 }
 

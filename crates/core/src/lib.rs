@@ -13,6 +13,7 @@ pub mod invariants;
 pub mod limits;
 pub mod metadata;
 pub mod names;
+pub mod pipeline;
 pub mod redact;
 pub mod roles;
 pub mod settings;

@@ -55,6 +55,25 @@ pub const HAND_OUT_URLS_MAX: usize = 1_000;
 pub const HAND_OUT_TOTAL_MAX: usize = 10_000;
 /// Shortest lease.
 pub const LEASE_MS_MIN: u64 = 100;
+/// Links of one chunk.
+pub const CHUNK_LINKS_MAX: usize = 1_000;
+/// Links that one chunk may have had, with those that were replaced.
+pub const CHUNK_LINKS_EVER_MAX: usize = 4_000;
+/// Links of one chunk, if the claim does not say.
+pub const CHUNK_LINKS_DEFAULT: usize = 5;
+/// Chunks of one claim.
+pub const CLAIM_CHUNKS_MAX: usize = 100;
+/// Chunks of one claim of the build stage, if the claim does not say.
+pub const BUILD_CHUNKS_DEFAULT: usize = 5;
+/// Attempts at a stage of a chunk, after which it is set aside.
+pub const CHUNK_ATTEMPTS_MAX: u32 = 5;
+/// How long a chunk that is offered again waits until all its groups are ready. After that it goes without those that
+/// are not.
+pub const CHUNK_PATIENCE: Millis = Millis(30_000);
+/// Maximum length of an artifact's location, in bytes.
+pub const LOCATION_BYTES_MAX: usize = 2_048;
+/// Maximum length of the reason of a failed attempt, in bytes.
+pub const REASON_BYTES_MAX: usize = 1_024;
 /// Longest lease.
 pub const LEASE_MS_MAX: u64 = 3_600_000;
 /// Default lease.

@@ -14,6 +14,7 @@ mod handle;
 mod layout_tests;
 mod message;
 mod owner;
+pub mod pipeline;
 mod routing;
 mod shared;
 

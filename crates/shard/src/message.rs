@@ -5,17 +5,21 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome};
 
 use crate::ask::{Ask, Response};
+use crate::pipeline::call::{ChunkCall, ChunkResponse};
 
 /// Outcomes of a streamed put, each with the tag of its item.
 pub type Outcomes = Vec<(u64, PutOutcome)>;
 /// Where an answer is sent.
 pub(crate) type Reply = oneshot::Sender<Result<Response, Refusal>>;
+/// Where an answer of the pipeline is sent.
+pub(crate) type ChunkReply = oneshot::Sender<Result<ChunkResponse, Refusal>>;
 /// Sends an answer when everything before it is durable, or the reason why it is not.
 pub(crate) type Deferred = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 
 pub(crate) enum Message {
     Put { items: Vec<(u64, Put)>, sink: mpsc::UnboundedSender<Outcomes> },
     Ask { ask: Ask, reply: Reply },
+    Chunk { call: ChunkCall, reply: ChunkReply },
     Stop { done: oneshot::Sender<()> },
 }
 
@@ -30,7 +34,11 @@ impl Message {
 
     /// Whether this is a slice of a listing.
     pub const fn is_slice(&self) -> bool {
-        matches!(self, Self::Ask { ask, .. } if ask.is_listing())
+        match self {
+            Self::Ask { ask, .. } => ask.is_listing(),
+            Self::Chunk { call, .. } => call.is_listing(),
+            Self::Put { .. } | Self::Stop { .. } => false,
+        }
     }
 
     /// Refuses the message.
@@ -41,6 +49,7 @@ impl Message {
                 _ = sink.send(items.into_iter().map(|(tag, _)| failed(tag)).collect());
             }
             Self::Ask { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Chunk { reply, .. } => _ = reply.send(Err(why.clone())),
             Self::Stop { done } => _ = done.send(()),
         }
     }

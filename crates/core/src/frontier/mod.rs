@@ -20,6 +20,7 @@ mod explain;
 mod finished;
 mod hand_out;
 mod hosts;
+pub mod link;
 pub mod listing;
 pub mod load;
 pub mod move_host;

@@ -141,13 +141,15 @@ impl State {
         let crawl = |no: CrawlNo| self.crawl_of(no).map(|c| (no, c.name.clone(), c.settings, c.kept));
         let mut numbers: Vec<CrawlNo> = row.queues.iter().map(|q| q.crawl).chain([row.pace.last_crawl]).collect();
         let mine = |token: &&crate::ids::Token| self.leases.get(*token).is_some_and(|l| l.host == row.id);
-        let tokens: Vec<_> = self.groups[group].leases.iter().filter(mine).copied().collect();
+        let idle = self.idle_links.get(&row.id).into_iter().flatten();
+        let tokens: Vec<_> = self.groups[group].leases.iter().filter(mine).chain(idle).copied().collect();
         numbers.extend(tokens.iter().filter_map(|t| self.leases.get(t)).map(|l| l.crawl));
         numbers.sort_unstable();
         numbers.dedup();
         let crawls = numbers.into_iter().filter_map(crawl).collect();
-        let leases: Vec<LeaseRow> = tokens.iter().filter_map(|t| self.remove_lease(*t)).map(|(l, _)| l).collect();
+        let mut leases: Vec<LeaseRow> = tokens.iter().filter_map(|t| self.remove_lease(*t)).map(|(l, _)| l).collect();
         writes.extend(leases.iter().map(|l| Write::Lease(l.token, None)));
+        leases.iter_mut().for_each(|lease| lease.leave_chunk(now));
         writes.extend(holds.iter().map(|(until, queue, key)| Write::Hold(*until, *queue, key.clone(), false)));
         // Holds of deleted queues are no longer counted and are not needed elsewhere.
         let holds: Vec<_> = holds.into_iter().filter(|(_, queue, _)| self.find_queue(*queue).is_some()).collect();

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pipeline::refusal::ChunkRefusal;
+
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
@@ -75,6 +77,9 @@ pub enum Refusal {
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+    /// A call to the pipeline does not fit.
+    #[error(transparent)]
+    Chunk(#[from] ChunkRefusal),
     /// A bug.
     #[error("internal error, please report it: {0}")]
     Internal(String),

@@ -4,6 +4,7 @@ use super::pace::Cause;
 use super::refusal::Refusal;
 use super::request::{Outcome, Parent, Release, Released, UrlResult};
 use super::row::{Details, DueRow, End, LeaseRow, QueuePosition, UrlRow, UrlStatus, Write};
+use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::LastVisit;
@@ -24,8 +25,13 @@ impl State {
     /// # Errors
     /// If the token is not current.
     pub fn release_targets(&self, token: Token, now: Time) -> Result<Vec<(QueueId, UrlKey)>, Refusal> {
-        let lease = self.leases.get(&token).filter(|lease| lease.expires_at > now).ok_or(Refusal::NotCurrent)?;
-        Ok(lease.urls.clone())
+        Ok(self.current(token, now)?.urls.clone())
+    }
+
+    /// A live reservation that its holder may renew and release. A link is not one: its chunk's token is.
+    fn current(&self, token: Token, now: Time) -> Result<&LeaseRow, Refusal> {
+        let lease = self.leases.get(&token).filter(|lease| lease.expires_at > now && lease.link.is_none());
+        lease.ok_or(Refusal::NotCurrent)
     }
 
     /// Ends a reservation. `rows` are the rows of [`State::release_targets`]; `jitter` is random.
@@ -40,7 +46,7 @@ impl State {
         jitter: u64,
         writes: &mut Vec<Write>,
     ) -> Result<Released, Refusal> {
-        let lease = self.leases.get(&release.token).filter(|l| l.expires_at > now).ok_or(Refusal::NotCurrent)?;
+        let lease = self.current(release.token, now)?;
         let places = self.places_in(lease, &rows, release.results.iter().map(|result| &*result.url))?;
         let mut results = vec![None; lease.urls.len()];
         for (at, result) in places.into_iter().zip(&release.results) {
@@ -64,20 +70,26 @@ impl State {
         }
         let reported = release.results.iter().filter_map(|r| r.duration).max();
         self.end_visit(group, lease.crawl, now, reported.unwrap_or_else(|| now.since(lease.granted_at)));
-        if let Some(asked) = release.results.iter().filter_map(|r| r.crawl_delay).max() {
+        self.learn_from(host, &release.results.iter().collect::<Vec<_>>(), now, jitter);
+        self.reschedule(group, now);
+        Ok(Released { group: self.group_name(group), ready_at: self.gate(group).max(now) })
+    }
+
+    /// What the results of a visit say about the pace of its host's group.
+    pub(super) fn learn_from(&mut self, host: Ix, results: &[&UrlResult], now: Time, jitter: u64) {
+        let group = self.hosts[host].group;
+        if let Some(asked) = results.iter().filter_map(|r| r.crawl_delay).max() {
             self.hosts[host].robots_delay = asked.min(limits::CRAWL_DELAY_MAX);
             self.touch_host(host);
         }
-        let asking = release.results.iter().filter(|result| result.asks_for_rest());
+        let asking = results.iter().filter(|result| result.asks_for_rest());
         match asking.max_by_key(|result| result.retry_after) {
             Some(result) => {
                 let cause = Cause { url: &result.url, status: result.status, retry_after: result.retry_after };
                 self.back_off(group, &cause, now, jitter);
             }
-            None => self.forgive(group, release.results.iter().filter(|r| r.outcome == Outcome::Fetched).count()),
+            None => self.forgive(group, results.iter().filter(|r| r.outcome == Outcome::Fetched).count()),
         }
-        self.reschedule(group, now);
-        Ok(Released { group: self.group_name(group), ready_at: self.gate(group).max(now) })
     }
 
     /// What links on the pages of a reservation inherit, page by page; `None` for a page that is no longer part of it.
@@ -92,7 +104,7 @@ impl State {
         rows: &[Option<UrlRow>],
         now: Time,
     ) -> Result<Vec<Option<Parent>>, Refusal> {
-        let lease = self.leases.get(&token).filter(|lease| lease.expires_at > now).ok_or(Refusal::NotCurrent)?;
+        let lease = self.current(token, now)?;
         let places = self.places_in(lease, rows, pages.iter().map(|page| &**page))?;
         let parent = |at: usize| {
             let (host, queue) = self.find_queue(lease.urls.get(at)?.0)?;
@@ -123,7 +135,7 @@ impl State {
         urls.map(|url| place(url).ok_or_else(|| Refusal::ForeignResult(crate::redact::url(url)))).collect()
     }
 
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         queue: QueueId,
         key: &UrlKey,
@@ -252,7 +264,7 @@ impl State {
 }
 
 impl UrlRow {
-    fn is_reserved_by(&self, by: Token) -> bool {
+    pub(super) fn is_reserved_by(&self, by: Token) -> bool {
         matches!(&self.status, UrlStatus::Reserved { token, .. } if *token == by)
     }
 }

@@ -22,13 +22,14 @@ impl State {
     /// If the token is not current.
     pub fn keep(&mut self, token: Token, until: Time, now: Time, writes: &mut Vec<Write>) -> Result<Time, Refusal> {
         match self.leases.get(&token) {
-            Some(row) if row.expires_at > now && row.expires_at >= until => Ok(row.expires_at),
+            Some(row) if row.link.is_none() && row.expires_at > now && row.expires_at >= until => Ok(row.expires_at),
             _ => self.set_deadline(token, until, now, writes),
         }
     }
 
     fn set_deadline(&mut self, token: Token, until: Time, now: Time, writes: &mut Vec<Write>) -> Result<Time, Refusal> {
-        let row = self.leases.get_mut(&token).filter(|row| row.expires_at > now).ok_or(Refusal::NotCurrent)?;
+        let row = self.leases.get_mut(&token).filter(|row| row.link.is_none() && row.expires_at > now);
+        let row = row.ok_or(Refusal::NotCurrent)?;
         self.lease_ends.remove(&(row.expires_at, token));
         row.expires_at = until;
         self.lease_ends.insert((until, token));

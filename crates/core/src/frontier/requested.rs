@@ -101,7 +101,7 @@ impl State {
         })
     }
 
-    fn reserved_url(
+    pub(super) fn reserved_url(
         &self,
         host: &HostName,
         token: Token,

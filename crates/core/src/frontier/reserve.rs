@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::listing::LeaseCursor;
 use super::request::{RequestId, Reservation};
-use super::row::{LeaseRow, UrlRow, UrlStatus, Write};
+use super::row::{LeaseRow, Link, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::visit::{Found, Taken, Visit};
-use crate::ids::{CrawlNo, QueueId, Token};
+use crate::ids::{ChunkId, CrawlNo, QueueId, Token};
 use crate::names::GroupName;
 use crate::time::{Millis, Time};
 
@@ -25,6 +25,8 @@ pub struct Grant {
     pub entropy: u128,
     /// The idempotent request it is granted for, if any.
     pub request: Option<RequestId>,
+    /// The chunk it is granted for, if any.
+    pub chunk: Option<ChunkId>,
 }
 
 impl State {
@@ -55,6 +57,7 @@ impl State {
             urls: Vec::with_capacity(taken.len()),
             taken_away: 0,
             request: grant.request.clone().map(Box::new),
+            link: grant.chunk.map(|chunk| Link { chunk, visiting: true }),
         };
         if bare {
             self.hosts[visit.host].queued_at = Time::NEVER;
@@ -87,35 +90,56 @@ impl State {
         Some(reservation)
     }
 
-    /// Adds a lease; its group is busy from now on.
+    /// Adds a lease; its group is busy from now on, unless it is a link whose visit has ended.
     pub(super) fn insert_lease(&mut self, lease: LeaseRow) {
+        match lease.link {
+            None => {
+                self.begin_lease(&lease);
+                self.lease_ends.insert((lease.expires_at, lease.token));
+            }
+            // The deadline is the chunk's, which ends all its links together.
+            Some(Link { visiting: true, .. }) => self.begin_lease(&lease),
+            Some(Link { visiting: false, .. }) => self.idle_links.entry(lease.host).or_default().push(lease.token),
+        }
+        self.note_request(&lease);
+        self.leases.insert(lease.token, lease);
+    }
+
+    /// A visit under this lease begins: its group is busy, and the lease is listed.
+    pub(super) fn begin_lease(&mut self, lease: &LeaseRow) {
         if let Some(host) = self.hosts.by_id(lease.host) {
             let group = self.hosts[host].group;
             self.groups[group].leases.push(lease.token);
         }
-        self.lease_ends.insert((lease.expires_at, lease.token));
-        self.lease_order.insert((LeaseCursor::of(&lease), lease.token));
-        self.note_request(&lease);
-        self.leases.insert(lease.token, lease);
+        self.lease_order.insert((LeaseCursor::of(lease), lease.token));
+    }
+
+    /// The visit under this lease is over.
+    pub(super) fn end_lease(&mut self, lease: &LeaseRow) {
+        self.lease_order.remove(&(LeaseCursor::of(lease), lease.token));
+        if let Some(host) = self.hosts.by_id(lease.host) {
+            let group = self.hosts[host].group;
+            self.groups[group].leases.retain(|token| *token != lease.token);
+        }
     }
 
     /// Removes a lease; its group may be free from now on. Returns the lease, its host and its group.
     pub(super) fn remove_lease(&mut self, token: Token) -> Option<(LeaseRow, Option<(Ix, Ix)>)> {
         let lease = self.leases.remove(&token)?;
         self.lease_ends.remove(&(lease.expires_at, token));
-        self.lease_order.remove(&(LeaseCursor::of(&lease), token));
+        self.end_lease(&lease);
+        self.forget_idle_link(&lease);
         self.forget_request(&lease);
         let place = self.hosts.by_id(lease.host).map(|host| (host, self.hosts[host].group));
-        if let Some((_, group)) = place {
-            self.groups[group].leases.retain(|t| *t != token);
-        }
         Some((lease, place))
     }
 
     /// How many of a queue's handed-out URLs are in reservations, not holds.
     pub(super) fn reserved_of(&self, queue: QueueId) -> u64 {
         let group = self.hosts.by_id(queue.host).map(|host| &self.groups[self.hosts[host].group]);
-        let leases = group.into_iter().flat_map(|group| &group.leases).filter_map(|token| self.leases.get(token));
+        let idle = self.idle_links.get(&queue.host).into_iter().flatten();
+        let tokens = group.into_iter().flat_map(|group| &group.leases).chain(idle);
+        let leases = tokens.filter_map(|token| self.leases.get(token));
         leases.filter(|lease| lease.queue() == Some(queue)).map(LeaseRow::reserved).sum()
     }
 

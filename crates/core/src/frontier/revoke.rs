@@ -25,7 +25,7 @@ impl State {
     }
 
     fn leases_where(&self, wanted: impl Fn(&LeaseRow) -> bool, most: usize) -> Vec<Lease> {
-        let leases = self.leases.values().filter(|lease| wanted(lease)).take(most);
+        let leases = self.leases.values().filter(|lease| !lease.is_idle_link() && wanted(lease)).take(most);
         let mut leases: Vec<Lease> = leases.map(|lease| (lease.token, lease.urls.clone())).collect();
         leases.sort_unstable_by_key(|(token, _)| *token);
         leases
@@ -34,7 +34,12 @@ impl State {
     /// Ends a reservation. `rows` are those of its URLs. Returns whether it existed.
     pub fn revoke(&mut self, token: Token, rows: Vec<Option<UrlRow>>, now: Time, writes: &mut Vec<Write>) -> bool {
         // A host that was reserved without URLs keeps its place in the queue.
-        let Some(ready_at) = self.leases.get(&token).map(|lease| lease.queued_at) else { return false };
+        let Some(lease) = self.leases.get(&token) else { return false };
+        if lease.link.is_some() {
+            self.end_link(token, rows, &[], now, 0, writes);
+            return true;
+        }
+        let ready_at = lease.queued_at;
         let release = Release { token, results: Vec::new(), ready_at };
         self.release(&release, rows, now, 0, writes).is_ok()
     }

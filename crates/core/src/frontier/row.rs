@@ -7,7 +7,7 @@ use super::request::RequestId;
 use super::rework::JobRow;
 use super::url_key::UrlKey;
 use super::view::LastVisit;
-use crate::ids::{CrawlNo, GroupId, HostId, QueueId, Token};
+use crate::ids::{ChunkId, CrawlNo, GroupId, HostId, QueueId, Token};
 use crate::metadata::Metadata;
 use crate::names::{Alias, CrawlName, HostName};
 use crate::settings::{CrawlSettings, PaceSettings};
@@ -129,6 +129,17 @@ pub struct LeaseRow {
     pub taken_away: u32,
     /// The idempotent request it was granted for, if any.
     pub request: Option<Box<RequestId>>,
+    /// The chunk that it belongs to, if any.
+    pub link: Option<Link>,
+}
+
+/// A reservation that belongs to a chunk: its deadline is the chunk's, and its URLs stay reserved when its visit ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// Whether the visit goes on. If not, the group is free, and only the URLs are reserved.
+    pub visiting: bool,
 }
 
 /// The pace of a group: its politeness state.

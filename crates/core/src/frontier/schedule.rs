@@ -241,6 +241,13 @@ impl Schedule {
         crawls.find_map(|crawl| self.first_of(crawl, bucket_max, looks, &mut skip))
     }
 
+    /// How many slots are ready for a crawl, or for the crawl that is next.
+    pub fn ready_groups(&self, crawl: Option<CrawlNo>) -> usize {
+        let next = || self.turns.in_order().find(|crawl| *crawl != CrawlNo::NONE);
+        let Some(crawl) = crawl.or_else(next).filter(|crawl| !self.turns.is_closed(*crawl)) else { return 0 };
+        self.ready.range((crawl, 0)..=(crawl, u8::MAX)).map(|(_, set)| set.len()).sum()
+    }
+
     fn first_of(
         &self,
         crawl: CrawlNo,

@@ -1,5 +1,6 @@
 //! Self-check: recounts everything from scratch for the invariant checks. It walks the whole shard.
 
+use super::row::Link;
 use super::slab::Ix;
 use super::state::State;
 use super::view::Counts;
@@ -42,12 +43,19 @@ impl State {
             .values()
             .map(|lease| {
                 let group = self.hosts.by_id(lease.host).map(|host| self.hosts[host].group);
+                let counted = group.is_some_and(|g| self.groups[g].leases.contains(&lease.token));
+                let idle = self.idle_links.get(&lease.host).is_some_and(|links| links.contains(&lease.token));
                 LeaseAudit {
                     token: lease.token,
                     granted_at: lease.granted_at,
                     expires_at: lease.expires_at,
-                    in_group: group.is_some_and(|g| self.groups[g].leases.contains(&lease.token)),
-                    in_line: self.lease_ends.contains(&(lease.expires_at, lease.token)),
+                    in_group: match lease.link {
+                        Some(Link { visiting: false, .. }) => idle && !counted,
+                        _ => counted && !idle,
+                    },
+                    // A link ends with its chunk.
+                    in_line: lease.link.is_some() || self.lease_ends.contains(&(lease.expires_at, lease.token)),
+                    link: lease.link,
                 }
             })
             .collect();
@@ -58,7 +66,8 @@ impl State {
     fn stray_tokens(&self) -> usize {
         let in_groups = self.groups.iter_from(0).flat_map(|(_, group)| &group.leases);
         let in_line = self.lease_ends.iter().map(|(_, token)| token);
-        in_groups.chain(in_line).filter(|token| !self.leases.contains_key(*token)).count()
+        let idle = self.idle_links.values().flatten();
+        in_groups.chain(in_line).chain(idle).filter(|token| !self.leases.contains_key(*token)).count()
     }
 
     fn misplaced(&self, now: Time) -> Vec<String> {

@@ -110,6 +110,8 @@ pub struct State {
     pub(super) crawl_order: BTreeSet<CrawlName>,
     pub(super) leases: HashMap<Token, LeaseRow>,
     pub(super) lease_ends: BTreeSet<(Time, Token)>,
+    /// Links of chunks whose visits have ended, by host. Their URLs are reserved, their groups are not.
+    pub(super) idle_links: HashMap<HostId, Vec<Token>>,
     /// In listing order, which renewals do not change.
     pub(super) lease_order: BTreeSet<(LeaseCursor, Token)>,
     /// Reservations by idempotent request.

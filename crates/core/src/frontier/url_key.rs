@@ -79,7 +79,7 @@ fn split<'a>(host: &str, url: &'a str) -> (u8, &'a str) {
     (class, url)
 }
 
-pub(super) fn hash(url: &str, seed: u64) -> u64 {
+pub(crate) fn hash(url: &str, seed: u64) -> u64 {
     rapidhash_v3_seeded(url.as_bytes(), &RapidSecrets::seed(seed))
 }
 

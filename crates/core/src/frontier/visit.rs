@@ -179,6 +179,19 @@ impl State {
         }
     }
 
+    /// How many groups are ready for a crawl, or for the crawl that is next.
+    #[must_use]
+    pub fn ready_groups(&self, crawl: Option<CrawlNo>) -> usize {
+        self.schedule.ready_groups(crawl)
+    }
+
+    /// Advances the virtual time of a crawl in the whole shard, for visits planned by its name on behalf of a caller who
+    /// named none.
+    pub fn charge_visits(&mut self, crawl: CrawlNo, visits: usize) {
+        let stride = self.stride(crawl).saturating_mul(visits as u64);
+        self.schedule.charge(crawl, stride);
+    }
+
     /// The stride of a crawl.
     fn stride(&self, crawl: CrawlNo) -> u64 {
         STRIDE / u64::from(self.crawl_of(crawl).map_or(1, |c| c.settings.weight).max(1))
@@ -210,7 +223,7 @@ impl State {
         self.groups[group].hosts().iter().filter_map(due).min().map(|(_, host)| host)
     }
 
-    fn visit(&mut self, group: Ix, host: Ix, crawl: CrawlNo, want: &Want, now: Time) -> Visit {
+    pub(super) fn visit(&mut self, group: Ix, host: Ix, crawl: CrawlNo, want: &Want, now: Time) -> Visit {
         let place = self.hosts[host].queues.iter().position(|q| q.crawl == crawl);
         let Some(at) = place else { return Visit { group, host, crawl, queue: None, scans: Vec::new() } };
         let queue = self.queue(host, at);

@@ -1,6 +1,7 @@
 //! Laws checked on the hot state of a shard, as an [`Audit`] recounts it from scratch.
 
 use super::{Verdict, judge};
+use crate::frontier::row::Link;
 use crate::frontier::view::{Counts, Standing, State as Is};
 use crate::ids::Token;
 use crate::limits;
@@ -31,6 +32,8 @@ pub struct LeaseAudit {
     pub in_group: bool,
     /// Whether the sweep will find it.
     pub in_line: bool,
+    /// The chunk that it belongs to, whose deadline is its own.
+    pub link: Option<Link>,
 }
 
 /// The result of auditing a shard's hot state.
@@ -69,7 +72,8 @@ pub fn everything_ends(audit: &Audit, now: Time, grace: Millis) -> Verdict {
     let longest = Millis(limits::LEASE_MS_MAX);
     let endless = audit.leases.iter().find(|lease| {
         let overdue = lease.expires_at.after(grace) < now;
-        !lease.in_group || !lease.in_line || lease.expires_at.since(now) > longest || overdue
+        let idle = lease.link.is_some_and(|link| !link.visiting);
+        !lease.in_group || !lease.in_line || (!idle && (lease.expires_at.since(now) > longest || overdue))
     });
     judge(5, "everything ends", endless.is_none(), || format!("at {}: {endless:?}", now.0))?;
     judge(5, "everything ends", audit.stray_tokens == 0, || format!("{} stray tokens", audit.stray_tokens))

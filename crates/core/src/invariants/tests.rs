@@ -47,6 +47,7 @@ fn a_clock_that_steps_back_is_seen() {
 #[test]
 fn an_audit_with_a_fault_is_judged() {
     let lease = LeaseAudit {
+        link: None,
         token: Token::new(ShardId(0), 1),
         granted_at: Time(0),
         expires_at: Time(100),

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests read files and may use any collection")]
 
+mod chunks;
 mod page_limits;
 mod properties;
 mod quotas;

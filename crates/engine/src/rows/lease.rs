@@ -1,12 +1,13 @@
 //! A reservation.
 //! Lifetime: from the grant until its release, or the sweep after its deadline.
 //! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs; from version 2, how many of
-//! them were revoked; then the id of the request that it was granted for, if there is one.
+//! them were revoked; then the id of the request that it was granted for, if there is one. Version 3 is a link of a chunk:
+//! how many were revoked, the chunk, and whether its visit goes on.
 
 use wayleave_core::frontier::request::RequestId;
-use wayleave_core::frontier::row::LeaseRow;
+use wayleave_core::frontier::row::{LeaseRow, Link};
 use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::ids::{CrawlNo, HostId, QueueId, ShardId, Token};
+use wayleave_core::ids::{ChunkId, CrawlNo, HostId, QueueId, ShardId, Token};
 use wayleave_core::time::Time;
 use wayleave_core::wire::{Damaged, Reader, Writer};
 
@@ -16,6 +17,8 @@ use crate::Key;
 /// A row without revoked URLs, as most are. Programs that know only the first version can read it.
 const WHOLE: u8 = 1;
 const VERSION: u8 = 2;
+/// A link of a chunk.
+const LINK: u8 = 3;
 
 /// The key of a reservation.
 #[must_use]
@@ -29,7 +32,11 @@ pub fn key(shard: ShardId, token: Token) -> Key {
 #[must_use]
 pub fn encode(row: &LeaseRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64);
-    out.byte(if row.taken_away == 0 { WHOLE } else { VERSION });
+    out.byte(match row.link {
+        Some(_) => LINK,
+        None if row.taken_away > 0 => VERSION,
+        None => WHOLE,
+    });
     out.raw(&row.token.0);
     out.number(row.host.0);
     out.text(&row.holder);
@@ -43,8 +50,12 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
         out.number(queue.no.into());
         out.bytes(&key.0);
     }
-    if row.taken_away > 0 {
+    if row.taken_away > 0 || row.link.is_some() {
         out.number(row.taken_away.into());
+    }
+    if let Some(link) = row.link {
+        out.number(link.chunk.0);
+        out.byte(link.visiting.into());
     }
     // Appended after the fields that every version reads, and only if set.
     if let Some(request) = &row.request {
@@ -61,7 +72,7 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
 pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
     let mut input = Reader::new(bytes);
     let version = input.byte()?;
-    if !(WHOLE..=VERSION).contains(&version) {
+    if !(WHOLE..=LINK).contains(&version) {
         return Err(Damaged("a lease row has an unknown version"));
     }
     let mut row = LeaseRow {
@@ -75,13 +86,17 @@ pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
         urls: Vec::new(),
         taken_away: 0,
         request: None,
+        link: None,
     };
     for _ in 0..input.number()? {
         let queue = QueueId { host: HostId(input.number()?), no: input.small()? };
         row.urls.push((queue, UrlKey(input.bytes()?.into())));
     }
-    if version == VERSION {
+    if version >= VERSION {
         row.taken_away = input.small()?;
+    }
+    if version == LINK {
+        row.link = Some(Link { chunk: ChunkId(input.number()?), visiting: input.byte()? != 0 });
     }
     if !input.is_empty() {
         let (id, asks) = (input.text()?.into(), input.number()?);

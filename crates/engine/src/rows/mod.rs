@@ -22,11 +22,15 @@
 //! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
 //! | 17 | rework | job id | until enough later jobs have ended |
 //! | 18 | page ledger | crawl name | while the crawl has a page limit, in a store of several nodes |
+//! | 19 | chunk | id | while it is in progress |
+//! | 20 | resting chunk | id | once it is built, set aside or skipped, until it is tried again |
+//! | 21 | pipeline | nothing | from the first chunk on |
 //!
 //! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
 //! checkpoint writes them individually from time to time. Kinds 12 to 16 and 18 are outside the shards,
 //! under [`key::OUTSIDE`].
 
+pub mod chunk;
 pub mod cluster;
 pub mod due;
 pub mod hold;
@@ -91,6 +95,12 @@ pub enum Kind {
     Rework = 17,
     /// The grants of a crawl's page limit.
     PageLedger = 18,
+    /// A chunk in progress.
+    Chunk = 19,
+    /// A chunk that is built, set aside or skipped.
+    RestingChunk = 20,
+    /// What the pipeline of a shard keeps besides its chunks.
+    Pipeline = 21,
 }
 
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.

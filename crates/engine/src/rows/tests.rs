@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::{
-    AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Pace, QueuePosition, QueueRow, ShardRow,
-    UrlRow, UrlStatus,
+    AliasRow, CrawlRow, Details, DueRow, End, HostRow, HotRow, Lane, LeaseRow, Link, Pace, QueuePosition, QueueRow,
+    ShardRow, UrlRow, UrlStatus,
 };
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
-use wayleave_core::ids::{CrawlNo, GroupId, HostId, QueueId, ShardId, Token};
+use wayleave_core::ids::{ChunkId, CrawlNo, GroupId, HostId, QueueId, ShardId, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::settings::{CrawlLimits, CrawlSettings, PaceSettings, RetryWaits, Revisit};
 use wayleave_core::time::{Millis, Time};
@@ -239,14 +239,16 @@ proptest! {
         token: [u8; 16], host: u64, times in (time(), time()), crawl: u32, queued_at in prop::option::of(time()),
         urls in prop::collection::vec((queue_id(), prop::collection::vec(any::<u8>(), 0..9)), 0..4),
         request in prop::option::of(("[a-z]{1,9}", any::<u64>())), taken_away in 0..3u32,
+        link in prop::option::of((any::<u64>(), any::<bool>())),
     ) {
         let request = request.map(|(id, asks)| Box::new(RequestId { id: id.into(), asks }));
         let urls = urls.into_iter().map(|(q, k)| (q, UrlKey(k.into()))).collect();
         let (granted_at, expires_at) = times;
         let (token, host, crawl) = (Token(token), HostId(host), CrawlNo(crawl));
         let holder = "w1".into();
+        let link = link.map(|(chunk, visiting)| Link { chunk: ChunkId(chunk), visiting });
         let row =
-            LeaseRow { token, host, holder, granted_at, expires_at, crawl, queued_at, urls, taken_away, request };
+            LeaseRow { token, host, holder, granted_at, expires_at, crawl, queued_at, urls, taken_away, request, link };
         prop_assert_eq!(lease::decode(&lease::encode(&row)), Ok(row));
     }
 
@@ -281,6 +283,8 @@ proptest! {
         let _ = log::decode(&bytes);
         let _ = hot::decode(&bytes, Some(&bytes));
         let _ = hold::parse_key(&bytes);
+        let _ = chunk::decode(&bytes);
+        let _ = chunk::decode_pipeline(&bytes);
     }
 }
 

@@ -86,7 +86,11 @@ impl Owner {
         let mut writes = Vec::new();
         let told = decide::change(&mut self.state, change, now, &mut writes);
         self.follow_deletions(&writes);
-        self.commit(writes);
+        let chunks = match change {
+            AdminChange::DeleteCrawl { crawl, .. } => self.end_chunks_of(crawl, now, &mut writes),
+            _ => Vec::new(),
+        };
+        self.commit_all(writes, chunks);
         if matches!(change, AdminChange::SetCrawl { .. } | AdminChange::SetActive(_)) {
             self.note_switches();
         }
@@ -307,6 +311,7 @@ impl Owner {
                     lease: request.lease,
                     entropy: (self.config.entropy)(),
                     request: request.request.clone(),
+                    chunk: None,
                 };
                 granted.extend(self.state.reserve(visit, found, &grant, now, &mut writes));
             }

@@ -65,7 +65,7 @@ impl InboxSender {
     pub async fn send(&self, message: Message) -> Result<(), SendError<Message>> {
         match message {
             Message::Put { .. } => self.puts.send(message).await,
-            Message::Ask { ref ask, .. } if ask.is_listing() => self.slices.send(message).await,
+            _ if message.is_slice() => self.slices.send(message).await,
             _ => self.others.send(message).await,
         }
     }

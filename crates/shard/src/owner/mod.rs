@@ -1,6 +1,8 @@
 //! The owner of a shard: receives calls, reads the facts they need, lets the core decide, commits, and answers once the
 //! commit is durable.
 
+pub(crate) mod chunk_claims;
+pub(crate) mod chunks;
 pub(crate) mod cycle;
 pub(crate) mod decide;
 pub(crate) mod dispatch;

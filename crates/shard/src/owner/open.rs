@@ -8,7 +8,7 @@ use wayleave_core::frontier::rework::JobRow;
 use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
 use wayleave_core::wire::Damaged;
-use wayleave_engine::rows::{Kind, hot, job, key, lease, log, rework};
+use wayleave_engine::rows::{Kind, chunk, hot, job, key, lease, log, rework};
 use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
 use crate::owner::hot_log::HotLog;
@@ -21,6 +21,7 @@ const PAGE_ROWS: usize = 10_000;
 /// A shard as read from the store.
 pub(crate) struct Opened {
     pub state: State,
+    pub pipeline: wayleave_core::pipeline::State,
     pub epoch: Epoch,
     pub seq: u64,
     pub log: HotLog,
@@ -54,7 +55,21 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
     let bulk_jobs = of_urls.map_err(damaged)?.into_iter().map(|job| (job.id, job)).collect();
     let mut state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
     state.set_backoff_max(Some(config.backoff_max));
-    Ok(Opened { state, epoch, seq, log, deleted_queues: deleted_queues.map_err(damaged)?, bulk_jobs })
+    let pipeline = open_pipeline(engine, shard, &mut state).await?;
+    Ok(Opened { state, pipeline, epoch, seq, log, deleted_queues: deleted_queues.map_err(damaged)?, bulk_jobs })
+}
+
+/// Reads the chunks that are in progress.
+async fn open_pipeline(
+    engine: &dyn Engine,
+    shard: ShardId,
+    state: &mut State,
+) -> Result<wayleave_core::pipeline::State, Error> {
+    let own = engine.get_many(&[chunk::pipeline_key(shard)]).await?.pop().flatten();
+    let own = own.map(|row| chunk::decode_pipeline(&row)).transpose().map_err(damaged)?.unwrap_or_default();
+    let chunks = scan_all(engine, shard, Kind::Chunk, Kind::Chunk).await?;
+    let chunks: Result<Vec<_>, _> = chunks.iter().map(|row| chunk::decode(&row.value)).collect();
+    Ok(wayleave_core::pipeline::State::load(shard, own, chunks.map_err(damaged)?, state))
 }
 
 /// Replays the log on top of the checkpointed rows.

@@ -55,6 +55,10 @@ pub(crate) struct Owner {
     pub readiness: Arc<Readiness>,
     pub router: Weak<Router>,
     pub state: State,
+    /// Chunks in progress.
+    pub pipeline: wayleave_core::pipeline::State,
+    /// When a chunk that is offered again could be claimed, as last published.
+    pub offer_told: Option<(Time, usize)>,
     pub lane_cache: LaneCache,
     pub held_cache: HeldCache,
     pub filter: Filter,
@@ -86,7 +90,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub fn new(context: &OwnerContext, opened: Opened) -> Self {
-        let Opened { state, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
+        let Opened { state, pipeline, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
         // Whatever was published before describes state that has been dropped.
         context.readiness.crawls.forget(context.shard);
         context.readiness.requests.forget(context.shard);
@@ -102,6 +106,8 @@ impl Owner {
             known_cache: KnownCache::new(context.config.share(context.config.known_cache_bytes_max)),
             fingerprinter: Fingerprinter::new((context.config.entropy)() as u64),
             state,
+            pipeline,
+            offer_told: None,
             deleted_queues,
             bulk_jobs,
             cycle: Cycle::default(),
@@ -149,7 +155,8 @@ impl Owner {
         let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let learning = self.filter.is_learning().then_some(LEARN_EVERY);
         let pages = self.pages_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
-        timer.into_iter().chain(learning).chain(pages).min()
+        let chunks = self.pipeline_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        timer.into_iter().chain(learning).chain(pages).chain(chunks).min()
     }
 
     /// Publishes whether the shard is open.
@@ -226,6 +233,13 @@ impl Owner {
                     }
                     self.handle(ask, reply).await?;
                 }
+                Message::Chunk { call, reply } => {
+                    if let Err(error) = self.put_all(std::mem::take(puts)).await {
+                        _ = reply.send(Err(cycle::refusal(&error)));
+                        return Err(error);
+                    }
+                    self.handle_chunk(call, reply).await?;
+                }
             }
             next = if left > 0 { inbox.try_recv() } else { None };
             if next.is_none() && !sliced {
@@ -258,6 +272,7 @@ impl Owner {
         self.readiness.tell(self.shard.0.into(), self.state.readiness());
         self.readiness.wake(self.state.take_newly_ready());
         self.readiness.finishing.notify(&self.state.take_settled());
+        self.publish_chunks();
     }
 
     /// Publishes the readiness of a crawl that a caller asked for by name and found nothing of.
@@ -293,7 +308,12 @@ impl Owner {
 
     /// Commits what was decided; the answers of the call wait for it.
     pub fn commit(&mut self, writes: Vec<Write>) {
-        if let Some(batch) = self.seal(writes) {
+        self.commit_all(writes, Vec::new());
+    }
+
+    /// Commits what was decided, with rows of other services that were decided with it.
+    pub fn commit_all(&mut self, writes: Vec<Write>, rows: Vec<wayleave_engine::Write>) {
+        if let Some(batch) = self.seal_all(writes, rows) {
             let commit = self.engine.commit(batch);
             self.cycle.commit(self.seq, commit);
         }
@@ -301,8 +321,12 @@ impl Owner {
 
     /// Encodes what was decided as a fenced batch; `None` if nothing changed. All caches are updated here.
     pub fn seal(&mut self, writes: Vec<Write>) -> Option<Batch> {
+        self.seal_all(writes, Vec::new())
+    }
+
+    fn seal_all(&mut self, writes: Vec<Write>, others: Vec<wayleave_engine::Write>) -> Option<Batch> {
         let changes = self.state.take_changes();
-        if writes.is_empty() && changes.is_empty() {
+        if writes.is_empty() && changes.is_empty() && others.is_empty() {
             return None;
         }
         self.held_cache.follow(&writes);
@@ -310,6 +334,7 @@ impl Owner {
         let mut rows: Vec<_> = writes.iter().map(|write| rows::encode(self.shard, write)).collect();
         self.lane_cache.begin(&changes.begun);
         self.lane_cache.follow(&writes, &rows);
+        rows.extend(others);
         self.seq += 1;
         rows.extend(self.log.add(self.seq, &changes, &self.state));
         Some(self.batch(rows))

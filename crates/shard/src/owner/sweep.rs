@@ -25,6 +25,7 @@ impl Owner {
             }
             self.commit(writes);
         }
+        self.sweep_chunks(now).await?;
         if self.state.next_hold() <= now {
             self.sweep_holds(now).await?;
         }

@@ -124,6 +124,7 @@ impl Frontier {
     pub async fn answer(&self, service: Service, call: &[u8]) -> Result<Vec<u8>, String> {
         match service {
             Service::Frontier => self.answer_frontier(call).await,
+            Service::Pipeline => self.answer_pipeline(call).await,
             Service::Registry => Err("the registry takes hints, not calls".to_owned()),
         }
     }

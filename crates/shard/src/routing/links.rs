@@ -81,7 +81,7 @@ pub(crate) enum Said {
 
 impl LinkError {
     /// The refusal for the caller; `looks` if the call was read-only.
-    fn refusal(self, looks: bool) -> Refusal {
+    pub(crate) fn refusal(self, looks: bool) -> Refusal {
         match self {
             Self::NotSent(_) => Refusal::Elsewhere,
             Self::Lost(why) if looks => Refusal::Unavailable(why),

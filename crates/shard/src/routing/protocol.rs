@@ -8,10 +8,12 @@ pub enum Service {
     Frontier,
     /// Rows outside the shards: hints that one has changed.
     Registry,
+    /// Chunks: calls to the owners of the shards that they belong to.
+    Pipeline,
 }
 
 impl Service {
-    const ALL: [Self; 2] = [Self::Frontier, Self::Registry];
+    const ALL: [Self; 3] = [Self::Frontier, Self::Registry, Self::Pipeline];
 
     /// Its name in calls.
     #[must_use]
@@ -19,6 +21,7 @@ impl Service {
         match self {
             Self::Frontier => "frontier",
             Self::Registry => "registry",
+            Self::Pipeline => "pipeline",
         }
     }
 
@@ -28,7 +31,7 @@ impl Service {
     pub const fn version(self) -> u32 {
         match self {
             Self::Frontier => 7,
-            Self::Registry => 1,
+            Self::Registry | Self::Pipeline => 1,
         }
     }
 

@@ -13,6 +13,7 @@ use wayleave_core::time::Time;
 
 use crate::handle::finished::Finishing;
 use crate::owner::limited_log::StoreLog;
+use crate::pipeline::readiness::ChunkReadiness;
 use crate::routing::repeated_requests::Requests;
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::crawl_passes::{CrawlPasses, Pass};
@@ -61,6 +62,8 @@ pub(crate) struct Readiness {
     pub passes: CrawlPasses,
     /// Callers waiting for a group to become ready.
     pub waiters: Waiters,
+    /// What chunks the shards of this process offer.
+    pub chunks: ChunkReadiness,
     /// Callers waiting for a crawl to be finished.
     pub finishing: Finishing,
     /// Counts of crawls with a limit over all shards, by shard.
@@ -141,6 +144,7 @@ impl Readiness {
             crawls: CrawlReadiness::new(shards),
             passes: CrawlPasses::default(),
             waiters: Waiters::default(),
+            chunks: ChunkReadiness::new(shards),
             finishing: Finishing::default(),
             totals: Totals::new(shards),
             pages: PageBudget::new(shards),

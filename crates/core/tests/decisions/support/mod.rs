@@ -164,7 +164,7 @@ impl Shard {
         ended
     }
 
-    fn rows(&self, urls: &[(QueueId, UrlKey)]) -> Vec<Option<UrlRow>> {
+    pub fn rows(&self, urls: &[(QueueId, UrlKey)]) -> Vec<Option<UrlRow>> {
         urls.iter().map(|(queue, key)| self.row(*queue, key)).collect()
     }
 
@@ -189,7 +189,7 @@ impl Shard {
     }
 
     /// The results of a visit's scans.
-    fn fronts(&self, visit: &Visit, most: usize) -> Vec<Vec<Found>> {
+    pub fn fronts(&self, visit: &Visit, most: usize) -> Vec<Vec<Found>> {
         let mut fronts: Vec<Vec<Found>> = Vec::new();
         for (i, scan) in visit.scans.iter().enumerate() {
             if i > 0 && fronts.iter().map(Vec::len).sum::<usize>() >= most {
@@ -228,8 +228,14 @@ impl Shard {
             let mut writes = Vec::new();
             for visit in &visits {
                 self.draws += 1;
-                let grant =
-                    Grant { holder: "worker".into(), urls, lease: Millis(lease), entropy: self.draws, request: None };
+                let grant = Grant {
+                    holder: "worker".into(),
+                    urls,
+                    lease: Millis(lease),
+                    entropy: self.draws,
+                    request: None,
+                    chunk: None,
+                };
                 let found = self.fronts(visit, urls);
                 granted.extend(self.state.reserve(visit, found, &grant, self.now, &mut writes));
             }

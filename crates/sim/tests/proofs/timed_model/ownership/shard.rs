@@ -105,7 +105,8 @@ pub fn decide(
             deed.ended.push((token, None));
         }
     } else if let Some(visit) = state.plan_visits(&want, 1, now).pop() {
-        let grant = Grant { holder: "client".into(), urls: 0, lease: grant.1, entropy: grant.0, request: None };
+        let grant =
+            Grant { holder: "client".into(), urls: 0, lease: grant.1, entropy: grant.0, request: None, chunk: None };
         let granted = state.reserve(&visit, Vec::new(), &grant, now, &mut writes)?;
         let born = if granted.host == host(ShardId(0)) { 0 } else { 1 };
         deed.granted = Some((granted.token, born, granted.granted_at, granted.expires_at));

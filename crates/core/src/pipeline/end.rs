@@ -1,0 +1,336 @@
+//! How a lease on a chunk ends: by completion, by failure, at its deadline, or because its crawl is deleted; and what an
+//! operator may do with chunks that were set aside.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::claim::Writes;
+use super::refusal::ChunkRefusal;
+use super::request::{Decision, EndChunk};
+use super::row::{ChunkRow, ChunkState, Ended, LinkState};
+use super::state::State;
+use crate::frontier::State as Frontier;
+use crate::frontier::request::UrlResult;
+use crate::frontier::row::UrlRow;
+use crate::ids::{ChunkId, Token};
+use crate::names::HostName;
+use crate::time::Time;
+
+/// The rows of a chunk's links, the time, and random bits.
+pub struct Facts<'a> {
+    /// The rows, by position of the links.
+    pub rows: &'a [Option<UrlRow>],
+    /// The time.
+    pub now: Time,
+    /// Random bits for back-offs.
+    pub jitter: u64,
+    /// Random bits for the tokens of links, as many as are drawn.
+    pub entropy: &'a dyn Fn() -> u128,
+}
+
+impl State {
+    /// The chunk whose lease a call ends, whose links' URL rows must be read; `None` if the same call has ended it
+    /// before.
+    ///
+    /// # Errors
+    /// If the token is not that of its live lease. `rest` is the chunk's row, if it is not kept here.
+    pub fn to_end(
+        &self,
+        (id, token): (ChunkId, Token),
+        end: &EndChunk,
+        rest: Option<&ChunkRow>,
+        now: Time,
+    ) -> Result<Option<&ChunkRow>, ChunkRefusal> {
+        let made = match end {
+            EndChunk::Complete(Some(artifact)) => Some(&*artifact.location),
+            EndChunk::Complete(None) | EndChunk::Fail { .. } => None,
+        };
+        let known = self.active.get(&id).or(rest).ok_or(ChunkRefusal::Unknown(id))?;
+        if known.ended == Some(Ended { token, call: digest(end) }) {
+            return Ok(None);
+        }
+        self.current(id, token, now, made).map(Some)
+    }
+
+    /// Ends a lease by completion or failure.
+    ///
+    /// # Errors
+    /// If the token is not that of the chunk's live lease, or the call does not fit its stage; then nothing has changed.
+    pub fn end(
+        &mut self,
+        (id, token): (ChunkId, Token),
+        end: &EndChunk,
+        facts: &Facts<'_>,
+        frontier: &mut Frontier,
+        writes: &mut Writes,
+    ) -> Result<ChunkState, ChunkRefusal> {
+        let before = self.current(id, token, facts.now, None)?.clone();
+        let crawling = before.state == ChunkState::Crawling;
+        let mut after = ChunkRow { ended: Some(Ended { token, call: digest(end) }), ..before.clone() };
+        match end {
+            EndChunk::Complete(artifact) if crawling => {
+                let content = after.links.iter().any(|link| link.has_content(frontier));
+                match (content, artifact) {
+                    (true, None) => return Err(ChunkRefusal::ArtifactMissing(id)),
+                    (false, Some(_)) => return Err(ChunkRefusal::NoContent(id)),
+                    _ => {}
+                }
+                after.finish_links(facts, frontier, writes);
+                after.crawled.clone_from(artifact);
+                after.move_on(if content { ChunkState::Crawled } else { ChunkState::Skipped }, facts.now);
+                if !content {
+                    after.last_error = Some("none of its links could be fetched".into());
+                }
+            }
+            EndChunk::Complete(None) => return Err(ChunkRefusal::ArtifactMissing(id)),
+            EndChunk::Complete(artifact) => {
+                after.built.clone_from(artifact);
+                after.move_on(ChunkState::Built, facts.now);
+            }
+            EndChunk::Fail { input_lost: true, .. } if crawling => return Err(ChunkRefusal::NoInput(id)),
+            EndChunk::Fail { reason, input_lost: true } => {
+                after.last_error = Some(format!("its content was lost: {reason}").into());
+                after.inputs_lost = after.inputs_lost.saturating_add(1);
+                after.attempts = 0;
+                if after.inputs_lost >= crate::limits::CHUNK_ATTEMPTS_MAX {
+                    // The links stay as they are; a retry crawls them again.
+                    after.crawled = None;
+                    after.move_on(ChunkState::SetAside, facts.now);
+                } else {
+                    after.crawl_again(facts, frontier, writes);
+                }
+            }
+            EndChunk::Fail { reason, .. } => after.attempt_failed(reason.clone(), facts, frontier, writes),
+        }
+        let state = after.state;
+        self.store(Some(&before), after, &mut writes.pipeline);
+        Ok(state)
+    }
+
+    /// Ends a lease whose deadline has passed. The visits of its links ended then.
+    pub fn expire(&mut self, id: ChunkId, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        let Some(before) = self.active.get(&id).cloned() else { return };
+        let Some(lease) = before.lease.clone().filter(|lease| lease.expires_at <= facts.now) else { return };
+        let mut after = before.clone();
+        for token in after.leases() {
+            let end = (lease.expires_at, facts.now);
+            frontier.end_link_visit(token, &[], end, facts.jitter, &mut writes.frontier);
+        }
+        let reason = format!("the lease of '{}' ended without a result", lease.worker);
+        after.attempt_failed(reason.into(), facts, frontier, writes);
+        self.store(Some(&before), after, &mut writes.pipeline);
+    }
+
+    /// Ends a chunk whose crawl is deleted: its token is no longer current. A chunk that is built stays.
+    pub fn crawl_deleted(
+        &mut self,
+        before: &ChunkRow,
+        facts: &Facts<'_>,
+        frontier: &mut Frontier,
+        writes: &mut Writes,
+    ) {
+        let mut after = before.clone();
+        after.release_links(facts, frontier, writes);
+        after.last_error = Some("its crawl was deleted".into());
+        after.move_on(ChunkState::Skipped, facts.now);
+        self.store(Some(before), after, &mut writes.pipeline);
+    }
+
+    /// Carries out an operator's decision.
+    ///
+    /// # Errors
+    /// If it does not fit the chunk's state; then nothing has changed.
+    pub fn decide(
+        &mut self,
+        before: &ChunkRow,
+        decision: Decision,
+        facts: &Facts<'_>,
+        frontier: &mut Frontier,
+        writes: &mut Writes,
+    ) -> Result<ChunkState, ChunkRefusal> {
+        let wrong = |what: &str, remedy: &str| ChunkRefusal::WrongState {
+            chunk: before.id,
+            state: before.state.name().into(),
+            what: what.into(),
+            remedy: remedy.into(),
+        };
+        let mut after = ChunkRow { attempts: 0, inputs_lost: 0, ended: None, ..before.clone() };
+        match (decision, before.state) {
+            (Decision::Retry, ChunkState::SetAside | ChunkState::Skipped) if before.crawled.is_some() => {
+                after.move_on(ChunkState::Crawled, facts.now);
+            }
+            (Decision::Retry, ChunkState::SetAside | ChunkState::Skipped) => {
+                after.crawl_again(facts, frontier, writes);
+            }
+            (Decision::Retry, ChunkState::Built) => {
+                return Err(wrong("retried", "it is built, and nothing is left to do"));
+            }
+            (Decision::Retry, _) => return Err(wrong("retried", "it is in progress, wait for its lease to end")),
+            (Decision::Skip, ChunkState::Built) => {
+                return Err(wrong("skipped", "it is built, and nothing is left to do"));
+            }
+            (Decision::Skip, ChunkState::Skipped) => return Ok(ChunkState::Skipped),
+            (Decision::Skip, _) => {
+                after.fail_links(facts, frontier, writes);
+                after.last_error = Some(match &before.last_error {
+                    Some(error) => format!("skipped by an operator after: {error}").into(),
+                    None => "skipped by an operator".into(),
+                });
+                after.move_on(ChunkState::Skipped, facts.now);
+            }
+        }
+        let state = after.state;
+        self.store(Some(before), after, &mut writes.pipeline);
+        Ok(state)
+    }
+}
+
+/// A digest of a call, by which its repetition is recognised.
+fn digest(end: &EndChunk) -> u64 {
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    end.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A hash that is the same in every process: it is stored.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl ChunkState {
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Crawling => "crawling",
+            Self::Crawled => "crawled",
+            Self::Building => "building",
+            Self::Built => "built",
+            Self::SetAside => "set_aside",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+impl super::row::LinkRow {
+    /// Whether it was reported as fetched, and is still part of the chunk.
+    fn has_content(&self, frontier: &Frontier) -> bool {
+        matches!(self.state, LinkState::Crawled(_)) && self.lease.is_some() && !self.has_left(frontier)
+    }
+}
+
+impl ChunkRow {
+    fn move_on(&mut self, state: ChunkState, now: Time) {
+        (self.state, self.lease, self.attempts, self.since) = (state, None, 0, now);
+    }
+
+    /// Ends all links: those reported as fetched by their results, the others unchanged.
+    fn finish_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        for token in self.leases() {
+            let urls = frontier.link_urls(token).unwrap_or_default();
+            let result = |url: &crate::frontier::link::LinkUrl| {
+                let link = self.links.iter().rfind(|link| link.lease == Some(token) && link.url == *url)?;
+                if let LinkState::Crawled(result) = &link.state { Some(&**result) } else { None }
+            };
+            let results: Vec<Option<&UrlResult>> = urls.iter().map(result).collect();
+            let rows = self.rows_of(token, facts.rows, frontier);
+            frontier.end_link(token, rows, &results, facts.now, facts.jitter, &mut writes.frontier);
+        }
+        // Links that were not reported have returned to their queues and are not part of the chunk any more.
+        self.links.retain(|link| link.state != LinkState::Crawling);
+        self.forget_leases();
+    }
+
+    /// Ends all links unchanged: their URLs return to their queues.
+    fn release_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        for token in self.leases() {
+            let rows = self.rows_of(token, facts.rows, frontier);
+            frontier.end_link(token, rows, &[], facts.now, facts.jitter, &mut writes.frontier);
+        }
+        self.forget_leases();
+    }
+
+    /// Marks the URLs of all links as failed.
+    fn fail_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        for token in self.leases() {
+            let rows = self.rows_of(token, facts.rows, frontier);
+            frontier.fail_link(token, rows, facts.now, &mut writes.frontier);
+        }
+        self.forget_leases();
+    }
+
+    fn forget_leases(&mut self) {
+        self.visit = None;
+        self.links.iter_mut().for_each(|link| link.lease = None);
+    }
+
+    /// Counts an attempt without a result, and offers the chunk again, whole, or sets it aside.
+    fn attempt_failed(&mut self, reason: Box<str>, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        self.last_error = Some(reason);
+        self.attempts = self.attempts.saturating_add(1);
+        (self.lease, self.since) = (None, facts.now);
+        if self.state == ChunkState::Building {
+            self.state = if self.is_exhausted() { ChunkState::SetAside } else { ChunkState::Crawled };
+            return;
+        }
+        if self.is_exhausted() {
+            self.fail_links(facts, frontier, writes);
+            self.state = ChunkState::SetAside;
+            return;
+        }
+        for token in self.leases() {
+            frontier.end_link_visit(token, &[], (facts.now, facts.now), facts.jitter, &mut writes.frontier);
+        }
+        for link in self.links.iter_mut().filter(|link| link.lease.is_some()) {
+            link.state = LinkState::Crawling;
+        }
+    }
+
+    /// Sends the chunk back to the crawl stage: the URLs that it had fetched, or that were marked as failed when it was
+    /// set aside, become its links again, as far as nobody else has queued or taken them.
+    fn crawl_again(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        self.crawled = None;
+        (self.state, self.lease, self.since) = (ChunkState::Crawling, None, facts.now);
+        let holder: Arc<str> = "".into();
+        let mut again: Vec<super::row::LinkRow> = Vec::new();
+        let wanted = |link: &super::row::LinkRow| !matches!(link.state, LinkState::Error(_));
+        let links: Vec<_> = self.links.iter().zip(facts.rows).filter(|(link, _)| wanted(link)).collect();
+        let mut parcels: Vec<(HostName, Vec<_>)> = Vec::new();
+        for (link, row) in links {
+            let parcel = (link.url.clone(), row.clone());
+            // A chunk of one host is one visit; otherwise every link is its own.
+            match parcels.last_mut().filter(|_| self.host.is_some()) {
+                Some((_, urls)) => urls.push(parcel),
+                None => parcels.push((link.host.clone(), vec![parcel])),
+            }
+        }
+        for (host, urls) in parcels {
+            let token = Token::new(self.id.shard(), (facts.entropy)());
+            let pair = (&holder, facts.now);
+            let taken = frontier.link_again((token, self.id), urls, pair, &mut writes.frontier);
+            self.visit = Some(token).filter(|_| self.host.is_some() && !taken.is_empty());
+            again.extend(taken.into_iter().map(|url| super::row::LinkRow {
+                lease: Some(token),
+                host: host.clone(),
+                url,
+                state: LinkState::Crawling,
+                replaced_by: None,
+            }));
+        }
+        if again.is_empty() {
+            self.move_on(ChunkState::Skipped, facts.now);
+        }
+        self.links.retain(|link| matches!(link.state, LinkState::Error(_)));
+        self.links.extend(again);
+    }
+}

@@ -1,0 +1,23 @@
+//! The pipeline: chunks of links on their way from crawl to build.
+//!
+//! A chunk is a batch of links that one crawler fetches and one index builder turns into an index. Every stage is claimed
+//! in the same way: a lease with a token and a deadline; whoever completes it with the current token moves the chunk on,
+//! exactly once. A chunk whose lease ends is offered again, and set aside after too many attempts.
+//!
+//! The links of a chunk in its crawl stage are reservations of the frontier ([`crate::frontier::link`]), so politeness,
+//! limits and priorities are the frontier's alone. The decisions here change both states; what they write is committed
+//! together.
+//!
+//! As in the frontier, [`State`] is changed in place, a refusal comes before the first change, and a state whose commit
+//! failed must be dropped and loaded again.
+
+pub mod claim;
+pub mod end;
+pub mod refusal;
+pub mod report;
+pub mod request;
+pub mod row;
+pub mod state;
+pub mod view;
+
+pub use state::State;

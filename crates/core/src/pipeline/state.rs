@@ -1,0 +1,295 @@
+//! The chunks of one shard that are in progress, and their order. Chunks that wait for an index builder are kept by id
+//! alone: there may be millions, and their rows are read when they are claimed. Chunks at rest are not kept at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::refusal::ChunkRefusal;
+use super::row::{ChunkLease, ChunkRow, ChunkState, LinkState, PipelineRow, Write};
+use crate::frontier::State as Frontier;
+use crate::frontier::request::RequestId;
+use crate::ids::{ChunkId, ShardId, Token};
+use crate::limits;
+use crate::names::CrawlName;
+use crate::time::Time;
+
+/// The chunks of one shard that are in progress.
+#[derive(Default)]
+pub struct State {
+    pub(super) shard: ShardId,
+    pub(super) row: PipelineRow,
+    /// Chunks in the crawl stage, and those that an index builder works on.
+    pub(super) active: HashMap<ChunkId, ChunkRow>,
+    /// Deadlines of all leases.
+    pub(super) ends: BTreeSet<(Time, ChunkId)>,
+    /// Chunks that a crawler is awaited for, oldest first.
+    pub(super) offered: BTreeSet<(Time, ChunkId)>,
+    /// Chunks that an index builder is awaited for, oldest first.
+    pub(super) crawled: BTreeSet<(Time, ChunkId)>,
+    /// The same by crawl.
+    pub(super) crawled_of: HashMap<CrawlName, BTreeSet<(Time, ChunkId)>>,
+    /// Leases by idempotent request.
+    pub(super) requests: HashMap<(Arc<str>, Arc<str>), Vec<ChunkId>>,
+}
+
+impl State {
+    /// The pipeline of a shard, from its row and the chunks that are not at rest. The links of the frontier get their
+    /// chunks' deadlines.
+    #[must_use]
+    pub fn load(shard: ShardId, row: PipelineRow, chunks: Vec<ChunkRow>, frontier: &mut Frontier) -> Self {
+        let mut state = Self { shard, row, ..Self::default() };
+        for chunk in chunks {
+            if let Some(lease) = &chunk.lease {
+                chunk.leases().for_each(|token| frontier.set_link_deadline(token, lease.expires_at));
+            }
+            state.insert(chunk);
+        }
+        state
+    }
+
+    /// A fresh chunk id, never used before.
+    pub(super) fn next_id(&mut self) -> (ChunkId, Write) {
+        let id = ChunkId::new(self.shard, self.row.next_chunk);
+        self.row.next_chunk += 1;
+        (id, Write::Pipeline(self.row))
+    }
+
+    /// The id that the next new chunk gets.
+    #[must_use]
+    pub const fn peek_id(&self) -> ChunkId {
+        ChunkId::new(self.shard, self.row.next_chunk)
+    }
+
+    /// Enters a chunk into every index.
+    pub(super) fn insert(&mut self, chunk: ChunkRow) {
+        let id = chunk.id;
+        match (chunk.state, &chunk.lease) {
+            (ChunkState::Crawling | ChunkState::Building, Some(lease)) => {
+                self.ends.insert((lease.expires_at, id));
+                if let Some(request) = &lease.request {
+                    let key = (lease.worker.clone(), request.id.clone());
+                    self.requests.entry(key).or_default().push(id);
+                }
+                self.active.insert(id, chunk);
+            }
+            (ChunkState::Crawling, None) => {
+                self.offered.insert((chunk.since, id));
+                self.active.insert(id, chunk);
+            }
+            (ChunkState::Crawled, _) | (ChunkState::Building, None) => {
+                self.crawled.insert((chunk.since, id));
+                self.crawled_of.entry(chunk.crawl).or_default().insert((chunk.since, id));
+            }
+            (ChunkState::Built | ChunkState::SetAside | ChunkState::Skipped, _) => {}
+        }
+    }
+
+    /// Takes a chunk out of every index.
+    pub(super) fn remove(&mut self, chunk: &ChunkRow) {
+        let id = chunk.id;
+        self.active.remove(&id);
+        self.offered.remove(&(chunk.since, id));
+        if self.crawled.remove(&(chunk.since, id))
+            && let Some(of) = self.crawled_of.get_mut(&chunk.crawl)
+        {
+            of.remove(&(chunk.since, id));
+            if of.is_empty() {
+                self.crawled_of.remove(&chunk.crawl);
+            }
+        }
+        let Some(lease) = &chunk.lease else { return };
+        self.ends.remove(&(lease.expires_at, id));
+        let Some(request) = &lease.request else { return };
+        let key = (lease.worker.clone(), request.id.clone());
+        if let Some(ids) = self.requests.get_mut(&key) {
+            ids.retain(|known| *known != id);
+            if ids.is_empty() {
+                self.requests.remove(&key);
+            }
+        }
+    }
+
+    /// Replaces a chunk, and writes it.
+    pub(super) fn store(&mut self, before: Option<&ChunkRow>, after: ChunkRow, writes: &mut Vec<Write>) {
+        if let Some(before) = before {
+            self.remove(before);
+        }
+        let moved = before.is_some_and(|before| before.state.is_at_rest() != after.state.is_at_rest());
+        writes.push(Write::Chunk { row: Box::new(after.clone()), moved });
+        self.insert(after);
+    }
+
+    /// A chunk that is kept in memory.
+    #[must_use]
+    pub fn active(&self, id: ChunkId) -> Option<&ChunkRow> {
+        self.active.get(&id)
+    }
+
+    /// The chunk whose live lease has this token.
+    ///
+    /// # Errors
+    /// If the chunk is not kept here, or the token is not that of its live lease. `made` names what the caller has
+    /// made in vain.
+    pub(super) fn current(
+        &self,
+        id: ChunkId,
+        token: Token,
+        now: Time,
+        made: Option<&str>,
+    ) -> Result<&ChunkRow, ChunkRefusal> {
+        let chunk = self.active.get(&id);
+        let held = |chunk: &&ChunkRow| chunk.lease.as_ref().is_some_and(|l| l.token == token && l.expires_at > now);
+        chunk.filter(held).ok_or_else(|| self.not_current(id, made))
+    }
+
+    /// The refusal of a token.
+    #[must_use]
+    pub fn not_current(&self, id: ChunkId, made: Option<&str>) -> ChunkRefusal {
+        let why = match self.active.get(&id).map(|chunk| (&chunk.lease, &chunk.last_error)) {
+            Some((Some(lease), _)) => format!("'{}' holds it now", lease.worker),
+            Some((None, Some(error))) => format!("its lease has ended ({error}), and it is offered again"),
+            _ => "its lease has ended".to_owned(),
+        };
+        let garbage = made.map(|location| format!(", {location} is garbage to collect")).unwrap_or_default();
+        ChunkRefusal::NotCurrent { chunk: id, why, garbage }
+    }
+
+    /// Chunks whose leases have ended, oldest first.
+    #[must_use]
+    pub fn expired(&self, now: Time, most: usize) -> Vec<ChunkId> {
+        self.ends.iter().take_while(|(at, _)| *at <= now).take(most).map(|(_, id)| *id).collect()
+    }
+
+    /// When this shard's pipeline has work of its own next.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Time> {
+        self.ends.first().map(|(at, _)| *at)
+    }
+
+    /// The live chunks granted for a request.
+    ///
+    /// # Errors
+    /// If they were granted for a request of the same name that asked for something else: the id is returned.
+    pub fn requested(&self, worker: &Arc<str>, request: &RequestId, now: Time) -> Result<Vec<ChunkId>, Box<str>> {
+        let ids = self.requests.get(&(worker.clone(), request.id.clone()));
+        let mut found = Vec::new();
+        for id in ids.into_iter().flatten() {
+            let lease = self.active.get(id).and_then(|chunk| chunk.lease.as_ref());
+            let Some(lease) = lease.filter(|lease| lease.expires_at > now) else { continue };
+            if lease.request.as_ref().is_some_and(|granted| granted.asks != request.asks) {
+                return Err((*request.id).into());
+            }
+            found.push(*id);
+        }
+        Ok(found)
+    }
+
+    /// Chunks of a crawl that someone works on, or that a crawler is awaited for.
+    #[must_use]
+    pub fn of_crawl(&self, crawl: &CrawlName) -> Vec<ChunkId> {
+        let mut active: Vec<_> = self.active.values().filter(|c| c.crawl == *crawl).map(|chunk| chunk.id).collect();
+        active.sort_unstable();
+        active
+    }
+
+    /// How many chunks are in progress: crawled by someone, offered to crawlers, offered to builders, being built.
+    #[must_use]
+    pub fn counts(&self) -> ChunkCounts {
+        let leased = self.ends.len() as u64;
+        let building = self.active.values().filter(|chunk| chunk.state == ChunkState::Building).count() as u64;
+        ChunkCounts {
+            crawling: leased.saturating_sub(building),
+            offered: self.offered.len() as u64,
+            crawled: self.crawled.len() as u64,
+            building,
+        }
+    }
+
+    /// Renews a lease.
+    ///
+    /// # Errors
+    /// If the token is not that of the chunk's live lease.
+    pub fn renew(
+        &mut self,
+        (id, token): (ChunkId, Token),
+        until: Time,
+        now: Time,
+        frontier: &mut Frontier,
+        writes: &mut Vec<Write>,
+    ) -> Result<Renewed, ChunkRefusal> {
+        let before = self.current(id, token, now, None)?.clone();
+        let mut after = before.clone();
+        after.lease = after.lease.map(|lease| ChunkLease { expires_at: until, ..lease });
+        for token in after.leases() {
+            frontier.set_link_deadline(token, until);
+        }
+        let gone = after.links.iter().filter(|link| link.has_left(frontier)).map(|link| link.text()).collect();
+        self.store(Some(&before), after, writes);
+        Ok(Renewed { expires_at: until, ended: gone })
+    }
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// The new deadline.
+    pub expires_at: Time,
+    /// Links that are no longer part of the chunk: the deadline that holds for them is an earlier one.
+    pub ended: Vec<Box<str>>,
+}
+
+/// Numbers of chunks in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ChunkCounts {
+    /// Leased to crawlers.
+    pub crawling: u64,
+    /// Offered to crawlers again.
+    pub offered: u64,
+    /// Offered to index builders.
+    pub crawled: u64,
+    /// Leased to index builders.
+    pub building: u64,
+}
+
+impl ChunkRow {
+    /// The reservations that keep its links, each once.
+    pub fn leases(&self) -> impl Iterator<Item = Token> {
+        let mut tokens: Vec<Token> = self.links.iter().filter_map(|link| link.lease).chain(self.visit).collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        tokens.into_iter()
+    }
+
+    /// The URLs that a decision about it must read, by position of their links.
+    #[must_use]
+    pub fn urls(&self) -> Vec<crate::frontier::link::LinkUrl> {
+        self.links.iter().map(|link| link.url.clone()).collect()
+    }
+
+    /// Whether it has had as many attempts as a stage may have.
+    pub(super) const fn is_exhausted(&self) -> bool {
+        self.attempts >= limits::CHUNK_ATTEMPTS_MAX
+    }
+}
+
+impl super::row::LinkRow {
+    /// Whether its reservation has ended without the chunk: its host moved away, or an operator revoked it.
+    pub(super) fn has_left(&self, frontier: &Frontier) -> bool {
+        self.lease.is_some_and(|token| {
+            let urls = frontier.link_urls(token);
+            urls.is_none_or(|urls| urls.iter().all(|(_, key)| *key != self.url.1))
+        })
+    }
+
+    /// Its URL, as far as its key tells: one over a kilobyte is cut.
+    fn text(&self) -> Box<str> {
+        self.url.1.url(&self.host, None)
+    }
+
+    /// Whether it is still to be reported.
+    pub(super) fn is_open(&self, frontier: &Frontier) -> bool {
+        self.state == LinkState::Crawling && self.lease.is_some() && !self.has_left(frontier)
+    }
+}

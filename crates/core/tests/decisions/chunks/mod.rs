@@ -1,0 +1,270 @@
+//! Chunks: the way from claim to built, what happens when workers are lost, and what callers may not do.
+
+mod properties;
+mod support;
+
+use support::{Works, artifact, claim_of};
+use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};
+use wayleave_core::frontier::view::UrlState;
+use wayleave_core::invariants;
+use wayleave_core::metadata::Metadata;
+use wayleave_core::pipeline::refusal::ChunkRefusal;
+use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, Stage};
+use wayleave_core::pipeline::row::ChunkState;
+use wayleave_core::time::{Millis, Time};
+
+const START: u64 = 1_000_000;
+
+fn put(works: &mut Works, host: &str, path: &str) {
+    let kind = PutKind::Discovered { at: None, priority: 5, depth: 0 };
+    let (url, host, crawl) = (format!("http://{host}/{path}").into(), host.into(), "c".into());
+    works.shard.put(Put { url, host, crawl, kind, metadata: Metadata::default() });
+}
+
+/// A shard with this many hosts of one page each.
+fn with_hosts(hosts: usize) -> Works {
+    let mut works = Works::new(START);
+    (0..hosts).for_each(|i| put(&mut works, &format!("h{i}.example"), "1"));
+    works
+}
+
+fn crawl(works: &mut Works, links: usize) -> Claimed {
+    works.claim(&claim_of(Stage::Crawl, "w", 1, links)).pop().expect("a chunk")
+}
+
+fn fetched(url: &str) -> UrlResult {
+    UrlResult::new(url, Outcome::Fetched)
+}
+
+fn urls(claimed: &Claimed) -> Vec<String> {
+    let mut urls: Vec<String> = claimed.links.iter().map(|link| link.url.url.to_string()).collect();
+    urls.sort();
+    urls
+}
+
+fn state_of(works: &Works, url: &str) -> UrlState {
+    let host = url.trim_start_matches("http://").split('/').next().expect("a host");
+    works.shard.lookup("c", host, url).expect("a known URL").state
+}
+
+fn report_all(works: &mut Works, claimed: &Claimed) {
+    let results = claimed.links.iter().map(|link| fetched(&link.url.url)).collect();
+    works.report(claimed, results, false).expect("its own links");
+}
+
+fn check(works: &Works) {
+    let (audit, now) = (works.shard.state.audit(works.shard.now), works.shard.now);
+    invariants::counts_agree(&audit).expect("counts");
+    invariants::everything_ends(&audit, now, Millis(0)).expect("everything ends");
+    invariants::scheduled(&audit).expect("scheduled");
+}
+
+#[test]
+fn a_chunk_is_crawled_and_built_once() {
+    let mut works = with_hosts(7);
+    let claimed = crawl(&mut works, 5);
+    assert_eq!((claimed.links.len(), claimed.attempts), (5, 0));
+    report_all(&mut works, &claimed);
+    let url = urls(&claimed)[0].clone();
+    assert_eq!(state_of(&works, &url), UrlState::Reserved, "the content may still be lost");
+    let complete = EndChunk::Complete(Some(artifact(1)));
+    assert_eq!(works.end(&claimed, &complete), Ok(Some(ChunkState::Crawled)));
+    assert_eq!(works.end(&claimed, &complete), Ok(None), "the same call again");
+    assert!(works.end(&claimed, &EndChunk::Complete(Some(artifact(2)))).is_err(), "another call with that token");
+    assert_eq!(state_of(&works, &url), UrlState::Fetched);
+
+    let built = works.claim(&claim_of(Stage::Build, "b", 5, 0));
+    assert_eq!(built.len(), 1);
+    assert_eq!(built[0].input, Some(artifact(1)));
+    assert_eq!(works.end(&built[0], &EndChunk::Complete(Some(artifact(9)))), Ok(Some(ChunkState::Built)));
+    assert!(works.claim(&claim_of(Stage::Build, "b", 5, 0)).is_empty());
+    check(&works);
+}
+
+#[test]
+fn a_lost_chunk_is_offered_again_whole_under_its_id() {
+    let mut works = with_hosts(5);
+    let first = crawl(&mut works, 5);
+    let reported = vec![fetched(&first.links[0].url.url), fetched(&first.links[1].url.url)];
+    assert_eq!(works.report(&first, reported, false).expect("taken").left, 3);
+    works.shard.now = works.shard.now.after(Millis(10_000));
+    works.reload();
+    assert!(works.claim(&claim_of(Stage::Crawl, "v", 1, 5)).is_empty(), "the delays of its groups have not passed");
+    assert!(works.shard.reserve(5, 1, None, 1_000).is_empty(), "its links are its own");
+    works.shard.now = works.shard.now.after(Millis(1_000));
+    let again = works.claim(&claim_of(Stage::Crawl, "v", 1, 2)).pop().expect("the same chunk");
+    assert_eq!((again.id, again.attempts, urls(&again)), (first.id, 1, urls(&first)));
+    let refused = works.end(&first, &EndChunk::Complete(Some(artifact(1)))).unwrap_err();
+    assert!(refused.to_string().contains("http://store/1 is garbage"), "{refused}");
+    check(&works);
+}
+
+#[test]
+fn a_chunk_waits_for_all_its_groups_and_goes_without_the_busy_ones_after_some_patience() {
+    let mut works = with_hosts(3);
+    let first = crawl(&mut works, 3);
+    let (busy, rest) = (first.links[0].url.host.clone(), first.links[1].url.url.clone());
+    put(&mut works, &busy, "2");
+    works.end(&first, &EndChunk::Fail { reason: "disk full".into(), input_lost: false }).expect("current");
+    works.shard.now = works.shard.now.after(Millis(1_000));
+    let visit = works.shard.reserve(1, 1, None, 60_000).pop().expect("its other page is free");
+    assert_eq!(visit.host, busy);
+    assert!(works.claim(&claim_of(Stage::Crawl, "w", 1, 5)).is_empty());
+    works.shard.now = works.shard.now.after(Millis(29_000));
+    let short = crawl(&mut works, 5);
+    assert_eq!((short.id, short.links.len()), (first.id, 2));
+    assert!(urls(&short).contains(&rest.to_string()));
+    let left = first.links[0].url.url.to_string();
+    assert_eq!(state_of(&works, &left), UrlState::Queued, "the third one is the frontier's again");
+    check(&works);
+}
+
+#[test]
+fn failed_links_are_settled_at_once_and_replaced_by_others() {
+    let mut works = with_hosts(4);
+    let claimed = crawl(&mut works, 2);
+    let gone = UrlResult::new(&*claimed.links[0].url.url, Outcome::Gone);
+    let answer = works.report(&claimed, vec![gone.clone()], true).expect("taken");
+    assert_eq!((answer.replacements.len(), answer.left), (1, 2));
+    assert_eq!(state_of(&works, &gone.url), UrlState::Gone);
+    assert_eq!(works.report(&claimed, vec![gone.clone()], true).expect("again").replacements.len(), 0);
+    let other = UrlResult::new(&*gone.url, Outcome::Failed);
+    assert!(matches!(works.report(&claimed, vec![other], false), Err(ChunkRefusal::Reported { .. })));
+    let foreign = fetched("http://h9.example/9");
+    assert!(matches!(works.report(&claimed, vec![foreign], false), Err(ChunkRefusal::ForeignLink { .. })));
+    check(&works);
+}
+
+#[test]
+fn a_chunk_whose_links_all_failed_is_skipped_and_has_no_artifact() {
+    let mut works = with_hosts(2);
+    let claimed = crawl(&mut works, 2);
+    let failed: Vec<_> = urls(&claimed).iter().map(|url| UrlResult::new(url.as_str(), Outcome::Failed)).collect();
+    works.report(&claimed, failed, false).expect("taken");
+    let with = works.end(&claimed, &EndChunk::Complete(Some(artifact(1))));
+    assert_eq!(with, Err(ChunkRefusal::NoContent(claimed.id)));
+    assert_eq!(works.end(&claimed, &EndChunk::Complete(None)), Ok(Some(ChunkState::Skipped)));
+    check(&works);
+}
+
+#[test]
+fn unreported_links_return_when_the_chunk_is_complete() {
+    let mut works = with_hosts(3);
+    let claimed = crawl(&mut works, 3);
+    let (done, left) = (claimed.links[0].url.url.clone(), claimed.links[1].url.url.clone());
+    works.report(&claimed, vec![fetched(&done)], false).expect("taken");
+    assert_eq!(works.end(&claimed, &EndChunk::Complete(None)), Err(ChunkRefusal::ArtifactMissing(claimed.id)));
+    works.end(&claimed, &EndChunk::Complete(Some(artifact(1)))).expect("complete");
+    assert_eq!((state_of(&works, &done), state_of(&works, &left)), (UrlState::Fetched, UrlState::Queued));
+    check(&works);
+}
+
+#[test]
+fn after_five_attempts_a_chunk_is_set_aside_and_an_operator_decides() {
+    let mut works = with_hosts(2);
+    let mut last = crawl(&mut works, 2);
+    let fail = EndChunk::Fail { reason: "no space left".into(), input_lost: false };
+    for attempt in 1..5 {
+        assert_eq!(works.end(&last, &fail), Ok(Some(ChunkState::Crawling)), "attempt {attempt}");
+        works.shard.now = works.shard.now.after(Millis(1_000));
+        let again = crawl(&mut works, 2);
+        assert_eq!((again.id, again.attempts), (last.id, attempt));
+        last = again;
+    }
+    assert_eq!(works.end(&last, &fail), Ok(Some(ChunkState::SetAside)));
+    let url = urls(&last)[0].clone();
+    assert_eq!(state_of(&works, &url), UrlState::Failed, "marked, never deleted");
+    check(&works);
+    assert_eq!(works.decide(last.id, Decision::Retry), Ok(ChunkState::Crawling));
+    works.reload();
+    works.shard.now = works.shard.now.after(Millis(1_000));
+    let again = crawl(&mut works, 2);
+    assert_eq!((again.id, again.attempts, urls(&again)), (last.id, 0, urls(&last)));
+    report_all(&mut works, &again);
+    works.end(&again, &EndChunk::Complete(Some(artifact(1)))).expect("complete");
+    assert_eq!(works.decide(last.id, Decision::Skip), Ok(ChunkState::Skipped));
+    assert!(works.claim(&claim_of(Stage::Build, "b", 5, 0)).is_empty());
+    assert_eq!(works.decide(last.id, Decision::Retry), Ok(ChunkState::Crawled), "its content is still there");
+    check(&works);
+}
+
+#[test]
+fn lost_content_sends_a_chunk_back_to_the_crawl_stage_a_few_times() {
+    let mut works = with_hosts(3);
+    let lost = EndChunk::Fail { reason: "404".into(), input_lost: true };
+    let id = crawl(&mut works, 3).id;
+    works.shard.now = works.shard.now.after(Millis(10_000));
+    for round in 1..=5 {
+        works.shard.now = works.shard.now.after(Millis(60_000));
+        works.sweep();
+        let claimed = crawl(&mut works, 3);
+        assert_eq!((claimed.id, claimed.links.len()), (id, 3), "round {round}");
+        assert_eq!(works.end(&claimed, &lost), Err(ChunkRefusal::NoInput(id)));
+        report_all(&mut works, &claimed);
+        works.end(&claimed, &EndChunk::Complete(Some(artifact(round)))).expect("complete");
+        let build = works.claim(&claim_of(Stage::Build, "b", 1, 0)).pop().expect("crawled");
+        let expected = if round < 5 { ChunkState::Crawling } else { ChunkState::SetAside };
+        assert_eq!(works.end(&build, &lost), Ok(Some(expected)), "round {round}");
+        check(&works);
+    }
+}
+
+#[test]
+fn a_chunk_of_one_host_is_one_visit_paced_by_the_crawler() {
+    let mut works = Works::new(START);
+    (0..6).for_each(|i| put(&mut works, "h.example", &i.to_string()));
+    let claim = Claim { host: Some("h.example".into()), crawl: Some("c".into()), ..claim_of(Stage::Crawl, "w", 1, 4) };
+    let claimed = works.claim(&claim).pop().expect("a chunk");
+    assert_eq!(claimed.links.len(), 4);
+    assert!(claimed.links.iter().all(|link| link.delay == Millis(1_000)));
+    works.report(&claimed, vec![fetched(&claimed.links[0].url.url)], false).expect("taken");
+    works.shard.now = works.shard.now.after(Millis(5_000));
+    assert!(works.shard.reserve(1, 1, None, 1_000).is_empty(), "its visit goes on until the chunk ends");
+    let gone = UrlResult::new(&*claimed.links[1].url.url, Outcome::Gone);
+    works.report(&claimed, vec![gone], false).expect("taken");
+    works.shard.now = works.shard.now.after(Millis(5_000));
+    works.reload();
+    works.shard.now = works.shard.now.after(Millis(1_000));
+    let again = works.claim(&claim).pop().expect("the same chunk");
+    assert_eq!(
+        (again.id, again.links.len()),
+        (claimed.id, 3),
+        "what was fetched and what was not, without the gone one"
+    );
+    check(&works);
+    report_all(&mut works, &again);
+    works.end(&again, &EndChunk::Complete(Some(artifact(1)))).expect("complete");
+    assert!(works.shard.reserve(1, 1, None, 1_000).is_empty(), "the delay starts at the end");
+    works.shard.now = works.shard.now.after(Millis(1_000));
+    assert_eq!(works.shard.reserve(1, 5, None, 1_000).pop().expect("the rest").urls.len(), 2);
+    check(&works);
+}
+
+#[test]
+fn a_renewal_keeps_all_links_of_a_chunk() {
+    let mut works = with_hosts(2);
+    let claimed = crawl(&mut works, 2);
+    for step in 1..5 {
+        works.shard.now = works.shard.now.after(Millis(9_000));
+        let until = works.shard.now.after(Millis(10_000));
+        assert_eq!(works.renew(&claimed, until), Ok(until), "step {step}");
+        works.reload();
+        check(&works);
+    }
+    works.shard.now = works.shard.now.after(Millis(10_000));
+    let late = works.renew(&claimed, Time(u64::MAX));
+    assert!(matches!(late, Err(ChunkRefusal::NotCurrent { .. })), "{late:?}");
+}
+
+#[test]
+fn a_deleted_crawl_takes_its_links_along() {
+    let mut works = with_hosts(3);
+    let claimed = crawl(&mut works, 3);
+    works.shard.delete_crawl(&"c".into());
+    works.shard.now = works.shard.now.after(Millis(20_000));
+    works.sweep();
+    let next = works.claim(&claim_of(Stage::Crawl, "w", 1, 5));
+    assert!(next.is_empty(), "{next:?}");
+    assert_eq!(works.rows[&claimed.id].state, ChunkState::Skipped);
+    check(&works);
+}

@@ -1,0 +1,268 @@
+//! A shard with a pipeline for tests: both states, and rows in maps. Its calls do what the owner of a shard does.
+
+use std::collections::BTreeMap;
+
+use wayleave_core::frontier::request::{Reservation, UrlResult};
+use wayleave_core::frontier::reserve::Grant as VisitGrant;
+use wayleave_core::frontier::visit::Want;
+use wayleave_core::ids::{ChunkId, ShardId, Token};
+use wayleave_core::pipeline::State;
+use wayleave_core::pipeline::claim::{Grant, Writes};
+use wayleave_core::pipeline::end::Facts;
+use wayleave_core::pipeline::refusal::ChunkRefusal;
+use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, LinksReported, ReportLinks, Stage};
+use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState, PipelineRow, Write};
+use wayleave_core::time::{Millis, Time};
+
+use crate::support::Shard;
+
+pub struct Works {
+    pub shard: Shard,
+    pub pipeline: State,
+    pub rows: BTreeMap<ChunkId, ChunkRow>,
+    pub row: PipelineRow,
+}
+
+pub fn artifact(n: u64) -> Artifact {
+    Artifact { location: format!("http://store/{n}").into(), bytes: n, checksum: [7; 32] }
+}
+
+pub fn claim_of(stage: Stage, worker: &str, chunks: usize, links: usize) -> Claim {
+    Claim {
+        stage,
+        worker: worker.into(),
+        crawl: None,
+        chunks,
+        links,
+        links_min: 1,
+        host: None,
+        lease: Millis(10_000),
+        request: None,
+    }
+}
+
+impl Works {
+    pub fn new(now: u64) -> Self {
+        let mut shard = Shard::new(now);
+        let row = PipelineRow::default();
+        let pipeline = State::load(ShardId(0), row, Vec::new(), &mut shard.state);
+        Self { shard, pipeline, rows: BTreeMap::new(), row }
+    }
+
+    pub fn commit(&mut self, writes: Writes) {
+        for write in writes.pipeline {
+            match write {
+                Write::Pipeline(row) => self.row = row,
+                Write::Chunk { row, moved } => {
+                    let before = self.rows.insert(row.id, (*row).clone());
+                    let rested = before.map(|before| before.state.is_at_rest());
+                    assert_eq!(moved, rested.is_some_and(|rested| rested != row.state.is_at_rest()), "{row:?}");
+                }
+            }
+        }
+        self.shard.commit(writes.frontier);
+    }
+
+    /// Drops both states and loads the rows.
+    pub fn reload(&mut self) {
+        self.shard.reload();
+        let open = self.rows.values().filter(|row| !row.state.is_at_rest()).cloned().collect();
+        self.pipeline = State::load(ShardId(0), self.row, open, &mut self.shard.state);
+        self.sweep();
+    }
+
+    fn token(&mut self) -> Token {
+        self.shard.draws += 1;
+        Token::new(ShardId(0), self.shard.draws)
+    }
+
+    pub fn claim(&mut self, claim: &Claim) -> Vec<Claimed> {
+        self.sweep();
+        let now = self.shard.now;
+        let mut claimed = Vec::new();
+        while claimed.len() < claim.chunks {
+            let grant = Grant { token: self.token(), until: now.after(claim.lease) };
+            let mut writes = Writes::default();
+            if claim.stage == Stage::Build {
+                let Some(id) = self.pipeline.plan_build(claim.crawl.as_ref(), 1).first().copied() else { break };
+                let row = self.rows[&id].clone();
+                claimed.extend(self.pipeline.grant_build(&row, (claim, &grant), now, &mut writes.pipeline));
+                self.commit(writes);
+                continue;
+            }
+            if let Some(id) = self.pipeline.plan_offered(claim, &self.shard.state, now) {
+                let urls = self.pipeline.active(id).expect("offered").urls();
+                let rows = self.shard.rows(&urls);
+                let state = &mut self.shard.state;
+                claimed.extend(self.pipeline.grant_offered(id, rows, (claim, &grant), now, state, &mut writes));
+                self.commit(writes);
+                continue;
+            }
+            let granted = self.reserve(claim, claim.links, &mut writes);
+            let made = self.pipeline.make(granted, (claim, &grant), now, &mut self.shard.state, &mut writes);
+            self.commit(writes);
+            let Some(made) = made else { break };
+            claimed.push(made);
+        }
+        claimed
+    }
+
+    fn reserve(&mut self, claim: &Claim, links: usize, writes: &mut Writes) -> Vec<Reservation> {
+        let now = self.shard.now;
+        self.shard.state.wake(now);
+        let mut crawl = claim.crawl.as_ref().and_then(|name| self.shard.state.crawl_no(name));
+        let urls = if claim.host.is_some() { links } else { 1 };
+        let mut granted: Vec<Reservation> = Vec::new();
+        while granted.len() < links {
+            let want = Want { crawl, urls, held_below: None, bare_hosts: false };
+            let most = if crawl.is_none() { 1 } else { links - granted.len() };
+            let visits = match &claim.host {
+                Some(host) => self.shard.state.plan_host(host, &want, now).into_iter().collect(),
+                None => self.shard.state.plan_visits(&want, most, now),
+            };
+            if visits.is_empty() {
+                break;
+            }
+            for visit in &visits {
+                let grant = VisitGrant {
+                    holder: claim.worker.clone(),
+                    urls,
+                    lease: claim.lease,
+                    entropy: {
+                        self.shard.draws += 1;
+                        self.shard.draws
+                    },
+                    request: None,
+                    chunk: Some(self.pipeline.peek_id()),
+                };
+                let found = self.shard.fronts(visit, urls);
+                granted.extend(self.shard.state.reserve(visit, found, &grant, now, &mut writes.frontier));
+            }
+            let first = granted.first().and_then(|one| one.urls.first());
+            crawl = first.and_then(|url| self.shard.state.crawl_no(&url.crawl));
+            if claim.host.is_some() {
+                break;
+            }
+        }
+        granted
+    }
+
+    pub fn report(
+        &mut self,
+        claimed: &Claimed,
+        results: Vec<UrlResult>,
+        replace: bool,
+    ) -> Result<LinksReported, ChunkRefusal> {
+        self.sweep();
+        let now = self.shard.now;
+        let report = ReportLinks { chunk: claimed.id, token: claimed.token, results, replace };
+        let chunk = self.pipeline.reported(report.chunk, report.token, now)?;
+        let rows = self.shard.rows(&chunk.urls());
+        let mut writes = Writes::default();
+        let reported = self.pipeline.report(&report, &rows, now, 0, &mut self.shard.state, &mut writes);
+        self.commit(writes);
+        let (mut answer, vacancies) = reported?;
+        for vacancy in vacancies {
+            let mut writes = Writes::default();
+            let row = self.pipeline.active(report.chunk).expect("claimed").clone();
+            let claim = Claim { crawl: Some(row.crawl), ..claim_of(Stage::Crawl, "w", 1, 1) };
+            if let Some(token) = row.visit {
+                let Some(visit) = self.shard.state.plan_link_more(token, now) else { break };
+                let found = self.shard.fronts(&visit, 1);
+                let more = self.shard.state.take_link_more(token, (&visit, found), now, &mut writes.frontier);
+                if let Some((url, delay)) = more {
+                    let (place, link) = ((report.chunk, vacancy), (token, url, delay));
+                    let more = self.pipeline.replace_here(place, link, &self.shard.state, &mut writes);
+                    answer.replacements.extend(more);
+                }
+                self.commit(writes);
+                continue;
+            }
+            // A replacement belongs to the same chunk, so the id is not the next one.
+            self.shard.state.wake(now);
+            let want = Want {
+                crawl: self.shard.state.crawl_no(claim.crawl.as_deref().expect("its crawl")),
+                urls: 1,
+                held_below: None,
+                bare_hosts: false,
+            };
+            let Some(visit) = self.shard.state.plan_visits(&want, 1, now).pop() else { break };
+            self.shard.draws += 1;
+            let grant = VisitGrant {
+                holder: "w".into(),
+                urls: 1,
+                lease: claim.lease,
+                entropy: self.shard.draws,
+                request: None,
+                chunk: Some(report.chunk),
+            };
+            let found = self.shard.fronts(&visit, 1);
+            if let Some(granted) = self.shard.state.reserve(&visit, found, &grant, now, &mut writes.frontier) {
+                let place = (report.chunk, vacancy);
+                let more = self.pipeline.replace(place, granted, &mut self.shard.state, &mut writes);
+                answer.replacements.extend(more);
+            }
+            self.commit(writes);
+        }
+        answer.left = self.pipeline.links_left(report.chunk, &self.shard.state);
+        Ok(answer)
+    }
+
+    pub fn end(&mut self, claimed: &Claimed, end: &EndChunk) -> Result<Option<ChunkState>, ChunkRefusal> {
+        self.sweep();
+        let now = self.shard.now;
+        let ids = (claimed.id, claimed.token);
+        let Some(chunk) = self.pipeline.to_end(ids, end, self.rows.get(&claimed.id), now)? else { return Ok(None) };
+        let rows = self.shard.rows(&chunk.urls());
+        let mut writes = Writes::default();
+        let draws = std::cell::Cell::new(self.shard.draws);
+        let entropy = || {
+            draws.set(draws.get() + 1);
+            draws.get()
+        };
+        let facts = Facts { rows: &rows, now, jitter: 0, entropy: &entropy };
+        let ended = self.pipeline.end(ids, end, &facts, &mut self.shard.state, &mut writes);
+        self.shard.draws = draws.get();
+        self.commit(writes);
+        ended.map(Some)
+    }
+
+    pub fn decide(&mut self, id: ChunkId, decision: Decision) -> Result<ChunkState, ChunkRefusal> {
+        let now = self.shard.now;
+        let before = self.rows[&id].clone();
+        let rows = self.shard.rows(&before.urls());
+        let mut writes = Writes::default();
+        let draws = std::cell::Cell::new(self.shard.draws);
+        let entropy = || {
+            draws.set(draws.get() + 1);
+            draws.get()
+        };
+        let facts = Facts { rows: &rows, now, jitter: 0, entropy: &entropy };
+        let decided = self.pipeline.decide(&before, decision, &facts, &mut self.shard.state, &mut writes);
+        self.shard.draws = draws.get();
+        self.commit(writes);
+        decided
+    }
+
+    pub fn renew(&mut self, claimed: &Claimed, until: Time) -> Result<Time, ChunkRefusal> {
+        self.sweep();
+        let mut writes = Writes::default();
+        let ids = (claimed.id, claimed.token);
+        let renewed = self.pipeline.renew(ids, until, self.shard.now, &mut self.shard.state, &mut writes.pipeline);
+        self.commit(writes);
+        renewed.map(|renewed| renewed.expires_at)
+    }
+
+    /// Ends what has expired.
+    pub fn sweep(&mut self) {
+        self.shard.sweep();
+        let now = self.shard.now;
+        for id in self.pipeline.expired(now, 1_000) {
+            let rows = self.shard.rows(&self.pipeline.active(id).expect("leased").urls());
+            let mut writes = Writes::default();
+            let facts = Facts { rows: &rows, now, jitter: 0, entropy: &|| 0 };
+            self.pipeline.expire(id, &facts, &mut self.shard.state, &mut writes);
+            self.commit(writes);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Claims and reports of chunks: the frontier's groups are reserved for a chunk in the same decision that makes the chunk.
+
+use std::sync::Arc;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{RequestId, Reservation};
+use wayleave_core::frontier::reserve::Grant as VisitGrant;
+use wayleave_core::frontier::row::Write;
+use wayleave_core::frontier::visit::{Visit, Want};
+use wayleave_core::ids::{ChunkId, CrawlNo, Token};
+use wayleave_core::pipeline::claim::{Grant, Writes};
+use wayleave_core::pipeline::request::{Claim, Claimed, LinkToFetch, LinksReported, ReportLinks, Stage};
+use wayleave_core::pipeline::row::ChunkRow;
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::Error;
+
+use crate::owner::chunks::Decided;
+use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts;
+
+/// What the links of a chunk are reserved for.
+struct LinkGrant {
+    chunk: ChunkId,
+    worker: Arc<str>,
+    until: Time,
+}
+
+impl Owner {
+    /// Claims chunks, each in a decision and commit of its own. What was claimed before a read failed is returned with
+    /// the error.
+    pub async fn claim_chunks(&mut self, claim: &Claim) -> (Vec<Claimed>, Option<Error>) {
+        let mut claimed = Vec::new();
+        while claimed.len() < claim.chunks {
+            let one = match claim.stage {
+                Stage::Crawl => self.claim_crawl(claim).await,
+                Stage::Build => self.claim_build(claim, claim.chunks - claimed.len()).await,
+            };
+            match one {
+                Ok(more) if more.is_empty() => break,
+                Ok(more) => claimed.extend(more),
+                Err(error) => return (claimed, Some(error)),
+            }
+        }
+        (claimed, None)
+    }
+
+    fn grant(&self, claim: &Claim, now: Time) -> Grant {
+        Grant { token: Token::new(self.shard, (self.config.entropy)()), until: now.after(claim.lease) }
+    }
+
+    async fn claim_build(&mut self, claim: &Claim, most: usize) -> Result<Vec<Claimed>, Error> {
+        let mut claimed = Vec::new();
+        let mut writes = Writes::default();
+        for id in self.pipeline.plan_build(claim.crawl.as_ref(), most) {
+            let Some(row) = self.chunk_row(id).await? else { continue };
+            let now = self.now();
+            let grant = self.grant(claim, now);
+            claimed.extend(self.pipeline.grant_build(&row, (claim, &grant), now, &mut writes.pipeline));
+        }
+        self.commit_chunks(writes);
+        Ok(claimed)
+    }
+
+    async fn claim_crawl(&mut self, claim: &Claim) -> Result<Vec<Claimed>, Error> {
+        let now = self.now();
+        while let Some(id) = self.pipeline.plan_offered(claim, &self.state, now) {
+            let Some(chunk) = self.pipeline.active(id).cloned() else { break };
+            let rows = self.link_rows(&chunk).await?;
+            let (mut writes, grant) = (Writes::default(), self.grant(claim, now));
+            let claimed = self.pipeline.grant_offered(id, rows, (claim, &grant), now, &mut self.state, &mut writes);
+            self.commit_chunks(writes);
+            if let Some(claimed) = claimed {
+                return Ok(vec![claimed]);
+            }
+        }
+        let crawl = match claim.crawl.as_deref().map(|name| self.state.crawl_no(name)) {
+            Some(None) => return Ok(Vec::new()),
+            Some(known) => known,
+            None => None,
+        };
+        if claim.host.is_none() && self.state.ready_groups(crawl) < claim.links_min.max(1) {
+            return Ok(Vec::new());
+        }
+        let pages = self.claim_pages(crawl, claim.host.is_some(), claim.links).await?;
+        self.load_passes();
+        // After the claim, which may have waited for the store.
+        let now = self.now();
+        let mut writes = Writes::default();
+        let granted = self.reserve_links(claim, crawl, now, &mut writes.frontier).await;
+        self.publish_passes();
+        self.settle_pages(pages);
+        let grant = self.grant(claim, now);
+        let made = self.pipeline.make(granted?, (claim, &grant), now, &mut self.state, &mut writes);
+        self.commit_chunks(writes);
+        Ok(made.into_iter().collect())
+    }
+
+    /// Reserves the groups of a new chunk.
+    async fn reserve_links(
+        &mut self,
+        claim: &Claim,
+        mut crawl: Option<CrawlNo>,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> Result<Vec<Reservation>, Error> {
+        let grant =
+            LinkGrant { chunk: self.pipeline.peek_id(), worker: claim.worker.clone(), until: now.after(claim.lease) };
+        if let Some(host) = &claim.host {
+            let want = Want { crawl, urls: claim.links, held_below: None, bare_hosts: false };
+            let visits: Vec<Visit> = self.state.plan_host(host, &want, now).into_iter().collect();
+            return self.reserve_visits(&visits, (&grant, claim.links), now, writes).await;
+        }
+        let any = crawl.is_none();
+        let mut granted: Vec<Reservation> = Vec::new();
+        while granted.len() < claim.links {
+            let want = Want { crawl, urls: 1, held_below: None, bare_hosts: false };
+            // The first link decides the crawl of all.
+            let most = if crawl.is_none() { 1 } else { claim.links - granted.len() };
+            let visits = self.state.plan_visits(&want, most, now);
+            if visits.is_empty() {
+                break;
+            }
+            let more = self.reserve_visits(&visits, (&grant, 1), now, writes).await?;
+            if let Some(crawl) = crawl.filter(|_| any) {
+                self.state.charge_visits(crawl, more.len());
+            }
+            let first = more.first().and_then(|one| one.urls.first());
+            crawl = crawl.or_else(|| first.and_then(|url| self.state.crawl_no(&url.crawl)));
+            granted.extend(more);
+        }
+        Ok(granted)
+    }
+
+    async fn reserve_visits(
+        &mut self,
+        visits: &[Visit],
+        (link, urls): (&LinkGrant, usize),
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> Result<Vec<Reservation>, Error> {
+        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, visits, (urls, now)).await?;
+        let mut granted = Vec::new();
+        for (visit, found) in visits.iter().zip(fronts) {
+            let grant = VisitGrant {
+                holder: link.worker.clone(),
+                urls,
+                lease: Millis(link.until.since(now).0),
+                entropy: (self.config.entropy)(),
+                request: None,
+                chunk: Some(link.chunk),
+            };
+            granted.extend(self.state.reserve(visit, found, &grant, now, writes));
+        }
+        Ok(granted)
+    }
+
+    /// The live chunks granted for a request.
+    pub async fn claimed_before(&mut self, worker: &Arc<str>, request: &RequestId) -> Decided<Vec<Claimed>> {
+        let now = self.now();
+        let ids = match self.pipeline.requested(worker, request, now) {
+            Ok(ids) => ids,
+            Err(id) => return Ok(Err(Refusal::RequestReused(id.into()))),
+        };
+        let mut claimed = Vec::new();
+        for id in ids {
+            let Some(chunk) = self.pipeline.active(id).cloned() else { continue };
+            let rows = self.link_rows(&chunk).await?;
+            claimed.extend(self.pipeline.granted_again(id, rows, &self.state));
+        }
+        Ok(Ok(claimed))
+    }
+
+    pub async fn report_links(&mut self, report: &ReportLinks) -> Decided<LinksReported> {
+        let now = self.now();
+        let chunk = match self.pipeline.reported(report.chunk, report.token, now) {
+            Ok(chunk) => chunk.clone(),
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let rows = self.link_rows(&chunk).await?;
+        let (mut writes, jitter) = (Writes::default(), (self.config.entropy)() as u64);
+        let reported = self.pipeline.report(report, &rows, now, jitter, &mut self.state, &mut writes);
+        let (mut answer, vacancies) = match reported {
+            Ok(reported) => reported,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        for vacancy in vacancies {
+            let more = self.replace_link((&chunk, vacancy), now, &mut writes).await?;
+            if more.is_empty() {
+                break;
+            }
+            answer.replacements.extend(more);
+        }
+        self.commit_chunks(writes);
+        if report.replace && answer.replacements.is_empty() {
+            answer.replacements = self.replaced_before(report).await?;
+        }
+        answer.left = self.pipeline.links_left(report.chunk, &self.state);
+        Ok(Ok(answer))
+    }
+
+    /// What a repeated report was answered with before.
+    async fn replaced_before(&mut self, report: &ReportLinks) -> Result<Vec<LinkToFetch>, Error> {
+        let Some(chunk) = self.pipeline.active(report.chunk).cloned() else { return Ok(Vec::new()) };
+        let places = chunk.replacements(report, &self.state);
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.link_rows(&chunk).await?;
+        let fetch = |at: usize| {
+            let link = chunk.links.get(at)?;
+            let (url, delay) = self.state.link_to_fetch(link.lease?, &link.url.1, rows.get(at)?.clone())?;
+            Some(LinkToFetch { url, delay })
+        };
+        Ok(places.into_iter().filter_map(fetch).collect())
+    }
+
+    /// Replaces a link that failed: by one of another ready group or, in a chunk of one host, by another of that host.
+    async fn replace_link(
+        &mut self,
+        (chunk, vacancy): (&ChunkRow, usize),
+        now: Time,
+        writes: &mut Writes,
+    ) -> Result<Vec<LinkToFetch>, Error> {
+        let Some(crawl) = self.state.crawl_no(&chunk.crawl) else { return Ok(Vec::new()) };
+        let pages = self.claim_pages(Some(crawl), chunk.visit.is_some(), 1).await?;
+        let replaced = self.replace_claimed((chunk, vacancy), crawl, now, writes).await;
+        self.settle_pages(pages);
+        replaced
+    }
+
+    async fn replace_claimed(
+        &mut self,
+        (chunk, vacancy): (&ChunkRow, usize),
+        crawl: CrawlNo,
+        now: Time,
+        writes: &mut Writes,
+    ) -> Result<Vec<LinkToFetch>, Error> {
+        let place = (chunk.id, vacancy);
+        if let Some(token) = chunk.visit {
+            let Some(visit) = self.state.plan_link_more(token, now) else { return Ok(Vec::new()) };
+            let visits = [visit];
+            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (1, now)).await?;
+            let [visit] = visits;
+            let found = fronts.into_iter().next().unwrap_or_default();
+            let taken = self.state.take_link_more(token, (&visit, found), now, &mut writes.frontier);
+            let Some((url, delay)) = taken else { return Ok(Vec::new()) };
+            return Ok(self.pipeline.replace_here(place, (token, url, delay), &self.state, writes));
+        }
+        let Some(lease) = &chunk.lease else { return Ok(Vec::new()) };
+        let grant = LinkGrant { chunk: chunk.id, worker: lease.worker.clone(), until: lease.expires_at };
+        let want = Want { crawl: Some(crawl), urls: 1, held_below: None, bare_hosts: false };
+        let visits = self.state.plan_visits(&want, 1, now);
+        let granted = self.reserve_visits(&visits, (&grant, 1), now, &mut writes.frontier).await?;
+        let Some(granted) = granted.into_iter().next() else { return Ok(Vec::new()) };
+        Ok(self.pipeline.replace(place, granted, &mut self.state, writes))
+    }
+}
+
+/// Claims for a host must reach the shard that it lives in.
+impl Owner {
+    /// The refusal of a claim for a host that does not live here, or that has no queue of the crawl.
+    pub fn refuse_host(&self, claim: &Claim) -> Option<Refusal> {
+        let host = claim.host.as_ref()?;
+        (!self.belongs(host)).then_some(Refusal::Moved)
+    }
+}

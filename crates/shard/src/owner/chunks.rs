@@ -1,0 +1,306 @@
+//! Calls about chunks: each reads the rows it needs, lets the core decide about frontier and pipeline together, and
+//! commits both in one batch.
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::Parent;
+use wayleave_core::frontier::row::{UrlRow, Write};
+use wayleave_core::ids::{ChunkId, Token};
+use wayleave_core::limits::SLICE_ROWS;
+use wayleave_core::names::CrawlName;
+use wayleave_core::pipeline::claim::Writes;
+use wayleave_core::pipeline::end::Facts;
+use wayleave_core::pipeline::refusal::ChunkRefusal;
+use wayleave_core::pipeline::request::{Claimed, Decision, EndChunk};
+use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
+use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::rows::{Kind, chunk, key};
+use wayleave_engine::{Entropy, Error, Scan};
+
+use crate::message::ChunkReply;
+use crate::owner::cycle::{self, Mark};
+use crate::owner::open::damaged;
+use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts;
+use crate::pipeline::call::{ChunkCall, ChunkPage, ChunkResponse};
+
+/// A decision, or why there is none; or the failure of a read, which ends the owner's term.
+pub(super) type Decided<T> = Result<Result<T, Refusal>, Error>;
+
+impl Owner {
+    pub async fn handle_chunk(&mut self, call: ChunkCall, reply: ChunkReply) -> Result<(), Error> {
+        if call.is_listing() && reply.is_closed() {
+            return Ok(());
+        }
+        if let Some(why) = self.refusal().filter(|_| !call.only_looks()) {
+            _ = reply.send(Err(why));
+            return Ok(());
+        }
+        let mark = self.cycle.mark();
+        match call {
+            ChunkCall::Claim(claim) => {
+                if let Some(refusal) = self.refuse_host(&claim) {
+                    return self.answer_chunk(mark, reply, Ok(Err::<Vec<Claimed>, _>(refusal)));
+                }
+                let (claimed, trouble) = self.claim_chunks(&claim).await;
+                self.publish_crawl(claim.crawl.as_ref());
+                match trouble {
+                    None => self.answer_chunk(mark, reply, Ok(Ok(claimed))),
+                    Some(error) if claimed.is_empty() => {
+                        self.answer_chunk(mark, reply, Err::<Result<Vec<Claimed>, _>, _>(error))
+                    }
+                    // Earlier chunks are committed, and must reach their worker.
+                    Some(error) => self.answer_chunk(mark, reply, Ok(Ok(claimed))).and(Err(error)),
+                }
+            }
+            ChunkCall::Requested { worker, request } => {
+                let found = self.claimed_before(&worker, &request).await;
+                self.answer_chunk(mark, reply, found)
+            }
+            ChunkCall::Renew { chunk, token, lease } => {
+                let renewed = self.renew_chunk(chunk, token, lease);
+                self.answer_chunk(mark, reply, renewed)
+            }
+            ChunkCall::Keep { chunk, token, lease, pages } => {
+                let parents = self.keep_chunk((chunk, token), lease, &pages).await;
+                self.answer_chunk(mark, reply, parents)
+            }
+            ChunkCall::Report(report) => {
+                let reported = self.report_links(&report).await;
+                self.answer_chunk(mark, reply, reported)
+            }
+            ChunkCall::End { chunk, token, end } => {
+                let ended = self.end_chunk(chunk, token, &end).await;
+                self.answer_chunk(mark, reply, ended)
+            }
+            ChunkCall::Decide { chunk, decision } => {
+                let decided = self.decide_chunk(chunk, decision).await;
+                self.answer_chunk(mark, reply, decided)
+            }
+            ChunkCall::Get(id) => {
+                let row = self.chunk_row(id).await;
+                let now = self.now();
+                let view = row.map(|row| Ok(row.map(|row| row.view(&self.state, now))));
+                self.answer_chunk(mark, reply, view)
+            }
+            ChunkCall::List { filter, after, most } => {
+                let page = self.list_chunks(&filter, after, most).await;
+                self.answer_chunk(mark, reply, page.map(Ok))
+            }
+            ChunkCall::Counts => {
+                let counts = self.pipeline.counts();
+                self.answer_chunk(mark, reply, Ok(Ok(counts)))
+            }
+        }
+    }
+
+    /// Queues an answer. A failed read is reported to the caller, for whom nothing was changed, and ends the owner's
+    /// term.
+    fn answer_chunk<T: Into<ChunkResponse>>(
+        &mut self,
+        mark: Mark,
+        reply: ChunkReply,
+        answer: Decided<T>,
+    ) -> Result<(), Error> {
+        match answer {
+            Ok(answer) => {
+                let answer = answer.map(T::into);
+                self.cycle.answer(mark, Box::new(move |durable| _ = reply.send(durable.and(answer))));
+                Ok(())
+            }
+            Err(error) => {
+                _ = reply.send(Err(cycle::refusal(&error)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Commits what was decided about frontier and pipeline together.
+    pub(super) fn commit_chunks(&mut self, writes: Writes) {
+        let rows = writes.pipeline.iter().flat_map(|write| chunk::encode_write(self.shard, write)).collect();
+        self.follow_deletions(&writes.frontier);
+        self.commit_all(writes.frontier, rows);
+    }
+
+    /// The rows of a chunk's links, by position.
+    pub(super) async fn link_rows(&mut self, chunk: &ChunkRow) -> Result<Vec<Option<UrlRow>>, Error> {
+        read_facts::url_rows(&*self.engine, &chunk.urls()).await
+    }
+
+    /// A chunk, from memory or from its row.
+    pub(super) async fn chunk_row(&mut self, id: ChunkId) -> Result<Option<ChunkRow>, Error> {
+        if let Some(chunk) = self.pipeline.active(id) {
+            return Ok(Some(chunk.clone()));
+        }
+        let rows = self.engine.get_many(&[chunk::key(id, false), chunk::key(id, true)]).await?;
+        let row = rows.into_iter().flatten().next();
+        row.map(|row| chunk::decode(&row)).transpose().map_err(damaged)
+    }
+
+    fn renew_chunk(&mut self, id: ChunkId, token: Token, lease: Millis) -> Decided<(Time, Vec<Box<str>>)> {
+        let now = self.now();
+        let mut writes = Writes::default();
+        let until = now.after(lease);
+        let renewed = self.pipeline.renew((id, token), until, now, &mut self.state, &mut writes.pipeline);
+        self.commit_chunks(writes);
+        let renewed = match renewed {
+            Ok(renewed) => renewed,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        Ok(Ok((renewed.expires_at, renewed.ended)))
+    }
+
+    /// Extends a lease so that the links found on these pages can be stored.
+    async fn keep_chunk(
+        &mut self,
+        (id, token): (ChunkId, Token),
+        lease: Millis,
+        pages: &[Box<str>],
+    ) -> Decided<Vec<Option<Parent>>> {
+        let now = self.now();
+        let chunk = match self.pipeline.reported(id, token, now) {
+            Ok(chunk) => chunk.clone(),
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let rows = self.link_rows(&chunk).await?;
+        let parents = match self.pipeline.parents((id, token), pages, &rows, now, &self.state) {
+            Ok(parents) => parents,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let until = now.after(lease);
+        if chunk.lease.as_ref().is_some_and(|lease| lease.expires_at < until) {
+            let mut writes = Writes::default();
+            let kept = self.pipeline.renew((id, token), until, now, &mut self.state, &mut writes.pipeline);
+            self.commit_chunks(writes);
+            if let Err(refusal) = kept {
+                return Ok(Err(refusal.into()));
+            }
+        }
+        Ok(Ok(parents))
+    }
+
+    async fn end_chunk(&mut self, id: ChunkId, token: Token, end: &EndChunk) -> Decided<ChunkState> {
+        let now = self.now();
+        // A repetition is recognised by the row, wherever the chunk is by now.
+        let known = self.chunk_row(id).await?;
+        let chunk = match self.pipeline.to_end((id, token), end, known.as_ref(), now) {
+            Ok(Some(chunk)) => chunk.clone(),
+            Ok(None) => return Ok(known.map(|row| row.state).ok_or_else(|| ChunkRefusal::Unknown(id).into())),
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        let rows = self.link_rows(&chunk).await?;
+        let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());
+        let facts = facts(&rows, now, &entropy);
+        let ended = self.pipeline.end((id, token), end, &facts, &mut self.state, &mut writes);
+        self.commit_chunks(writes);
+        Ok(ended.map_err(Into::into))
+    }
+
+    async fn decide_chunk(&mut self, id: ChunkId, decision: Decision) -> Decided<ChunkState> {
+        let now = self.now();
+        let Some(before) = self.chunk_row(id).await? else { return Ok(Err(ChunkRefusal::Unknown(id).into())) };
+        let rows = self.link_rows(&before).await?;
+        let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());
+        let facts = facts(&rows, now, &entropy);
+        let decided = self.pipeline.decide(&before, decision, &facts, &mut self.state, &mut writes);
+        self.commit_chunks(writes);
+        Ok(decided.map_err(Into::into))
+    }
+
+    /// Ends the chunks of a crawl that was just deleted; returns what must be committed with that.
+    pub fn end_chunks_of(
+        &mut self,
+        crawl: &CrawlName,
+        now: Time,
+        frontier: &mut Vec<Write>,
+    ) -> Vec<wayleave_engine::Write> {
+        let mut writes = Writes { frontier: std::mem::take(frontier), pipeline: Vec::new() };
+        let entropy = self.config.entropy.clone();
+        for id in self.pipeline.of_crawl(crawl) {
+            let Some(before) = self.pipeline.active(id).cloned() else { continue };
+            // Its queues are gone, and with them the rows of its links.
+            let facts = facts(&[], now, &entropy);
+            self.pipeline.crawl_deleted(&before, &facts, &mut self.state, &mut writes);
+        }
+        *frontier = writes.frontier;
+        writes.pipeline.iter().flat_map(|write| chunk::encode_write(self.shard, write)).collect()
+    }
+
+    /// Ends leases of chunks whose deadlines have passed, one slice of them.
+    pub async fn sweep_chunks(&mut self, now: Time) -> Result<(), Error> {
+        let expired = self.pipeline.expired(now, SLICE_ROWS);
+        if expired.is_empty() {
+            return Ok(());
+        }
+        let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());
+        for id in expired {
+            let Some(chunk) = self.pipeline.active(id).cloned() else { continue };
+            let rows = self.link_rows(&chunk).await?;
+            let facts = facts(&rows, now, &entropy);
+            self.pipeline.expire(id, &facts, &mut self.state, &mut writes);
+        }
+        self.commit_chunks(writes);
+        Ok(())
+    }
+
+    async fn list_chunks(
+        &mut self,
+        filter: &ChunkFilter,
+        after: Option<ChunkId>,
+        most: usize,
+    ) -> Result<ChunkPage, Error> {
+        let shard = self.shard;
+        let range = |kind: Kind, rests: bool| {
+            let (first, to) = key::range(shard, kind, kind);
+            let from = after.map_or(first, |id| [chunk::key(id, rests).as_slice(), &[0]].concat());
+            Scan { from, to, limit: SLICE_ROWS }
+        };
+        let scans = [range(Kind::Chunk, false), range(Kind::RestingChunk, true)];
+        let found = self.engine.scan_many(&scans).await?;
+        let mut rows: Vec<ChunkRow> = Vec::new();
+        // A kind that filled its slice hides what comes after its last row.
+        let mut known_to = None::<ChunkId>;
+        for rows_of_kind in found {
+            let full = rows_of_kind.len() >= SLICE_ROWS;
+            let decoded: Result<Vec<ChunkRow>, _> = rows_of_kind.iter().map(|row| chunk::decode(&row.value)).collect();
+            let decoded = decoded.map_err(damaged)?;
+            if let Some(last) = decoded.last().filter(|_| full) {
+                known_to = Some(known_to.map_or(last.id, |known| known.min(last.id)));
+            }
+            rows.extend(decoded);
+        }
+        rows.retain(|row| known_to.is_none_or(|last| row.id <= last));
+        rows.sort_unstable_by_key(|row| row.id);
+        let now = self.engine.now();
+        let wanted = rows.iter().filter(|row| filter.takes(row));
+        let views: Vec<ChunkView> = wanted.take(most).map(|row| row.view(&self.state, now)).collect();
+        let last = views.last().map(|view| view.id).filter(|_| views.len() == most);
+        let next = last.or(known_to).filter(|last| known_to.is_some() || rows.iter().any(|row| row.id > *last));
+        Ok((views, next))
+    }
+
+    /// When the pipeline has work of its own next.
+    pub fn pipeline_due(&self) -> Option<Time> {
+        // A chunk that may be claimed already waits for a claim, not for time.
+        let told = self.offer_told.map(|(at, _)| at);
+        let offer = self.pipeline.offered_ready_at(&self.state).filter(|at| Some(*at) != told);
+        self.pipeline.next_wake().into_iter().chain(offer).min()
+    }
+
+    /// Publishes what chunks this shard offers.
+    pub fn publish_chunks(&mut self) {
+        let counts = self.pipeline.counts();
+        let ready = self.pipeline.offered_ready_at(&self.state);
+        let now = self.engine.now();
+        // Told once for every chunk that becomes ready: a claim that cannot take it must not be woken again and again.
+        let offer = ready.filter(|at| *at <= now).map(|at| (at, counts.offered as usize));
+        let more = offer.is_some() && offer != self.offer_told;
+        self.offer_told = offer;
+        self.readiness.chunks.tell(self.shard, ready, counts.crawled, more);
+    }
+}
+
+/// The facts of a decision.
+pub(super) fn facts<'a>(rows: &'a [Option<UrlRow>], now: Time, entropy: &'a Entropy) -> Facts<'a> {
+    Facts { rows, now, jitter: entropy() as u64, entropy: &**entropy }
+}

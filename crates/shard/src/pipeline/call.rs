@@ -1,0 +1,130 @@
+//! The calls that a shard owner accepts for its chunks, and its answers. Both are plain serialisable values, so an owner
+//! on another node is called exactly like a local one.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Parent, RequestId};
+use wayleave_core::ids::{ChunkId, ShardId, Token};
+use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, LinksReported, ReportLinks};
+use wayleave_core::pipeline::row::ChunkState;
+use wayleave_core::pipeline::state::ChunkCounts;
+use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
+use wayleave_core::time::{Millis, Time};
+
+/// One call to a shard owner.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum ChunkCall {
+    Claim(Claim),
+    /// The chunks already granted for a request id.
+    Requested {
+        worker: Arc<str>,
+        request: RequestId,
+    },
+    Renew {
+        chunk: ChunkId,
+        token: Token,
+        lease: Millis,
+    },
+    /// Extends a lease while links found on these pages are stored. Returns what those links inherit.
+    Keep {
+        chunk: ChunkId,
+        token: Token,
+        lease: Millis,
+        pages: Vec<Box<str>>,
+    },
+    Report(ReportLinks),
+    End {
+        chunk: ChunkId,
+        token: Token,
+        end: EndChunk,
+    },
+    Decide {
+        chunk: ChunkId,
+        decision: Decision,
+    },
+    Get(ChunkId),
+    List {
+        filter: ChunkFilter,
+        after: Option<ChunkId>,
+        most: usize,
+    },
+    Counts,
+}
+
+/// A call from one node to another.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum PipelineCall {
+    /// For one shard.
+    Ask { shard: ShardId, call: ChunkCall },
+    /// For whichever of its shards has something.
+    Claim(Claim),
+}
+
+impl ChunkCall {
+    /// Whether this is a slice of a listing. Slices have the lowest priority in the inbox.
+    pub const fn is_listing(&self) -> bool {
+        matches!(self, Self::List { .. })
+    }
+
+    /// Whether the call is read-only and therefore safe to retry when its answer is lost.
+    pub const fn only_looks(&self) -> bool {
+        match self {
+            Self::Requested { .. } | Self::Get(_) | Self::List { .. } | Self::Counts => true,
+            Self::Claim(_)
+            | Self::Renew { .. }
+            | Self::Keep { .. }
+            | Self::Report(_)
+            | Self::End { .. }
+            | Self::Decide { .. } => false,
+        }
+    }
+
+    /// Whether a worker is blocked on this call; admission control then favours it over puts.
+    pub const fn is_visit(&self) -> bool {
+        matches!(self, Self::Claim(_) | Self::Report(_) | Self::End { .. })
+    }
+}
+
+/// Generates the enum of answers and the conversions between each answer type and the enum.
+macro_rules! responses {
+    ($($name:ident($kind:ty),)+) => {
+        /// The answer of a shard owner.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) enum ChunkResponse { $($name($kind),)+ }
+
+        $(
+            impl From<$kind> for ChunkResponse {
+                fn from(value: $kind) -> Self {
+                    Self::$name(value)
+                }
+            }
+
+            impl TryFrom<ChunkResponse> for $kind {
+                type Error = Refusal;
+
+                fn try_from(response: ChunkResponse) -> Result<Self, Refusal> {
+                    match response {
+                        ChunkResponse::$name(value) => Ok(value),
+                        _ => Err(Refusal::Internal("a node's answer does not match the call".to_owned())),
+                    }
+                }
+            }
+        )+
+    };
+}
+
+/// A page of chunks, and where the next one starts.
+pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
+
+responses! {
+    Claimed(Vec<Claimed>),
+    Renewed((Time, Vec<Box<str>>)),
+    Parents(Vec<Option<Parent>>),
+    Reported(LinksReported),
+    State(ChunkState),
+    Chunk(Option<ChunkView>),
+    Page(ChunkPage),
+    Counts(ChunkCounts),
+}

@@ -1,0 +1,259 @@
+//! The handle: routes each call to the shard that its chunk belongs to.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
+use wayleave_core::ids::{ChunkId, NodeId, ShardId, Token};
+use wayleave_core::limits::{FORWARD_TIME, HAND_OVER_WAIT};
+use wayleave_core::pipeline::refusal::ChunkRefusal;
+use wayleave_core::pipeline::request::{Decision, EndChunk, LinksReported, ReportLinks};
+use wayleave_core::pipeline::row::ChunkState;
+use wayleave_core::pipeline::state::ChunkCounts;
+use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
+use wayleave_core::time::{Millis, Time};
+
+use super::call::{ChunkCall, ChunkPage, ChunkResponse, PipelineCall};
+use crate::handle::frontier::Frontier;
+use crate::message::Message;
+use crate::routing::links::{LinkError, decode, encode};
+use crate::routing::protocol::Service;
+use crate::routing::router::{CallResult, OwnerLocation, changed_before, never_answered, stopping};
+
+/// How long a report extends its chunk's lease while it stores the links found.
+const REPORT_TIME: Millis = Millis(30_000);
+
+/// The pipeline as seen by one process. Cheap to clone, safe to share.
+#[derive(Clone)]
+pub struct Pipeline {
+    pub(crate) frontier: Frontier,
+}
+
+impl Pipeline {
+    /// The pipeline over the shards of a frontier.
+    #[must_use]
+    pub const fn new(frontier: Frontier) -> Self {
+        Self { frontier }
+    }
+
+    /// Renews the lease of a chunk. Returns the new deadline, and the links that are no longer part of the chunk: for
+    /// them an earlier deadline holds.
+    ///
+    /// # Errors
+    /// If the token is not that of its live lease.
+    pub async fn renew(&self, chunk: ChunkId, token: Token, lease: Millis) -> CallResult<(Time, Vec<Box<str>>)> {
+        self.of_chunk(chunk, ChunkCall::Renew { chunk, token, lease }).await
+    }
+
+    /// First step of a report with found links: extends the lease until they can be stored, and returns what the links
+    /// on each of these pages inherit; `None` for a page that is no longer part of the chunk.
+    ///
+    /// # Errors
+    /// If the token is not that of the chunk's live lease, or a page was never a link of it.
+    pub async fn begin_report(
+        &self,
+        chunk: ChunkId,
+        token: Token,
+        pages: Vec<Box<str>>,
+    ) -> CallResult<Vec<Option<Parent>>> {
+        self.of_chunk(chunk, ChunkCall::Keep { chunk, token, lease: REPORT_TIME, pages }).await
+    }
+
+    /// Reports links of a chunk. Found links are stored first; [`Pipeline::begin_report`] must have succeeded before.
+    ///
+    /// # Errors
+    /// If the token is not that of the chunk's live lease, or a result does not fit.
+    pub async fn report(&self, report: ReportLinks, found: Vec<Put>) -> CallResult<(LinksReported, Vec<PutOutcome>)> {
+        let stored = !found.is_empty();
+        let outcomes = if stored { self.frontier.put(found).await } else { Vec::new() };
+        let failed = |outcome: &PutOutcome| match outcome {
+            PutOutcome::Failed(why) => Some(why.to_string()),
+            PutOutcome::Moved => Some(Refusal::Moved.to_string()),
+            _ => None,
+        };
+        if let Some(why) = outcomes.iter().find_map(failed) {
+            let why = format!("a found link could not be stored ({why}); the chunk was kept, send the report again");
+            return Err(Refusal::OutcomeUnknown(why));
+        }
+        let reported: CallResult<LinksReported> = self.of_chunk(report.chunk, ChunkCall::Report(report)).await;
+        let kept = "the found links were stored and the chunk was kept; send the report again";
+        let reported = reported.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
+        Ok((reported?, outcomes))
+    }
+
+    /// Completes a stage of a chunk, or fails the attempt at it. Returns the state that the chunk is in then.
+    ///
+    /// # Errors
+    /// If the token is not that of its live lease, or the call does not fit its stage.
+    pub async fn end(&self, chunk: ChunkId, token: Token, end: EndChunk) -> CallResult<ChunkState> {
+        self.of_chunk(chunk, ChunkCall::End { chunk, token, end }).await
+    }
+
+    /// Carries out an operator's decision about a chunk. Returns the state that the chunk is in then.
+    ///
+    /// # Errors
+    /// If there is no such chunk, or the decision does not fit its state.
+    pub async fn decide(&self, chunk: ChunkId, decision: Decision) -> CallResult<ChunkState> {
+        self.of_chunk(chunk, ChunkCall::Decide { chunk, decision }).await
+    }
+
+    /// A chunk.
+    ///
+    /// # Errors
+    /// If there is no such chunk.
+    pub async fn chunk(&self, chunk: ChunkId) -> CallResult<ChunkView> {
+        let view: Option<ChunkView> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await?;
+        view.ok_or_else(|| ChunkRefusal::Unknown(chunk).into())
+    }
+
+    /// A page of chunks, by id, and the id after which the next page starts.
+    ///
+    /// # Errors
+    /// If a shard cannot be asked.
+    pub async fn chunks(&self, filter: ChunkFilter, after: Option<ChunkId>, most: usize) -> CallResult<ChunkPage> {
+        let mut page: Vec<ChunkView> = Vec::new();
+        let (first, mut after) = (after.map_or(ShardId(0), ChunkId::shard), after);
+        for shard in self.frontier.all().into_iter().filter(|shard| *shard >= first) {
+            loop {
+                let most = most - page.len();
+                if most == 0 {
+                    let last = page.last().map(|view| view.id);
+                    return Ok((page, last));
+                }
+                let call = ChunkCall::List { filter: filter.clone(), after: after.take(), most };
+                let (views, next): ChunkPage = self.ask(shard, call).await?;
+                page.extend(views);
+                let Some(next) = next else { break };
+                after = Some(next);
+            }
+        }
+        Ok((page, None))
+    }
+
+    /// Numbers of chunks in progress.
+    ///
+    /// # Errors
+    /// If a shard cannot be asked.
+    pub async fn counts(&self) -> CallResult<ChunkCounts> {
+        let all: Vec<ChunkCounts> = self.ask_all(&ChunkCall::Counts).await?;
+        Ok(all.into_iter().fold(ChunkCounts::default(), |sum, one| ChunkCounts {
+            crawling: sum.crawling + one.crawling,
+            offered: sum.offered + one.offered,
+            crawled: sum.crawled + one.crawled,
+            building: sum.building + one.building,
+        }))
+    }
+
+    async fn of_chunk<T: TryFrom<ChunkResponse, Error = Refusal>>(
+        &self,
+        chunk: ChunkId,
+        call: ChunkCall,
+    ) -> CallResult<T> {
+        if chunk.shard().0 >= self.frontier.shards() {
+            return Err(ChunkRefusal::Unknown(chunk).into());
+        }
+        self.ask(chunk.shard(), call).await
+    }
+
+    /// Asks the shard that a host lives in. If the host is not there, the routing hints are stale and are reloaded.
+    pub(super) async fn at_host<T: TryFrom<ChunkResponse, Error = Refusal>>(
+        &self,
+        host: &str,
+        call: &ChunkCall,
+    ) -> CallResult<T> {
+        const TRIES: usize = 3;
+        let (router, mut patience) = (&self.frontier.router, Duration::ZERO);
+        for _ in 1..TRIES {
+            self.frontier.settle_hints(patience).await;
+            match self.ask(router.shard_of(host), call.clone()).await {
+                Err(Refusal::Moved) => router.doubt(),
+                answer => return answer,
+            }
+            patience = Duration::from_millis(HAND_OVER_WAIT.0);
+        }
+        self.frontier.settle_hints(patience).await;
+        self.ask(router.shard_of(host), call.clone()).await
+    }
+
+    /// Asks all shards; answers in their order.
+    pub(super) async fn ask_all<T: TryFrom<ChunkResponse, Error = Refusal>>(
+        &self,
+        call: &ChunkCall,
+    ) -> CallResult<Vec<T>> {
+        let asks = self.frontier.all().into_iter().map(|shard| self.ask(shard, call.clone()));
+        futures::future::try_join_all(asks).await
+    }
+
+    /// Asks a shard and waits for its answer; during a hand-over, for its next owner.
+    async fn ask<T: TryFrom<ChunkResponse, Error = Refusal>>(&self, shard: ShardId, call: ChunkCall) -> CallResult<T> {
+        let looks = call.only_looks();
+        match self.ask_owner(shard, call).await {
+            // A read-only call has no unknown outcome.
+            Err(Refusal::OutcomeUnknown(why)) if looks => Err(Refusal::Unavailable(why)),
+            answer => answer.and_then(T::try_from),
+        }
+    }
+
+    async fn ask_owner(&self, shard: ShardId, call: ChunkCall) -> CallResult<ChunkResponse> {
+        let router = &self.frontier.router;
+        if router.links.is_none() {
+            return self.ask_here(shard, call).await.unwrap_or_else(|| Err(stopping()));
+        }
+        let deadline = Instant::now() + Duration::from_millis(HAND_OVER_WAIT.0);
+        let mut changes = router.changes();
+        loop {
+            changes.mark_unchanged();
+            let answer = match router.location(shard) {
+                OwnerLocation::Local(_) => self.ask_here(shard, call.clone()).await.unwrap_or(Err(Refusal::Elsewhere)),
+                OwnerLocation::Remote(node) => {
+                    let looks = call.only_looks();
+                    self.say(node, &PipelineCall::Ask { shard, call: call.clone() }, looks).await
+                }
+                OwnerLocation::Unowned => Err(Refusal::Elsewhere),
+            };
+            if !matches!(answer, Err(Refusal::Elsewhere)) {
+                return answer;
+            }
+            router.miss();
+            if !changed_before(&mut changes, deadline).await {
+                return Err(Refusal::Unavailable(format!("shard {}: {}", shard.0, router.why_no_owner())));
+            }
+        }
+    }
+
+    /// Asks a shard of this process; `None` if it has no owner here.
+    pub(super) async fn ask_here(&self, shard: ShardId, call: ChunkCall) -> Option<CallResult<ChunkResponse>> {
+        let router = &self.frontier.router;
+        let OwnerLocation::Local(inbox) = router.location(shard) else { return None };
+        let _awaited = call.is_visit().then(|| router.admission.await_visit());
+        let (reply, answer) = oneshot::channel();
+        let looks = call.only_looks();
+        inbox.send(Message::Chunk { call, reply }).await.ok()?;
+        Some(answer.await.unwrap_or_else(|_| Err(if looks { stopping() } else { never_answered() })))
+    }
+
+    /// Makes a call to another node; `looks` if it is read-only.
+    pub(super) async fn say(&self, node: NodeId, call: &PipelineCall, looks: bool) -> CallResult<ChunkResponse> {
+        let Some(links) = &self.frontier.router.links else { return Err(Refusal::Elsewhere) };
+        let sent = encode(call).map_err(Refusal::Internal)?;
+        let answer = links.call(node, Service::Pipeline, sent, Duration::from_millis(FORWARD_TIME.0)).await;
+        let answer = answer.and_then(|bytes| decode(&bytes).map_err(LinkError::Lost));
+        answer.unwrap_or_else(|error: LinkError| Err(error.refusal(looks)))
+    }
+}
+
+impl Frontier {
+    /// Serves another node's call about chunks, with this node's own shards only.
+    pub(crate) async fn answer_pipeline(&self, call: &[u8]) -> Result<Vec<u8>, String> {
+        let pipeline = Pipeline::new(self.clone());
+        let answer: CallResult<ChunkResponse> = match decode(call)? {
+            PipelineCall::Ask { shard, call } => {
+                pipeline.ask_here(shard, call).await.unwrap_or(Err(Refusal::Elsewhere))
+            }
+            PipelineCall::Claim(claim) => pipeline.claim_here(&claim).await,
+        };
+        encode(&answer)
+    }
+}
