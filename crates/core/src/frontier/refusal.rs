@@ -77,9 +77,6 @@ pub enum Refusal {
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
-    /// A call to the pipeline does not fit.
-    #[error(transparent)]
-    Chunk(#[from] ChunkRefusal),
     /// A bug.
     #[error("internal error, please report it: {0}")]
     Internal(String),
@@ -91,6 +88,9 @@ pub enum Refusal {
         "{0} listings are running or queued, which is the limit; visits go first. Try again in a moment, and read one page at a time"
     )]
     ManyListings(usize),
+    /// A call to the pipeline does not fit.
+    #[error(transparent)]
+    Chunk(#[from] ChunkRefusal),
 }
 
 impl Refusal {

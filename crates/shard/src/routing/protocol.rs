@@ -30,7 +30,7 @@ impl Service {
     #[must_use]
     pub const fn version(self) -> u32 {
         match self {
-            Self::Frontier => 7,
+            Self::Frontier => 8,
             Self::Registry | Self::Pipeline => 1,
         }
     }
