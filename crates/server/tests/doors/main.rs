@@ -10,6 +10,7 @@ mod document_stories;
 mod examples;
 mod floods;
 mod keys_stories;
+mod metrics_page;
 mod one_port;
 mod openapi;
 mod roles_stories;
