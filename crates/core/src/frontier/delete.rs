@@ -23,7 +23,7 @@ impl State {
     #[must_use]
     pub fn hosts_of_crawl(&self, crawl: &CrawlName) -> Vec<HostName> {
         let Some(no) = self.crawl_by_name.get(crawl) else { return Vec::new() };
-        let with_queue = self.hosts.iter_from(0).filter(|(_, h)| h.queues.iter().any(|q| q.crawl == *no));
+        let with_queue = self.hosts.iter().filter(|(_, h)| h.queues.iter().any(|q| q.crawl == *no));
         with_queue.map(|(_, h)| h.name.clone()).collect()
     }
 

@@ -278,7 +278,7 @@ impl State {
 
     /// All hosts, for the invariant checks.
     pub(super) fn host_views(&self, now: Time) -> impl Iterator<Item = HostView> {
-        self.hosts.iter_from(0).map(move |(ix, _)| self.view_host(ix, now))
+        self.hosts.iter().map(move |(ix, _)| self.view_host(ix, now))
     }
 
     /// A group, by alias or by the name of its only host.

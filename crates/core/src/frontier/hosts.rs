@@ -80,9 +80,9 @@ impl Hosts {
         self.by_id.find(self.hasher.hash_one(id), |ix| self.hosts[*ix].id == id).copied()
     }
 
-    /// Hosts in index order, from `start` on.
-    pub fn iter_from(&self, start: Ix) -> impl Iterator<Item = (Ix, &Host)> {
-        self.hosts.iter_from(start)
+    /// Hosts in index order.
+    pub fn iter(&self) -> impl Iterator<Item = (Ix, &Host)> {
+        self.hosts.iter()
     }
 
     /// The host at an index.

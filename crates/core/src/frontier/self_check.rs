@@ -13,7 +13,7 @@ impl State {
     #[must_use]
     pub fn audit(&self, now: Time) -> Audit {
         let mut recounted = Counts::default();
-        self.hosts.iter_from(0).flat_map(|(_, host)| &host.queues).for_each(|q| recounted.add(&q.counts()));
+        self.hosts.iter().flat_map(|(_, host)| &host.queues).for_each(|q| recounted.add(&q.counts()));
         Audit {
             totals: (self.totals, recounted),
             crawls: self.crawls.keys().filter_map(|no| self.audit_crawl(*no)).collect(),
@@ -27,7 +27,7 @@ impl State {
     fn audit_crawl(&self, no: CrawlNo) -> Option<CrawlAudit> {
         let crawl = self.crawl_of(no)?;
         let mut recounted = (Counts::default(), 0, 0, 0);
-        for queue in self.hosts.iter_from(0).flat_map(|(_, host)| &host.queues).filter(|q| q.crawl == no) {
+        for queue in self.hosts.iter().flat_map(|(_, host)| &host.queues).filter(|q| q.crawl == no) {
             recounted.0.add(&queue.counts());
             recounted.1 += 1;
             recounted.2 += u64::from(queue.counts().scheduled() > 0);
@@ -64,14 +64,14 @@ impl State {
     }
 
     fn stray_tokens(&self) -> usize {
-        let in_groups = self.groups.iter_from(0).flat_map(|(_, group)| &group.leases);
+        let in_groups = self.groups.iter().flat_map(|(_, group)| &group.leases);
         let in_line = self.lease_ends.iter().map(|(_, token)| token);
         let idle = self.idle_links.values().flatten();
         in_groups.chain(in_line).chain(idle).filter(|token| !self.leases.contains_key(*token)).count()
     }
 
     fn misplaced(&self, now: Time) -> Vec<String> {
-        let slots = self.groups.iter_from(0).flat_map(|(ix, group)| group.slots.iter().map(move |slot| (ix, *slot)));
+        let slots = self.groups.iter().flat_map(|(ix, group)| group.slots.iter().map(move |slot| (ix, *slot)));
         slots.filter_map(|(group, slot)| self.misplaced_slot(group, slot, now)).collect()
     }
 

@@ -1,4 +1,5 @@
-//! A slab: items by small index, with free indices reused.
+//! Items by small index, with free indices reused: the `slab` crate with indices of four bytes, which hosts, groups and
+//! slots refer to each other by.
 
 use std::ops::{Index, IndexMut};
 
@@ -6,61 +7,48 @@ use std::ops::{Index, IndexMut};
 pub type Ix = u32;
 
 /// Items by index.
-pub struct Slab<T> {
-    items: Vec<Option<T>>,
-    free: Vec<Ix>,
-}
+pub struct Slab<T>(slab::Slab<T>);
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), free: Vec::new() }
+        Self(slab::Slab::new())
     }
 }
 
 impl<T> Slab<T> {
     /// Reserves capacity for exactly this many more items.
     pub fn reserve(&mut self, more: usize) {
-        self.items.reserve_exact(more);
+        self.0.reserve_exact(more);
     }
 
     /// Inserts an item; returns its index.
     pub fn insert(&mut self, item: T) -> Ix {
-        if let Some(ix) = self.free.pop() {
-            if let Some(place) = self.items.get_mut(ix as usize) {
-                *place = Some(item);
-            }
-            return ix;
-        }
-        self.items.push(Some(item));
-        (self.items.len() - 1) as Ix
+        self.0.insert(item) as Ix
     }
 
     /// Removes an item.
     pub fn remove(&mut self, ix: Ix) -> Option<T> {
-        let item = self.items.get_mut(ix as usize)?.take()?;
-        self.free.push(ix);
-        Some(item)
+        self.0.try_remove(ix as usize)
     }
 
     /// The item at an index.
     pub fn find(&self, ix: Ix) -> Option<&T> {
-        self.items.get(ix as usize)?.as_ref()
+        self.0.get(ix as usize)
     }
 
-    /// Items in index order, from `start` on.
-    pub fn iter_from(&self, start: Ix) -> impl Iterator<Item = (Ix, &T)> {
-        let items = self.items.get(start as usize..).unwrap_or_default();
-        items.iter().enumerate().filter_map(move |(i, item)| item.as_ref().map(|item| (start + i as Ix, item)))
+    /// Items in index order.
+    pub fn iter(&self) -> impl Iterator<Item = (Ix, &T)> {
+        self.0.iter().map(|(ix, item)| (ix as Ix, item))
     }
 
     /// All indices in use.
     pub fn numbers(&self) -> Vec<Ix> {
-        self.iter_from(0).map(|(ix, _)| ix).collect()
+        self.iter().map(|(ix, _)| ix).collect()
     }
 
     /// Number of items.
     pub fn len(&self) -> usize {
-        self.items.len() - self.free.len()
+        self.0.len()
     }
 }
 
@@ -77,9 +65,9 @@ impl<T> Index<Ix> for Slab<T> {
 
 impl<T> IndexMut<Ix> for Slab<T> {
     fn index_mut(&mut self, ix: Ix) -> &mut T {
-        match self.items.get_mut(ix as usize) {
-            Some(Some(item)) => item,
-            _ => panic!("slab: number {ix} is not in use"),
+        match self.0.get_mut(ix as usize) {
+            Some(item) => item,
+            None => panic!("slab: number {ix} is not in use"),
         }
     }
 }
