@@ -13,22 +13,26 @@
 //! [`Frontier::reserve`]). Hence no wake-up is lost: while a group is ready and a waiter that can take it sleeps, some
 //! awake waiter will check after the group became ready, or wakes another.
 //!
+//! A wake-up that was never received is passed on by tokio's `Notify`; one that is owed, here.
+//!
 //! [`Frontier::reserve`]: crate::Frontier::reserve
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::oneshot::{self, error::TryRecvError};
-
-use crate::shared::readiness::lock;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// All waiters.
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// Waiters for any group, first come, first served.
-    any: Mutex<VecDeque<oneshot::Sender<()>>>,
+    any: Notify,
+    /// The number of waiters for any group, queued or awake: more wake-ups are of no use. A waiter is counted before it
+    /// checks, and what is ready is published before its wake-up, so one that is not counted yet will see it.
+    any_count: AtomicUsize,
     /// Waiters for one crawl only.
-    one_crawl: Mutex<Vec<oneshot::Sender<()>>>,
+    one_crawl: Notify,
 }
 
 /// One waiter.
@@ -36,7 +40,7 @@ pub(crate) struct Waiter<'a> {
     waiters: &'a Waiters,
     /// Waits for one crawl only.
     one_crawl: bool,
-    told: Option<oneshot::Receiver<()>>,
+    told: Option<Pin<Box<Notified<'a>>>>,
     /// Was woken and has not checked since.
     owes: bool,
 }
@@ -44,6 +48,9 @@ pub(crate) struct Waiter<'a> {
 impl Waiters {
     /// Adds a waiter; it is queued by [`Waiter::enqueue`].
     pub fn join(&self, one_crawl: bool) -> Waiter<'_> {
+        if !one_crawl {
+            self.any_count.fetch_add(1, Ordering::SeqCst);
+        }
         Waiter { waiters: self, one_crawl, told: None, owes: false }
     }
 
@@ -52,19 +59,14 @@ impl Waiters {
         if groups == 0 {
             return;
         }
-        for waiter in lock(&self.one_crawl).drain(..) {
-            _ = waiter.send(());
-        }
+        self.one_crawl.notify_waiters();
         self.wake_any(groups);
     }
 
     /// Wakes this many of the waiters for any group.
     pub fn wake_any(&self, groups: usize) {
-        let mut waiters = lock(&self.any);
-        let mut left = groups;
-        while left > 0 {
-            let Some(waiter) = waiters.pop_front() else { break };
-            left -= usize::from(waiter.send(()).is_ok());
+        for _ in 0..groups.min(self.any_count.load(Ordering::SeqCst)) {
+            self.any.notify_one();
         }
     }
 }
@@ -78,20 +80,19 @@ impl Waiter<'_> {
     /// Queues the waiter. Must be called before checking: whatever becomes ready from then on wakes it. A waiter that
     /// is already queued keeps its position.
     pub fn enqueue(&mut self) {
-        match self.told.as_mut().map(oneshot::Receiver::try_recv) {
-            Some(Err(TryRecvError::Empty)) => return,
-            Some(Ok(())) => self.owes = true,
-            Some(Err(TryRecvError::Closed)) | None => {}
+        if let Some(told) = &mut self.told {
+            if !told.as_mut().enable() {
+                return;
+            }
+            self.owes = true;
         }
-        let (tell, told) = oneshot::channel();
-        if self.one_crawl {
-            let mut waiters = lock(&self.waiters.one_crawl);
-            waiters.retain(|waiter| !waiter.is_closed());
-            waiters.push(tell);
-        } else {
-            let mut waiters = lock(&self.waiters.any);
-            waiters.retain(|waiter| !waiter.is_closed());
-            waiters.push_back(tell);
+        let waiters = self.waiters;
+        let queue = if self.one_crawl { &waiters.one_crawl } else { &waiters.any };
+        let mut told = Box::pin(queue.notified());
+        while told.as_mut().enable() {
+            // A wake-up that came while all were awake: this waiter is about to check.
+            self.owes = true;
+            told = Box::pin(queue.notified());
         }
         self.told = Some(told);
     }
@@ -104,7 +105,7 @@ impl Waiter<'_> {
     /// Waits to be woken.
     pub async fn woken(&mut self) {
         if let Some(told) = &mut self.told {
-            _ = told.await;
+            told.as_mut().await;
             self.told = None;
             self.owes = true;
         }
@@ -113,14 +114,12 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let unheard = self.told.as_mut().is_some_and(|told| {
-            // From here on it does not count as woken.
-            told.close();
-            told.try_recv().is_ok()
-        });
         // All other waiters for one crawl were woken by the same group.
-        if !self.one_crawl && (unheard || self.owes) {
-            self.waiters.wake_any(1);
+        if !self.one_crawl {
+            self.waiters.any_count.fetch_sub(1, Ordering::SeqCst);
+            if self.owes {
+                self.waiters.wake_any(1);
+            }
         }
     }
 }
@@ -183,5 +182,25 @@ mod tests {
         busy.checked();
         drop(busy);
         assert!(is_woken(&mut second));
+    }
+
+    /// (two waiters are awake) (three groups become ready) (both check): no wake-up stays behind for a third one, and
+    /// none is lost for those who queue again.
+    #[test]
+    fn a_wake_up_that_finds_all_awake_reaches_the_next_who_queues() {
+        let waiters = Waiters::default();
+        let (mut first, mut second) = (queued(&waiters, false), queued(&waiters, false));
+        waiters.wake(2);
+        assert!(is_woken(&mut first) && is_woken(&mut second));
+        waiters.wake(3);
+        first.enqueue();
+        second.enqueue();
+        first.checked();
+        second.checked();
+        let mut third = queued(&waiters, false);
+        assert!(!is_woken(&mut first) && !is_woken(&mut second) && !is_woken(&mut third), "they check anyway");
+        drop(first);
+        waiters.wake(usize::MAX);
+        assert!(is_woken(&mut second) && is_woken(&mut third));
     }
 }
