@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use subtle::ConstantTimeEq;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status};
@@ -46,7 +47,7 @@ pub fn service(
 impl Interceptor for Doorkeeper {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let said = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if !same(said(SECRET), &self.secret) {
+        if !bool::from(said(SECRET).as_bytes().ct_eq(self.secret.as_bytes())) {
             return Err(Status::unauthenticated("only nodes of the same store may call this"));
         }
         let service = Service::agree(said(PROTOCOL)).map_err(Status::failed_precondition)?;
@@ -62,11 +63,6 @@ impl Interceptor for Doorkeeper {
 fn admitted<T>(request: &Request<T>, wanted: Option<Service>) -> Result<Service, Status> {
     let service = request.extensions().get().copied().filter(|service| wanted.is_none_or(|wanted| wanted == *service));
     service.ok_or_else(|| Status::failed_precondition("the call is not one of the service that it states"))
-}
-
-/// Constant-time comparison.
-fn same(left: &str, right: &str) -> bool {
-    left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
 #[tonic::async_trait]

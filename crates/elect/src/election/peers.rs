@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -146,7 +147,8 @@ async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Byte
     let Ok(asked) = serde_json::from_slice::<PromiseRequest>(&body) else {
         return say(StatusCode::BAD_REQUEST, Err("the body is not a question for a promise".into()));
     };
-    if !same(&asked.secret, &known.secret) || asked.role != known.role {
+    let secret_fits: bool = asked.secret.as_bytes().ct_eq(known.secret.as_bytes()).into();
+    if !secret_fits || asked.role != known.role {
         return say(StatusCode::FORBIDDEN, Err("the role or the secret is not this candidate's".into()));
     }
     let (reply, told) = oneshot::channel();
@@ -155,11 +157,6 @@ async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Byte
         return say(StatusCode::OK, Err("it is stopping".into()));
     }
     say(StatusCode::OK, told.await.unwrap_or_else(|_| Err("it is stopping".into())))
-}
-
-/// Constant-time comparison.
-fn same(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
 fn say(status: StatusCode, what: Result<(), String>) -> Response<Full<Bytes>> {
