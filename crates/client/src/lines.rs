@@ -1,4 +1,7 @@
 //! Splits a response body into lines.
+//!
+//! Hand-written because the codecs of tokio-util need an `AsyncRead` instead of a stream of chunks, and the one for
+//! bytes takes 65 ns for a line of 90 bytes where a search like this one takes 42.
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt};

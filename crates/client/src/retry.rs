@@ -1,4 +1,6 @@
 //! The retry policy: attempts, back-off and jitter.
+//!
+//! Hand-written because a pause depends on the server's Retry-After, and an upload counts only attempts without progress.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! Primitives of the row encoding: varints, and length-prefixed strings and bytes.
+//!
+//! Hand-written because rows outlive programs: their layout must not follow the versions of a crate.
 
 /// The bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

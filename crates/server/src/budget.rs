@@ -4,6 +4,8 @@
 //! counted when they arrive, never when they are announced, because an announcement costs a client nothing. When the
 //! budget is exhausted, new requests are refused; existing shares are kept. The last quarter is reserved for small
 //! shares, so that a flood of large bodies leaves room for heartbeats.
+//!
+//! Hand-written because tokio's `Semaphore` keeps no part for small requests and cannot be overdrawn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,8 @@
 //! A write-coalescing connection: everything written during one poll of its task is sent in one `write` at the end of
 //! the poll. A gRPC response is three HTTP/2 frames; sending each separately costs more than the response itself, and
 //! wakes the client for each.
+//!
+//! Hand-written because tokio's `BufWriter` passes on every flush, and HTTP/2 flushes after each of these frames.
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Result};

@@ -1,4 +1,6 @@
 //! Rate-limits repeated log lines: the first at once, then one every so often with the number of suppressed ones.
+//!
+//! Hand-written because `tracing` limits nothing, and a rate limiter counts neither kinds nor what it suppressed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -3,6 +3,8 @@
 //!
 //! After a shard is opened the filter is rebuilt in the background, one slice of URL rows at a time. Until the rebuild
 //! is complete it answers "maybe" to everything.
+//!
+//! Hand-written because it grows layer by layer within a budget, and takes fingerprints that are hashes already.
 
 /// Bits per URL. With [`PROBES`] probes the false-positive rate is about 1 %.
 const BITS_PER_URL: usize = 12;

@@ -4,6 +4,8 @@
 //! A new URL whose fingerprint collides would be misjudged as known; with a full cache the chance is about 1 in 10¹⁴.
 //! Every removal of a row passes through [`KnownCache::follow`]. An entry's row has been handed to the engine but may
 //! not be durable yet. That is safe: answers of a later turn wait for the commits of all earlier turns.
+//!
+//! Hand-written because an entry is its fingerprint of eight bytes and nothing else: no list, no pointer, no value.
 
 use wayleave_core::frontier::row::Write;
 

@@ -3,6 +3,9 @@
 //! Invariant: a cached prefix always equals the first rows of its lane. Every write to a due row passes through
 //! [`LaneCache::follow`]. A lane that was empty is cached from its first row on; any other lane is cached by its first
 //! scan.
+//!
+//! Hand-written because there is an entry for every queue: its age takes two bytes, where the usual LRU list takes two
+//! pointers, and the bound is on bytes, which change with every write to an entry.
 
 use hashbrown::HashMap;
 use wayleave_core::frontier::row::Write;

@@ -1,5 +1,7 @@
-//! A change notification for any number of subscribers, who are woken in the order in which they began to wait. tokio's
-//! watch channel wakes them in random order; the simulator needs the same run for the same seed.
+//! A change notification for any number of subscribers, who are woken in the order in which they began to wait.
+//!
+//! Hand-written over tokio's `Notify`, because tokio's watch channel wakes its receivers in random order: the simulator
+//! needs the same run for the same seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
