@@ -54,8 +54,8 @@ pub async fn putter(world: Rc<World>, name: u64) {
         }
         turn += 1;
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
-        // A put that races with a deletion may have either outcome.
-        let deletions = world.oracle.borrow().doomed.len();
+        // A put that races with a deletion may have either outcome, also where the deletion found nothing to delete.
+        let deletions = world.oracle.borrow().deletions.len();
         let outcomes = world.ask(async |frontier| Ok(frontier.put(puts).await)).await.unwrap_or_default();
         let mut oracle = world.oracle.borrow_mut();
         let unanswered = ids.get(outcomes.len()..).unwrap_or_default();
@@ -71,7 +71,7 @@ pub async fn putter(world: Rc<World>, name: u64) {
             if !nothing_done {
                 oracle.perhaps_added(id.clone());
             }
-            let settled = id.0 != "doomed" || oracle.doomed.len() == deletions;
+            let settled = id.0 != "doomed" || oracle.deletions.len() == deletions;
             if matches!(outcome, PutOutcome::Added | PutOutcome::Known | PutOutcome::Updated) && settled {
                 oracle.added(id);
             }

@@ -44,7 +44,8 @@ pub struct Oracle {
     moves: BTreeMap<String, Vec<Span>>,
     /// Hand-outs of the paced form: the host, when it was requested and when it was answered.
     hand_outs: Vec<(Arc<str>, Span)>,
-    deletions: Vec<Time>,
+    /// When deletions were requested and answered.
+    pub deletions: Vec<Time>,
     /// From here on a deletion with an unknown outcome may take effect at any time.
     unsure_since: Option<Time>,
     pub grants: u64,
