@@ -11,10 +11,8 @@ mod dial;
 mod join_error;
 mod lapses;
 mod lease_renewal;
-pub mod local;
 mod member;
 mod network;
-mod pause;
 mod seats;
 mod service;
 

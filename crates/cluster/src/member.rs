@@ -4,8 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::ids::NodeId;
@@ -14,13 +15,12 @@ use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
 use wayleave_engine::rows::node;
 use wayleave_engine::{Error, Key, Look, Write};
 use wayleave_registry::{Decision, News, Registry, Subject, value};
-use wayleave_shard::{Deadline, Frontier, Service};
+use wayleave_shard::{Deadline, Frontier, Service, Spawn};
 
 use crate::join_error::JoinError;
 use crate::lapses::Lapses;
 use crate::lease_renewal::{LeaseRenewal, Missed};
 use crate::network::Network;
-use crate::pause::{Pause, unless_paused};
 use crate::seats::{self, Seats};
 use crate::{address, claims};
 
@@ -81,7 +81,6 @@ pub(crate) struct Shared {
     pub lapses: Lapses,
     /// The node that has taken this one's address, once there is one.
     replaced: watch::Sender<Option<NodeRow>>,
-    still: Pause,
     /// What was last seen, and when.
     pub seen: Mutex<(Vec<NodeView>, Option<Instant>)>,
     /// Counts the times that the rows were looked at and acted upon.
@@ -91,8 +90,8 @@ pub(crate) struct Shared {
 /// A node among others.
 pub struct Member {
     shared: Arc<Shared>,
-    renewal: JoinHandle<()>,
-    seats: JoinHandle<()>,
+    renewal: AbortHandle,
+    seats: AbortHandle,
 }
 
 /// What nodes of a store show each other; made by the first node.
@@ -118,6 +117,7 @@ pub async fn agree(registry: &Registry, entropy: u128) -> Result<u128, JoinError
 
 impl Member {
     /// Joins the nodes of a store, whatever their number, and waits until the shards that fall to this one are opening.
+    /// Its tasks run on `tasks`.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -126,6 +126,7 @@ impl Member {
         frontier: Frontier,
         network: Arc<dyn Network>,
         options: Options,
+        tasks: &dyn Spawn,
     ) -> Result<Self, JoinError> {
         address::claim(&registry, &*network, &options).await?;
         let row = NodeRow {
@@ -155,7 +156,6 @@ impl Member {
             leaving: watch::Sender::new(false),
             lapses: Lapses::new(deadline),
             replaced: watch::Sender::new(None),
-            still: Pause::default(),
             seen: Mutex::default(),
             passes: watch::Sender::new(0),
         });
@@ -164,8 +164,8 @@ impl Member {
         shared.registry.hints().on_tell(Arc::new(tell));
         let mut passes = shared.passes.subscribe();
         let member = Self {
-            renewal: tokio::spawn(unless_paused(shared.still.clone(), live(shared.clone(), renewal, deadline))),
-            seats: tokio::spawn(unless_paused(shared.still.clone(), Seats::new(shared.clone()).run())),
+            renewal: tasks.spawn(live(shared.clone(), renewal, deadline).boxed()),
+            seats: tasks.spawn(Seats::new(shared.clone()).run().boxed()),
             shared,
         };
         _ = tokio::time::timeout(Duration::from_millis(member.shared.options.ttl.0), passes.changed()).await;
@@ -204,24 +204,6 @@ impl Member {
             // The sender lives as long as this member.
             _ => std::future::pending().await,
         }
-    }
-
-    /// Lets both tasks stand still where they are, like those of a process that is stopped, or go on from there. For
-    /// tests and the simulator.
-    pub fn stand_still(&self, still: bool) {
-        self.shared.still.set(still);
-    }
-
-    /// Ends both tasks and nothing else, so that the owners of shards go on without them. For tests and the simulator.
-    pub fn kill_tasks(&self) {
-        self.renewal.abort();
-        self.seats.abort();
-    }
-
-    /// Ends like a process that is killed: without a word to anybody. For tests and the simulator.
-    pub fn kill(&self) {
-        self.kill_tasks();
-        self.shared.frontier.kill();
     }
 
     /// Hands all shards over and leaves; gives up after `within`, then the others wait for the deadline.

@@ -17,6 +17,7 @@ mod owner;
 pub mod pipeline;
 mod routing;
 mod shared;
+mod spawn;
 
 pub use ask::Revoke;
 pub use config::Config;
@@ -29,3 +30,4 @@ pub use routing::router::{CallResult, home};
 pub use shared::broadcast::{Broadcast, Subscriber};
 pub use shared::deadline::{Deadline, Moment};
 pub use shared::readiness::NodeReadiness;
+pub use spawn::Spawn;

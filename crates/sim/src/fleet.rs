@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wayleave_cluster::local::Switchboard;
 use wayleave_cluster::{Member, NodeState, Options};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::Millis;
@@ -15,7 +14,9 @@ use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
 use crate::door::{Door, Life, Readiness};
+use crate::process::Process;
 use crate::store_link::StoreLink;
+use crate::switchboard::Switchboard;
 use crate::world::{Kind, World, pass};
 
 /// Nodes of a run.
@@ -37,6 +38,9 @@ pub struct Node {
     pub door: Door,
     pub life: Readiness,
     pub member: Arc<Member>,
+    /// The tasks of the member, and those of the shard owners.
+    tasks: Process,
+    owners: Process,
 }
 
 impl Node {
@@ -114,20 +118,21 @@ impl Fleet {
         let chance = Chance::new(world.seed, 1_000 + id.0);
         let engine: Arc<dyn Engine> = StoreLink::new(world.store.clone(), life.clone(), chance);
         let line = self.board.line(id);
-        let runtime = tokio::runtime::Handle::current();
-        let frontier = Frontier::join(engine.clone(), world.config.clone(), &runtime, line.clone());
+        let (tasks, owners) = (Process::default(), Process::default());
+        let frontier = Frontier::join(engine.clone(), world.config.clone(), &owners, line.clone());
         let registry = Registry::new(engine);
         self.board.answer(id, frontier.clone(), registry.hints().clone());
         let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
-        let member = Arc::new(Member::join(registry, frontier.clone(), line, options).await?);
+        let member = Arc::new(Member::join(registry, frontier.clone(), line, options, &tasks).await?);
         let door = Door::of_node(frontier, life.clone());
-        Ok(Node { id, address, door, life: life.clone(), member })
+        Ok(Node { id, address, door, life: life.clone(), member, tasks, owners })
     }
 
     fn end(&self, node: &Node) {
         node.life.change(Life::Gone);
         self.board.remove(node.id);
-        node.member.kill();
+        node.tasks.kill();
+        node.owners.kill();
     }
 
     /// Kills a node without notice.
@@ -160,14 +165,14 @@ impl Fleet {
     /// Pauses a whole process, or only its member while its owners continue.
     pub async fn stand_still(&self, world: &World, node: &Node, whole: bool, ms: u64) {
         world.tell("still", &format!("{} whole: {whole}", node.id));
-        node.member.stand_still(true);
+        node.tasks.stand_still(true);
         if whole {
             node.life.change(Life::Still);
             self.board.stand_still(node.id, true);
         }
         pass(ms).await;
         world.tell("goes on", &node.id.to_string());
-        node.member.stand_still(false);
+        node.tasks.stand_still(false);
         self.board.stand_still(node.id, false);
         node.life.change(Life::Goes);
     }

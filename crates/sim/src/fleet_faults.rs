@@ -4,10 +4,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use wayleave_cluster::local::Fate;
-
 use crate::chance::Chance;
 use crate::fleet::{Fleet, NODES, Node, TTL};
+use crate::switchboard::Fate;
 use crate::world::{Kind, World, pass};
 
 /// Keeps one node running, and ends or pauses it now and then until the calm phase.

@@ -5,6 +5,8 @@
 //! may be wrong (safety); then a calm one, in which everything must finish (liveness). One process owns everything, or
 //! three nodes share it that die, are paused and lose each other's calls. A refused or lost response counts as
 //! "perhaps". The same seed gives the same bytes.
+//!
+//! [`Switchboard`] and [`Process`], the network and the tasks of simulated nodes, serve the tests of other crates too.
 
 mod chance;
 mod clients;
@@ -16,8 +18,12 @@ mod fleet;
 mod fleet_faults;
 mod operator;
 mod oracle;
+mod process;
 mod run;
 mod store_link;
+mod switchboard;
 mod world;
 
+pub use process::Process;
 pub use run::{Report, run, run_embedded, run_hand_overs, run_nodes};
+pub use switchboard::{Fate, Line, Switchboard};

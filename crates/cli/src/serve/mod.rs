@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wayleave_engine::Engine;
 use wayleave_registry::Hints;
@@ -46,7 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let owners = Owners::start(usize::from(store.shards).min(owners_max))?;
     // A separate thread: a heartbeat must not queue behind owners or the readers that they serve.
     let roles = Owners::start(1)?;
-    let threads = Threads { owners: owners.lanes(), roles: roles.lanes() };
+    let threads = Threads { owners: owners.lanes(), roles: roles.first() };
     let served = doors.block_on(serve(&settings, port, store, threads));
     owners.stop();
     roles.stop();
@@ -57,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 #[derive(Clone, Copy)]
 struct Threads<'a> {
     owners: &'a OwnerThreads,
-    roles: &'a OwnerThreads,
+    roles: &'a Handle,
 }
 
 fn runtime(name: &str, threads: usize) -> anyhow::Result<Runtime> {
@@ -111,7 +111,7 @@ async fn run_until_told(
 
 fn roles(engine: Arc<dyn Engine>, threads: Threads<'_>, hints: Hints) -> Roles {
     // Not on the threads of the API servers: a store may block its writers.
-    let runtime = threads.roles.first();
+    let runtime = Some(threads.roles.clone());
     let registry = wayleave_registry::Config { runtime, hints, ..wayleave_registry::Config::default() };
     Roles::with(engine, wayleave_roles::Config { registry, ..wayleave_roles::Config::default() })
 }

@@ -16,6 +16,7 @@ type Thread = (oneshot::Sender<()>, JoinHandle<()>);
 
 /// Threads that run until they are stopped.
 pub struct Owners {
+    first: Handle,
     lanes: OwnerThreads,
     threads: Vec<Thread>,
 }
@@ -33,7 +34,12 @@ impl Owners {
             handles.push(handle);
             threads.push(thread);
         }
-        Ok(Self { lanes: OwnerThreads::new(first, handles), threads })
+        Ok(Self { lanes: OwnerThreads::new(first.clone(), handles), first, threads })
+    }
+
+    /// One of the runtimes, for work that belongs to no shard.
+    pub const fn first(&self) -> &Handle {
+        &self.first
     }
 
     /// The runtimes of the owners.

@@ -199,7 +199,7 @@ async fn linked(engine: Arc<Memory>, id: NodeId) -> Linked {
     tokio::spawn(served.serve_with_incoming(incoming.boxed()));
     let options = Options { id, address, name: format!("n{}", id.0), ttl: TTL };
     let network: Arc<dyn Network> = dial;
-    let member = Member::join(registry, frontier.clone(), network, options).await.unwrap();
+    let member = Member::join(registry, frontier.clone(), network, options, &runtime).await.unwrap();
     Linked { hints, member, frontier }
 }
 

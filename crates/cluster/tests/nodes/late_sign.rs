@@ -53,7 +53,7 @@ async fn a_node_that_is_heard_of_in_the_last_moment_keeps_its_shards() {
     let late = Arc::new(LateSigns { store: world.engine.clone(), node: b.id, signs: AtomicU64::new(0) });
     let a = world.start_on(late.clone(), NodeId(50), "http://node-50").await;
     world.settle(&[&a, &b]).await;
-    b.member.as_ref().unwrap().stand_still(true);
+    b.tasks.stand_still(true);
     while late.signs.load(Ordering::Relaxed) < 3 {
         // At all times: shards that were taken would soon be returned, because b is alive.
         assert_eq!(a.owned(), usize::from(SHARDS) / 2, "b was seen dead and yet it was not");

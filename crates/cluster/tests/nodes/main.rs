@@ -14,5 +14,6 @@ mod lapse;
 mod late_sign;
 mod locked;
 mod page_limits;
+mod same_address;
 mod stories;
 mod support;

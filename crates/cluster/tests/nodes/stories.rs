@@ -175,7 +175,7 @@ async fn a_node_that_lost_its_lease_decides_nothing_that_counts() {
     world.settle(&[&a, &b]).await;
     let stale = b.frontier.clone();
     // Everything of b is paused but its owners: they would still decide.
-    b.member.as_ref().unwrap().kill_tasks();
+    b.tasks.kill();
     world.settle_one(&a).await;
     let outcomes = stale.only_here().put(vec![crate::support::put("http://late.example/")]).await;
     let known = a.put(&["http://late.example/"]).await;
@@ -193,7 +193,7 @@ async fn a_node_that_lost_its_seat_cannot_take_the_shard_back() {
     world.settle(&[&a, &b]).await;
     let all = urls(40);
     // Its owners continue and retry, but it does not see that its seats are gone.
-    b.member.as_ref().unwrap().stand_still(true);
+    b.tasks.stand_still(true);
     world.settle(&[&a]).await;
     let home = |url: &&str| wayleave_shard::home(url.split('/').nth(2).unwrap(), b.frontier.shards());
     let lost: Vec<&str> = refs(&all).into_iter().filter(|url| b.frontier.owns(home(url))).collect();
@@ -203,7 +203,7 @@ async fn a_node_that_lost_its_seat_cannot_take_the_shard_back() {
         assert!(outcomes.iter().all(|o| matches!(o, PutOutcome::Failed(_))), "try {try_}: {outcomes:?}");
     }
     assert!(a.put(&lost).await.iter().all(|o| *o == PutOutcome::Added), "nobody has fenced the new owner out");
-    b.member.as_ref().unwrap().stand_still(false);
+    b.tasks.stand_still(false);
     world.settle(&[&a, &b]).await;
     assert!(b.put(&lost).await.iter().all(|o| *o == PutOutcome::Known));
 }
@@ -213,7 +213,7 @@ async fn a_node_that_lost_its_lease_refuses_nothing_by_what_it_used_to_know() {
     let world = World::new();
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
-    b.member.as_ref().unwrap().stand_still(true);
+    b.tasks.stand_still(true);
     world.settle(&[&a]).await;
     a.put(&refs(&urls(20))).await;
     let granted = a.reserve(20).await;
@@ -245,7 +245,7 @@ async fn trouble_with_a_shard_is_forgotten_when_the_shard_goes_to_another_node()
     let (a, b) = (world.start().await, world.start().await);
     world.settle(&[&a, &b]).await;
     let lost = (0..b.frontier.shards()).map(wayleave_core::ids::ShardId).find(|shard| b.frontier.owns(*shard)).unwrap();
-    b.member.as_ref().unwrap().stand_still(true);
+    b.tasks.stand_still(true);
     world.engine.begin_outage("the store is away");
     b.frontier.close_shard(lost).await;
     b.frontier.open_shard(lost, vec![(vec![0], Some(b"what never was there".to_vec()))]);

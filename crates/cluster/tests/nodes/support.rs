@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use wayleave_cluster::local::Switchboard;
 use wayleave_cluster::{Hints, Member, Options};
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, Release, Reservation, Reserve};
 use wayleave_core::ids::{NodeId, Token};
@@ -14,6 +13,7 @@ use wayleave_engine::clock::Clock;
 use wayleave_engine::{Engine, Memory};
 use wayleave_registry::Registry;
 use wayleave_shard::{Config, Frontier};
+use wayleave_sim::{Process, Switchboard};
 
 pub const SHARDS: u16 = 16;
 pub const TTL: Millis = Millis(5_000);
@@ -39,6 +39,9 @@ pub struct Node {
     pub frontier: Frontier,
     pub hints: Hints,
     pub member: Option<Arc<Member>>,
+    /// The tasks of the member, and those of the shard owners.
+    pub tasks: Process,
+    owners: Process,
 }
 
 impl World {
@@ -67,15 +70,15 @@ impl World {
         id: NodeId,
         address: &str,
     ) -> Result<Node, wayleave_cluster::JoinError> {
-        let runtime = tokio::runtime::Handle::current();
         let line = self.board.line(id);
-        let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &runtime, line.clone());
+        let (tasks, owners) = (Process::default(), Process::default());
+        let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &owners, line.clone());
         let options = Options { id, address: address.into(), name: format!("n{}", id.0), ttl: TTL };
         let registry = Registry::new(engine);
         let hints = registry.hints().clone();
         self.board.answer(id, frontier.clone(), hints.clone());
-        let member = Arc::new(Member::join(registry, frontier.clone(), line, options).await?);
-        Ok(Node { id, frontier, hints, member: Some(member) })
+        let member = Arc::new(Member::join(registry, frontier.clone(), line, options, &tasks).await?);
+        Ok(Node { id, frontier, hints, member: Some(member), tasks, owners })
     }
 
     /// Waits until one node owns everything, whatever another one still believes.
@@ -106,8 +109,9 @@ impl Node {
     /// Ends the process without notice.
     pub fn kill(&mut self, world: &World) {
         world.board.remove(self.id);
-        let member = self.member.take().expect("it is alive");
-        member.kill();
+        self.member.take().expect("it is alive");
+        self.tasks.kill();
+        self.owners.kill();
     }
 
     pub async fn leave(mut self, world: &World) {

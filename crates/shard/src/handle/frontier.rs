@@ -1,12 +1,10 @@
 //! The handle to the frontier, used by every API, tool and test.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome, Release, Released};
 use wayleave_core::ids::{ShardId, Token};
@@ -38,7 +36,6 @@ pub struct Frontier {
     pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
     /// Serialises changes of crawl settings over all shards.
     pub(crate) crawl_changes: Arc<tokio::sync::Mutex<()>>,
-    pub(crate) owners: Arc<Mutex<BTreeMap<ShardId, AbortHandle>>>,
     pub(crate) listings: Arc<ListingPermits>,
     /// Restricts listings and totals to this node's own shards.
     pub(crate) only_here: bool,
@@ -78,9 +75,9 @@ impl Frontier {
     fn new(engine: Arc<dyn Engine>, config: Config, threads: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
         let readiness = Arc::new(Readiness::new(config.shards));
         let router = Router::new(&config, links, readiness.missed.clone());
-        let (moves, crawl_changes, owners) = (Arc::default(), Arc::default(), Arc::default());
+        let (moves, crawl_changes) = (Arc::default(), Arc::default());
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
-        Self { router, readiness, engine, config, threads, moves, crawl_changes, owners, listings, only_here: false }
+        Self { router, readiness, engine, config, threads, moves, crawl_changes, listings, only_here: false }
     }
 
     /// The shards covered by listings and totals.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use tokio::sync::oneshot;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Expect;
@@ -13,8 +14,7 @@ use crate::owner::run::{self, OwnerContext};
 use crate::routing::router::OwnerLocation;
 use crate::shared::broadcast::Subscriber;
 use crate::shared::deadline::Deadline;
-use crate::shared::held_epochs::ShardHold;
-use crate::shared::readiness::{NodeReadiness, lock};
+use crate::shared::readiness::NodeReadiness;
 
 impl Frontier {
     /// Makes this process the owner of a shard while `expects` holds in the store. If it does not hold, or ceases to,
@@ -31,8 +31,7 @@ impl Frontier {
             router: Arc::downgrade(&self.router),
         };
         if let Some(thread) = self.threads.of(shard) {
-            let owner = thread.spawn(run::run(context, messages));
-            lock(&self.owners).insert(shard, owner.abort_handle());
+            thread.spawn(run::run(context, messages).boxed());
         }
     }
 
@@ -109,15 +108,6 @@ impl Frontier {
     #[must_use]
     pub fn only_here(&self) -> Self {
         Self { only_here: self.router.links.is_some(), ..self.clone() }
-    }
-
-    /// Ends all owners of this process at once, as a crash would: nothing is completed.
-    pub fn kill(&self) {
-        for (shard, owner) in std::mem::take(&mut *lock(&self.owners)) {
-            owner.abort();
-            self.router.held.set(shard, ShardHold::Not);
-            self.router.set_location(shard, OwnerLocation::Unowned);
-        }
     }
 
     /// Sets whether this node has lost the store. Callers are then told that, instead of its consequences.

@@ -3,33 +3,28 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use wayleave_core::ids::ShardId;
+
+use crate::spawn::Spawn;
 
 /// The runtimes of owners.
 #[derive(Clone)]
-pub struct OwnerThreads(Arc<[Handle]>);
+pub struct OwnerThreads(Arc<[Arc<dyn Spawn>]>);
 
 impl OwnerThreads {
     /// Spreads owners evenly over these runtimes.
     #[must_use]
-    pub fn new(first: Handle, others: impl IntoIterator<Item = Handle>) -> Self {
-        Self(std::iter::once(first).chain(others).collect())
+    pub fn new<S: Spawn>(first: S, others: impl IntoIterator<Item = S>) -> Self {
+        Self(std::iter::once(first).chain(others).map(|runtime| Arc::new(runtime) as Arc<dyn Spawn>).collect())
     }
 
-    /// One of the runtimes, for work that belongs to no shard.
-    #[must_use]
-    pub fn first(&self) -> Option<Handle> {
-        self.0.first().cloned()
-    }
-
-    pub(crate) fn of(&self, shard: ShardId) -> Option<&Handle> {
-        self.0.get(usize::from(shard.0) % self.0.len().max(1))
+    pub(crate) fn of(&self, shard: ShardId) -> Option<&dyn Spawn> {
+        self.0.get(usize::from(shard.0) % self.0.len().max(1)).map(|runtime| &**runtime)
     }
 }
 
-impl From<&Handle> for OwnerThreads {
-    fn from(handle: &Handle) -> Self {
-        Self::new(handle.clone(), [])
+impl<S: Spawn + Clone> From<&S> for OwnerThreads {
+    fn from(runtime: &S) -> Self {
+        Self::new(runtime.clone(), [])
     }
 }

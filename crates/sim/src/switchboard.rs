@@ -8,13 +8,11 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
+use wayleave_cluster::{Network, beats};
 use wayleave_core::ids::NodeId;
 use wayleave_engine::Key;
 use wayleave_registry::Hints;
 use wayleave_shard::{Frontier, LinkError, Links, Service};
-
-use crate::beats::beats;
-use crate::network::Network;
 
 /// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
