@@ -1,18 +1,22 @@
 //! The server's metrics and their Prometheus text. Totals of the frontier are queried when they are scraped.
 
-pub mod histogram;
 pub mod roles;
-mod text;
+pub(crate) mod text;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use hyper::{Method, StatusCode};
+use prometheus::core::Collector;
+use prometheus::{HistogramOpts, HistogramVec};
 use wayleave_api::urls::AddCounts;
 use wayleave_core::frontier::view::Stats;
 
-pub use histogram::Histogram;
+use text::Page;
+
+/// Upper bounds of the buckets of latencies, in seconds.
+const BOUNDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 /// Appends metrics of another API to the page.
 type Annex = Box<dyn Fn(&mut String) + Send + Sync>;
@@ -32,7 +36,7 @@ pub struct Metrics {
     pub reservations_released: AtomicU64,
     /// Renewals and releases with an expired token.
     pub reservations_stale: AtomicU64,
-    requests: RwLock<BTreeMap<Requests, Arc<Histogram>>>,
+    requests: Requests,
     annexes: RwLock<Vec<Annex>>,
 }
 
@@ -57,23 +61,27 @@ impl UrlCounters {
     }
 }
 
-/// The labels of a request. Routes are templates, so their number is bounded.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Requests {
-    method: &'static str,
-    route: String,
-    status: u16,
+/// Latencies by method, route and status. Routes are templates, so their number is bounded.
+struct Requests(HistogramVec);
+
+impl Default for Requests {
+    #[expect(clippy::expect_used, reason = "the names are constants; wrong ones would fail in every test")]
+    fn default() -> Self {
+        let help = "Time from request to response header.";
+        let options = HistogramOpts::new("wayleave_http_request_duration_seconds", help).buckets(BOUNDS.to_vec());
+        Self(HistogramVec::new(options, &["method", "route", "status"]).expect("the names are valid"))
+    }
 }
 
 impl Metrics {
     /// Counts an answered request.
-    pub fn on_request(&self, method: &hyper::Method, route: &str, status: u16, took: Duration) {
-        let line = Requests { method: known_method(method), route: route.to_owned(), status };
-        let known = self.requests.read().unwrap_or_else(PoisonError::into_inner).get(&line).cloned();
-        let histogram = known.unwrap_or_else(|| {
-            self.requests.write().unwrap_or_else(PoisonError::into_inner).entry(line).or_default().clone()
-        });
-        histogram.observe(took);
+    pub fn on_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
+        // It fails if the number of labels is wrong.
+        if let Ok(latency) =
+            self.requests.0.get_metric_with_label_values(&[known_method(method), route, status.as_str()])
+        {
+            latency.observe(took.as_secs_f64());
+        }
     }
 
     /// Registers the metrics of another API on the same page.
@@ -84,34 +92,33 @@ impl Metrics {
     /// All metrics as Prometheus text; with `stats` if the frontier provided them.
     #[must_use]
     pub fn render(&self, stats: Option<&Stats>, ready: bool) -> String {
-        let mut out = text::Page::default();
-        self.render_server(&mut out, ready);
-        self.render_requests(&mut out);
+        let mut page = Page::default();
+        self.render_server(&mut page, ready);
+        page.extend(self.requests.0.collect());
         if let Some(stats) = stats {
-            render_stats(&mut out, stats);
+            render_stats(&mut page, stats);
         }
-        let mut out = out.into_text();
+        let mut out = String::new();
+        page.write(&mut out);
         for annex in self.annexes.read().unwrap_or_else(PoisonError::into_inner).iter() {
             annex(&mut out);
         }
         out
     }
 
-    fn render_server(&self, out: &mut text::Page, ready: bool) {
+    fn render_server(&self, out: &mut Page, ready: bool) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         out.gauge("wayleave_ready", "Whether the frontier is ready.", u64::from(ready));
         let open = u64::try_from(self.connections.load(Ordering::Relaxed)).unwrap_or(0);
         out.gauge("wayleave_connections", "Open connections.", open);
-        out.head("wayleave_http_urls_total", "URLs received over HTTP, by result.", "counter");
-        for (result, counter) in [
-            ("added", &self.urls.added),
-            ("known", &self.urls.known),
-            ("requeued", &self.urls.requeued),
-            ("rejected", &self.urls.rejected),
-            ("failed", &self.urls.failed),
-        ] {
-            out.line("wayleave_http_urls_total", &[("result", result)], count(counter));
-        }
+        let urls = [
+            ("added", count(&self.urls.added)),
+            ("known", count(&self.urls.known)),
+            ("requeued", count(&self.urls.requeued)),
+            ("rejected", count(&self.urls.rejected)),
+            ("failed", count(&self.urls.failed)),
+        ];
+        out.counters("wayleave_http_urls_total", "URLs received over HTTP, by result.", "result", &urls);
         for (name, help, counter) in [
             ("wayleave_reservations_granted_total", "Reservations granted over HTTP.", &self.reservations_granted),
             ("wayleave_urls_reserved_total", "URLs handed out with reservations.", &self.urls_reserved),
@@ -125,37 +132,25 @@ impl Metrics {
             out.counter(name, help, count(counter));
         }
     }
-
-    fn render_requests(&self, out: &mut text::Page) {
-        const NAME: &str = "wayleave_http_request_duration_seconds";
-        out.head(NAME, "Time from request to response header.", "histogram");
-        for (line, histogram) in self.requests.read().unwrap_or_else(PoisonError::into_inner).iter() {
-            let status = line.status.to_string();
-            let labels = [("method", line.method), ("route", line.route.as_str()), ("status", status.as_str())];
-            out.histogram(NAME, &labels, histogram);
-        }
-    }
 }
 
 /// The methods of the API; all others share one label, so that clients cannot invent labels.
-fn known_method(method: &hyper::Method) -> &'static str {
+fn known_method(method: &Method) -> &'static str {
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
         .into_iter()
         .find(|known| *known == method.as_str())
         .unwrap_or("OTHER")
 }
 
-fn render_stats(out: &mut text::Page, stats: &Stats) {
-    out.head("wayleave_urls", "URLs by state.", "gauge");
-    for (state, count) in [
+fn render_stats(out: &mut Page, stats: &Stats) {
+    let urls = [
         ("queued", stats.urls.queued),
         ("reserved", stats.urls.reserved),
         ("fetched", stats.urls.fetched),
         ("gone", stats.urls.gone),
         ("failed", stats.urls.failed),
-    ] {
-        out.line("wayleave_urls", &[("state", state)], count);
-    }
+    ];
+    out.gauges("wayleave_urls", "URLs by state.", "state", &urls);
     for (name, help, value) in [
         ("wayleave_hosts", "Known hosts.", stats.hosts),
         ("wayleave_aliases", "Groups of several hosts.", stats.aliases),
@@ -177,14 +172,20 @@ mod tests {
     #[test]
     fn requests_and_totals_are_on_the_page() {
         let metrics = Metrics::default();
-        metrics.on_request(&hyper::Method::GET, "/v1/hosts/{host}", 404, Duration::from_millis(3));
-        metrics.on_request(&hyper::Method::GET, "/v1/hosts/{host}", 404, Duration::from_millis(3));
+        for ms in [1, 3, 400, 60_000] {
+            metrics.on_request(&Method::GET, "/v1/hosts/{host}", StatusCode::NOT_FOUND, Duration::from_millis(ms));
+        }
         metrics.urls.add(&AddCounts { added: 2, known: 1, ..AddCounts::default() });
         metrics.annex(|out| out.push_str("other_door_total 7\n"));
         let stats = Stats { hosts: 5, ..Stats::default() };
         let page = metrics.render(Some(&stats), true);
         for want in [
-            "wayleave_http_request_duration_seconds_count{method=\"GET\",route=\"/v1/hosts/{host}\",status=\"404\"} 2\n",
+            "_count{method=\"GET\",route=\"/v1/hosts/{host}\",status=\"404\"} 4\n",
+            "_sum{method=\"GET\",route=\"/v1/hosts/{host}\",status=\"404\"} 60.404\n",
+            "_bucket{method=\"GET\",route=\"/v1/hosts/{host}\",status=\"404\",le=\"0.001\"} 1\n",
+            "_bucket{method=\"GET\",route=\"/v1/hosts/{host}\",status=\"404\",le=\"0.005\"} 2\n",
+            "_bucket{method=\"GET\",route=\"/v1/hosts/{host}\",status=\"404\",le=\"30\"} 3\n",
+            "_bucket{method=\"GET\",route=\"/v1/hosts/{host}\",status=\"404\",le=\"+Inf\"} 4\n",
             "wayleave_http_urls_total{result=\"added\"} 2\n",
             "wayleave_hosts 5\n",
             "wayleave_ready 1\n",
@@ -204,8 +205,8 @@ mod tests {
     fn invented_methods_share_one_line() {
         let metrics = Metrics::default();
         for method in ["BREW", "STEEP"] {
-            let method = hyper::Method::from_bytes(method.as_bytes()).unwrap();
-            metrics.on_request(&method, "-", 404, Duration::ZERO);
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            metrics.on_request(&method, "-", StatusCode::NOT_FOUND, Duration::ZERO);
         }
         assert!(metrics.render(None, true).contains("_count{method=\"OTHER\",route=\"-\",status=\"404\"} 2\n"));
     }

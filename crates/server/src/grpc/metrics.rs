@@ -1,8 +1,9 @@
 //! Counters under the names that URLFrontier's dashboard reads.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+use crate::metrics::text::Page;
 
 /// Counters of the URLFrontier API.
 #[derive(Debug, Default)]
@@ -66,29 +67,26 @@ impl GrpcMetrics {
 
     /// Renders all counters in Prometheus text format.
     pub fn render(&self, out: &mut String) {
-        let mut counter = |name: &str, help: &str, labels: &[(&str, &AtomicU64)]| {
-            let _ = writeln!(out, "# HELP frontier_{name} {help}\n# TYPE frontier_{name} counter");
-            for (label, value) in labels {
-                let _ = writeln!(out, "frontier_{name}{label} {}", value.load(Relaxed));
-            }
-        };
-        counter("getURLs_calls_total", "GetURLs calls answered", &[("", &self.get_calls)]);
-        counter("getURLs_total", "URLs handed out by GetURLs", &[("", &self.get_urls)]);
-        counter("putURLs_calls_total", "PutURLs streams opened", &[("", &self.put_calls)]);
-        counter("putDiscovered_calls_total", "PutDiscovered streams opened", &[("", &self.put_discovered_calls)]);
-        counter("putURLs_total", "URLs sent to the frontier", &[("", &self.put_urls)]);
-        counter(
-            "putURLs_discovered_total",
-            "URLs sent to the frontier as discovered or as known",
-            &[("{discovered=\"true\"}", &self.put_discovered), ("{discovered=\"false\"}", &self.put_known)],
-        );
-        counter("putURLs_ignored_total", "Discovered URLs that were known already", &[("", &self.put_ignored)]);
-        counter("putURLs_completed_total", "URLs completed", &[("", &self.put_completed)]);
-        let name = "frontier_getURLs_latency_seconds";
-        let (calls, nanos) = (self.get_calls.load(Relaxed), self.get_nanos.load(Relaxed));
-        let seconds = Duration::from_nanos(nanos).as_secs_f64();
-        let _ = writeln!(out, "# HELP {name} Time until a GetURLs call has its URLs\n# TYPE {name} summary");
-        let _ = writeln!(out, "{name}_count {calls}\n{name}_sum {seconds}");
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let mut page = Page::default();
+        for (name, help, counter) in [
+            ("frontier_getURLs_calls_total", "GetURLs calls answered", &self.get_calls),
+            ("frontier_getURLs_total", "URLs handed out by GetURLs", &self.get_urls),
+            ("frontier_putURLs_calls_total", "PutURLs streams opened", &self.put_calls),
+            ("frontier_putDiscovered_calls_total", "PutDiscovered streams opened", &self.put_discovered_calls),
+            ("frontier_putURLs_total", "URLs sent to the frontier", &self.put_urls),
+            ("frontier_putURLs_ignored_total", "Discovered URLs that were known already", &self.put_ignored),
+            ("frontier_putURLs_completed_total", "URLs completed", &self.put_completed),
+        ] {
+            page.counter(name, help, count(counter));
+        }
+        let sent = [("true", count(&self.put_discovered)), ("false", count(&self.put_known))];
+        let help = "URLs sent to the frontier as discovered or as known";
+        page.counters("frontier_putURLs_discovered_total", help, "discovered", &sent);
+        let seconds = Duration::from_nanos(count(&self.get_nanos)).as_secs_f64();
+        let help = "Time until a GetURLs call has its URLs";
+        page.summary("frontier_getURLs_latency_seconds", help, count(&self.get_calls), seconds);
+        page.write(out);
     }
 }
 
@@ -113,12 +111,12 @@ mod tests {
                 "frontier_putURLs_calls_total 1",
                 "frontier_putDiscovered_calls_total 0",
                 "frontier_putURLs_total 7",
-                "frontier_putURLs_discovered_total{discovered=\"true\"} 5",
-                "frontier_putURLs_discovered_total{discovered=\"false\"} 2",
                 "frontier_putURLs_ignored_total 1",
                 "frontier_putURLs_completed_total 2",
-                "frontier_getURLs_latency_seconds_count 1",
+                "frontier_putURLs_discovered_total{discovered=\"true\"} 5",
+                "frontier_putURLs_discovered_total{discovered=\"false\"} 2",
                 "frontier_getURLs_latency_seconds_sum 1.5",
+                "frontier_getURLs_latency_seconds_count 1",
             ]
         );
     }

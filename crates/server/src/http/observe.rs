@@ -25,7 +25,7 @@ pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Re
     });
     let route = route.as_ref().map_or("-", MatchedPath::as_str);
     let took = started.elapsed();
-    app.metrics.on_request(&method, route, response.status().as_u16(), took);
+    app.metrics.on_request(&method, route, response.status(), took);
     log(&app, &method, route, &response, took);
     response
 }

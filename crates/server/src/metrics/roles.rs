@@ -6,23 +6,19 @@ use wayleave_roles::{Roles, Totals};
 
 use super::text::Page;
 
-/// The metrics of this process, and the totals if the store provided them.
-#[must_use]
-pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
-    const HEARTBEATS: &str = "wayleave_roles_heartbeats_total";
+/// Appends the metrics of this process, and the totals if the store provided them.
+pub fn render(roles: &Roles, totals: Option<Totals>, text: &mut String) {
     let mut out = Page::default();
     let counters = roles.counters();
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    out.head(HEARTBEATS, "Heartbeats by result.", "counter");
-    for (outcome, counter) in [
-        ("acquired", &counters.acquired),
-        ("renewed", &counters.renewed),
-        ("standby", &counters.standby),
-        ("refused", &counters.refused),
-        ("failed", &counters.failed),
-    ] {
-        out.line(HEARTBEATS, &[("outcome", outcome)], count(counter));
-    }
+    let heartbeats = [
+        ("acquired", count(&counters.acquired)),
+        ("renewed", count(&counters.renewed)),
+        ("standby", count(&counters.standby)),
+        ("refused", count(&counters.refused)),
+        ("failed", count(&counters.failed)),
+    ];
+    out.counters("wayleave_roles_heartbeats_total", "Heartbeats by result.", "outcome", &heartbeats);
     for (name, help, total) in [
         ("wayleave_roles_released_total", "Terms released.", count(&counters.released)),
         ("wayleave_roles_conflicts_total", "Decisions retried because of a concurrent update.", roles.conflicts()),
@@ -38,16 +34,13 @@ pub fn render(roles: &Roles, totals: Option<Totals>) -> String {
     if let Some(totals) = totals {
         render_totals(&mut out, totals);
     }
-    out.into_text()
+    out.write(text);
 }
 
 fn render_totals(out: &mut Page, totals: Totals) {
-    const STANDBYS: &str = "wayleave_roles_standbys";
     out.gauge("wayleave_roles", "Roles.", totals.roles);
     out.gauge("wayleave_roles_primaries", "Roles that have a primary.", totals.primaries);
     out.gauge("wayleave_roles_unguarded", "Roles whose primary has no ready standby.", totals.unguarded);
-    out.head(STANDBYS, "Standbys of all roles.", "gauge");
-    for (ready, count) in [("true", totals.standbys_ready), ("false", totals.standbys_not_ready)] {
-        out.line(STANDBYS, &[("ready", ready)], count);
-    }
+    let standbys = [("true", totals.standbys_ready), ("false", totals.standbys_not_ready)];
+    out.gauges("wayleave_roles_standbys", "Standbys of all roles.", "ready", &standbys);
 }
