@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use wayleave_core::roles::{Answer, Outcome, Refusal};
 use wayleave_core::time::Time;
@@ -13,7 +13,7 @@ use wayleave_engine::rows::role as rows;
 use wayleave_engine::{Batch, Commit, Engine, Memory};
 use wayleave_roles::Roles;
 
-use crate::support::{ask, role};
+use crate::support::{ask, pass, role};
 
 /// Many more than any fixed number of lock stripes would separate.
 const OTHERS: usize = 200;
@@ -25,6 +25,8 @@ const SOON: Duration = Duration::from_secs(1);
 struct Locked {
     store: Arc<Memory>,
     free: watch::Sender<bool>,
+    /// Notified when a write waits for that row.
+    reached: Notify,
 }
 
 impl Engine for Locked {
@@ -35,6 +37,7 @@ impl Engine for Locked {
             return self.store.commit(batch);
         }
         let (store, mut free) = (self.store.clone(), self.free.subscribe());
+        self.reached.notify_one();
         async move {
             _ = free.wait_for(|free| *free).await;
             store.commit(batch).await
@@ -47,14 +50,14 @@ impl Engine for Locked {
 /// flight.
 async fn locked() -> (Arc<Locked>, Roles, JoinHandle<Result<Answer, Refusal>>) {
     let store = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
-    let engine = Arc::new(Locked { store, free: watch::Sender::new(false) });
+    let engine = Arc::new(Locked { store, free: watch::Sender::new(false), reached: Notify::new() });
     let roles = Roles::new(engine.clone());
     beat_others(&roles, "a", Outcome::Acquired).await;
     let stuck = tokio::spawn({
         let roles = roles.clone();
         async move { roles.heartbeat(role(), ask("stuck", None)).await }
     });
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    engine.reached.notified().await;
     (engine, roles, stuck)
 }
 
@@ -89,7 +92,7 @@ async fn a_listing_that_waits_for_a_locked_role_holds_up_no_other() {
         let roles = roles.clone();
         async move { roles.list(None, 100).await }
     });
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    pass(Duration::from_millis(1)).await;
     beat_others(&roles, "b", Outcome::Standby).await;
     assert!(!listing.is_finished(), "what it says of the locked role could still be lost");
     end(&engine, stuck).await;

@@ -1,7 +1,5 @@
 //! Requeuing and deleting known URLs: individually, and by bulk jobs that survive restarts and moves of hosts.
 
-use std::time::Duration;
-
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, UrlResult};
 use wayleave_core::frontier::requeue::{Rework, Reworked};
 use wayleave_core::frontier::rework::JobState;
@@ -39,7 +37,7 @@ async fn ended(world: &World, id: Token) -> JobView {
         if job.state != JobState::Running {
             return job;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        pass(1).await;
     }
     panic!("the job does not end");
 }
@@ -110,7 +108,7 @@ async fn a_job_requeues_what_its_filter_lets_through_and_says_how_many() {
     let world = World::new(4).await;
     site(&world, 40, 60).await;
     assert_eq!(drain(&world, Outcome::Failed).await, 2_400);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(1_000).await;
     let filter = UrlFilter { contains: Some("/1".into()), ..of_state(UrlState::Failed) };
     let job = world.frontier.start_job(Rework::Requeue, filter, None).await.unwrap();
     let job = ended(&world, job.id).await;
@@ -125,7 +123,7 @@ async fn a_job_requeues_what_its_filter_lets_through_and_says_how_many() {
 async fn a_job_goes_on_where_it_was_after_a_restart() {
     let mut world = World::new(2).await;
     site(&world, 4, 3_000).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(1_000).await;
     let job = world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), None).await.unwrap();
     // The home has announced it to no shard, to some, or to all: each restart finds it at another stage.
     let mut seen = Vec::new();
@@ -161,7 +159,7 @@ async fn a_host_that_leaves_a_job_behind_for_a_shard_that_has_done_its_part_is_v
         world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     }
     world.add(&[&format!("http://{late}/1"), &format!("http://{late}/2")]).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(1_000).await;
     let id = world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), None).await.unwrap().id;
     let job = || async { world.frontier.job(id).await.unwrap().unwrap() };
     while job().await.shards_done == 0 {}
@@ -178,7 +176,7 @@ async fn a_job_finds_hosts_that_move_to_and_fro_while_it_runs() {
     for turn in 0..12 {
         let world = World::new(3).await;
         site(&world, 12, 150).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        pass(1_000).await;
         let job = world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), None).await.unwrap();
         for _ in 0..turn {
             tokio::task::yield_now().await;
@@ -198,11 +196,11 @@ async fn a_job_leaves_alone_what_came_later_and_what_is_handed_out() {
     let world = World::new(1).await;
     site(&world, 2, 2).await;
     let visit = world.next().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(1_000).await;
     let begun = world.now();
     let job =
         world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), Some(Time(begun.0 + 9))).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    pass(1).await;
     world.put(vec![disc("http://h9.example/new")]).await;
     let job = ended(&world, job.id).await;
     assert_eq!((job.told.done, job.told.reserved), (3, 0));
@@ -215,12 +213,12 @@ async fn a_job_leaves_alone_what_came_later_and_what_is_handed_out() {
 async fn a_cancelled_job_begins_nowhere_else_and_a_crawl_waits_for_a_running_one() {
     let world = World::new(8).await;
     site(&world, 16, 400).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(1_000).await;
     let filter = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
     let job = world.frontier.start_job(Rework::Delete, filter.clone(), None).await.unwrap();
     let cancelled = world.frontier.cancel_job(job.id).await.unwrap().unwrap();
     assert_eq!(cancelled.state, JobState::Cancelled);
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    pass(5_000).await;
     let later = world.frontier.job(job.id).await.unwrap().unwrap();
     assert_eq!((later.state, later.told), (JobState::Cancelled, cancelled.told), "nothing more was done");
     assert!(cancelled.told.done < 6_400);
@@ -228,7 +226,7 @@ async fn a_cancelled_job_begins_nowhere_else_and_a_crawl_waits_for_a_running_one
 
     let left = drain(&world, Outcome::Fetched).await as u64;
     assert_eq!(world.frontier.crawl("DEFAULT".into()).await.unwrap().waits_for, None);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(1_000).await;
     let job = world.frontier.start_job(Rework::Requeue, filter, None).await.unwrap();
     let waits_for = world.frontier.crawl("DEFAULT".into()).await.unwrap().waits_for;
     assert!(waits_for.is_some(), "a crawl that is being requeued is not finished");

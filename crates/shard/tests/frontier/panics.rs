@@ -110,7 +110,7 @@ async fn an_owner_that_panics_again_and_again_is_started_ever_more_seldom_and_it
     let tries = trap.owns.load(Ordering::Acquire) - before;
     assert!((10..40).contains(&tries), "{tries} tries in ten minutes");
     trap.opens.store(0, Ordering::Release);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    pass(60_000).await;
     assert_eq!(frontier.put(vec![disc(URL)]).await, [PutOutcome::Known]);
     assert_eq!(frontier.readiness(), Ok(()));
 }
