@@ -8,9 +8,10 @@ use stateright::{Model, Property};
 use wayleave_core::ids::Token;
 use wayleave_core::roles::{Mode, Peer};
 use wayleave_core::time::Millis;
-use wayleave_elect::{Answer, Call, Candidate, Decline, Effect, Heartbeat, Moment, Question, Then, Wish};
+use wayleave_elect::{Candidate, Decline, Effect, Moment, Wish};
 
 use crate::timed_model::budget::Budget;
+use crate::timed_model::messages::{Message, Messages, What, believes};
 use crate::timed_model::roles::{Seen, name, uuid};
 use crate::timed_model::store::{Fault, Store};
 
@@ -18,8 +19,6 @@ const T_MS: u64 = 5_000;
 const I_MS: u64 = 1_200;
 /// How long a primary may continue.
 const G_MS: u64 = 2_500;
-/// A message that is slower than this is lost. Longer than T.
-const SLOWEST_MS: u64 = 6_000;
 /// By then all candidates know each other.
 const BEGIN_MS: u64 = 2_700;
 const CLIENTS: usize = 3;
@@ -63,8 +62,7 @@ pub struct World {
     pub now: u64,
     pub clients: Vec<Client>,
     pub store: Store,
-    fresh: Vec<Message>,
-    slow: Vec<Message>,
+    messages: Messages,
     left: Budget,
     pub seen: Seen,
     /// No server answers.
@@ -84,27 +82,6 @@ pub struct Client {
     paused: bool,
     /// No server is reachable.
     cut_off: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Message {
-    client: usize,
-    sent: u64,
-    what: What,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum What {
-    Beat(Heartbeat),
-    Answer(Call, Answer),
-    Release {
-        identity: u32,
-        token: Option<String>,
-    },
-    /// From `client` to the one with this number.
-    Question(usize, Question),
-    /// To `client`, from the one with this number.
-    Promise(usize, Question),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,8 +119,7 @@ impl Model for GoingOn {
             now: 0,
             clients: vec![client; CLIENTS],
             store: Store::going_on(T_MS, G_MS, self.fault),
-            fresh: Vec::new(),
-            slow: Vec::new(),
+            messages: Messages::default(),
             left: self.budget,
             seen: Seen::default(),
             away: false,
@@ -161,7 +137,7 @@ impl Model for GoingOn {
             }
             for index in (0..CLIENTS).filter(|index| world.is_due(*index)).collect::<Vec<_>>() {
                 world.wake(index);
-                while !world.fresh.is_empty() {
+                while !world.messages.fresh.is_empty() {
                     world.deliver(self, false);
                 }
             }
@@ -171,7 +147,7 @@ impl Model for GoingOn {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        if let Some(message) = world.fresh.first() {
+        if let Some(message) = world.messages.fresh.first() {
             actions.push(Action::Deliver);
             let asks = matches!(&message.what, What::Question(..))
                 || matches!(&message.what, What::Beat(beat) if beat.take_over.is_some());
@@ -185,7 +161,7 @@ impl Model for GoingOn {
         }
         let due: Vec<usize> = (0..CLIENTS).filter(|index| world.is_due(*index)).collect();
         actions.extend(due.iter().copied().map(Action::Wake));
-        actions.extend((0..world.slow.len()).filter(|index| world.can_arrive(*index)).map(Action::Arrive));
+        actions.extend((0..world.messages.slow.len()).filter(|index| world.can_arrive(*index)).map(Action::Arrive));
         if due.is_empty() {
             actions.push(Action::Pass);
             if world.open {
@@ -206,11 +182,11 @@ impl Model for GoingOn {
             }
             Action::Delay => {
                 world.left.delays -= 1;
-                let message = world.fresh.remove(0);
-                world.put_slow(message);
+                let message = world.messages.fresh.remove(0);
+                world.messages.put_slow(message);
             }
             Action::Arrive(index) => {
-                let message = world.slow.remove(index);
+                let message = world.messages.slow.remove(index);
                 world.arrive(self, message, false);
             }
             Action::Pass => world.pass(self.slot_ms),
@@ -233,9 +209,7 @@ impl Model for GoingOn {
             }
             Action::End(index) => {
                 world.left.ends -= 1;
-                let then = Then::StandAgain(Millis(0));
-                let effects = world.clients[index].candidate.on_stopped(Moment(world.now), then);
-                world.carry_out(index, effects);
+                world.messages.end_work(world.now, index, &mut world.clients[index].candidate);
             }
             Action::Set(mode) => {
                 world.left.sets -= 1;
@@ -286,7 +260,7 @@ impl GoingOn {
             if client.cut_off {
                 actions.push(Action::CutOff(index, false));
             }
-            if left.ends > 0 && !client.paused && believes(client, world.now).is_some() {
+            if left.ends > 0 && !client.paused && believes(&client.candidate, world.now).is_some() {
                 actions.push(Action::End(index));
             }
         }
@@ -309,15 +283,11 @@ impl GoingOn {
     }
 }
 
-fn believes(client: &Client, now: u64) -> Option<u64> {
-    client.candidate.working().filter(|(_, until)| now < until.0).map(|(epoch, _)| epoch)
-}
-
 impl World {
     /// A line for people.
     pub fn line(&self) -> String {
         let lead = |(index, client): (usize, &Client)| {
-            let epoch = believes(client, self.now)?;
+            let epoch = believes(&client.candidate, self.now)?;
             let on = if client.candidate.goes_on(Moment(self.now)) { " by agreement" } else { "" };
             Some(format!("{} leads in epoch {epoch}{on}{}", name(index), if client.paused { " (paused)" } else { "" }))
         };
@@ -327,7 +297,10 @@ impl World {
 
     pub fn believers(&self) -> Vec<usize> {
         let running = |index: &usize| !self.clients[*index].paused;
-        (0..CLIENTS).filter(running).filter(|index| believes(&self.clients[*index], self.now).is_some()).collect()
+        (0..CLIENTS)
+            .filter(running)
+            .filter(|index| believes(&self.clients[*index].candidate, self.now).is_some())
+            .collect()
     }
 
     fn is_due(&self, index: usize) -> bool {
@@ -348,17 +321,12 @@ impl World {
     }
 
     fn can_arrive(&self, index: usize) -> bool {
-        let message = &self.slow[index];
+        let message = &self.messages.slow[index];
         match &message.what {
             What::Answer(..) | What::Promise(..) => !self.clients[message.client].paused,
             What::Question(to, _) => !self.clients[*to].paused,
             What::Beat(_) | What::Release { .. } => true,
         }
-    }
-
-    fn put_slow(&mut self, message: Message) {
-        self.slow.push(message);
-        self.slow.sort_by_key(|message| (message.sent, message.client));
     }
 
     fn pass(&mut self, slot_ms: u64) {
@@ -367,41 +335,20 @@ impl World {
         let (last, now) = (self.now, next.unwrap_or(self.now + I_MS));
         self.now = now;
         self.open = now / slot_ms != last / slot_ms;
-        self.slow.retain(|message| now - message.sent <= SLOWEST_MS);
+        self.messages.lose(now);
     }
 
     fn wake(&mut self, index: usize) {
-        let effects = self.clients[index].candidate.on_wake(Moment(self.now), 0);
-        self.carry_out(index, effects);
+        self.messages.wake(self.now, index, &mut self.clients[index].candidate);
     }
 
     fn deliver(&mut self, model: &GoingOn, answer_is_slow: bool) {
-        let message = self.fresh.remove(0);
+        let message = self.messages.fresh.remove(0);
         self.arrive(model, message, answer_is_slow);
     }
 
     fn carry_out(&mut self, client: usize, effects: Vec<Effect>) {
-        for effect in effects {
-            let what = match effect {
-                Effect::Send(beat) => What::Beat(beat),
-                Effect::Ask(question) => What::Question(index_of(&question.peer.address), question),
-                Effect::Release { identity, token } => {
-                    let what = What::Release { identity, token };
-                    self.fresh.push(Message { client, sent: self.now, what });
-                    let effects = self.clients[client].candidate.on_released(Moment(self.now));
-                    self.carry_out(client, effects);
-                    continue;
-                }
-                Effect::StepDown { .. } => {
-                    let again = Then::StandAgain(Millis(0));
-                    let effects = self.clients[client].candidate.on_stopped(Moment(self.now), again);
-                    self.carry_out(client, effects);
-                    continue;
-                }
-                Effect::Lead { .. } | Effect::Extend { .. } | Effect::Finished(_) => continue,
-            };
-            self.fresh.push(Message { client, sent: self.now, what });
-        }
+        self.messages.carry_out(self.now, client, &mut self.clients[client].candidate, effects);
     }
 
     fn arrive(&mut self, model: &GoingOn, message: Message, answer_is_slow: bool) {
@@ -428,9 +375,10 @@ impl World {
             What::Question(to, question) if self.hears(client, to) => {
                 if self.clients[to].paused {
                     // The latest one waits for it; older ones are abandoned by then.
-                    self.slow
+                    self.messages
+                        .slow
                         .retain(|m| !(m.client == client && matches!(m.what, What::Question(other, _) if other == to)));
-                    self.put_slow(Message { client, sent, what: What::Question(to, question) });
+                    self.messages.put_slow(Message { client, sent, what: What::Question(to, question) });
                     return;
                 }
                 let standby = &mut self.clients[to].candidate;
@@ -458,13 +406,9 @@ impl World {
     /// A response travels back, at once or slowly, or waits for a paused candidate.
     fn pass_on(&mut self, model: &GoingOn, client: usize, answer: Message, slowly: bool) {
         if slowly || self.clients[client].paused {
-            self.put_slow(answer);
+            self.messages.put_slow(answer);
         } else {
             self.arrive(model, answer, false);
         }
     }
-}
-
-fn index_of(address: &str) -> usize {
-    usize::from(address.as_bytes()[0] - b'A')
 }

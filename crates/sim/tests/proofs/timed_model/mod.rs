@@ -34,6 +34,7 @@
 
 mod budget;
 mod continue_mode;
+mod messages;
 mod naive;
 mod ownership;
 mod roles;

@@ -8,16 +8,15 @@ use std::collections::BTreeMap;
 
 use stateright::{Model, Property};
 use wayleave_core::time::Millis;
-use wayleave_elect::{Answer, Call, Candidate, Effect, Heartbeat, Moment, Then, Wish};
+use wayleave_elect::{Candidate, Effect, Moment, Wish};
 
 use crate::timed_model::budget::Budget;
+use crate::timed_model::messages::{Message, Messages, What, believes};
 use crate::timed_model::store::{Granted, Store};
 
 /// T and I of the model.
 pub const T_MS: u64 = 5_000;
 pub const I_MS: u64 = 1_000;
-/// A message that is slower than this is lost. Longer than T: it may arrive in another term.
-const SLOWEST_MS: u64 = 6_000;
 /// By this much clocks step: more than T.
 const STEP_MS: i64 = 6_000;
 
@@ -44,10 +43,7 @@ pub struct State {
     pub now: u64,
     pub clients: Vec<Client>,
     pub store: Store,
-    /// Sent, and its fate not yet decided.
-    fresh: Vec<Message>,
-    /// On its way, slowly.
-    slow: Vec<Message>,
+    messages: Messages,
     left: Budget,
     pub seen: Seen,
 }
@@ -69,20 +65,6 @@ pub enum Link {
     Cut,
     /// Requests reach the store, responses are lost.
     Deaf,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Message {
-    client: usize,
-    sent: u64,
-    what: What,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum What {
-    Beat(Heartbeat),
-    Answer(Call, Answer),
-    Release { identity: u32, token: Option<String> },
 }
 
 /// What the laws check: everything ever granted and written.
@@ -134,15 +116,14 @@ impl Model for Roles {
             now: 0,
             clients: vec![client; self.clients],
             store: Store::new(T_MS),
-            fresh: Vec::new(),
-            slow: Vec::new(),
+            messages: Messages::default(),
             left: self.budget,
             seen: Seen::default(),
         }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if let Some(message) = state.fresh.first() {
+        if let Some(message) = state.messages.fresh.first() {
             actions.push(Action::Deliver);
             if state.left.delays > 0 && state.clients[message.client].link == Link::Whole {
                 actions.push(Action::Delay);
@@ -155,7 +136,7 @@ impl Model for Roles {
         let due = |index: &usize| state.is_due(*index);
         let running: Vec<usize> = (0..self.clients).filter(|index| !state.clients[*index].paused).collect();
         actions.extend(running.iter().copied().filter(due).map(Action::Wake));
-        actions.extend((0..state.slow.len()).filter(|index| state.can_arrive(*index)).map(Action::Arrive));
+        actions.extend((0..state.messages.slow.len()).filter(|index| state.can_arrive(*index)).map(Action::Arrive));
         // Faults come when no candidate is due: a fault at a due moment equals one just before it.
         if !running.iter().any(due) {
             actions.push(Action::Pass);
@@ -166,26 +147,23 @@ impl Model for Roles {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Action::Wake(index) => {
-                let effects = state.clients[index].candidate.on_wake(Moment(state.now), 0);
-                state.carry_out(index, effects);
-            }
+            Action::Wake(index) => state.messages.wake(state.now, index, &mut state.clients[index].candidate),
             Action::Deliver => {
-                let message = state.fresh.remove(0);
+                let message = state.messages.fresh.remove(0);
                 state.arrive(message, false);
             }
             Action::Delay => {
                 state.left.delays -= 1;
-                let message = state.fresh.remove(0);
-                state.put_slow(message);
+                let message = state.messages.fresh.remove(0);
+                state.messages.put_slow(message);
             }
             Action::DelayAnswer => {
                 state.left.delays -= 1;
-                let message = state.fresh.remove(0);
+                let message = state.messages.fresh.remove(0);
                 state.arrive(message, true);
             }
             Action::Arrive(index) => {
-                let message = state.slow.remove(index);
+                let message = state.messages.slow.remove(index);
                 state.arrive(message, false);
             }
             Action::Pass => state.pass(),
@@ -193,7 +171,7 @@ impl Model for Roles {
                 state.left.pauses -= 1;
                 let client = &mut state.clients[index];
                 client.paused = true;
-                client.permit = believes(client, state.now);
+                client.permit = believes(&client.candidate, state.now);
             }
             Action::Resume(index) => {
                 state.clients[index].paused = false;
@@ -207,9 +185,7 @@ impl Model for Roles {
             }
             Action::End(index) => {
                 state.left.ends -= 1;
-                let again = Then::StandAgain(Millis(0));
-                let effects = state.clients[index].candidate.on_stopped(Moment(state.now), again);
-                state.carry_out(index, effects);
+                state.messages.end_work(state.now, index, &mut state.clients[index].candidate);
             }
             Action::Restart(step_ms) => {
                 state.left.restarts -= 1;
@@ -264,7 +240,7 @@ impl Roles {
             if left.pauses > 0 {
                 actions.push(Action::Pause(*index));
             }
-            if left.ends > 0 && believes(&state.clients[*index], state.now).is_some() {
+            if left.ends > 0 && believes(&state.clients[*index].candidate, state.now).is_some() {
                 actions.push(Action::End(*index));
             }
         }
@@ -285,11 +261,6 @@ impl Roles {
     }
 }
 
-/// The epoch that a client would write with now: what [`wayleave_elect::Term::check`] asks.
-fn believes(client: &Client, now: u64) -> Option<u64> {
-    client.candidate.working().filter(|(_, until)| now < until.0).map(|(epoch, _)| epoch)
-}
-
 pub fn name(client: usize) -> char {
     char::from(b'A' + client as u8)
 }
@@ -302,7 +273,7 @@ impl State {
     /// A line for people: when, and who leads in which epoch.
     pub fn line(&self) -> String {
         let lead = |(index, client): (usize, &Client)| {
-            let epoch = believes(client, self.now)?;
+            let epoch = believes(&client.candidate, self.now)?;
             Some(format!("{} leads in epoch {epoch}{}", name(index), if client.paused { " (paused)" } else { "" }))
         };
         let leads: Vec<String> = self.clients.iter().enumerate().filter_map(lead).collect();
@@ -311,7 +282,10 @@ impl State {
 
     pub fn believers(&self) -> Vec<usize> {
         let running = |index: &usize| !self.clients[*index].paused;
-        (0..self.clients.len()).filter(running).filter(|i| believes(&self.clients[*i], self.now).is_some()).collect()
+        (0..self.clients.len())
+            .filter(running)
+            .filter(|i| believes(&self.clients[*i].candidate, self.now).is_some())
+            .collect()
     }
 
     fn is_due(&self, index: usize) -> bool {
@@ -319,15 +293,9 @@ impl State {
     }
 
     fn can_arrive(&self, index: usize) -> bool {
-        let message = &self.slow[index];
+        let message = &self.messages.slow[index];
         let to_client = matches!(message.what, What::Answer(..));
         !(to_client && self.clients[message.client].paused)
-    }
-
-    /// Slow messages are kept in order of sending: their order in the list means nothing else.
-    fn put_slow(&mut self, message: Message) {
-        self.slow.push(message);
-        self.slow.sort_by_key(|message| (message.sent, message.client));
     }
 
     /// Time goes on to the next wake-up of a running client; with all paused, by an interval.
@@ -335,31 +303,11 @@ impl State {
         let running = self.clients.iter().filter(|client| !client.paused);
         let next = running.filter_map(|client| client.candidate.wake_at()).map(|at| at.0).min();
         self.now = next.unwrap_or(self.now + I_MS);
-        let now = self.now;
-        self.slow.retain(|message| now - message.sent <= SLOWEST_MS);
+        self.messages.lose(self.now);
     }
 
     fn carry_out(&mut self, client: usize, effects: Vec<Effect>) {
-        for effect in effects {
-            match effect {
-                Effect::Send(beat) => {
-                    self.fresh.push(Message { client, sent: self.now, what: What::Beat(beat) });
-                }
-                Effect::Release { identity, token } => {
-                    self.fresh.push(Message { client, sent: self.now, what: What::Release { identity, token } });
-                    // Abandoned or acknowledged: the candidate continues either way, and sooner is worse.
-                    let effects = self.clients[client].candidate.on_released(Moment(self.now));
-                    self.carry_out(client, effects);
-                }
-                // The work of a running client stops as soon as it is told to.
-                Effect::StepDown { .. } => {
-                    let again = Then::StandAgain(Millis(0));
-                    let effects = self.clients[client].candidate.on_stopped(Moment(self.now), again);
-                    self.carry_out(client, effects);
-                }
-                Effect::Lead { .. } | Effect::Extend { .. } | Effect::Ask(_) | Effect::Finished(_) => {}
-            }
-        }
+        self.messages.carry_out(self.now, client, &mut self.clients[client].candidate, effects);
     }
 
     fn arrive(&mut self, message: Message, answer_is_slow: bool) {
@@ -377,7 +325,7 @@ impl State {
                 }
                 let answer = Message { client, sent, what: What::Answer(beat.call, answer) };
                 if answer_is_slow || self.clients[client].paused {
-                    self.put_slow(answer);
+                    self.messages.put_slow(answer);
                 } else if link == Link::Whole {
                     self.arrive(answer, false);
                 }
@@ -386,6 +334,8 @@ impl State {
                 self.store.release(self.now, &uuid(client, identity), token.as_deref());
             }
             What::Answer(..) if link == Link::Deaf => {}
+            // No role of this model may be continued.
+            What::Question(..) | What::Promise(..) => {}
             What::Answer(call, answer) => {
                 let effects = self.clients[client].candidate.on_answer(Moment(self.now), call, answer, 0);
                 self.carry_out(client, effects);
@@ -396,7 +346,7 @@ impl State {
     /// The first thing that a primary does is a guarded write.
     fn first_writes(&mut self, model: &Roles) {
         for index in self.believers() {
-            if let Some(epoch) = believes(&self.clients[index], self.now) {
+            if let Some(epoch) = believes(&self.clients[index].candidate, self.now) {
                 self.write(model, index, epoch);
             }
         }
