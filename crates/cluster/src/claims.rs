@@ -3,15 +3,17 @@
 //! Pure: what a look has shown goes in, a batch comes out. Lease renewal and the seats carry the batches to the store; the
 //! model checker of `sim` carries the same ones through everything that can go wrong on the way.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::NODES_MAX;
 use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::{node, seat};
+use wayleave_core::wire::Damaged;
+use wayleave_engine::rows::{join, node, seat};
 use wayleave_engine::{Batch, Error, Expect, Key, Look, Row, Scan, Value, Write};
-use wayleave_registry::batch;
+use wayleave_registry::{batch, only, value};
 
 /// What one look has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl Seen {
     pub fn read(look: Look, shards: u16) -> Result<Self, Error> {
         let mut nodes = Vec::new();
         let mut seats = vec![None; shards.into()];
-        let damaged = |error: wayleave_core::wire::Damaged| Error::Corrupt(error.to_string());
+        let damaged = |error: Damaged| Error::Corrupt(error.to_string());
         let mut found = look.rows.iter();
         for row in found.next().into_iter().flatten() {
             nodes.push(node::decode(&row.value).map_err(damaged)?);
@@ -119,11 +121,39 @@ pub const fn sure_for(ttl: Millis) -> Duration {
     Duration::from_millis(ttl.0 - ttl.0 / 50)
 }
 
-/// Removes the row of a process whose address another one has by now.
+/// What to look at before [`join()`].
 #[must_use]
-pub fn bury(row: Row) -> Batch {
-    let writes = vec![Write { key: row.key.clone(), value: None }];
-    Batch { fences: Vec::new(), expects: vec![(row.key, Some(row.value))], writes }
+pub fn join_scans() -> Vec<Scan> {
+    vec![node::all(NODES_MAX), only(join::key())]
+}
+
+/// Writes the row of a node that has none, removes those of dead nodes with its address, and counts the join. The row of a
+/// node in `silent` is removed too: it did not answer at the address. If another living node has the address, nothing is
+/// to be written, and that node is returned.
+///
+/// # Errors
+/// If the row that counts joins is damaged.
+pub fn join(
+    look: &Look,
+    row: &mut NodeRow,
+    silent: &BTreeSet<NodeId>,
+    ttl: Millis,
+    leaving: bool,
+) -> Result<Result<Vec<Write>, NodeRow>, Damaged> {
+    let nodes = look.rows.first().into_iter().flatten();
+    let others = nodes.filter_map(|stored| node::decode(&stored.value).ok());
+    let mut gone = Vec::new();
+    for other in others.filter(|other| other.address == row.address && other.id != row.id) {
+        if other.is_alive(look.now) && !silent.contains(&other.id) {
+            return Ok(Err(other));
+        }
+        gone.push(Write { key: node::key(other.id), value: None });
+    }
+    let joins = value(look, &join::key()).map_or(Ok(0), |found| join::decode(found))?;
+    let mut writes = renew(row, value(look, &node::key(row.id)).cloned(), look.now, ttl, leaving).writes;
+    writes.push(Write { key: join::key(), value: Some(join::encode(joins.wrapping_add(1))) });
+    writes.append(&mut gone);
+    Ok(Ok(writes))
 }
 
 /// Removes the row of a node that has left.

@@ -120,7 +120,7 @@ impl Member {
     /// Its tasks run on `tasks`.
     ///
     /// # Errors
-    /// If the store cannot be reached.
+    /// If the store cannot be reached, or a living node has the address.
     pub async fn join(
         registry: Registry,
         frontier: Frontier,
@@ -128,7 +128,6 @@ impl Member {
         options: Options,
         tasks: &dyn Spawn,
     ) -> Result<Self, JoinError> {
-        address::claim(&registry, &*network, &options).await?;
         let row = NodeRow {
             id: options.id,
             address: options.address.as_str().into(),
@@ -141,11 +140,7 @@ impl Member {
             leaving: false,
         };
         let mut renewal = LeaseRenewal { registry: registry.clone(), row, ttl: options.ttl };
-        let deadline = renewal.extend(false).await.map_err(|missed| match missed {
-            Missed::Store(error) => JoinError::Engine(error),
-            Missed::Replaced(row) => taken(&row),
-        })?;
-        address::confirm(&registry, &*network, &renewal.row).await?;
+        let deadline = address::join(&mut renewal, &*network).await?;
         frontier.set_sure_until(deadline);
         let shared = Arc::new(Shared {
             registry,
@@ -246,10 +241,6 @@ impl Shared {
             self.network.hint(node.row.id, keys);
         }
     }
-}
-
-fn taken(row: &NodeRow) -> JoinError {
-    JoinError::AddressTaken { address: row.address.to_string(), name: row.name.to_string(), id: row.id }
 }
 
 /// Renews the row until the node has left, or another one has taken its place.

@@ -120,7 +120,9 @@ impl Fleet {
         let line = self.board.line(id);
         let (tasks, owners) = (Process::default(), Process::default());
         let frontier = Frontier::join(engine.clone(), world.config.clone(), &owners, line.clone());
-        let registry = Registry::new(engine);
+        // Nodes that join at the same time wait for different spans, which are the same in every run.
+        let entropy = Arc::new(move || u128::from(id.0.wrapping_mul(7_919)));
+        let registry = Registry::with(engine, wayleave_registry::Config { entropy, ..Default::default() });
         self.board.answer(id, frontier.clone(), registry.hints().clone());
         let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
         let member = Arc::new(Member::join(registry, frontier.clone(), line, options, &tasks).await?);

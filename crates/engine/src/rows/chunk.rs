@@ -1,8 +1,8 @@
 //! A chunk, in one of two kinds by whether it is in progress; and what the pipeline of a shard keeps besides.
-//! Lifetime: from its first claim on. A chunk has one row: in progress (19) or at rest (20).
-//! Key: owning shard · 19 or 20 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
+//! Lifetime: from its first claim on. A chunk has one row: in progress (20) or at rest (21).
+//! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
 //! lease, links, artifacts, last error, the call that ended its last lease.
-//! The pipeline's row: owning shard · 21. Value: version, number of the next chunk.
+//! The pipeline's row: owning shard · 22. Value: version, number of the next chunk.
 
 use wayleave_core::frontier::request::{Outcome, RequestId, UrlResult};
 use wayleave_core::frontier::url_key::UrlKey;

@@ -26,7 +26,7 @@ pub fn start(shard: ShardId, kind: Kind, room: usize) -> Key {
 /// these first, because a node that cannot renew its lease gives up its shards.
 #[must_use]
 pub fn is_about_nodes(key: &[u8]) -> bool {
-    let about = [Kind::Node, Kind::Seat, Kind::Cluster];
+    let about = [Kind::Node, Kind::Seat, Kind::Cluster, Kind::Join];
     key.starts_with(&OUTSIDE.0.to_be_bytes()) && about.iter().any(|kind| key.get(2) == Some(&(*kind as u8)))
 }
 

@@ -22,13 +22,14 @@
 //! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
 //! | 17 | rework | job id | until enough later jobs have ended |
 //! | 18 | page ledger | crawl name | while the crawl has a page limit, in a store of several nodes |
-//! | 19 | chunk | id | while it is in progress |
-//! | 20 | resting chunk | id | once it is built, set aside or skipped, until it is tried again |
-//! | 21 | pipeline | nothing | from the first chunk on |
+//! | 19 | join | nothing | from the first join on: counts joins, so that they conflict |
+//! | 20 | chunk | id | while it is in progress |
+//! | 21 | resting chunk | id | once it is built, set aside or skipped, until it is tried again |
+//! | 22 | pipeline | nothing | from the first chunk on |
 //!
 //! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
-//! checkpoint writes them individually from time to time. Kinds 12 to 16 and 18 are outside the shards,
-//! under [`key::OUTSIDE`].
+//! checkpoint writes them individually from time to time. Kinds 12 to 16, 18 and 19 are outside the
+//! shards, under [`key::OUTSIDE`].
 
 pub mod chunk;
 pub mod cluster;
@@ -37,6 +38,7 @@ pub mod hold;
 pub mod host;
 pub mod hot;
 pub mod job;
+pub mod join;
 pub mod key;
 pub mod lease;
 pub mod log;
@@ -95,12 +97,14 @@ pub enum Kind {
     Rework = 17,
     /// The grants of a crawl's page limit.
     PageLedger = 18,
+    /// The number of joins.
+    Join = 19,
     /// A chunk in progress.
-    Chunk = 19,
+    Chunk = 20,
     /// A chunk that is built, set aside or skipped.
-    RestingChunk = 20,
+    RestingChunk = 21,
     /// What the pipeline of a shard keeps besides its chunks.
-    Pipeline = 21,
+    Pipeline = 22,
 }
 
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.

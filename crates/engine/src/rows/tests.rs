@@ -306,6 +306,7 @@ proptest! {
         prop_assert_eq!(seat::parse_key(&seat::key(ShardId(id.0 as u16))), Ok(ShardId(id.0 as u16)));
         let row = cluster::ClusterRow { format: protocol, secret };
         prop_assert_eq!(cluster::decode(&cluster::encode(&row)), Ok(row));
+        prop_assert_eq!(join::decode(&join::encode(id.0)), Ok(id.0));
     }
 }
 

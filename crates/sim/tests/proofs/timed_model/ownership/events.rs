@@ -380,7 +380,9 @@ impl State {
         let glance = self.store.glance(self.now);
         for Row { key, value } in glance.look(&claims::Seen::scans(model.shards)[..1]).rows.into_iter().flatten() {
             if node_row::decode(&value).unwrap().address == address(index) {
-                self.store.apply(&claims::bury(Row { key, value }).into());
+                let writes = vec![Write { key: key.clone(), value: None }];
+                let bury = Batch { fences: Vec::new(), expects: vec![(key, Some(value))], writes };
+                self.store.apply(&bury.into());
             }
         }
         self.store.apply(&node.renewal(index, &glance).into());
