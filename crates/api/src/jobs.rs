@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wayleave_core::asked::AskedHost;
-use wayleave_core::frontier::requeue::{Rework, Reworked};
-use wayleave_core::frontier::rework::JobState as CoreState;
+use wayleave_core::frontier::bulk_job::JobState as CoreState;
+use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
 use wayleave_core::frontier::view;
 use wayleave_core::names::{self, HostName};
 use wayleave_core::{crawl_url, limits};
@@ -129,9 +129,9 @@ pub struct ReworkUrlsResponse {
     pub unknown: u64,
 }
 
-impl From<Reworked> for ReworkUrlsResponse {
-    fn from(told: Reworked) -> Self {
-        let Reworked { done, reserved, unknown } = told;
+impl From<BulkOutcome> for ReworkUrlsResponse {
+    fn from(told: BulkOutcome) -> Self {
+        let BulkOutcome { done, reserved, unknown } = told;
         Self { done, reserved, unknown }
     }
 }
@@ -206,8 +206,8 @@ pub struct Job {
 impl From<view::JobView> for Job {
     fn from(view: view::JobView) -> Self {
         let (kind, verb) = match view.what {
-            Rework::Requeue => (JobKind::Requeue, "requeued"),
-            Rework::Delete => (JobKind::Delete, "deleted"),
+            BulkAction::Requeue => (JobKind::Requeue, "requeued"),
+            BulkAction::Delete => (JobKind::Delete, "deleted"),
         };
         let view::JobView { shards, shards_done, looked_at, .. } = view;
         let done = view.told.done;

@@ -18,7 +18,7 @@ const TEXT_SHOWN: usize = 200;
 pub(crate) struct Servers {
     first: Url,
     others: Vec<Url>,
-    turn: AtomicUsize,
+    current: AtomicUsize,
 }
 
 impl Servers {
@@ -26,7 +26,7 @@ impl Servers {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut parts = text.split(',').map(str::trim);
         let first = address(parts.next().unwrap_or_default())?;
-        Ok(Self { first, others: parts.map(address).collect::<Result<_, _>>()?, turn: AtomicUsize::new(0) })
+        Ok(Self { first, others: parts.map(address).collect::<Result<_, _>>()?, current: AtomicUsize::new(0) })
     }
 
     /// How many there are.
@@ -40,7 +40,7 @@ impl Servers {
 
     /// The current address.
     pub fn current(&self) -> &str {
-        bare(self.at(self.turn.load(Ordering::Relaxed)))
+        bare(self.at(self.current.load(Ordering::Relaxed)))
     }
 
     /// The URL of a call before its server is chosen; parts are percent-encoded as needed.
@@ -85,7 +85,7 @@ pub(crate) struct Here {
 impl Here {
     /// The current server.
     pub fn now(servers: &Arc<Servers>) -> Self {
-        Self { servers: servers.clone(), number: servers.turn.load(Ordering::Relaxed) }
+        Self { servers: servers.clone(), number: servers.current.load(Ordering::Relaxed) }
     }
 
     pub fn name(&self) -> String {
@@ -106,7 +106,7 @@ impl Here {
         if error.is_of_one_server() {
             let next = (self.number + 1) % (self.servers.others.len() + 1);
             // Compare-and-swap: of many calls that fail together, one fails over and the others find it done.
-            let moved = self.servers.turn.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
+            let moved = self.servers.current.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
             if moved.is_ok() && next != self.number {
                 tracing::debug!(%error, next = bare(self.servers.at(next)), "failing over to the next server");
             }

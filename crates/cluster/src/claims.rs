@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use wayleave_core::cluster::NodeRow;
+use wayleave_core::codec::Damaged;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::NODES_MAX;
 use wayleave_core::time::{Millis, Time};
-use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{join, node, seat};
 use wayleave_engine::{Batch, Error, Expect, Key, Look, Row, Scan, Value, Write};
 use wayleave_registry::{batch, only, value};

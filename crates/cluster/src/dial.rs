@@ -173,10 +173,10 @@ impl Network for Dial {
             // Only a hint: a node that misses it polls by itself soon. A connection that turns out to be broken is
             // reopened, and deserves a second attempt; a duplicate hint costs one read.
             let told = async {
-                if client.nudge(first).await.is_err()
+                if client.changed(first).await.is_err()
                     && let Ok(second) = second
                 {
-                    _ = client.nudge(second).await;
+                    _ = client.changed(second).await;
                 }
             };
             _ = tokio::time::timeout(CONNECT_TIME, told).await;

@@ -5,21 +5,21 @@
 //! API, rows other than its own, or any particular store.
 
 mod address;
-mod beats;
 pub mod claims;
 mod dial;
 mod join_error;
 mod lapses;
 mod lease_renewal;
-mod member;
+mod membership;
 mod network;
+mod readiness_stream;
 mod seats;
 mod service;
 
-pub use beats::beats;
 pub use dial::Dial;
 pub use join_error::JoinError;
-pub use member::{Member, NodeState, NodeView, Options, agree};
+pub use membership::{Membership, NodeState, NodeView, Options, agree};
 pub use network::Network;
+pub use readiness_stream::readiness_stream;
 pub use service::service;
 pub use wayleave_registry::Hints;

@@ -24,7 +24,7 @@ use wayleave_registry::{Listener, News};
 use wayleave_shard::{Frontier, NodeReadiness};
 
 use crate::claims::{self, Seen, mine};
-use crate::member::{NodeState, NodeView, Shared};
+use crate::membership::{NodeState, NodeView, Shared};
 
 /// Shards that are handed over at once: those that follow wait, but each waits shorter.
 const GIVEN_AT_ONCE: usize = 16;

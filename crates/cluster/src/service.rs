@@ -15,8 +15,8 @@ use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
 use wayleave_registry::Hints;
 use wayleave_shard::{Frontier, Service};
 
-use crate::beats::beats;
 use crate::dial::{PROTOCOL, SECRET, TO};
+use crate::readiness_stream::readiness_stream;
 
 struct Answering {
     frontier: Frontier,
@@ -77,11 +77,11 @@ impl Node for Answering {
 
     async fn listen(&self, request: Request<Letter>) -> Result<Response<Self::ListenStream>, Status> {
         admitted(&request, Some(Service::Frontier))?;
-        let letters = beats(self.frontier.clone()).map(|body| Ok(Letter { body: body.into() }));
+        let letters = readiness_stream(self.frontier.clone()).map(|body| Ok(Letter { body: body.into() }));
         Ok(Response::new(letters.boxed()))
     }
 
-    async fn nudge(&self, request: Request<Hint>) -> Result<Response<Letter>, Status> {
+    async fn changed(&self, request: Request<Hint>) -> Result<Response<Letter>, Status> {
         admitted(&request, Some(Service::Registry))?;
         request.get_ref().keys.iter().for_each(|key| self.hints.wake(key));
         Ok(Response::new(Letter::default()))

@@ -6,6 +6,7 @@
 
 pub mod asked;
 pub mod cluster;
+pub mod codec;
 pub mod crawl_url;
 pub mod frontier;
 pub mod ids;
@@ -18,4 +19,3 @@ pub mod redact;
 pub mod roles;
 pub mod settings;
 pub mod time;
-pub mod wire;

@@ -1,7 +1,7 @@
 //! Client metadata of a URL: names with values, in a compact opaque encoding that the core passes through.
 
+use crate::codec::{Reader, Writer};
 use crate::limits;
-use crate::wire::{Reader, Writer};
 use serde::{Deserialize, Serialize};
 
 /// Metadata of one URL in its encoded form.

@@ -142,7 +142,7 @@ impl Engine for Fjall {
 
     fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
         match self.store.own(shard, expects, self.clock.now()) {
-            Ok((turn, durable)) => durable.map(move |done| done.map(|()| (turn.epoch, turn.seq))).boxed(),
+            Ok((fence, durable)) => durable.map(move |done| done.map(|()| (fence.epoch, fence.seq))).boxed(),
             Err(error) => std::future::ready(Err(error)).boxed(),
         }
     }

@@ -16,7 +16,7 @@ const VERSION: u8 = 1;
 /// A shard's fence state and the time of its last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FenceRow {
-    pub(crate) turn: FenceState,
+    pub(crate) fence: FenceState,
     pub(crate) at: Time,
 }
 
@@ -39,7 +39,7 @@ impl FenceRow {
 
     fn encode(self) -> Value {
         let mut value = vec![VERSION];
-        for number in [self.turn.epoch.0, self.turn.seq, self.at.0] {
+        for number in [self.fence.epoch.0, self.fence.seq, self.at.0] {
             value.extend_from_slice(&number.to_be_bytes());
         }
         value
@@ -51,8 +51,8 @@ impl FenceRow {
         let (epoch, rest) = numbers.split_first_chunk::<8>()?;
         let (seq, rest) = rest.split_first_chunk::<8>()?;
         let at: &[u8; 8] = rest.try_into().ok()?;
-        let turn = FenceState { epoch: Epoch(u64::from_be_bytes(*epoch)), seq: u64::from_be_bytes(*seq) };
-        Some(Self { turn, at: Time(u64::from_be_bytes(*at)) })
+        let fence = FenceState { epoch: Epoch(u64::from_be_bytes(*epoch)), seq: u64::from_be_bytes(*seq) };
+        Some(Self { fence, at: Time(u64::from_be_bytes(*at)) })
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_row_reads_back_and_keeps_its_layout() {
-        let row = FenceRow { turn: FenceState { epoch: Epoch(2), seq: 0x0102_0304_0506_0708 }, at: Time(77) };
+        let row = FenceRow { fence: FenceState { epoch: Epoch(2), seq: 0x0102_0304_0506_0708 }, at: Time(77) };
         let write = row.write(ShardId(0x0a0b));
         assert_eq!(write.key, [0x0a, 0x0b, 0]);
         let value = write.value.unwrap();
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn another_version_or_length_is_no_row() {
-        let value = FenceRow { turn: FenceState::default(), at: Time::ZERO }.encode();
+        let value = FenceRow { fence: FenceState::default(), at: Time::ZERO }.encode();
         let mut newer = value.clone();
         newer[0] = 2;
         for bad in [&newer[..], &value[..24], &[&value[..], &[0]].concat(), &[]] {

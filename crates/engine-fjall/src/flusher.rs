@@ -186,8 +186,8 @@ pub(crate) fn freeze<T: Tables>(store: &Store<T>) -> Frozen {
         let mut tables = Vec::with_capacity(all.len());
         for (shard, partition) in all {
             let mut table = std::mem::take(&mut partition.active);
-            if std::mem::take(&mut partition.turned) {
-                let row = FenceRow { turn: partition.turn, at: partition.at }.write(*shard);
+            if std::mem::take(&mut partition.fence_changed) {
+                let row = FenceRow { fence: partition.fence, at: partition.at }.write(*shard);
                 table.put(&row.key, row.value.as_deref());
             }
             if shard.0 == u16::MAX {

@@ -157,9 +157,9 @@ async fn a_disk_that_is_nearly_full_refuses_commits_and_answers_reads() {
     assert!(matches!(&full, Health::Degraded(why) if why.contains("no space left")), "{full:?}");
     assert!(matches!(commit(&bench, 2), Err(Error::Unavailable(why)) if why.contains("free some space")));
     assert_eq!(bench.store.get(&[vec![0, 1, 9]]), Ok(vec![Some(vec![1])]));
-    let (turn, owned) = bench.store.own(ShardId(1), &[], Time(1)).unwrap();
+    let (fence, owned) = bench.store.own(ShardId(1), &[], Time(1)).unwrap();
     owned.await.unwrap();
-    assert_eq!(turn.epoch.0, 1);
+    assert_eq!(fence.epoch.0, 1);
     assert_eq!(look(&bench, 0, &full), Health::Ok);
     commit(&bench, 3).unwrap().await.unwrap();
     drop(bench.flusher.take());

@@ -34,10 +34,10 @@ pub(crate) struct Loading {
 pub(crate) fn load<T: Tables>(folder: &Folder, tables: T, loading: Loading) -> Result<Store<T>, OpenError> {
     let Loading { freeze_bytes, repair, drive, life } = loading;
     let snapshot = tables.snapshot();
-    let (partitions, turned) = load_fences(&snapshot, folder)?;
+    let (partitions, fence_changed) = load_fences(&snapshot, folder)?;
     let done = load_done(&snapshot, folder)?;
     drop(snapshot);
-    let mut last_committed = turned.max(done.at);
+    let mut last_committed = fence_changed.max(done.at);
     let journal = folder.journal();
     let replay = Replay { disk: folder.disk(), folder: &journal, done: done.file, repair };
     let tail = replay
@@ -67,7 +67,7 @@ fn load_fences(rows: &impl Snapshot, folder: &Folder) -> Result<(Partitions, Tim
             .ok_or_else(|| damaged(folder, format!("the fence row of shard {} cannot be read", shard.0)))?;
         for (_, place) in partitions.at(&[shard]) {
             let mut partition = partitions::lock(&place);
-            (partition.turn, partition.at) = (row.turn, row.at);
+            (partition.fence, partition.at) = (row.fence, row.at);
         }
         latest = latest.max(row.at);
     }

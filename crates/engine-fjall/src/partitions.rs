@@ -13,11 +13,11 @@ use crate::memtable::Memtable;
 /// One shard.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
-    pub(crate) turn: FenceState,
+    pub(crate) fence: FenceState,
     /// The time of its last commit.
     pub(crate) at: Time,
     /// Whether the fence state has changed since it was last flushed.
-    pub(crate) turned: bool,
+    pub(crate) fence_changed: bool,
     /// The active memtable: rows that changed since the last freeze.
     pub(crate) active: Memtable,
     /// The frozen memtable, which is being flushed.
@@ -30,8 +30,8 @@ impl Partition {
         self.active.get(key).or_else(|| self.frozen.as_ref()?.get(key))
     }
 
-    pub(crate) fn set_turn(&mut self, turn: FenceState, at: Time) {
-        (self.turn, self.turned) = (turn, true);
+    pub(crate) fn set_fence(&mut self, fence: FenceState, at: Time) {
+        (self.fence, self.fence_changed) = (fence, true);
         self.at = self.at.max(at);
     }
 }

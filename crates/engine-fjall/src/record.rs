@@ -7,9 +7,9 @@
 //! padding; or 4 · offset · life · previous life (8 bytes each).
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 use wayleave_engine::Write;
 use wayleave_engine::fences::FenceState;
 
@@ -28,7 +28,7 @@ pub(crate) enum Record {
         /// The commit time.
         at: Time,
         /// The fence states of its shards after the commit.
-        turns: Vec<(ShardId, FenceState)>,
+        fence_states: Vec<(ShardId, FenceState)>,
         /// Its writes.
         writes: Vec<Write>,
     },
@@ -53,16 +53,16 @@ pub(crate) struct WriteMark {
 }
 
 /// Encodes the body of a batch.
-pub(crate) fn encode_batch(at: Time, turns: &[(ShardId, FenceState)], writes: &[Write]) -> Vec<u8> {
+pub(crate) fn encode_batch(at: Time, fence_states: &[(ShardId, FenceState)], writes: &[Write]) -> Vec<u8> {
     let bytes: usize = writes.iter().map(|w| w.key.len() + w.value.as_ref().map_or(0, Vec::len) + 6).sum();
-    let mut out = Writer::with_capacity(bytes + 24 * turns.len() + 24);
+    let mut out = Writer::with_capacity(bytes + 24 * fence_states.len() + 24);
     out.byte(BATCH);
     out.number(at.0);
-    out.number(turns.len() as u64);
-    for (shard, turn) in turns {
+    out.number(fence_states.len() as u64);
+    for (shard, fence) in fence_states {
         out.number(shard.0.into());
-        out.number(turn.epoch.0);
-        out.number(turn.seq);
+        out.number(fence.epoch.0);
+        out.number(fence.seq);
     }
     out.number(writes.len() as u64);
     for Write { key, value } in writes {
@@ -147,10 +147,10 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
         _ => return Err(Damaged("a journal record has an unknown kind")),
     }
     let at = Time(input.number()?);
-    let mut turns = Vec::new();
+    let mut fence_states = Vec::new();
     for _ in 0..input.number()? {
         let shard = ShardId(u16::try_from(input.number()?).map_err(|_| Damaged("a shard's number is too large"))?);
-        turns.push((shard, FenceState { epoch: Epoch(input.number()?), seq: input.number()? }));
+        fence_states.push((shard, FenceState { epoch: Epoch(input.number()?), seq: input.number()? }));
     }
     let mut writes = Vec::new();
     for _ in 0..input.number()? {
@@ -161,7 +161,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
         };
         writes.push(Write { key, value });
     }
-    Ok(Record::Batch { at, turns, writes })
+    Ok(Record::Batch { at, fence_states, writes })
 }
 
 #[cfg(test)]
@@ -169,17 +169,17 @@ mod tests {
     use super::*;
 
     fn batch() -> (Vec<(ShardId, FenceState)>, Vec<Write>) {
-        let turns = vec![(ShardId(3), FenceState { epoch: Epoch(2), seq: 300 })];
+        let fence_states = vec![(ShardId(3), FenceState { epoch: Epoch(2), seq: 300 })];
         let write = |key: &str, value: Option<&str>| Write { key: key.into(), value: value.map(Into::into) };
-        (turns, vec![write("a", Some("1")), write("b", None), write("c", Some(""))])
+        (fence_states, vec![write("a", Some("1")), write("b", None), write("c", Some(""))])
     }
 
     #[test]
     fn a_batch_reads_back_and_keeps_its_layout() {
-        let (turns, writes) = batch();
-        let body = encode_batch(Time(300), &turns, &writes);
+        let (fence_states, writes) = batch();
+        let body = encode_batch(Time(300), &fence_states, &writes);
         assert_eq!(body, [1, 0xac, 2, 1, 3, 2, 0xac, 2, 3, 1, b'a', 2, b'1', 1, b'b', 0, 1, b'c', 1]);
-        assert_eq!(decode(&body), Ok(Record::Batch { at: Time(300), turns, writes }));
+        assert_eq!(decode(&body), Ok(Record::Batch { at: Time(300), fence_states, writes }));
         assert_eq!(decode(&encode_goes_on()), Ok(Record::GoesOn));
         let mark = WriteMark { durable: 300, life: 0x0102, before: 9 };
         let bytes = write_mark(7, mark);
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_record_is_found_only_whole_unchanged_and_in_its_own_file() {
-        let (turns, writes) = batch();
-        let body = encode_batch(Time(300), &turns, &writes);
+        let (fence_states, writes) = batch();
+        let body = encode_batch(Time(300), &fence_states, &writes);
         let whole = [&frame(7, &body)[..], &body, b"more"].concat();
         assert_eq!(first(7, &whole), Some((body.as_slice(), FRAME_BYTES + body.len())));
         assert_eq!(first(8, &whole), None, "another file's");

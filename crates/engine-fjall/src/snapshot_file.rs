@@ -15,8 +15,8 @@
 use std::io::{ErrorKind, Read, Write};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use wayleave_core::codec::{self, Damaged};
 use wayleave_core::time::Time;
-use wayleave_core::wire::{self, Damaged};
 
 const MAGIC: &[u8] = b"wayleave snapshot\n";
 /// The version that this program writes, and the newest that it reads.
@@ -85,7 +85,7 @@ fn check(body: &[u8], before: u64) -> u64 {
 /// Writes a snapshot file.
 pub(crate) struct SnapshotWriter<W> {
     out: W,
-    frame: wire::Writer,
+    frame: codec::Writer,
     /// The checksum of the last frame.
     last: u64,
     counts: SnapshotCounts,
@@ -98,7 +98,7 @@ impl<W: Write> SnapshotWriter<W> {
     /// If it cannot be written.
     pub(crate) fn begin(mut out: W, header: SnapshotHeader) -> std::io::Result<Self> {
         out.write_all(MAGIC)?;
-        let mut frame = wire::Writer::with_capacity(FRAME_BYTES + (4 << 10));
+        let mut frame = codec::Writer::with_capacity(FRAME_BYTES + (4 << 10));
         frame.byte(HEADER);
         frame.number(VERSION.into());
         frame.number(header.shards.into());
@@ -202,7 +202,7 @@ impl<R: Read> SnapshotReader<R> {
             let at = self.at;
             let damaged = |what: &str| E::from(SnapshotError::Damaged { at, what: what.into() });
             self.read_frame()?;
-            let mut body = wire::Reader::new(&self.body);
+            let mut body = codec::Reader::new(&self.body);
             let unreadable = |why: Damaged| damaged(why.0);
             match body.byte().map_err(unreadable)? {
                 ROWS => {}
@@ -280,7 +280,7 @@ impl<R: Read> SnapshotReader<R> {
 fn parse_header(body: &[u8], at: u64) -> Result<SnapshotHeader, SnapshotError> {
     let damaged = |what: &str| SnapshotError::Damaged { at, what: what.into() };
     let unreadable = |why: Damaged| damaged(why.0);
-    let mut body = wire::Reader::new(body);
+    let mut body = codec::Reader::new(body);
     if body.byte().map_err(unreadable)? != HEADER {
         return Err(damaged("the header is missing"));
     }

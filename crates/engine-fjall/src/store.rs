@@ -98,12 +98,12 @@ impl<T: Tables> Store<T> {
         let places = self.partitions.at(&shards);
         let mut guards = lock_all(&places);
         self.check_rows(&guards, expects)?;
-        let old = partition(&mut guards, shard).map(|partition| partition.turn).unwrap_or_default();
-        let turn = FenceState { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
-        let turns = [(shard, turn)];
-        let durable = self.syncer.append(&record::encode_batch(at, &turns, &[]))?;
-        self.apply(&mut guards, &turns, &[], at);
-        Ok((turn, durable))
+        let old = partition(&mut guards, shard).map(|partition| partition.fence).unwrap_or_default();
+        let fence = FenceState { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
+        let fence_states = [(shard, fence)];
+        let durable = self.syncer.append(&record::encode_batch(at, &fence_states, &[]))?;
+        self.apply(&mut guards, &fence_states, &[], at);
+        Ok((fence, durable))
     }
 
     /// Checks and applies a batch.
@@ -126,21 +126,21 @@ impl<T: Tables> Store<T> {
         let mut known = Fences::default();
         for fence in fences {
             if let Some(partition) = partition(&mut guards, fence.shard) {
-                known.set(fence.shard, partition.turn);
+                known.set(fence.shard, partition.fence);
             }
         }
-        let turns = known.check(fences)?;
+        let fence_states = known.check(fences)?;
         self.check_rows(&guards, expects)?;
         // Under the locks: the order in the journal is the order in which a shard's batches were applied.
-        let durable = self.syncer.append(&record::encode_batch(at, &turns, writes))?;
-        self.apply(&mut guards, &turns, writes, at);
+        let durable = self.syncer.append(&record::encode_batch(at, &fence_states, writes))?;
+        self.apply(&mut guards, &fence_states, writes, at);
         Ok(durable)
     }
 
-    fn apply(&self, guards: &mut [Guard<'_>], turns: &[(ShardId, FenceState)], writes: &[Write], at: Time) {
+    fn apply(&self, guards: &mut [Guard<'_>], fence_states: &[(ShardId, FenceState)], writes: &[Write], at: Time) {
         // Under the locks of all shards that the batch touches, so a freeze sees it together with the batch's rows.
         self.last_committed.fetch_max(at.0, Ordering::Relaxed);
-        let grown = apply(guards, turns, writes, at).max(BATCH_BYTES_MIN);
+        let grown = apply(guards, fence_states, writes, at).max(BATCH_BYTES_MIN);
         let held = self.active_bytes.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
         if held >= self.freeze_bytes && held.wrapping_sub(grown) < self.freeze_bytes {
             self.tell_flush();
@@ -206,19 +206,19 @@ impl<T: Tables> Store<T> {
 
 /// Applies a journal record; returns the commit time of its batch.
 pub(crate) fn replay(partitions: &Partitions, record: Record) -> Time {
-    let Record::Batch { at, turns, writes } = record else { return Time::ZERO };
-    let shards = shards_of(&[], &[], &writes, turns.iter().map(|(shard, _)| *shard));
+    let Record::Batch { at, fence_states, writes } = record else { return Time::ZERO };
+    let shards = shards_of(&[], &[], &writes, fence_states.iter().map(|(shard, _)| *shard));
     let places = partitions.at(&shards);
     let mut guards = lock_all(&places);
-    apply(&mut guards, &turns, &writes, at);
+    apply(&mut guards, &fence_states, &writes, at);
     at
 }
 
 /// Applies a batch to its shards; returns the growth of their memory, wrapping if it shrank.
-fn apply(guards: &mut [Guard<'_>], turns: &[(ShardId, FenceState)], writes: &[Write], at: Time) -> usize {
-    for (shard, turn) in turns {
+fn apply(guards: &mut [Guard<'_>], fence_states: &[(ShardId, FenceState)], writes: &[Write], at: Time) -> usize {
+    for (shard, fence) in fence_states {
         if let Some(partition) = partition(guards, *shard) {
-            partition.set_turn(*turn, at);
+            partition.set_fence(*fence, at);
         }
     }
     let bytes = |guards: &[Guard<'_>]| guards.iter().map(|(_, partition)| partition.active.bytes()).sum::<usize>();

@@ -209,9 +209,9 @@ impl<D: Database> CommitContext<D> {
             return Verdict::Refused(Error::Conflict);
         };
         let shards = job.fences.iter().map(|fence| i32::from(fence.shard.0)).collect();
-        match self.database.turns(shards).await {
+        match self.database.fence_states(shards).await {
             Err(trouble) => Verdict::Failed(trouble.unchanged()),
-            Ok(turns) => match turns.check(&job.fences) {
+            Ok(fence_states) => match fence_states.check(&job.fences) {
                 Err(fenced) => Verdict::Refused(fenced),
                 // It did not hold before and holds now: only a store that was set back in time does that.
                 Ok(_) => Verdict::Failed(Error::Unavailable("the fences have moved meanwhile".into())),
@@ -222,10 +222,10 @@ impl<D: Database> CommitContext<D> {
     /// Finds out the outcome of a transaction that was refused at its second attempt.
     async fn trace(&self, group: &TransactionBatch) -> Result<Trace, Trouble> {
         let shards = group.moves.iter().map(|step| i32::from(step.shard)).collect();
-        let turns = self.database.settle(shards).await?;
+        let fence_states = self.database.settle(shards).await?;
         let mut unclear = false;
         for step in &group.moves {
-            let FenceState { epoch, seq } = turns.turn(ShardId(step.shard));
+            let FenceState { epoch, seq } = fence_states.state(ShardId(step.shard));
             let passed = seq >= step.next.cast_unsigned();
             match (passed, epoch == Epoch(step.epoch.cast_unsigned())) {
                 // No other writer uses our epoch, and fences move together.

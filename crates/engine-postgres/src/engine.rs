@@ -164,9 +164,13 @@ impl Engine for Postgres {
                 // Refused already; the database only tells how far the shard has progressed since it was taken.
                 let (bench, known) = (Arc::clone(&self.bench), Error::Fenced { shard, epoch, seq });
                 async move {
-                    let turns = bench.database.turns(vec![shard.into()]).await;
-                    let now = turns.map(|turns| turns.turn(ShardId(shard)));
-                    Err(now.map_or(known, |turn| Error::Fenced { shard, epoch: turn.epoch.0, seq: turn.seq }))
+                    let fence_states = bench.database.fence_states(vec![shard.into()]).await;
+                    let now = fence_states.map(|fence_states| fence_states.state(ShardId(shard)));
+                    Err(now.map_or(known, |fence_state| Error::Fenced {
+                        shard,
+                        epoch: fence_state.epoch.0,
+                        seq: fence_state.seq,
+                    }))
                 }
                 .boxed()
             }

@@ -71,8 +71,8 @@ impl Queue {
     /// queued.
     pub(crate) fn push(&self, mut job: PendingBatch, overlay: &Overlay) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Some((shard, turn)) = job.fences.iter().find_map(|fence| state.superseded(fence)) {
-            return Err(Error::Fenced { shard: shard.0, epoch: turn.epoch.0, seq: turn.seq });
+        if let Some((shard, fence_state)) = job.fences.iter().find_map(|fence| state.superseded(fence)) {
+            return Err(Error::Fenced { shard: shard.0, epoch: fence_state.epoch.0, seq: fence_state.seq });
         }
         // Batches about nodes are small, and without them the node loses the shards for which the rest is queued.
         if state.bytes > WAITING_BYTES && !Serves::Nodes.takes(&job) {
@@ -138,11 +138,11 @@ impl Queue {
 
     /// This process has taken a shard. From now on batches of earlier epochs are refused, and those in flight are
     /// hidden from reads: each of them is durable, and the database shows it, or will be refused.
-    pub(crate) fn supersede(&self, shard: ShardId, turn: FenceState, overlay: &Overlay) {
+    pub(crate) fn supersede(&self, shard: ShardId, fence_state: FenceState, overlay: &Overlay) {
         let mut state = self.lock();
         let owned = state.owned.entry(shard).or_default();
-        if turn.epoch > owned.epoch {
-            *owned = turn;
+        if fence_state.epoch > owned.epoch {
+            *owned = fence_state;
         }
         let state = &*state;
         let old = |job: &&Arc<PendingBatch>| job.fences.iter().any(|fence| state.superseded(fence).is_some());
@@ -170,8 +170,8 @@ impl Queue {
 impl State {
     /// The newer ownership that supersedes a fence, if there is one.
     fn superseded(&self, fence: &Fence) -> Option<(ShardId, FenceState)> {
-        let turn = self.owned.get(&fence.shard).filter(|turn| fence.epoch < turn.epoch)?;
-        Some((fence.shard, *turn))
+        let fence_state = self.owned.get(&fence.shard).filter(|fence_state| fence.epoch < fence_state.epoch)?;
+        Some((fence.shard, *fence_state))
     }
 
     fn take(&mut self, serves: Serves) -> Vec<Arc<PendingBatch>> {

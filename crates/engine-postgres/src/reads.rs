@@ -153,7 +153,7 @@ fn merge(stored: Vec<Row>, in_flight: Vec<(Bytes, InFlight)>, limit: usize) -> V
     merged
 }
 
-/// Queries on a pooled connection. If the connection turns out to be broken (as after a restart of the database), the
+/// Queries on a pooled connection. If the connection fence_states out to be broken (as after a restart of the database), the
 /// read is retried: reads are idempotent.
 pub(crate) async fn ask<T, A: ?Sized>(
     pool: &Pool,

@@ -16,7 +16,7 @@ use crate::vendor;
 /// The newest format: the number of migrations.
 pub(crate) const FORMAT: i32 = 1;
 
-/// Migration n turns format n − 1 into format n. A released migration is never changed.
+/// Migration n fence_states format n − 1 into format n. A released migration is never changed.
 const STEPS: [&str; FORMAT as usize] = ["\
 CREATE TABLE IF NOT EXISTS wayleave_rows (key bytea PRIMARY KEY, value bytea NOT NULL); \
 CREATE TABLE IF NOT EXISTS wayleave_fences (shard int4 PRIMARY KEY, epoch int8 NOT NULL, seq int8 NOT NULL, at int8 NOT NULL)"];

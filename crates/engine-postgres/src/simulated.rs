@@ -80,8 +80,8 @@ impl Sim {
     fn run(&self, group: &TransactionBatch) -> Attempt {
         let mut tables = self.lock();
         for step in &group.moves {
-            let turn = tables.fences.turn(ShardId(step.shard));
-            if (turn.epoch.0, turn.seq) != (step.epoch.cast_unsigned(), step.prev.cast_unsigned()) {
+            let fence_state = tables.fences.state(ShardId(step.shard));
+            if (fence_state.epoch.0, fence_state.seq) != (step.epoch.cast_unsigned(), step.prev.cast_unsigned()) {
                 return Attempt::Fenced;
             }
         }
@@ -91,8 +91,8 @@ impl Sim {
             return Attempt::Conflict;
         }
         for step in &group.moves {
-            let turn = FenceState { epoch: Epoch(step.epoch.cast_unsigned()), seq: step.next.cast_unsigned() };
-            tables.fences.set(ShardId(step.shard), turn);
+            let fence_state = FenceState { epoch: Epoch(step.epoch.cast_unsigned()), seq: step.next.cast_unsigned() };
+            tables.fences.set(ShardId(step.shard), fence_state);
         }
         for (key, value) in &group.puts {
             tables.rows.insert(key.to_vec(), value.to_vec());
@@ -106,10 +106,10 @@ impl Sim {
 
     fn own(&self, shard: ShardId) -> FenceState {
         let mut tables = self.lock();
-        let FenceState { epoch, seq } = tables.fences.turn(shard);
-        let turn = FenceState { epoch: Epoch(epoch.0 + 1), seq };
-        tables.fences.set(shard, turn);
-        turn
+        let FenceState { epoch, seq } = tables.fences.state(shard);
+        let fence_state = FenceState { epoch: Epoch(epoch.0 + 1), seq };
+        tables.fences.set(shard, fence_state);
+        fence_state
     }
 
     fn scan(&self, scan: &Scan) -> Vec<Row> {
@@ -149,7 +149,7 @@ impl Database for Sim {
         }
     }
 
-    async fn turns(&self, _: Vec<i32>) -> Result<Fences, Trouble> {
+    async fn fence_states(&self, _: Vec<i32>) -> Result<Fences, Trouble> {
         self.takes_a_while().await;
         Ok(self.lock().fences.clone())
     }
@@ -158,7 +158,7 @@ impl Database for Sim {
         if self.chance.below(6) == 0 {
             return Err(Trouble::Crowded(1));
         }
-        self.turns(shards).await
+        self.fence_states(shards).await
     }
 }
 
@@ -225,20 +225,20 @@ impl Run {
     /// A node takes a shard, and reads it as a new owner does. Meanwhile its old batches are still in flight, and
     /// holders of stale fences send more.
     async fn own(&mut self, at: usize, shard: u16) {
-        let turn = self.sim.own(ShardId(shard));
+        let fence_state = self.sim.own(ShardId(shard));
         // The response takes a moment, during which the old owner keeps sending.
         if self.sim.chance.below(2) == 0 {
             self.send_old(at);
         }
         self.sim.takes_a_while().await;
         let node = &self.nodes[at];
-        node.bench.queue.supersede(ShardId(shard), turn, &node.bench.overlay);
+        node.bench.queue.supersede(ShardId(shard), fence_state, &node.bench.overlay);
         if self.sim.chance.below(2) == 0 {
             self.send_old(at);
         }
         let found = self.nodes[at].scan(shard).await;
         assert_eq!(found, self.sim.scan(&all(shard)), "a new owner reads what the database does not have");
-        if let Some(before) = self.nodes[at].owned.insert(shard, turn) {
+        if let Some(before) = self.nodes[at].owned.insert(shard, fence_state) {
             self.old.push((shard, before));
         }
     }
@@ -259,16 +259,16 @@ impl Run {
     fn send(&mut self, at: usize, shard: u16, both: bool) {
         let mut fences = Vec::new();
         for shard in [Some(shard), both.then_some((shard + 1) % SHARDS)].into_iter().flatten() {
-            let Some(turn) = self.nodes[at].owned.get_mut(&shard) else { return };
-            turn.seq += 1;
-            fences.push((shard, turn.epoch, turn.seq));
+            let Some(fence_state) = self.nodes[at].owned.get_mut(&shard) else { return };
+            fence_state.seq += 1;
+            fences.push((shard, fence_state.epoch, fence_state.seq));
         }
         let name = self.name();
         let (writes, mark) = self.writes(shard, &name);
         let (shared, epoch) = (writes[0].clone(), fences[0].1);
         let answer = self.nodes[at].commit(fenced(fences, writes));
         self.keep(mark, answer);
-        let held = self.sim.lock().fences.turn(ShardId(shard)).epoch == epoch;
+        let held = self.sim.lock().fences.state(ShardId(shard)).epoch == epoch;
         if self.sim.chance.below(3) == 0 && held {
             // Nothing else reads or writes here meanwhile, so the owner must find its own write, unless it was refused.
             let shown = self.nodes[at].bench.overlay.get(&[shared.key]).0.remove(0);
@@ -281,10 +281,10 @@ impl Run {
 
     /// Sends a batch under a fence that was issued earlier.
     fn send_old(&mut self, at: usize) {
-        let Some((shard, turn)) = self.old.last().copied() else { return };
+        let Some((shard, fence_state)) = self.old.last().copied() else { return };
         let name = self.name();
         let (writes, mark) = self.writes(shard, &name);
-        let answer = self.nodes[at].commit(fenced([(shard, turn.epoch, turn.seq + 1)], writes));
+        let answer = self.nodes[at].commit(fenced([(shard, fence_state.epoch, fence_state.seq + 1)], writes));
         self.keep(mark, answer);
     }
 

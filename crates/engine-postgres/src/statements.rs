@@ -92,7 +92,7 @@ pub(crate) struct Statements {
     pub(crate) put: Statement,
     pub(crate) delete: Statement,
     pub(crate) own: Statement,
-    pub(crate) turns: Statement,
+    pub(crate) fence_states: Statement,
     pub(crate) settle: Statement,
     pub(crate) note: Statement,
     pub(crate) get: Statement,
@@ -104,7 +104,7 @@ impl Statements {
     /// Prepares all of them in one round trip.
     pub(crate) async fn prepare(client: &Client, incarnation: &str) -> Result<Self, Error> {
         let (fence, own, time) = (format!("{FENCE}{MICROS}"), format!("{OWN}{MICROS}"), time(incarnation));
-        let (fence, expect, absent, put, delete, own, turns, settle, note, get, scan, time) = futures::try_join!(
+        let (fence, expect, absent, put, delete, own, fence_states, settle, note, get, scan, time) = futures::try_join!(
             client.prepare(&fence),
             client.prepare(EXPECT),
             client.prepare(ABSENT),
@@ -118,7 +118,7 @@ impl Statements {
             client.prepare(SCAN),
             client.prepare(&time),
         )?;
-        Ok(Self { fence, expect, absent, put, delete, own, turns, settle, note, get, scan, time })
+        Ok(Self { fence, expect, absent, put, delete, own, fence_states, settle, note, get, scan, time })
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn attempt(&self, group: &TransactionBatch, locks: Locks) -> impl Future<Output = Attempt> + Send;
 
     /// The fence states of shards.
-    fn turns(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
+    fn fence_states(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
 
     /// The fence states of shards, once everything that they show is as durable as a commit.
     fn settle(&self, shards: Vec<i32>) -> impl Future<Output = Result<Fences, Trouble>> + Send;
@@ -57,9 +57,9 @@ impl Database for Wire {
         attempt
     }
 
-    async fn turns(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
+    async fn fence_states(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
         let link = self.commits.lease().await?;
-        let rows = within(CALL, link.client.query(&link.statements.turns, &[&shards])).await?;
+        let rows = within(CALL, link.client.query(&link.statements.fence_states, &[&shards])).await?;
         link.keep();
         read_turns(&rows)
     }
@@ -83,8 +83,8 @@ fn read_turns(rows: &[Row]) -> Result<Fences, Trouble> {
     let mut fences = Fences::default();
     for row in rows {
         let (shard, epoch, seq): (i32, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let turn = FenceState { epoch: Epoch(epoch.cast_unsigned()), seq: seq.cast_unsigned() };
-        fences.set(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), turn);
+        let fence_state = FenceState { epoch: Epoch(epoch.cast_unsigned()), seq: seq.cast_unsigned() };
+        fences.set(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), fence_state);
     }
     Ok(fences)
 }

@@ -22,13 +22,13 @@ pub struct Fences(BTreeMap<ShardId, FenceState>);
 impl Fences {
     /// The fence state of a shard.
     #[must_use]
-    pub fn turn(&self, shard: ShardId) -> FenceState {
+    pub fn state(&self, shard: ShardId) -> FenceState {
         self.0.get(&shard).copied().unwrap_or_default()
     }
 
     /// Sets the fence state of a shard.
-    pub fn set(&mut self, shard: ShardId, turn: FenceState) {
-        self.0.insert(shard, turn);
+    pub fn set(&mut self, shard: ShardId, state: FenceState) {
+        self.0.insert(shard, state);
     }
 
     /// The fence states of the shards of `fences` after the batch is applied. Several fences of one shard are checked
@@ -39,15 +39,15 @@ impl Fences {
     pub fn check(&self, fences: &[Fence]) -> Result<Vec<(ShardId, FenceState)>, Error> {
         let mut next: BTreeMap<ShardId, FenceState> = BTreeMap::new();
         for fence in fences {
-            let turn = next.get(&fence.shard).copied().unwrap_or_else(|| self.turn(fence.shard));
+            let state = next.get(&fence.shard).copied().unwrap_or_else(|| self.state(fence.shard));
             // Epoch 0 has no owner: without this check a caller that never called `own` could write.
-            let holds = turn.epoch != Epoch(0)
-                && fence.epoch == turn.epoch
-                && turn.seq.checked_add(1).is_some_and(|seq| seq == fence.seq);
+            let holds = state.epoch != Epoch(0)
+                && fence.epoch == state.epoch
+                && state.seq.checked_add(1).is_some_and(|seq| seq == fence.seq);
             if !holds {
-                return Err(Error::Fenced { shard: fence.shard.0, epoch: turn.epoch.0, seq: turn.seq });
+                return Err(Error::Fenced { shard: fence.shard.0, epoch: state.epoch.0, seq: state.seq });
             }
-            next.insert(fence.shard, FenceState { epoch: turn.epoch, seq: fence.seq });
+            next.insert(fence.shard, FenceState { epoch: state.epoch, seq: fence.seq });
         }
         Ok(next.into_iter().collect())
     }

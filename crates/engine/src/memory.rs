@@ -144,7 +144,7 @@ impl Memory {
         let mut state = self.lock();
         state.refuse()?;
         state.check(expects)?;
-        let old = state.fences.turn(shard);
+        let old = state.fences.state(shard);
         let new = FenceState { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         state.fences.set(shard, new);
         Ok((new, state.settle(Vec::new(), vec![(shard, old)])))
@@ -159,7 +159,7 @@ impl Memory {
         if lost == Some(LostAnswer::Dropped) {
             return Err(Error::OutcomeUnknown("the answer was lost".into()));
         }
-        let old_turns = turns.iter().map(|(shard, _)| (*shard, state.fences.turn(*shard))).collect();
+        let old_turns = turns.iter().map(|(shard, _)| (*shard, state.fences.state(*shard))).collect();
         for (shard, turn) in turns {
             state.fences.set(shard, turn);
         }

@@ -1,12 +1,12 @@
 //! One role as rows of the store: what is read of it, what the rows say, and what a decision writes.
 
+use wayleave_core::codec::Damaged;
 use wayleave_core::ids::Token;
 use wayleave_core::limits::STANDBYS_READ;
 use wayleave_core::names::RoleName;
 use wayleave_core::roles::{Facts, Refusal, RoleRow, StandbyRow, Writes};
 use wayleave_core::settings::Change;
 use wayleave_core::time::Time;
-use wayleave_core::wire::Damaged;
 use wayleave_engine::rows::{role, standby};
 use wayleave_engine::{Error, Look, Row, Write};
 use wayleave_registry::{Subject, only};

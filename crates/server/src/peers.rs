@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use wayleave_api::Timestamp;
 use wayleave_api::nodes::{Node, NodeState};
-use wayleave_cluster::{Hints, Member, NodeView, service};
+use wayleave_cluster::{Hints, Membership, NodeView, service};
 use wayleave_core::ids::NodeId;
 use wayleave_shard::Frontier;
 
@@ -16,7 +16,7 @@ pub struct Peers {
     id: NodeId,
     secret: u128,
     hints: Hints,
-    member: Arc<OnceLock<Arc<Member>>>,
+    member: Arc<OnceLock<Arc<Membership>>>,
     leaving: Arc<AtomicBool>,
 }
 
@@ -28,7 +28,7 @@ impl Peers {
     }
 
     /// The node has joined.
-    pub fn joined(&self, member: Arc<Member>) {
+    pub fn joined(&self, member: Arc<Membership>) {
         // A process joins once; a second member would be a second node.
         _ = self.member.set(member);
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wayleave_cluster::{Member, NodeState, Options};
+use wayleave_cluster::{Membership, NodeState, Options};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::Millis;
 use wayleave_engine::Engine;
@@ -37,7 +37,7 @@ pub struct Node {
     pub address: String,
     pub door: Door,
     pub life: Readiness,
-    pub member: Arc<Member>,
+    pub member: Arc<Membership>,
     /// The tasks of the member, and those of the shard owners.
     tasks: Process,
     owners: Process,
@@ -125,7 +125,7 @@ impl Fleet {
         let registry = Registry::with(engine, wayleave_registry::Config { entropy, ..Default::default() });
         self.board.answer(id, frontier.clone(), registry.hints().clone());
         let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
-        let member = Arc::new(Member::join(registry, frontier.clone(), line, options, &tasks).await?);
+        let member = Arc::new(Membership::join(registry, frontier.clone(), line, options, &tasks).await?);
         let door = Door::of_node(frontier, life.clone());
         Ok(Node { id, address, door, life: life.clone(), member, tasks, owners })
     }

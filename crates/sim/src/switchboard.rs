@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
-use wayleave_cluster::{Network, beats};
+use wayleave_cluster::{Network, readiness_stream};
 use wayleave_core::ids::NodeId;
 use wayleave_engine::Key;
 use wayleave_registry::Hints;
@@ -176,7 +176,7 @@ impl Network for Line {
                 board.reach(me, node).is_some()
             }
         };
-        beats(frontier).take_while(hears).boxed()
+        readiness_stream(frontier).take_while(hears).boxed()
     }
 
     fn hint(&self, node: NodeId, keys: &[Key]) {

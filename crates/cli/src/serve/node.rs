@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use wayleave_cluster::{Dial, Member, Options, agree};
+use wayleave_cluster::{Dial, Membership, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
 use wayleave_engine::entropy;
@@ -48,7 +48,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let (stop, stopped) = oneshot::channel::<()>();
     // Others may call as soon as they know this node, so it listens before it joins.
     let serving = tokio::spawn(server.run(async move { _ = stopped.await }));
-    let joined = Member::join(registry, frontier.clone(), dial, options, &Handle::current()).await;
+    let joined = Membership::join(registry, frontier.clone(), dial, options, &Handle::current()).await;
     let member = Arc::new(joined.with_context(|| format!("cannot join the nodes that share {place}"))?);
     peers.joined(member.clone());
     announce(settings, address, &place, shards);

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use wayleave_cluster::{Dial, Hints, Member, Network, Options, service};
+use wayleave_cluster::{Dial, Hints, Membership, Network, Options, service};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
@@ -178,7 +178,7 @@ async fn a_node_that_leaves_wakes_the_other_one_and_a_hint_that_was_lost_costs_i
 /// A node with a real port.
 struct Linked {
     hints: Hints,
-    member: Member,
+    member: Membership,
     frontier: Frontier,
 }
 
@@ -199,7 +199,7 @@ async fn linked(engine: Arc<Memory>, id: NodeId) -> Linked {
     tokio::spawn(served.serve_with_incoming(incoming.boxed()));
     let options = Options { id, address, name: format!("n{}", id.0), ttl: TTL };
     let network: Arc<dyn Network> = dial;
-    let member = Member::join(registry, frontier.clone(), network, options, &runtime).await.unwrap();
+    let member = Membership::join(registry, frontier.clone(), network, options, &runtime).await.unwrap();
     Linked { hints, member, frontier }
 }
 

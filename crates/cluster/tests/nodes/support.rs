@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use wayleave_cluster::{Hints, Member, Options};
+use wayleave_cluster::{Hints, Membership, Options};
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, Release, Reservation, Reserve};
 use wayleave_core::ids::{NodeId, Token};
 use wayleave_core::metadata::Metadata;
@@ -38,7 +38,7 @@ pub struct Node {
     pub id: NodeId,
     pub frontier: Frontier,
     pub hints: Hints,
-    pub member: Option<Arc<Member>>,
+    pub member: Option<Arc<Membership>>,
     /// The tasks of the member, and those of the shard owners.
     pub tasks: Process,
     owners: Process,
@@ -77,7 +77,7 @@ impl World {
         let registry = Registry::new(engine);
         let hints = registry.hints().clone();
         self.board.answer(id, frontier.clone(), hints.clone());
-        let member = Arc::new(Member::join(registry, frontier.clone(), line, options, &tasks).await?);
+        let member = Arc::new(Membership::join(registry, frontier.clone(), line, options, &tasks).await?);
         Ok(Node { id, frontier, hints, member: Some(member), tasks, owners })
     }
 

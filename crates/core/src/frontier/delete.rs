@@ -50,10 +50,10 @@ impl State {
     fn forget_crawl(&mut self, no: CrawlNo) {
         if let Some(crawl) = self.crawls.remove(&no) {
             self.crawl_by_name.remove(&crawl.name);
-            self.crawl_order.remove(&crawl.name);
+            self.crawl_names.remove(&crawl.name);
             self.settled.push(crawl.name.clone());
             self.changed.others.push(HotRow::CrawlGone(no));
-            self.page_bounded.remove(&no);
+            self.page_limited.remove(&no);
             self.schedule.forget(no);
         }
     }

@@ -310,7 +310,7 @@ impl State {
     }
 
     /// Crawls with a limit over all shards, with their URLs and hosts here.
-    pub fn bounded_crawls(&self) -> impl Iterator<Item = (&crate::names::CrawlName, Counts, u64)> {
+    pub fn limited_crawls(&self) -> impl Iterator<Item = (&crate::names::CrawlName, Counts, u64)> {
         let bounded = |crawl: &&super::state::Crawl| {
             let limits = &crawl.settings.limits;
             limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some()

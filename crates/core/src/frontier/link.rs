@@ -150,7 +150,7 @@ impl State {
         writes.push(Write::Lease(token, None));
         for (i, ((queue, key), row)) in lease.urls.iter().zip(rows).enumerate() {
             let Some(row) = row.filter(|row| row.is_reserved_by(token)) else { continue };
-            self.settle(*queue, key, row, results.get(i).copied().flatten(), now, writes);
+            self.apply_result(*queue, key, row, results.get(i).copied().flatten(), now, writes);
         }
         match lease.link {
             Some(Link { visiting: true, .. }) => {
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// Settles one URL of a link that has several, by its result. The visit goes on.
-    pub fn settle_link_url(
+    pub fn end_link_url(
         &mut self,
         token: Token,
         key: &UrlKey,
@@ -178,7 +178,7 @@ impl State {
         let lease = lease.clone();
         writes.push(Write::Lease(token, Some(lease.clone())));
         if let Some(row) = row.filter(|row| row.is_reserved_by(token)) {
-            self.settle(queue, &key, row, Some(result), now, writes);
+            self.apply_result(queue, &key, row, Some(result), now, writes);
         }
         if let Some(host) = self.hosts.by_id(lease.host) {
             self.learn_from(host, &[result], now, jitter);

@@ -270,7 +270,7 @@ impl State {
     #[must_use]
     pub fn list_crawls(&self, after: Option<&CrawlName>, most: usize) -> (Vec<CrawlView>, bool) {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut names = self.crawl_order.range::<CrawlName, _>((from, Bound::Unbounded));
+        let mut names = self.crawl_names.range::<CrawlName, _>((from, Bound::Unbounded));
         let most = most.min(LISTING_LOOKS);
         let views = names.by_ref().take(most).filter_map(|name| self.view_crawl(self.crawl_no(name)?)).collect();
         (views, names.next().is_some())

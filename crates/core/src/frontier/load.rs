@@ -95,7 +95,7 @@ impl Loader {
         let leased: u64 = state.leases.values().filter(known).map(LeaseRow::reserved).sum();
         state.holds = state.totals.reserved.saturating_sub(leased);
         for group in state.groups.numbers() {
-            state.resume_turns(group);
+            state.resume_order(group);
         }
         state.reschedule_all(now);
         state

@@ -10,6 +10,7 @@
 //! left. A refusal comes before the first change, so a refused call leaves nothing behind. If a commit fails, the
 //! state is ahead of the store and must be dropped and loaded again; the owner of a shard does that.
 
+pub mod bulk_job;
 pub mod changes;
 mod crawl_order;
 mod crawl_view;
@@ -38,12 +39,12 @@ pub mod requested;
 pub mod requeue;
 pub mod reserve;
 mod revoke;
-pub mod rework;
+
+pub mod conclude_jobs;
 pub mod row;
 mod schedule;
 mod self_check;
 mod set;
-pub mod settle_jobs;
 mod slab;
 mod state;
 pub mod url_key;

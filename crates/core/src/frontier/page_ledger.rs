@@ -70,7 +70,7 @@ pub struct PageShare {
 impl PageLedger {
     /// Registers a shard, returns the pages it does not keep, and draws those it wants, if there are any left. `None`
     /// if the shard has a newer owner.
-    pub fn settle(&mut self, shard: ShardId, epoch: Epoch, need: PageNeed, shards: u16) -> Option<PageShare> {
+    pub fn grant(&mut self, shard: ShardId, epoch: Epoch, need: PageNeed, shards: u16) -> Option<PageShare> {
         let PageNeed { used, free, keep, limit } = need;
         let grant = self.0.entry(shard).or_insert(PageGrant { epoch, pages: used });
         if grant.epoch > epoch {
@@ -170,16 +170,16 @@ mod tests {
     }
 
     impl Model {
-        fn settle(&mut self, shard: u16, free: u64, keep: u64) -> PageShare {
+        fn grant(&mut self, shard: u16, free: u64, keep: u64) -> PageShare {
             let at = usize::from(shard);
             let need = PageNeed { used: self.used[at], free, keep, limit: self.limit };
-            self.ledger.settle(ShardId(shard), Epoch(self.epochs[at]), need, SHARDS).unwrap()
+            self.ledger.grant(ShardId(shard), Epoch(self.epochs[at]), need, SHARDS).unwrap()
         }
 
         fn take(&mut self, step: &Step) {
             match *step {
                 Step::Use(shard, pages) => {
-                    let share = self.settle(shard, pages, u64::MAX);
+                    let share = self.grant(shard, pages, u64::MAX);
                     let at = usize::from(shard);
                     self.used[at] += pages.min(share.granted - self.used[at]);
                 }
@@ -187,14 +187,14 @@ mod tests {
                     let used = &mut self.used[usize::from(shard)];
                     *used = used.saturating_sub(pages);
                 }
-                Step::Return(shard, keep) => _ = self.settle(shard, 0, keep),
+                Step::Return(shard, keep) => _ = self.grant(shard, 0, keep),
                 Step::TakeOver(shard) => {
                     self.epochs[usize::from(shard)] += 1;
-                    self.settle(shard, 0, u64::MAX);
+                    self.grant(shard, 0, u64::MAX);
                 }
                 Step::Limit(limit) => {
                     self.limit = limit;
-                    (0..SHARDS).for_each(|shard| _ = self.settle(shard, 0, u64::MAX));
+                    (0..SHARDS).for_each(|shard| _ = self.grant(shard, 0, u64::MAX));
                 }
                 Step::Move(from, to, pages) => {
                     let pages = pages.min(self.used[usize::from(from)]);
@@ -207,7 +207,7 @@ mod tests {
                     let need = PageNeed { used: 0, free: 0, keep: 0, limit: self.limit };
                     let before = self.ledger.clone();
                     if before.0.get(&ShardId(shard)).is_some_and(|grant| grant.epoch.0 > old) {
-                        assert_eq!(self.ledger.settle(ShardId(shard), Epoch(old), need, SHARDS), None);
+                        assert_eq!(self.ledger.grant(ShardId(shard), Epoch(old), need, SHARDS), None);
                         assert_eq!(self.ledger, before);
                     }
                 }
@@ -244,20 +244,20 @@ mod tests {
     fn nothing_is_drawn_before_every_shard_is_registered() {
         let mut model = Model { used: [3, 0, 0, 2], limit: 10, ..Model::default() };
         for shard in 0..3 {
-            assert_eq!(model.settle(shard, 5, 5).granted, model.used[usize::from(shard)]);
+            assert_eq!(model.grant(shard, 5, 5).granted, model.used[usize::from(shard)]);
         }
-        model.settle(3, 0, 0);
-        let share = model.settle(0, 5, 5);
+        model.grant(3, 0, 0);
+        let share = model.grant(0, 5, 5);
         assert_eq!((share.granted, share.others, share.complete), (8, 2, true));
-        assert_eq!(model.settle(1, 5, 5).granted, 0, "nothing is left");
-        model.settle(0, 0, 2);
-        assert_eq!(model.settle(1, 5, 5).granted, 3, "what a shard returns is there for the others");
+        assert_eq!(model.grant(1, 5, 5).granted, 0, "nothing is left");
+        model.grant(0, 0, 2);
+        assert_eq!(model.grant(1, 5, 5).granted, 3, "what a shard returns is there for the others");
     }
 
     #[test]
     fn a_shard_that_has_left_counts_no_more() {
         let mut model = Model { used: [9, 0, 0, 0], limit: 9, ..Model::default() };
-        (0..SHARDS).for_each(|shard| _ = model.settle(shard, 1, 1));
+        (0..SHARDS).for_each(|shard| _ = model.grant(shard, 1, 1));
         model.ledger.leave(ShardId(0), Epoch(0));
         assert_eq!(model.ledger.granted(), 0);
     }

@@ -29,7 +29,7 @@ pub struct PageLimit {
 impl State {
     /// The crawls that have a page limit.
     pub fn page_limits(&self) -> impl Iterator<Item = PageLimit> {
-        self.page_bounded.iter().filter_map(|no| {
+        self.page_limited.iter().filter_map(|no| {
             let crawl = self.crawl_of(*no)?;
             let limit = crawl.settings.limits.pages?;
             let ready = self.schedule.has_ready(*no);
@@ -64,9 +64,9 @@ impl State {
     pub(super) fn note_page_limit(&mut self, crawl: CrawlNo) {
         let bounded = self.crawl_of(crawl).is_some_and(|row| row.settings.limits.pages.is_some());
         if bounded {
-            self.page_bounded.insert(crawl);
+            self.page_limited.insert(crawl);
         } else {
-            self.page_bounded.remove(&crawl);
+            self.page_limited.remove(&crawl);
         }
         self.follow_limit(crawl);
     }

@@ -6,7 +6,7 @@ use crate::ids::CrawlNo;
 use crate::time::Time;
 
 /// Every tenth visit serves the most overdue URL of the lower priorities.
-const LOWER_TURN: u8 = 10;
+const LOWER_EVERY: u8 = 10;
 
 impl Lane {
     fn new(lane: u8) -> Self {
@@ -35,7 +35,7 @@ impl QueueRow {
     /// An empty queue.
     pub(super) fn new(no: u32, crawl: CrawlNo) -> Self {
         let (reserved, fetched, gone, failed) = (0, 0, 0, 0);
-        Self { no, crawl, lanes: Vec::new(), reserved, fetched, gone, failed, limit: None, turns: 0, pages: 0 }
+        Self { no, crawl, lanes: Vec::new(), reserved, fetched, gone, failed, limit: None, visits_mod_ten: 0, pages: 0 }
     }
 
     /// Number of queued URLs.
@@ -101,11 +101,11 @@ impl QueueRow {
     }
 
     /// The lanes with due URLs, in the order in which this visit serves them.
-    pub(super) fn lanes_in_turn(&self, now: Time) -> Vec<u8> {
+    pub(super) fn lanes_in_order(&self, now: Time) -> Vec<u8> {
         let due = |lane: &&Lane| lane.head <= now;
         let mut order: Vec<(u8, Time)> = self.lanes.iter().filter(due).map(|l| (l.lane, l.head)).collect();
         order.sort_unstable();
-        if order.len() > 1 && self.turns % LOWER_TURN == LOWER_TURN - 1 {
+        if order.len() > 1 && self.visits_mod_ten % LOWER_EVERY == LOWER_EVERY - 1 {
             let lower = order.iter().enumerate().skip(1).min_by_key(|(_, (_, head))| *head).map(|(i, _)| i);
             if let Some(i) = lower {
                 let favoured = order.remove(i);
@@ -170,8 +170,8 @@ mod tests {
         for (lane, due) in [(0, 9), (3, 7), (5, 4), (6, 99)] {
             queue.enqueue(position(lane, due), b"x");
         }
-        assert_eq!(queue.lanes_in_turn(Time(10)), [0, 3, 5]);
-        queue.turns = 9;
-        assert_eq!(queue.lanes_in_turn(Time(10)), [5, 0, 3]);
+        assert_eq!(queue.lanes_in_order(Time(10)), [0, 3, 5]);
+        queue.visits_mod_ten = 9;
+        assert_eq!(queue.lanes_in_order(Time(10)), [5, 0, 3]);
     }
 }

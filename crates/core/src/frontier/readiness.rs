@@ -34,18 +34,18 @@ impl State {
 
     /// The crawls that have a ready group in scheduling order, at most `most`.
     #[must_use]
-    pub fn crawls_in_turn(&self, most: usize) -> Vec<CrawlNo> {
-        self.schedule.turns.in_order().take(most).collect()
+    pub fn crawls_in_order(&self, most: usize) -> Vec<CrawlNo> {
+        self.schedule.crawl_order.in_order().take(most).collect()
     }
 
     /// Sets a crawl's virtual time to that of all shards together.
     pub fn set_pass(&mut self, crawl: CrawlNo, pass: u64) {
-        self.schedule.turns.set_pass(crawl, pass);
+        self.schedule.crawl_order.set_pass(crawl, pass);
     }
 
     /// The virtual time consumed since the last call, by visits that named no crawl.
     pub fn take_charged(&mut self) -> Vec<(CrawlNo, u64)> {
-        self.schedule.turns.take_charged()
+        self.schedule.crawl_order.take_charged()
     }
 
     /// The name of a crawl known to this shard.

@@ -58,7 +58,7 @@ impl State {
         writes.push(Write::Lease(lease.token, None));
         for (((queue, key), row), result) in lease.urls.iter().zip(rows).zip(&results) {
             let Some(row) = row.filter(|row| row.is_reserved_by(lease.token)) else { continue };
-            self.settle(*queue, key, row, *result, now, writes);
+            self.apply_result(*queue, key, row, *result, now, writes);
         }
         let Some((host, group)) = place else {
             return Ok(Released { group: "".into(), ready_at: now });
@@ -135,7 +135,7 @@ impl State {
         urls.map(|url| place(url).ok_or_else(|| Refusal::ForeignResult(crate::redact::url(url)))).collect()
     }
 
-    pub(super) fn settle(
+    pub(super) fn apply_result(
         &mut self,
         queue: QueueId,
         key: &UrlKey,

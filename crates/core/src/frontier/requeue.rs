@@ -32,7 +32,7 @@ pub struct Known {
 
 /// Bulk operation on known URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Rework {
+pub enum BulkAction {
     /// Due now, with the attempts reset.
     Requeue,
     /// Deleted.
@@ -41,7 +41,7 @@ pub enum Rework {
 
 /// Result of a bulk operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Reworked {
+pub struct BulkOutcome {
     /// URLs changed.
     pub done: u64,
     /// URLs left alone because they are handed out.
@@ -50,7 +50,7 @@ pub struct Reworked {
     pub unknown: u64,
 }
 
-impl Reworked {
+impl BulkOutcome {
     /// Adds another part.
     pub const fn add(&mut self, other: &Self) {
         self.done += other.done;
@@ -129,11 +129,11 @@ impl State {
         &mut self,
         queue: QueueId,
         urls: Vec<Known>,
-        what: Rework,
+        what: BulkAction,
         now: Time,
         writes: &mut Vec<Write>,
-    ) -> Reworked {
-        let mut told = Reworked::default();
+    ) -> BulkOutcome {
+        let mut told = BulkOutcome::default();
         let Some((host, at)) = self.find_queue(queue) else { return told };
         for known in urls {
             let Some((position, details)) = known.clone().at_rest() else {
@@ -141,11 +141,11 @@ impl State {
                 continue;
             };
             match what {
-                Rework::Requeue => {
+                BulkAction::Requeue => {
                     let details = Details { attempts: 0, ..details };
                     self.queue_anew((host, at), known, (QueuePosition { due: now, ..position }, details), now, writes);
                 }
-                Rework::Delete => self.forget_url((host, at), known.key, &known.row, writes),
+                BulkAction::Delete => self.forget_url((host, at), known.key, &known.row, writes),
             }
             told.done += 1;
         }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+use super::bulk_job::JobRow;
 use super::request::RequestId;
-use super::rework::JobRow;
 use super::url_key::UrlKey;
 use super::view::LastVisit;
 use crate::ids::{ChunkId, CrawlNo, GroupId, HostId, QueueId, Token};
@@ -196,7 +196,7 @@ pub struct QueueRow {
     /// Pages after which no more are handed out.
     pub limit: Option<u64>,
     /// Visits modulo ten, which gives the lower priorities their turn.
-    pub turns: u8,
+    pub visits_mod_ten: u8,
     /// Pages fetched, gone or given up; a revisited page counts again.
     pub pages: u32,
 }
@@ -393,5 +393,5 @@ pub enum Write {
     /// A deleted queue whose rows must be removed; true adds the job, false removes it.
     Job(QueueId, bool),
     /// A bulk job.
-    Rework(Token, Option<Box<JobRow>>),
+    BulkJob(Token, Option<Box<JobRow>>),
 }

@@ -37,7 +37,7 @@ pub(super) struct Schedule {
     /// Number of ready slots, excluding those of closed crawls.
     ready_len: usize,
     /// Which crawl is served next.
-    pub turns: CrawlOrder,
+    pub crawl_order: CrawlOrder,
     /// Slots that became ready since the last call.
     pub newly_ready: usize,
     /// Crawls whose readiness changed since the last call; may contain duplicates.
@@ -82,8 +82,8 @@ impl Schedule {
                 touch(&mut self.touched, crawl);
                 if let Some(set) = self.ready.get_mut(&(crawl, bucket)) {
                     set.remove(&(since, ix));
-                    self.ready_len -= usize::from(!self.turns.is_closed(crawl));
-                    self.turns.remove(crawl);
+                    self.ready_len -= usize::from(!self.crawl_order.is_closed(crawl));
+                    self.crawl_order.remove(crawl);
                     if set.is_empty() {
                         self.ready.remove(&(crawl, bucket));
                     }
@@ -110,8 +110,8 @@ impl Schedule {
         if ready {
             touch(&mut self.touched, slot.crawl);
             self.ready.entry((slot.crawl, bucket)).or_default().insert((at, ix));
-            self.turns.add(slot.crawl, at);
-            if !self.turns.is_closed(slot.crawl) {
+            self.crawl_order.add(slot.crawl, at);
+            if !self.crawl_order.is_closed(slot.crawl) {
                 self.ready_len += 1;
                 self.newly_ready += usize::from(!matches!(before, SlotState::Ready(..)));
             }
@@ -173,13 +173,13 @@ impl Schedule {
 
     /// When the longest ready slot became ready.
     pub fn oldest_ready(&self) -> Option<Time> {
-        let open = self.ready.iter().filter(|((crawl, _), _)| !self.turns.is_closed(*crawl));
+        let open = self.ready.iter().filter(|((crawl, _), _)| !self.crawl_order.is_closed(*crawl));
         open.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
     /// Closes or reopens a crawl: its slots keep their positions and are skipped as a whole.
     pub fn set_closed(&mut self, crawl: CrawlNo, closed: bool) {
-        let Some(ready) = self.turns.set_closed(crawl, closed) else { return };
+        let Some(ready) = self.crawl_order.set_closed(crawl, closed) else { return };
         touch(&mut self.touched, crawl);
         if closed {
             self.ready_len -= ready;
@@ -192,22 +192,22 @@ impl Schedule {
     /// Charges a crawl for a planned visit.
     pub fn charge(&mut self, crawl: CrawlNo, stride: u64) {
         let since = self.oldest_ready_of(crawl).unwrap_or_default();
-        self.turns.charge(crawl, stride, since);
+        self.crawl_order.charge(crawl, stride, since);
     }
 
     /// Whether a slot of a crawl is ready, even if the crawl is closed.
     pub fn has_ready(&self, crawl: CrawlNo) -> bool {
-        self.turns.has_ready(crawl)
+        self.crawl_order.has_ready(crawl)
     }
 
     /// Forgets a crawl that has no slots left.
     pub fn forget(&mut self, crawl: CrawlNo) {
-        self.turns.forget(crawl);
+        self.crawl_order.forget(crawl);
     }
 
     /// When the longest ready slot of a crawl became ready.
     pub fn oldest_ready_of(&self, crawl: CrawlNo) -> Option<Time> {
-        if self.turns.is_closed(crawl) {
+        if self.crawl_order.is_closed(crawl) {
             return None;
         }
         let sets = self.ready.range((crawl, 0)..=(crawl, u8::MAX));
@@ -237,14 +237,14 @@ impl Schedule {
         if let Some(crawl) = crawl {
             return self.first_of(crawl, bucket_max, looks, &mut skip);
         }
-        let mut crawls = self.turns.in_order().filter(|crawl| bare || *crawl != CrawlNo::NONE);
+        let mut crawls = self.crawl_order.in_order().filter(|crawl| bare || *crawl != CrawlNo::NONE);
         crawls.find_map(|crawl| self.first_of(crawl, bucket_max, looks, &mut skip))
     }
 
     /// How many slots are ready for a crawl, or for the crawl that is next.
     pub fn ready_groups(&self, crawl: Option<CrawlNo>) -> usize {
-        let next = || self.turns.in_order().find(|crawl| *crawl != CrawlNo::NONE);
-        let Some(crawl) = crawl.or_else(next).filter(|crawl| !self.turns.is_closed(*crawl)) else { return 0 };
+        let next = || self.crawl_order.in_order().find(|crawl| *crawl != CrawlNo::NONE);
+        let Some(crawl) = crawl.or_else(next).filter(|crawl| !self.crawl_order.is_closed(*crawl)) else { return 0 };
         self.ready.range((crawl, 0)..=(crawl, u8::MAX)).map(|(_, set)| set.len()).sum()
     }
 
@@ -255,7 +255,7 @@ impl Schedule {
         looks: &mut usize,
         skip: &mut impl FnMut(Ix) -> bool,
     ) -> Option<Ix> {
-        if self.turns.is_closed(crawl) {
+        if self.crawl_order.is_closed(crawl) {
             return None;
         }
         let mut best: Option<(Time, Ix)> = None;

@@ -105,9 +105,9 @@ pub struct State {
     pub(super) crawls: std::collections::BTreeMap<CrawlNo, Crawl>,
     pub(super) crawl_by_name: HashMap<CrawlName, CrawlNo>,
     /// Crawls with a page limit.
-    pub(super) page_bounded: BTreeSet<CrawlNo>,
+    pub(super) page_limited: BTreeSet<CrawlNo>,
     /// The same names in order, for listings; puts look up names too often for a tree.
-    pub(super) crawl_order: BTreeSet<CrawlName>,
+    pub(super) crawl_names: BTreeSet<CrawlName>,
     pub(super) leases: HashMap<Token, LeaseRow>,
     pub(super) lease_ends: BTreeSet<(Time, Token)>,
     /// Links of chunks whose visits have ended, by host. Their URLs are reserved, their groups are not.
@@ -349,7 +349,7 @@ impl State {
 
     pub(super) fn insert_crawl(&mut self, row: CrawlRow) {
         self.crawl_by_name.insert(row.name.clone(), row.no);
-        self.crawl_order.insert(row.name.clone());
+        self.crawl_names.insert(row.name.clone());
         let crawl = Crawl {
             name: row.name,
             settings: row.settings,

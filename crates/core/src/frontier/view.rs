@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-use super::requeue::{Rework, Reworked};
-use super::rework::JobState;
+use super::bulk_job::JobState;
+use super::requeue::{BulkAction, BulkOutcome};
 use crate::ids::Token;
 use crate::metadata::Metadata;
 use crate::names::{CrawlName, GroupName, HostName};
@@ -330,7 +330,7 @@ pub struct JobView {
     /// Its id.
     pub id: Token,
     /// The operation.
-    pub what: Rework,
+    pub what: BulkAction,
     /// Which URLs.
     pub filter: UrlFilter,
     /// Only to those stored (delete) or last visited (requeue) before this.
@@ -342,7 +342,7 @@ pub struct JobView {
     /// Its state.
     pub state: JobState,
     /// Result so far.
-    pub told: Reworked,
+    pub told: BulkOutcome,
     /// URLs examined so far.
     pub looked_at: u64,
     /// Number of shards.
@@ -355,13 +355,13 @@ impl Default for JobView {
     fn default() -> Self {
         Self {
             id: Token([0; 16]),
-            what: Rework::Requeue,
+            what: BulkAction::Requeue,
             filter: UrlFilter::default(),
             before: None,
             started_at: Time::ZERO,
             ended_at: None,
             state: JobState::Running,
-            told: Reworked::default(),
+            told: BulkOutcome::default(),
             looked_at: 0,
             shards: 0,
             shards_done: 0,

@@ -154,7 +154,7 @@ impl State {
             } else {
                 want.crawl.is_none_or(|w| w == crawl)
             };
-            let may = wanted && self.schedule.is_ready(*slot) && !self.schedule.turns.is_closed(crawl);
+            let may = wanted && self.schedule.is_ready(*slot) && !self.schedule.crawl_order.is_closed(crawl);
             let host = may.then(|| self.choose_host(group, crawl, want, now)).flatten()?;
             Some((self.schedule.slots[*slot].pass, crawl, *slot, host))
         };
@@ -199,7 +199,7 @@ impl State {
 
     /// Gives precedence to the crawls after the one served last. After a restart only that one is known, and without
     /// this the same crawl would be first every time.
-    pub(super) fn resume_turns(&mut self, group: Ix) {
+    pub(super) fn resume_order(&mut self, group: Ix) {
         let pace = &self.groups[group].pace;
         if pace.last_end == Time::ZERO {
             return;
@@ -230,9 +230,9 @@ impl State {
         let id = QueueId { host: self.hosts[host].id, no: queue.no };
         let room = self.room(&self.hosts[host], queue).map_or(want.urls, |room| want.urls.min(room as usize));
         let scan = |lane| LaneScan { queue: id, lane, from: queue.scan_from(lane), limit: room + 1 };
-        let scans = if want.urls == 0 { Vec::new() } else { queue.lanes_in_turn(now).into_iter().map(scan).collect() };
+        let scans = if want.urls == 0 { Vec::new() } else { queue.lanes_in_order(now).into_iter().map(scan).collect() };
         let queue = self.queue_mut(host, at);
-        queue.turns = (queue.turns + 1) % 10;
+        queue.visits_mod_ten = (queue.visits_mod_ten + 1) % 10;
         Visit { group, host, crawl, queue: Some(id), scans }
     }
 

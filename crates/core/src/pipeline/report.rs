@@ -82,7 +82,7 @@ impl State {
                 frontier.end_link(token, vec![row], &[Some(result)], now, jitter, &mut writes.frontier);
             } else {
                 let key = link.url.1.clone();
-                frontier.settle_link_url(token, &key, row, (result, now), jitter, &mut writes.frontier);
+                frontier.end_link_url(token, &key, row, (result, now), jitter, &mut writes.frontier);
             }
             // In a chunk of one host the reservation goes on; its token stays with the links that it still has.
             link.lease = None;

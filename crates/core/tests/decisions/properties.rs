@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use wayleave_core::frontier::listing::Room;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, Release, Reservation, UrlResult};
-use wayleave_core::frontier::requeue::{Rework, Reworked};
+use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::invariants;
 use wayleave_core::metadata::Metadata;
@@ -111,7 +111,7 @@ enum Command {
     Again {
         host: usize,
         crawl: usize,
-        what: Rework,
+        what: BulkAction,
     },
     Revoke {
         which: usize,
@@ -141,7 +141,7 @@ fn command() -> impl Strategy<Value = Command> {
         2 => (host.clone(), delay).prop_map(|(host, delay)| Join { host, delay }),
         1 => host.clone().prop_map(|host| Leave { host }),
         1 => (host, crawl).prop_map(|(host, crawl)| DeleteQueue { host, crawl }),
-        1 => (0..HOSTS, 0..2usize, prop_oneof![2 => Just(Rework::Requeue), 1 => Just(Rework::Delete)])
+        1 => (0..HOSTS, 0..2usize, prop_oneof![2 => Just(BulkAction::Requeue), 1 => Just(BulkAction::Delete)])
             .prop_map(|(host, crawl, what)| Again { host, crawl, what }),
         1 => (0..4usize).prop_map(|which| Revoke { which }),
         1 => Just(Reload),
@@ -289,7 +289,7 @@ impl Pair {
         assert_eq!(outcome, want);
     }
 
-    fn rework(&mut self, host: usize, crawl: usize, what: Rework) {
+    fn rework(&mut self, host: usize, crawl: usize, what: BulkAction) {
         let told = self.shard.rework(&host_name(host), CRAWLS[crawl], what);
         let now = self.model.now;
         let (mut done, mut reserved) = (0, 0);
@@ -301,12 +301,12 @@ impl Pair {
                 reserved += 1;
             }
         }
-        if what == Rework::Delete {
+        if what == BulkAction::Delete {
             let rests = |url: &Url| (url.host, url.crawl) == (host, crawl) && matches!(url.at, At::Queued);
             self.model.urls.retain(|url| !rests(url));
         }
         self.model.rough |= done > 0;
-        assert_eq!(told, Reworked { done, reserved, unknown: 0 });
+        assert_eq!(told, BulkOutcome { done, reserved, unknown: 0 });
     }
 
     /// Equivalent to a release without results.

@@ -3,7 +3,7 @@
 //!
 //! The oracle: the store has a prefix of each shard's batches that contains everything acknowledged; a batch over two
 //! shards is in both or in neither; rows outside the shards, epochs and time never fall behind what was acknowledged;
-//! and the folder opens after anything but damage. To test the test, every sync of the code is omitted in turn, and
+//! and the folder opens after anything but damage. To test the test, every sync of the code is omitted in fence, and
 //! some seed must notice.
 
 use std::collections::BTreeMap;

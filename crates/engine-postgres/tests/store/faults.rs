@@ -47,7 +47,7 @@ impl World {
     }
 
     /// Epoch and sequence number of shard 1 in the database.
-    async fn turn(&self) -> (u64, u64) {
+    async fn fence_state(&self) -> (u64, u64) {
         let text = "select epoch, seq from wayleave_fences where shard = 1";
         let found = self.cluster.sql_in(&self.database, text).await;
         let (epoch, seq) = found.split_once('|').unwrap();
@@ -100,7 +100,7 @@ async fn a_fenced_commit_is_done_exactly_once_whatever_goes_wrong_at_whichever_s
         world.proxy.arm(step, fault);
         let answer = world.engine.commit(change(epoch, Some(seq + 1))).await;
         assert!(world.proxy.has_struck(), "{fault:?} at {step}");
-        let found = (world.turn().await.1, world.rows().await);
+        let found = (world.fence_state().await.1, world.rows().await);
         assert_eq!((answer, found), (Ok(()), (seq + 1, new())), "{fault:?} at {step}");
         seq += 1;
     }
@@ -138,11 +138,11 @@ async fn a_shard_is_taken_only_with_its_seat_whatever_goes_wrong() {
         let expects = [(key(9, "seat"), Some(name.as_bytes().to_vec())), (key(9, "absent"), None)];
         // Begin, own, expect, absent, delete, commit.
         for (step, fault) in faults(6) {
-            let (before, _) = world.turn().await;
+            let (before, _) = world.fence_state().await;
             world.proxy.arm(step, fault);
             let answer = world.engine.own(ShardId(1), &expects).await;
             assert!(world.proxy.has_struck(), "{fault:?} at {step}");
-            let (after, _) = world.turn().await;
+            let (after, _) = world.fence_state().await;
             assert!(name == "mine" || after == before, "{fault:?} at {step}: taken without its seat: {answer:?}");
             match answer {
                 Ok((epoch, _)) => assert_eq!((epoch.0, after), (before + 1, before + 1), "{fault:?} at {step}"),
@@ -163,5 +163,5 @@ async fn after_a_cancelled_commit_the_next_ones_go_through() {
         let commit = world.engine.commit(fenced([(1, epoch, seq + number)], [put(1, "a", &number.to_string())]));
         assert_eq!(commit.await, Ok(()), "{number}");
     }
-    assert_eq!(world.turn().await.1, seq + 20);
+    assert_eq!(world.fence_state().await.1, seq + 20);
 }

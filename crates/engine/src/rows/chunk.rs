@@ -4,6 +4,7 @@
 //! lease, links, artifacts, last error, the call that ended its last lease.
 //! The pipeline's row: owning shard · 22. Value: version, number of the next chunk.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::request::{Outcome, RequestId, UrlResult};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{ChunkId, HostId, QueueId, ShardId, Token};
@@ -11,7 +12,6 @@ use wayleave_core::pipeline::row::{
     Artifact, ChunkLease, ChunkRow, ChunkState, Ended, LinkRow, LinkState, PipelineRow, Write as CoreWrite,
 };
 use wayleave_core::time::{Millis, Time};
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::{Key, Write};

@@ -2,7 +2,7 @@
 //! Lifetime: from the first node's start, forever.
 //! Key: outside · 16. Value: version, format, secret.
 
-use wayleave_core::wire::{Damaged, Reader, Writer};
+use wayleave_core::codec::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::Key;

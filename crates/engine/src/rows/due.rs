@@ -3,11 +3,11 @@
 //! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if it was truncated,
 //! details. Version 2 adds a digest.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::row::{DueRow, QueuePosition};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 use wayleave_core::time::Time;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::url::{decode_details, encode_details};
 use super::{Kind, key as keys};

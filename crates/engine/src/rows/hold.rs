@@ -2,10 +2,10 @@
 //! Lifetime: from the hand-out until the URL is completed or the hold expires.
 //! Key: owning shard · 8 · end · host id · queue · URL. Value: empty.
 
+use wayleave_core::codec::Damaged;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
 use wayleave_core::time::Time;
-use wayleave_core::wire::Damaged;
 
 use super::{Kind, key as keys};
 use crate::Key;

@@ -3,15 +3,15 @@
 //! Key: owning shard · 4 · host id. Value: version, name, flags, settings, pace, queues with lanes.
 //! A partial form with the pace and some of the queues occurs in log rows only.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::row::{HostPart, HostRef, HostRow, Lane, Pace, QueueRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId};
 use wayleave_core::settings::PaceSettings;
 use wayleave_core::time::{Millis, Time};
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 /// Version 1 has no cause of a back-off, no waits of other groups and no page count of its own.
 const VERSION: u8 = 2;
-/// Flag in the byte that counts a queue's turns (which need fewer bits): the number of its pages follows.
+/// Flag in the byte that counts a queue's visits_mod_ten (which need fewer bits): the number of its pages follows.
 const WITH_PAGES: u8 = 0x80;
 
 /// Encodes a row.
@@ -143,7 +143,7 @@ pub(super) fn decode_settings(input: &mut Reader<'_>) -> Result<PaceSettings, Da
 }
 
 fn encode_queue(out: &mut Writer, queue: &QueueRow) {
-    let QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns, pages } = queue;
+    let QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, visits_mod_ten, pages } = queue;
     out.number((*no).into());
     out.number(crawl.0.into());
     for count in [reserved, fetched, gone, failed] {
@@ -152,9 +152,9 @@ fn encode_queue(out: &mut Writer, queue: &QueueRow) {
     out.maybe(*limit);
     // In most queues no page was visited twice, so the finished count equals the page count and is not repeated.
     if *pages == finished(*fetched, *gone, *failed) {
-        out.byte(*turns);
+        out.byte(*visits_mod_ten);
     } else {
-        out.byte(*turns | WITH_PAGES);
+        out.byte(*visits_mod_ten | WITH_PAGES);
         out.number((*pages).into());
     }
     out.number(lanes.len() as u64);
@@ -170,16 +170,16 @@ fn encode_queue(out: &mut Writer, queue: &QueueRow) {
 fn decode_queue(input: &mut Reader<'_>) -> Result<QueueRow, Damaged> {
     let (no, crawl) = (input.small()?, CrawlNo(input.small()?));
     let (reserved, fetched, gone, failed) = (input.small()?, input.small()?, input.small()?, input.small()?);
-    let (limit, turns) = (input.maybe()?, input.byte()?);
-    let pages = if turns & WITH_PAGES == 0 { finished(fetched, gone, failed) } else { input.small()? };
-    let turns = turns & !WITH_PAGES;
+    let (limit, visits_mod_ten) = (input.maybe()?, input.byte()?);
+    let pages = if visits_mod_ten & WITH_PAGES == 0 { finished(fetched, gone, failed) } else { input.small()? };
+    let visits_mod_ten = visits_mod_ten & !WITH_PAGES;
     let count: usize = input.small()?;
     let mut lanes = Vec::with_capacity(count.min(16));
     for _ in 0..count {
         let (lane, count, head) = (input.byte()?, input.small()?, Time(input.number()?));
         lanes.push(Lane { lane, count, head, from: (Time(input.number()?), input.bytes()?.into()) });
     }
-    Ok(QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, turns, pages })
+    Ok(QueueRow { no, crawl, lanes, reserved, fetched, gone, failed, limit, visits_mod_ten, pages })
 }
 
 const fn finished(fetched: u32, gone: u32, failed: u32) -> u32 {

@@ -1,11 +1,11 @@
 //! Hot rows: shard, crawl, alias, host, member. The shard keeps them in memory and writes each when it changes. The
 //! table in the parent module lists their lifetimes and keys; values begin with their version.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::row::{AliasRow, CrawlRow, HostRef, HotRow, ShardRow};
 use wayleave_core::ids::{CrawlNo, GroupId, HostId, ShardId};
 use wayleave_core::settings::{CrawlLimits, CrawlSettings, RetryWaits, Revisit};
 use wayleave_core::time::Millis;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::host::{decode_pace, decode_settings, encode_pace, encode_settings};
 use super::{Kind, host, key as keys};

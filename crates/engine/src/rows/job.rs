@@ -2,8 +2,8 @@
 //! Lifetime: from the deletion until the last row is removed.
 //! Key: owning shard · 11 · host id · queue. Value: empty.
 
+use wayleave_core::codec::Damaged;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
-use wayleave_core::wire::Damaged;
 
 use super::{Kind, key as keys};
 use crate::Key;

@@ -3,7 +3,7 @@
 //! Lifetime: from the first join, forever.
 //! Key: outside · 19. Value: version, number of joins.
 
-use wayleave_core::wire::{Damaged, Reader, Writer};
+use wayleave_core::codec::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::Key;

@@ -1,8 +1,8 @@
 //! Keys: shard (2 bytes), kind (1 byte), then the row's name, all big-endian so that byte order is numeric order.
 
+use wayleave_core::codec::Damaged;
 use wayleave_core::ids::{HostId, QueueId, ShardId};
 use wayleave_core::time::Time;
-use wayleave_core::wire::Damaged;
 
 use super::Kind;
 use crate::Key;

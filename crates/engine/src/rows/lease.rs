@@ -4,12 +4,12 @@
 //! them were revoked; then the id of the request that it was granted for, if there is one. Version 3 is a link of a chunk:
 //! how many were revoked, the chunk, and whether its visit goes on.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::request::RequestId;
 use wayleave_core::frontier::row::{LeaseRow, Link};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{ChunkId, CrawlNo, HostId, QueueId, ShardId, Token};
 use wayleave_core::time::Time;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::Key;

@@ -3,10 +3,10 @@
 //! Key: owning shard · 10 · commit number. Value: version, then each row's key and its change: deleted, a whole value
 //! or, for hosts since version 2, the changed part.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::row::{HostPart, HotRow};
 use wayleave_core::ids::ShardId;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, host, hot, key as keys};
 use crate::{Key, Write};

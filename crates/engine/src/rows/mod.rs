@@ -20,7 +20,7 @@
 //! | 14 | node | node id | while the node lives |
 //! | 15 | seat | shard number | as long as the shard: which node it belongs to |
 //! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
-//! | 17 | rework | job id | until enough later jobs have ended |
+//! | 17 | bulk job | job id | until enough later jobs have ended |
 //! | 18 | page ledger | crawl name | while the crawl has a page limit, in a store of several nodes |
 //! | 19 | join | nothing | from the first join on: counts joins, so that they conflict |
 //! | 20 | chunk | id | while it is in progress |
@@ -31,6 +31,7 @@
 //! checkpoint writes them individually from time to time. Kinds 12 to 16, 18 and 19 are outside the
 //! shards, under [`key::OUTSIDE`].
 
+pub mod bulk_job;
 pub mod chunk;
 pub mod cluster;
 pub mod due;
@@ -44,7 +45,6 @@ pub mod lease;
 pub mod log;
 pub mod node;
 pub mod page_ledger;
-pub mod rework;
 pub mod role;
 pub mod seat;
 pub mod standby;
@@ -94,7 +94,7 @@ pub enum Kind {
     /// What all nodes of a store agree on.
     Cluster = 16,
     /// A job over many URLs.
-    Rework = 17,
+    BulkJob = 17,
     /// The grants of a crawl's page limit.
     PageLedger = 18,
     /// The number of joins.
@@ -124,7 +124,9 @@ pub fn encode(shard: ShardId, write: &CoreWrite) -> Write {
             Write { key: lease::key(shard, *token), value: row.as_ref().map(lease::encode) }
         }
         CoreWrite::Job(queue, set) => Write { key: job::key(shard, *queue), value: set.then(Vec::new) },
-        CoreWrite::Rework(id, row) => Write { key: rework::key(shard, *id), value: row.as_deref().map(rework::encode) },
+        CoreWrite::BulkJob(id, row) => {
+            Write { key: bulk_job::key(shard, *id), value: row.as_deref().map(bulk_job::encode) }
+        }
     }
 }
 

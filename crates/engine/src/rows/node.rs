@@ -3,9 +3,9 @@
 //! Key: outside · 14 · node id. Value: version, addresses, times.
 
 use wayleave_core::cluster::NodeRow;
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Time;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::{Key, Scan};

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::page_ledger::{PageGrant, PageLedger};
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::names::CrawlName;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::Key;

@@ -7,12 +7,12 @@
 //!
 //! The key with an empty name is the origin of new roles. Lifetime: as long as the store.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
 use wayleave_core::roles::{Agreement, Candidate, Mode, Origin, Peer, RoleRow, RoleSettings, Run, Runs, Term};
 use wayleave_core::time::{Millis, Time};
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::Key;

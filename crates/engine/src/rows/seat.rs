@@ -2,8 +2,8 @@
 //! Lifetime: from the shard's first assignment to a node.
 //! Key: outside · 15 · shard. Value: version, node; no node if it is unassigned.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::ids::{NodeId, ShardId};
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::{Key, Scan};

@@ -2,10 +2,10 @@
 //! Lifetime: from its heartbeat until it leaves, takes over, or is found past its deadline.
 //! Key: outside · 13 · role name · 0 · uuid. Value: version of the layout, then the row; the layouts are those of roles.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::names::Uuid;
 use wayleave_core::roles::StandbyRow;
 use wayleave_core::time::Time;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys, role};
 use crate::{Key, Scan};

@@ -129,7 +129,7 @@ fn queue_row() -> impl Strategy<Value = QueueRow> {
         0u8..10,
         any::<Option<u32>>(),
     )
-        .prop_map(|(no, crawl, lanes, [reserved, fetched, gone, failed], limit, turns, pages)| QueueRow {
+        .prop_map(|(no, crawl, lanes, [reserved, fetched, gone, failed], limit, visits_mod_ten, pages)| QueueRow {
             no,
             crawl: CrawlNo(crawl),
             lanes,
@@ -138,7 +138,7 @@ fn queue_row() -> impl Strategy<Value = QueueRow> {
             gone,
             failed,
             limit: limit.map(u64::from),
-            turns,
+            visits_mod_ten,
             pages: pages.unwrap_or_else(|| fetched.saturating_add(gone).saturating_add(failed)),
         })
 }

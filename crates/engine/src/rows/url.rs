@@ -3,6 +3,7 @@
 //! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then fields by state. Version 3 adds a
 //! digest.
 
+use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::put::LANE_DEFAULT;
 use wayleave_core::frontier::row::{Details, End, QueuePosition, UrlRow, UrlStatus};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -10,7 +11,6 @@ use wayleave_core::frontier::view::LastVisit;
 use wayleave_core::ids::{QueueId, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::time::{Millis, Time};
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::Key;

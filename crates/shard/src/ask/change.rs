@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::bulk_job::{JobRow, Stage};
 use wayleave_core::frontier::move_host::{Moving, Way};
-use wayleave_core::frontier::requeue::Rework;
-use wayleave_core::frontier::rework::{JobRow, Stage};
+use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::ids::{QueueId, ShardId, Token};
 use wayleave_core::names::{Alias, CrawlName, HostName};
 use wayleave_core::settings::{CrawlChanges, PaceChanges};
@@ -77,7 +77,7 @@ pub(crate) enum JobChange {
     /// Sent to the job's home shard: how far its announcement has reached the other shards.
     SetStage(Token, Stage),
     /// Jobs that have ended on every shard: `ended` no longer count against the limit, `forgotten` are removed.
-    SettleJobs { ended: Vec<Token>, forgotten: Vec<Token> },
+    ConcludeJobs { ended: Vec<Token>, forgotten: Vec<Token> },
 }
 
 /// Changes to URLs. Their rows are read first.
@@ -89,11 +89,11 @@ pub(crate) enum UrlChange {
         after: Option<Key>,
     },
     /// Requeues or deletes the given URLs of one queue.
-    ReworkUrls {
+    ChangeUrls {
         crawl: CrawlName,
         host: HostName,
         urls: Vec<Box<str>>,
-        what: Rework,
+        what: BulkAction,
     },
     /// Revokes reservations.
     Revoke(Revoke),
@@ -132,7 +132,7 @@ impl AdminChange {
 impl UrlChange {
     pub(super) const fn host(&self) -> Option<&HostName> {
         match self {
-            Self::ReworkUrls { host, .. } | Self::Revoke(Revoke::Host(host)) | Self::RevokeHolds { host, .. } => {
+            Self::ChangeUrls { host, .. } | Self::Revoke(Revoke::Host(host)) | Self::RevokeHolds { host, .. } => {
                 Some(host)
             }
             Self::Purge { .. } | Self::Revoke(Revoke::Token(_) | Revoke::Holder(_)) => None,

@@ -1,11 +1,11 @@
 //! The answers of a shard owner: one variant per answer type.
 
 use serde::{Deserialize, Serialize};
+use wayleave_core::frontier::bulk_job::JobRow;
 use wayleave_core::frontier::listing::{GroupCursor, LeaseCursor, QueueNames};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Released, Reservation, UrlToFetch};
-use wayleave_core::frontier::requeue::Reworked;
-use wayleave_core::frontier::rework::JobRow;
+use wayleave_core::frontier::requeue::BulkOutcome;
 use wayleave_core::frontier::view::{
     CrawlPart, CrawlScan, CrawlView, GroupView, HostView, ReservationView, Stats, UrlView,
 };
@@ -74,6 +74,6 @@ told! {
     Urls(UrlPage),
     Purged((u64, Option<Key>)),
     Jobs(Vec<JobRow>),
-    Reworked(Reworked),
+    BulkOutcome(BulkOutcome),
     InHand(Vec<UrlView>),
 }

@@ -125,7 +125,7 @@ impl Frontier {
     /// Stores URLs without waiting for their outcomes, which arrive at `sink` in any order, possibly in several parts,
     /// each item exactly once. Returns when all items are queued, which gives back-pressure when a shard is full.
     pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
-        self.settle_hints(Duration::ZERO).await;
+        self.refresh_hints(Duration::ZERO).await;
         self.router.admission.admit(&puts).await;
         let mut parts: Vec<(ShardId, Vec<(u64, Put)>)> = self.all().into_iter().map(|s| (s, Vec::new())).collect();
         for (tag, put) in puts {
@@ -233,7 +233,7 @@ impl Frontier {
         const TRIES: usize = 3;
         let mut patience = Duration::ZERO;
         for _ in 1..TRIES {
-            self.settle_hints(patience).await;
+            self.refresh_hints(patience).await;
             match self.router.ask(self.router.shard_of(host), ask.clone()).await {
                 Err(Refusal::Moved) => self.router.doubt(),
                 answer => return answer,
@@ -241,12 +241,12 @@ impl Frontier {
             // Finding the host may require an answer from a shard that is being handed over, so be more patient.
             patience = Duration::from_millis(limits::HAND_OVER_WAIT.0);
         }
-        self.settle_hints(patience).await;
+        self.refresh_hints(patience).await;
         self.router.ask(self.router.shard_of(host), ask).await
     }
 
     /// Reloads the routing hints if they are in doubt, once no move is in progress.
-    pub(crate) async fn settle_hints(&self, patience: Duration) {
+    pub(crate) async fn refresh_hints(&self, patience: Duration) {
         if !self.router.is_doubted() {
             return;
         }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
+use wayleave_core::frontier::bulk_job::{JobRow, JobState, Stage};
+use wayleave_core::frontier::conclude_jobs::{self, JOBS_HOME, Settled, settle};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::requeue::{Rework, Reworked};
-use wayleave_core::frontier::rework::{JobRow, JobState, Stage};
-use wayleave_core::frontier::settle_jobs::{self, JOBS_HOME, Settled, settle};
+use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
 use wayleave_core::frontier::view::{JobView, UrlFilter, UrlView};
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits::SLICE_ROWS;
@@ -27,13 +27,13 @@ impl Frontier {
     ///
     /// # Errors
     /// If too many run, or the store cannot be reached.
-    pub async fn start_job(&self, what: Rework, filter: UrlFilter, before: Option<Time>) -> CallResult<JobView> {
+    pub async fn start_job(&self, what: BulkAction, filter: UrlFilter, before: Option<Time>) -> CallResult<JobView> {
         let id = Token::new(JOBS_HOME, (self.config.entropy)());
         let job = JobRow::new(id, what, filter, before, self.now());
         let begin = || self.router.ask::<()>(JOBS_HOME, JobChange::StartJob(Box::new(job.clone())));
         match begin().await {
             Err(Refusal::OverLimit(_)) => {
-                self.settle_jobs().await?;
+                self.conclude_jobs().await?;
                 begin().await?;
             }
             answer => answer?,
@@ -49,10 +49,10 @@ impl Frontier {
 
     /// Frees job slots taken by jobs that have ended on every shard. Fails with "unavailable", because no job has been
     /// started.
-    pub(crate) async fn settle_jobs(&self) -> CallResult<()> {
+    pub(crate) async fn conclude_jobs(&self) -> CallResult<()> {
         let (first, second) = (self.look_at_jobs().await?, self.look_at_jobs().await?);
         let Settled { ended, forgotten } = settle(&first, &second);
-        let ask = JobChange::SettleJobs { ended, forgotten };
+        let ask = JobChange::ConcludeJobs { ended, forgotten };
         match self.router.ask::<()>(JOBS_HOME, ask.clone()).await {
             Err(Refusal::OutcomeUnknown(why)) => return Err(Refusal::Unavailable(why)),
             answer => answer?,
@@ -106,7 +106,7 @@ impl Frontier {
         let mut over = settled.clone();
         if shards.iter().flatten().any(|row| !open.contains(&row.id) && !settled.contains(&row.id)) {
             let second = self.look_at_jobs().await?;
-            over.extend(settle_jobs::over(&shards, &second));
+            over.extend(conclude_jobs::over(&shards, &second));
             shards = second;
         }
         let known: BTreeSet<Token> = shards.first().into_iter().flatten().map(|row| row.id).collect();
@@ -137,22 +137,22 @@ impl Frontier {
     /// If the store cannot be reached; what was done by then stays done.
     pub async fn rework(
         &self,
-        what: Rework,
+        what: BulkAction,
         crawl: CrawlName,
         urls: Vec<(HostName, Box<str>)>,
-    ) -> CallResult<Reworked> {
+    ) -> CallResult<BulkOutcome> {
         let mut hosts: BTreeMap<HostName, Vec<Box<str>>> = BTreeMap::new();
         for (host, url) in urls {
             hosts.entry(host).or_default().push(url);
         }
         let asks = hosts.into_iter().map(|(host, urls)| {
-            let ask = UrlChange::ReworkUrls { crawl: crawl.clone(), host: host.clone(), urls, what };
-            async move { self.at_host::<Reworked>(&host, ask).await }
+            let ask = UrlChange::ChangeUrls { crawl: crawl.clone(), host: host.clone(), urls, what };
+            async move { self.at_host::<BulkOutcome>(&host, ask).await }
         });
         // Wait for all of them, so that the answer is true of each.
-        let told: Vec<CallResult<Reworked>> =
+        let told: Vec<CallResult<BulkOutcome>> =
             futures::stream::iter(asks).buffer_unordered(HOSTS_AT_ONCE).collect().await;
-        let (mut sum, mut trouble) = (Reworked::default(), None);
+        let (mut sum, mut trouble) = (BulkOutcome::default(), None);
         for part in told {
             match part {
                 Ok(part) => sum.add(&part),

@@ -116,7 +116,7 @@ impl Frontier {
 
     pub(crate) async fn set_group_here(&self, change: GroupChange) -> CallResult<GroupView> {
         let GroupChange { alias, hosts, changes, replace } = change;
-        self.settle_hints(Duration::ZERO).await;
+        self.refresh_hints(Duration::ZERO).await;
         let _one_at_a_time = self.moves.lock().await;
         self.begin_move().await?;
         let shard = home(&alias, self.shards());
@@ -211,7 +211,7 @@ impl Frontier {
     }
 
     pub(crate) async fn delete_group_here(&self, alias: Alias) -> CallResult<()> {
-        self.settle_hints(Duration::ZERO).await;
+        self.refresh_hints(Duration::ZERO).await;
         let _one_at_a_time = self.moves.lock().await;
         self.begin_move().await?;
         let shard = home(&alias, self.shards());
@@ -288,7 +288,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached; what was removed by then stays removed.
     pub async fn purge(&self, crawl: CrawlName, host: Option<HostName>, before: Time) -> CallResult<u64> {
-        self.settle_hints(Duration::ZERO).await;
+        self.refresh_hints(Duration::ZERO).await;
         let mut count = 0;
         let shards: Vec<ShardId> = match &host {
             Some(host) => vec![self.router.shard_of(host)],

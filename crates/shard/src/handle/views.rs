@@ -84,7 +84,7 @@ impl Frontier {
     /// # Errors
     /// If there is no such group.
     pub async fn group(&self, name: &str) -> CallResult<GroupView> {
-        self.settle_hints(std::time::Duration::ZERO).await;
+        self.refresh_hints(std::time::Duration::ZERO).await;
         let unknown = || Refusal::UnknownGroup(name.to_owned());
         let home = crate::routing::router::home(name, self.shards());
         if let Some(view) = self.router.ask(home, StateQuery::Group(name.into())).await? {

@@ -88,7 +88,7 @@ impl Owner {
         let mut writes = Writes::default();
         let granted = self.reserve_links(claim, crawl, now, &mut writes.frontier).await;
         self.publish_passes();
-        self.settle_pages(pages);
+        self.return_pages(pages);
         let grant = self.grant(claim, now);
         let made = self.pipeline.make(granted?, (claim, &grant), now, &mut self.state, &mut writes);
         self.commit_chunks(writes);
@@ -224,7 +224,7 @@ impl Owner {
         let Some(crawl) = self.state.crawl_no(&chunk.crawl) else { return Ok(Vec::new()) };
         let pages = self.claim_pages(Some(crawl), chunk.visit.is_some(), 1).await?;
         let replaced = self.replace_claimed((chunk, vacancy), crawl, now, writes).await;
-        self.settle_pages(pages);
+        self.return_pages(pages);
         replaced
     }
 

@@ -80,7 +80,7 @@ impl Owner {
             ChunkCall::Get(id) => {
                 let row = self.chunk_row(id).await;
                 let now = self.now();
-                let view = row.map(|row| Ok(row.map(|row| row.view(&self.state, now))));
+                let view = row.map(|row| Ok(row.map(|row| Box::new(row.view(&self.state, now)))));
                 self.answer_chunk(mark, reply, view)
             }
             ChunkCall::List { filter, after, most } => {

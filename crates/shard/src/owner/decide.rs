@@ -11,7 +11,7 @@ use crate::owner::owner_loop::Owner;
 use crate::routing::router::CallResult;
 
 impl Owner {
-    pub fn look(&self, look: &StateQuery, now: Time) -> CallResult<Response> {
+    pub fn answer_query(&self, look: &StateQuery, now: Time) -> CallResult<Response> {
         let state = &self.state;
         Ok(match look {
             StateQuery::Moved => {

@@ -40,7 +40,7 @@ impl Owner {
         let now = self.now();
         match ask {
             Ask::StateQuery(query) => {
-                let mut told = self.look(&query, now);
+                let mut told = self.answer_query(&query, now);
                 if let Ok(told) = &mut told {
                     self.tell_of_requeues(told);
                 }
@@ -113,7 +113,7 @@ impl Owner {
             JobChange::CancelJob(job) => self.cancel_job(&job, now, &mut writes),
             JobChange::BeginJob(id) => self.begin_job(id, &mut writes),
             JobChange::SetStage(id, stage) => self.set_stage(id, stage, &mut writes),
-            JobChange::SettleJobs { ended, forgotten } => self.settle_jobs(&ended, &forgotten, &mut writes),
+            JobChange::ConcludeJobs { ended, forgotten } => self.conclude_jobs(&ended, &forgotten, &mut writes),
         }
         self.commit(writes);
         self.answer(call, Ok(done))
@@ -125,8 +125,8 @@ impl Owner {
                 let purged = self.purge(queue, before, after).await;
                 self.answer(call, purged.map(Ok))
             }
-            UrlChange::ReworkUrls { crawl, host, urls, what } => {
-                let told = self.rework_urls((&crawl, &host), &urls, what).await;
+            UrlChange::ChangeUrls { crawl, host, urls, what } => {
+                let told = self.change_listed_urls((&crawl, &host), &urls, what).await;
                 self.answer(call, told.map(Ok))
             }
             UrlChange::Revoke(which) => {
@@ -228,7 +228,7 @@ impl Owner {
         let now = self.now();
         let out = self.hand_out_claimed(request, crawl, now).await;
         self.publish_passes();
-        self.settle_pages(claims);
+        self.return_pages(claims);
         out
     }
 
@@ -281,7 +281,7 @@ impl Owner {
         let now = self.now();
         let granted = self.reserve_claimed(request, crawl, now).await;
         self.publish_passes();
-        self.settle_pages(claims);
+        self.return_pages(claims);
         granted
     }
 

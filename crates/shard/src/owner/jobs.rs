@@ -13,10 +13,10 @@
 //!    and a later announcement changes nothing there.
 //! 5. A host moves from a shard that has not heard of the job to one that has finished its part: the host would be
 //!    missed. So no shard starts before all have heard; from then on the giver knows what it owes the host, see
-//!    `wayleave_core::frontier::rework`.
+//!    `wayleave_core::frontier::bulk_job`.
 //! 6. A host moves from a shard that still owes it a job to one that has forgotten the job: the host would be missed.
 //!    So no shard forgets a job on its own, only when it has ended on all of them, see
-//!    `wayleave_core::frontier::settle_jobs`.
+//!    `wayleave_core::frontier::conclude_jobs`.
 //! 7. A message about a job arrives late, from a task of an earlier owner: a job's stage never goes back.
 //! 8. A job is cancelled and forgotten at once: its home does not register it again, and rows left on other shards are
 //!    removed the next time jobs are settled.
@@ -28,10 +28,10 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use wayleave_core::frontier::bulk_job::{JobCursor, JobRow, JobState, Stage};
 use wayleave_core::frontier::listing::Next;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
-use wayleave_core::frontier::rework::{JobCursor, JobRow, JobState, Stage};
+use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome, Known};
 use wayleave_core::frontier::row::{Details, UrlRow, UrlStatus, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::CrawlView;
@@ -103,11 +103,11 @@ impl Owner {
     }
 
     /// Jobs have ended on all shards.
-    pub fn settle_jobs(&mut self, ended: &[Token], forgotten: &[Token], writes: &mut Vec<Write>) {
+    pub fn conclude_jobs(&mut self, ended: &[Token], forgotten: &[Token], writes: &mut Vec<Write>) {
         ended.iter().for_each(|id| self.set_stage(*id, Stage::Ended, writes));
         for id in forgotten {
             if self.bulk_jobs.remove(id).is_some() {
-                writes.push(Write::Rework(*id, None));
+                writes.push(Write::BulkJob(*id, None));
             }
         }
     }
@@ -123,7 +123,7 @@ impl Owner {
     }
 
     fn note_job(&mut self, job: JobRow, writes: &mut Vec<Write>) {
-        writes.push(Write::Rework(job.id, Some(Box::new(job.clone()))));
+        writes.push(Write::BulkJob(job.id, Some(Box::new(job.clone()))));
         self.bulk_jobs.insert(job.id, job);
     }
 
@@ -157,7 +157,7 @@ impl Owner {
     /// Requeues not announced to all shards yet: other shards may take a crawl for finished that one of these concerns.
     pub fn unheard_requeues(&self) -> Vec<JobRow> {
         let mine = self.bulk_jobs.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Known);
-        mine.filter(|job| job.what == Rework::Requeue && job.is_open()).cloned().collect()
+        mine.filter(|job| job.what == BulkAction::Requeue && job.is_open()).cloned().collect()
     }
 
     /// Whether a job has work left here.
@@ -202,7 +202,7 @@ impl Owner {
         }
         let found = self.known(found, job.what).await?;
         let now = self.now();
-        let mut told = Reworked::default();
+        let mut told = BulkOutcome::default();
         for (queue, mut urls) in found {
             urls.retain(|known| job.wants(known));
             told.add(&self.state.rework(queue, urls, job.what, now, &mut writes));
@@ -254,10 +254,10 @@ impl Owner {
     async fn known(
         &mut self,
         found: Vec<(QueueId, UrlKey, UrlRow)>,
-        what: Rework,
+        what: BulkAction,
     ) -> Result<Vec<(QueueId, Vec<Known>)>, Error> {
         let due_key = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.status {
-            UrlStatus::Queued(position) if what == Rework::Requeue => Some(due::key(*queue, *position, &key.0)),
+            UrlStatus::Queued(position) if what == BulkAction::Requeue => Some(due::key(*queue, *position, &key.0)),
             _ => None,
         };
         let keys: Vec<Key> = found.iter().filter_map(due_key).collect();
@@ -265,9 +265,9 @@ impl Owner {
         let mut queues: Vec<(QueueId, Vec<Known>)> = Vec::new();
         for (queue, key, row) in found {
             let waiting = match (&row.status, what) {
-                (UrlStatus::Queued(_), Rework::Requeue) => waiting.next().flatten().map(|row| row.details),
+                (UrlStatus::Queued(_), BulkAction::Requeue) => waiting.next().flatten().map(|row| row.details),
                 // A deletion needs none of the details.
-                (UrlStatus::Queued(_), Rework::Delete) => Some(Details::default()),
+                (UrlStatus::Queued(_), BulkAction::Delete) => Some(Details::default()),
                 _ => None,
             };
             let known = Known { key, row, waiting };
@@ -280,13 +280,13 @@ impl Owner {
     }
 
     /// Requeues or deletes the given URLs of one queue.
-    pub async fn rework_urls(
+    pub async fn change_listed_urls(
         &mut self,
         (crawl, host): (&CrawlName, &HostName),
         urls: &[Box<str>],
-        what: Rework,
-    ) -> Result<Reworked, Error> {
-        let mut told = Reworked { unknown: urls.len() as u64, ..Reworked::default() };
+        what: BulkAction,
+    ) -> Result<BulkOutcome, Error> {
+        let mut told = BulkOutcome { unknown: urls.len() as u64, ..BulkOutcome::default() };
         let Some(queue) = self.state.queue_id(host, crawl) else { return Ok(told) };
         // Each URL once: after its first occurrence is decided, the row that was read is stale.
         let mut once = hashbrown::HashSet::new();

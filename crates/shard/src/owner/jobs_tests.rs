@@ -40,7 +40,7 @@ async fn a_host_that_comes_from_a_shard_that_has_not_heard_of_the_job_is_visited
     clock.advance(wayleave_core::time::Millis(10));
     // Its home is shard 0, which does not know it yet; shard 1 does, as if told by a home that crashed.
     let filter = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
-    let job = JobRow::new(Token::new(ShardId(0), 7), Rework::Delete, filter, None, frontier.now());
+    let job = JobRow::new(Token::new(ShardId(0), 7), BulkAction::Delete, filter, None, frontier.now());
     frontier.router.ask::<()>(ShardId(1), JobChange::StartJob(Box::new(job.clone()))).await.unwrap();
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -68,22 +68,22 @@ async fn rows(frontier: &Frontier, shard: u16) -> Vec<JobRow> {
 async fn what_is_heard_late_neither_counts_an_ended_job_again_nor_brings_a_forgotten_one_back() {
     let engine = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
     let frontier = Frontier::open(engine, Config::new(2), &tokio::runtime::Handle::current()).await.unwrap();
-    let id = frontier.start_job(Rework::Delete, UrlFilter::default(), None).await.unwrap().id;
+    let id = frontier.start_job(BulkAction::Delete, UrlFilter::default(), None).await.unwrap().id;
     while rows(&frontier, 0).await[0].stage < Stage::Ended {
-        frontier.settle_jobs().await.unwrap();
+        frontier.conclude_jobs().await.unwrap();
     }
     let tell = async |shard: u16, ask: JobChange| frontier.router.ask::<()>(ShardId(shard), ask).await.unwrap();
     tell(0, JobChange::SetStage(id, Stage::Known)).await;
     assert_eq!(rows(&frontier, 0).await[0].stage, Stage::Ended, "one who told of it was slow");
     let job = rows(&frontier, 0).await.remove(0);
     for shard in [0, 1] {
-        tell(shard, JobChange::SettleJobs { ended: vec![id], forgotten: vec![id] }).await;
+        tell(shard, JobChange::ConcludeJobs { ended: vec![id], forgotten: vec![id] }).await;
     }
     for shard in [0, 1] {
         tell(shard, JobChange::CancelJob(Box::new(job.clone()))).await;
     }
     assert_eq!((rows(&frontier, 0).await.len(), rows(&frontier, 1).await.len()), (0, 1));
     assert_eq!(frontier.jobs().await, Ok(Vec::new()), "its home has forgotten it");
-    frontier.settle_jobs().await.unwrap();
+    frontier.conclude_jobs().await.unwrap();
     assert_eq!(rows(&frontier, 1).await, Vec::new(), "what was left goes with the next that are settled");
 }

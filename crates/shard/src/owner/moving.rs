@@ -154,7 +154,8 @@ impl Owner {
             _ = reply.send(Err(refusal));
             return Ok(());
         }
-        let Some(router) = self.router.upgrade().filter(|router| !reply.is_closed() && router.held.allow(&part.fences))
+        let Some(router) =
+            self.router.upgrade().filter(|router| !reply.is_closed() && router.epochs.allow(&part.fences))
         else {
             _ = reply.send(Err(not_awaited()));
             return Ok(());
@@ -195,7 +196,7 @@ impl Owner {
             batch.writes.extend(ledgers.writes);
             batch.expects.extend(ledgers.expects);
             let (engine, awaited) = (self.engine.clone(), || !reply.is_closed());
-            let Some(commit) = router.held.while_allowed(theirs, awaited, move || engine.commit(batch)) else {
+            let Some(commit) = router.epochs.while_allowed(theirs, awaited, move || engine.commit(batch)) else {
                 return Err(Error::Unavailable(not_awaited().to_string()));
             };
             outcome = self.commit_both(commit).await;

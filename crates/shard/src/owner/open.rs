@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use wayleave_core::codec::Damaged;
 use wayleave_core::frontier::State;
+use wayleave_core::frontier::bulk_job::JobRow;
 use wayleave_core::frontier::load::Loader;
-use wayleave_core::frontier::rework::JobRow;
 use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
-use wayleave_core::wire::Damaged;
-use wayleave_engine::rows::{Kind, chunk, hot, job, key, lease, log, rework};
+use wayleave_engine::rows::{Kind, bulk_job, chunk, hot, job, key, lease, log};
 use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
 use crate::owner::hot_log::HotLog;
@@ -50,8 +50,8 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
     let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
     let deleted_queues = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
     let deleted_queues: Result<VecDeque<_>, _> = deleted_queues.iter().map(|row| job::parse_key(&row.key)).collect();
-    let of_urls = scan_all(engine, shard, Kind::Rework, Kind::Rework).await?;
-    let of_urls: Result<Vec<_>, _> = of_urls.iter().map(|row| rework::decode(&row.value)).collect();
+    let of_urls = scan_all(engine, shard, Kind::BulkJob, Kind::BulkJob).await?;
+    let of_urls: Result<Vec<_>, _> = of_urls.iter().map(|row| bulk_job::decode(&row.value)).collect();
     let bulk_jobs = of_urls.map_err(damaged)?.into_iter().map(|job| (job.id, job)).collect();
     let mut state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
     state.set_backoff_max(Some(config.backoff_max));

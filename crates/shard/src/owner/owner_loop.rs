@@ -12,7 +12,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use wayleave_core::frontier::State;
-use wayleave_core::frontier::rework::JobRow;
+use wayleave_core::frontier::bulk_job::JobRow;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::ids::{CrawlNo, Epoch, QueueId, ShardId, Token};
 use wayleave_core::limits;
@@ -139,8 +139,8 @@ impl Owner {
     /// exchange of counts.
     pub fn note_switches(&self) {
         self.readiness.active.store(self.state.shard_row().active, Ordering::Release);
-        if self.state.bounded_crawls().next().is_some() {
-            self.readiness.bounded.store(true, Ordering::Release);
+        if self.state.limited_crawls().next().is_some() {
+            self.readiness.has_limits.store(true, Ordering::Release);
         }
     }
 
@@ -285,11 +285,11 @@ impl Owner {
     /// Exchanges the counts of crawls with a limit over all shards: before a turn to learn the others' counts, and
     /// after it, before its answers, so that a caller who is answered finds its changes counted everywhere.
     pub fn share_totals(&mut self) {
-        if !self.readiness.bounded.load(Ordering::Relaxed) {
+        if !self.readiness.has_limits.load(Ordering::Relaxed) {
             return;
         }
         let bounded: Vec<_> =
-            self.state.bounded_crawls().map(|(name, urls, hosts)| (name.clone(), urls, hosts)).collect();
+            self.state.limited_crawls().map(|(name, urls, hosts)| (name.clone(), urls, hosts)).collect();
         for (crawl, urls, hosts) in bounded {
             // Other nodes read the ledger again when this changes.
             let pages = self.page_grants.as_ref().map_or(0, |grants| grants.granted(&crawl));

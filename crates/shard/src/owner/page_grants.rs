@@ -197,7 +197,7 @@ impl Owner {
             self.page_grants.as_ref().and_then(|grants| grants.crawls.get(&limit.name)).map(|known| known.share);
         let need = PageNeed { used: limit.used, free, keep, limit: limit.limit };
         let (shard, epoch, shards) = (self.shard, self.epoch, self.config.shards);
-        let settled = self.update_ledger(&limit.name, |ledger| ledger.settle(shard, epoch, need, shards)).await?;
+        let settled = self.update_ledger(&limit.name, |ledger| ledger.grant(shard, epoch, need, shards)).await?;
         // A newer owner has registered: this one may use nothing more, and will be fenced.
         let share = settled.unwrap_or(PageShare { granted: limit.used, others: limit.limit, complete: true });
         let now = self.engine.now();
@@ -213,7 +213,7 @@ impl Owner {
         granted.look_at = now.after(granted.pause);
         self.state.set_used_elsewhere(limit.crawl, grants.used_elsewhere(limit));
         if before.is_none_or(|before| share.granted < before.granted || before.complete != share.complete) {
-            self.readiness.pages.nudge_all();
+            self.readiness.pages.wake_waiters();
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::owner::open;
 use crate::owner::owner_loop::Owner;
 use crate::owner::term::Resume;
 use crate::routing::router::Router;
-use crate::shared::held_epochs::ShardHold;
+use crate::shared::owned_epochs::EpochState;
 use crate::shared::readiness::Readiness;
 
 /// Retry interval for opening a shard, and for probing a store that refuses changes.
@@ -86,7 +86,7 @@ pub(crate) async fn run(context: OwnerContext, mut inbox: InboxReceiver) {
     // The reason why it could not be opened here no longer concerns this process.
     context.readiness.set_trouble(context.shard, None);
     if let Some(router) = context.router.upgrade() {
-        router.held.set(context.shard, ShardHold::Not);
+        router.epochs.set(context.shard, EpochState::Not);
         router.end_term(context.shard, inbox.term);
         if done.is_none() {
             router.miss();
@@ -106,9 +106,9 @@ pub(crate) async fn run(context: OwnerContext, mut inbox: InboxReceiver) {
 }
 
 /// Registers how this process holds the shard; moves of hosts check it.
-fn hold(context: &OwnerContext, hold: ShardHold) {
+fn hold(context: &OwnerContext, hold: EpochState) {
     if let Some(router) = context.router.upgrade() {
-        router.held.set(context.shard, hold);
+        router.epochs.set(context.shard, hold);
     }
 }
 
@@ -121,7 +121,7 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
     loop {
         if resume.is_none() {
             // Before the store is asked: from here on no task of this process commits under an older epoch.
-            hold(context, ShardHold::Opening);
+            hold(context, EpochState::Opening);
         }
         let opened = tokio::select! {
             biased;
@@ -168,7 +168,7 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
             }
         };
         // No task of this process commits for the shard under the old epoch until it is owned again.
-        hold(context, ShardHold::Opening);
+        hold(context, EpochState::Opening);
         let pause = panics.pause(Instant::now());
         let (shard, pause_ms) = (context.shard.0, pause.as_millis());
         tracing::error!(
@@ -187,7 +187,7 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
 /// Opens a shard for a new owner.
 async fn begin(context: &OwnerContext, resume: Option<&Resume>) -> Result<Owner, Error> {
     let opened = open::open(context, resume).await?;
-    hold(context, ShardHold::Under(opened.epoch));
+    hold(context, EpochState::Under(opened.epoch));
     Ok(Owner::new(context, opened))
 }
 
@@ -239,7 +239,7 @@ async fn take_turns(
     stop: &mut Option<oneshot::Sender<()>>,
 ) {
     let term = owner.term.clone();
-    let nudge = owner.readiness.pages.nudge_of(owner.shard);
+    let waiter = owner.readiness.pages.waiter_of(owner.shard);
     while stop.is_none() && !term.is_failed() {
         let idle = owner.idle_for();
         let first = tokio::select! {
@@ -249,7 +249,7 @@ async fn take_turns(
                 Some(message) => Some(message),
                 None => break,
             },
-            () = nudge.notified() => {
+            () = waiter.notified() => {
                 owner.hear_of_pages();
                 None
             }

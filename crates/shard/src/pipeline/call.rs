@@ -124,7 +124,7 @@ responses! {
     Parents(Vec<Option<Parent>>),
     Reported(LinksReported),
     State(ChunkState),
-    Chunk(Option<ChunkView>),
+    Chunk(Option<Box<ChunkView>>),
     Page(ChunkPage),
     Counts(ChunkCounts),
 }

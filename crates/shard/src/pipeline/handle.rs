@@ -104,8 +104,8 @@ impl Pipeline {
     /// # Errors
     /// If there is no such chunk.
     pub async fn chunk(&self, chunk: ChunkId) -> CallResult<ChunkView> {
-        let view: Option<ChunkView> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await?;
-        view.ok_or_else(|| ChunkRefusal::Unknown(chunk).into())
+        let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await?;
+        view.map(|view| *view).ok_or_else(|| ChunkRefusal::Unknown(chunk).into())
     }
 
     /// A page of chunks, by id, and the id after which the next page starts.
@@ -166,14 +166,14 @@ impl Pipeline {
         const TRIES: usize = 3;
         let (router, mut patience) = (&self.frontier.router, Duration::ZERO);
         for _ in 1..TRIES {
-            self.frontier.settle_hints(patience).await;
+            self.frontier.refresh_hints(patience).await;
             match self.ask(router.shard_of(host), call.clone()).await {
                 Err(Refusal::Moved) => router.doubt(),
                 answer => return answer,
             }
             patience = Duration::from_millis(HAND_OVER_WAIT.0);
         }
-        self.frontier.settle_hints(patience).await;
+        self.frontier.refresh_hints(patience).await;
         self.ask(router.shard_of(host), call.clone()).await
     }
 

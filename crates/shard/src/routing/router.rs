@@ -21,7 +21,7 @@ use crate::owner::inbox::InboxSender;
 use crate::routing::admission::Admission;
 use crate::routing::links::{Call, Links};
 use crate::shared::broadcast::{Broadcast, Subscriber};
-use crate::shared::held_epochs::HeldEpochs;
+use crate::shared::owned_epochs::OwnedEpochs;
 
 /// An answer, or the refusal.
 pub type CallResult<T> = Result<T, Refusal>;
@@ -53,7 +53,7 @@ pub(crate) struct Router {
     /// Admission control: visits before puts.
     pub admission: Arc<Admission>,
     /// The epochs under which this process holds its shards.
-    pub held: HeldEpochs,
+    pub epochs: OwnedEpochs,
     /// Notified when an owner was not where it was expected.
     missed: Arc<Notify>,
     /// Permits for put batches on their way to other nodes.
@@ -86,7 +86,7 @@ impl Router {
             changed: Broadcast::default(),
             links,
             admission: Arc::new(Admission::new(config.put_pause_max)),
-            held: HeldEpochs::new(config.shards),
+            epochs: OwnedEpochs::new(config.shards),
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
             slices: Semaphore::new(config.listings_max),

@@ -41,7 +41,7 @@ impl CrawlPasses {
 impl Owner {
     /// Loads the process-wide passes of the crawls ready here, before a visit of any crawl is planned.
     pub fn load_passes(&mut self) {
-        let ready = self.state.crawls_in_turn(REORDERED_CRAWLS_MAX);
+        let ready = self.state.crawls_in_order(REORDERED_CRAWLS_MAX);
         if ready.len() < 2 || ready.len() == REORDERED_CRAWLS_MAX {
             return;
         }
@@ -66,7 +66,7 @@ impl Owner {
     /// enough.
     pub fn publish_next(&mut self) {
         self.load_passes();
-        let next = self.state.crawls_in_turn(PUBLISHED_CRAWLS_MAX);
+        let next = self.state.crawls_in_order(PUBLISHED_CRAWLS_MAX);
         let next = next.into_iter().map(|crawl| self.pass_of(crawl)).collect();
         self.readiness.set_next(self.shard, next);
     }

@@ -30,7 +30,7 @@ use crate::shared::readiness::lock;
 /// The page limits of all crawls.
 pub(crate) struct PageBudget {
     state: Mutex<Shares>,
-    nudges: Vec<Arc<Notify>>,
+    waiters: Vec<Arc<Notify>>,
     /// Where several nodes share the store.
     pub ledgers: LedgerLocks,
 }
@@ -81,14 +81,14 @@ impl PageBudget {
         let state = Shares { crawls: HashMap::new(), unopened: vec![true; shards] };
         Self {
             state: Mutex::new(state),
-            nudges: (0..shards).map(|_| Arc::default()).collect(),
+            waiters: (0..shards).map(|_| Arc::default()).collect(),
             ledgers: LedgerLocks::default(),
         }
     }
 
     /// Notified when there may be pages again for a shard that found none left.
-    pub fn nudge_of(&self, shard: ShardId) -> Arc<Notify> {
-        self.nudges.get(usize::from(shard.0)).cloned().unwrap_or_default()
+    pub fn waiter_of(&self, shard: ShardId) -> Arc<Notify> {
+        self.waiters.get(usize::from(shard.0)).cloned().unwrap_or_default()
     }
 
     /// A shard was opened and uses these pages.
@@ -96,7 +96,7 @@ impl PageBudget {
         let mut shares = lock(&self.state);
         shares.crawls.values_mut().filter_map(|taken| taken.part(shard)).for_each(|part| *part = 0);
         for limit in used {
-            let count = self.nudges.len();
+            let count = self.waiters.len();
             let taken = shares.crawls.entry(limit.name.clone()).or_insert_with(|| Taken::new(count));
             taken.part(shard).into_iter().for_each(|part| *part = limit.used);
         }
@@ -105,7 +105,7 @@ impl PageBudget {
         }
         for taken in shares.crawls.values_mut() {
             let none = vec![false; taken.waits.len()];
-            self.nudge(std::mem::replace(&mut taken.waits, none));
+            self.waiter(std::mem::replace(&mut taken.waits, none));
         }
     }
 
@@ -113,7 +113,7 @@ impl PageBudget {
     pub fn claim(&self, taker: Taker<'_>, wanted: u64) -> u64 {
         let mut shares = lock(&self.state);
         let opening = shares.unopened.contains(&true);
-        let count = self.nudges.len();
+        let count = self.waiters.len();
         let taken = shares.crawls.entry(taker.crawl.clone()).or_insert_with(|| Taken::new(count));
         let left = if opening { 0 } else { taker.limit.saturating_sub(taken.total()) };
         let granted = wanted.min(left);
@@ -126,7 +126,7 @@ impl PageBudget {
     pub fn settle(&self, taker: Taker<'_>, more: u64, back: u64) -> u64 {
         let mut shares = lock(&self.state);
         let opening = shares.unopened.contains(&true);
-        let count = self.nudges.len();
+        let count = self.waiters.len();
         let taken = shares.crawls.entry(taker.crawl.clone()).or_insert_with(|| Taken::new(count));
         let mut own = 0;
         if let Some(part) = taken.part(taker.shard) {
@@ -137,7 +137,7 @@ impl PageBudget {
         let spent = opening || total >= taker.limit;
         taken.wait(taker.shard, spent);
         if back > 0 && total < taker.limit {
-            self.nudge(std::mem::replace(&mut taken.waits, vec![false; count]));
+            self.waiter(std::mem::replace(&mut taken.waits, vec![false; count]));
         }
         if opening { u64::MAX } else { total - own }
     }
@@ -149,7 +149,7 @@ impl PageBudget {
         taken.part(taker.shard).into_iter().for_each(|part| *part = part.saturating_sub(pages));
         if taken.total() < taker.limit {
             let none = vec![false; taken.waits.len()];
-            self.nudge(std::mem::replace(&mut taken.waits, none));
+            self.waiter(std::mem::replace(&mut taken.waits, none));
         }
     }
 
@@ -164,13 +164,13 @@ impl PageBudget {
         }
     }
 
-    fn nudge(&self, waits: Vec<bool>) {
-        self.nudges.iter().zip(waits).filter(|(_, waits)| *waits).for_each(|(nudge, _)| nudge.notify_one());
+    fn waiter(&self, waits: Vec<bool>) {
+        self.waiters.iter().zip(waits).filter(|(_, waits)| *waits).for_each(|(waiter, _)| waiter.notify_one());
     }
 
     /// Notifies all shards: what others may use has changed.
-    pub fn nudge_all(&self) {
-        self.nudges.iter().for_each(|nudge| nudge.notify_one());
+    pub fn wake_waiters(&self) {
+        self.waiters.iter().for_each(|waiter| waiter.notify_one());
     }
 }
 
@@ -217,14 +217,14 @@ impl Owner {
     }
 
     /// The visits are decided: returns what was claimed and not taken.
-    pub fn settle_pages(&mut self, claims: Vec<Claim>) {
+    pub fn return_pages(&mut self, claims: Vec<Claim>) {
         let now = self.engine.now();
         for Claim { mut limit, pages } in claims {
             let before = std::mem::replace(&mut limit.used, self.state.pages_used(limit.crawl));
             if let Some(grants) = &mut self.page_grants {
                 grants.took(&limit.name, limit.used.saturating_sub(before), now);
             }
-            self.settle_limit(&limit, pages);
+            self.publish_pages(&limit, pages);
         }
     }
 
@@ -232,7 +232,7 @@ impl Owner {
     pub fn share_pages(&mut self) {
         let limits: Vec<PageLimit> = self.state.page_limits().collect();
         for limit in &limits {
-            self.settle_limit(limit, 0);
+            self.publish_pages(limit, 0);
         }
         if limits.len() < self.pages_taken.len() {
             let gone = self.pages_taken.extract_if(|no, _| !limits.iter().any(|limit| limit.crawl == *no));
@@ -245,7 +245,7 @@ impl Owner {
         Taker { crawl: &limit.name, shard: self.shard, limit: limit.limit }
     }
 
-    fn settle_limit(&mut self, limit: &PageLimit, claimed: u64) {
+    fn publish_pages(&mut self, limit: &PageLimit, claimed: u64) {
         if let Some(grants) = &self.page_grants {
             return self.state.set_used_elsewhere(limit.crawl, grants.used_elsewhere(limit));
         }

@@ -74,7 +74,7 @@ pub(crate) struct Readiness {
     pub hosts: HostQuota,
     /// Requests with an id that have reservations here, by digest.
     pub requests: Requests,
-    pub bounded: AtomicBool,
+    pub has_limits: AtomicBool,
     /// Whether the paced form is switched on, as far as the owners here know.
     pub active: AtomicBool,
     /// Log lines that would otherwise be written once per call.
@@ -150,7 +150,7 @@ impl Readiness {
             pages: PageBudget::new(shards),
             hosts: HostQuota::default(),
             requests: Requests::new(shards),
-            bounded: AtomicBool::new(false),
+            has_limits: AtomicBool::new(false),
             active: AtomicBool::new(true),
             log: StoreLog::default(),
             troubles: Mutex::default(),
@@ -322,7 +322,7 @@ impl Readiness {
         peers.insert(node, news);
         drop(peers);
         if told {
-            self.pages.nudge_all();
+            self.pages.wake_waiters();
         }
         self.waiters.wake(usize::try_from(woken).unwrap_or(usize::MAX));
     }

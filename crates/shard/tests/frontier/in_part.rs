@@ -1,10 +1,10 @@
 //! Calls of several steps: once a step is done, the answer never claims that nothing was changed; before that, it never
 //! claims that something may have been.
 
+use wayleave_core::frontier::bulk_job::JobState;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, PutOutcome};
-use wayleave_core::frontier::requeue::Rework;
-use wayleave_core::frontier::rework::JobState;
+use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::frontier::view::UrlFilter;
 use wayleave_core::limits::SLICE_ROWS;
 use wayleave_shard::{Frontier, Revoke};
@@ -83,11 +83,11 @@ async fn urls_of_which_some_were_deleted_are_not_called_untouched() {
         add(&frontier, urls.iter().cloned()).await;
         let named: Vec<_> = urls.iter().map(|url| (host_of(url), url.as_str().into())).collect();
         engine.set_fates(&[Fate::Refused, Fate::Refused]);
-        let refused = frontier.rework(Rework::Delete, "DEFAULT".into(), named.clone()).await;
+        let refused = frontier.rework(BulkAction::Delete, "DEFAULT".into(), named.clone()).await;
         assert!(matches!(refused, Err(Refusal::Unavailable(_))), "nothing was deleted: {refused:?}");
         pass(2_000).await;
         engine.set_fates(&fates);
-        let refused = frontier.rework(Rework::Delete, "DEFAULT".into(), named).await;
+        let refused = frontier.rework(BulkAction::Delete, "DEFAULT".into(), named).await;
         assert!(matches!(refused, Err(Refusal::OutcomeUnknown(_))), "{fates:?}: {refused:?}");
         pass(2_000).await;
         assert_eq!(frontier.stats().await.unwrap().urls.total(), 1, "{fates:?}");
@@ -101,7 +101,7 @@ async fn a_job_is_accepted_when_its_home_has_it_and_never_called_unavailable_the
     let engine = Faulty::new();
     let frontier = engine.open(2).await;
     add(&frontier, (0..2).map(|shard| format!("http://{}/", host_in(shard, 2, 0)))).await;
-    let start = async || frontier.start_job(Rework::Delete, UrlFilter::default(), None).await;
+    let start = async || frontier.start_job(BulkAction::Delete, UrlFilter::default(), None).await;
     engine.set_fates(&[Fate::Refused]);
     let refused = start().await;
     assert!(matches!(refused, Err(Refusal::Unavailable(_))), "{refused:?}");
@@ -131,7 +131,7 @@ async fn a_job_that_was_cancelled_in_some_shards_is_not_called_untouched() {
         let hosts = (0..20_000).map(|n| format!("http://h{n}.example/"));
         add(&frontier, hosts).await;
         let filter = UrlFilter { contains: Some("/nowhere/".into()), ..UrlFilter::default() };
-        let id = frontier.start_job(Rework::Delete, filter, None).await.unwrap().id;
+        let id = frontier.start_job(BulkAction::Delete, filter, None).await.unwrap().id;
         while frontier.job(id).await.unwrap().unwrap().looked_at == 0 {}
         engine.set_fates(&fates);
         let refused = frontier.cancel_job(id).await;

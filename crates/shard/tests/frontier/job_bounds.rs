@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use wayleave_core::frontier::bulk_job::JobState;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::requeue::Rework;
-use wayleave_core::frontier::rework::JobState;
+use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::frontier::view::{JobView, UrlFilter, UrlState};
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::{JOBS_KEPT, JOBS_RUNNING_MAX};
@@ -27,7 +27,7 @@ fn of_nothing() -> UrlFilter {
 }
 
 async fn start(world: &World) -> Result<JobView, Refusal> {
-    world.frontier.start_job(Rework::Delete, of_nothing(), None).await
+    world.frontier.start_job(BulkAction::Delete, of_nothing(), None).await
 }
 
 async fn running(world: &World) -> usize {
@@ -48,7 +48,7 @@ async fn all_ended(world: &World) {
 async fn job_rows(world: &World) -> Vec<usize> {
     let mut counts = Vec::new();
     for shard in 0..world.frontier.shards() {
-        let (from, to) = key::range(ShardId(shard), Kind::Rework, Kind::Rework);
+        let (from, to) = key::range(ShardId(shard), Kind::BulkJob, Kind::BulkJob);
         counts.push(world.engine.scan_many(&[Scan { from, to, limit: 10_000 }]).await.unwrap()[0].len());
     }
     counts
@@ -117,7 +117,7 @@ async fn a_job_that_still_runs_in_one_shard_is_forgotten_in_none_so_that_hosts_t
     world.add(&[&format!("http://{late}/")]).await;
     pass(1_000).await;
     let queued = UrlFilter { state: Some(UrlState::Queued), ..UrlFilter::default() };
-    let id = world.frontier.start_job(Rework::Delete, queued, None).await.unwrap().id;
+    let id = world.frontier.start_job(BulkAction::Delete, queued, None).await.unwrap().id;
     let job = || async { world.frontier.job(id).await.unwrap().unwrap() };
     while job().await.shards_done == 0 {}
     // The others end later. A sleep would let the job finish: paused time advances when every task is idle.

@@ -1,8 +1,8 @@
 //! Requeuing and deleting known URLs: individually, and by bulk jobs that survive restarts and moves of hosts.
 
+use wayleave_core::frontier::bulk_job::JobState;
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, UrlResult};
-use wayleave_core::frontier::requeue::{Rework, Reworked};
-use wayleave_core::frontier::rework::JobState;
+use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
 use wayleave_core::frontier::view::{JobView, UrlFilter, UrlState};
 use wayleave_core::ids::Token;
 use wayleave_core::settings::PaceChanges;
@@ -93,11 +93,11 @@ async fn urls_that_are_named_are_requeued_or_deleted_each_once() {
     assert_eq!(drain(&world, Outcome::Fetched).await, 6);
     let named = |urls: &[&str]| urls.iter().map(|url| (host_of(url), (*url).into())).collect::<Vec<_>>();
     let urls = named(&["http://h0.example/0", "http://h0.example/0", "http://h1.example/1", "http://h2.example/none"]);
-    let told = world.frontier.rework(Rework::Requeue, "DEFAULT".into(), urls.clone()).await.unwrap();
-    assert_eq!(told, Reworked { done: 2, reserved: 0, unknown: 1 }, "the same URL twice counts once");
+    let told = world.frontier.rework(BulkAction::Requeue, "DEFAULT".into(), urls.clone()).await.unwrap();
+    assert_eq!(told, BulkOutcome { done: 2, reserved: 0, unknown: 1 }, "the same URL twice counts once");
     let held = world.next().await.unwrap();
-    let told = world.frontier.rework(Rework::Delete, "DEFAULT".into(), urls).await.unwrap();
-    assert_eq!(told, Reworked { done: 1, reserved: 1, unknown: 1 }, "what is reserved stays");
+    let told = world.frontier.rework(BulkAction::Delete, "DEFAULT".into(), urls).await.unwrap();
+    assert_eq!(told, BulkOutcome { done: 1, reserved: 1, unknown: 1 }, "what is reserved stays");
     world.fetched(&held).await;
     let stats = world.frontier.stats().await.unwrap();
     assert_eq!((stats.urls.fetched, stats.urls.queued, stats.urls.reserved), (5, 0, 0));
@@ -110,7 +110,7 @@ async fn a_job_requeues_what_its_filter_lets_through_and_says_how_many() {
     assert_eq!(drain(&world, Outcome::Failed).await, 2_400);
     pass(1_000).await;
     let filter = UrlFilter { contains: Some("/1".into()), ..of_state(UrlState::Failed) };
-    let job = world.frontier.start_job(Rework::Requeue, filter, None).await.unwrap();
+    let job = world.frontier.start_job(BulkAction::Requeue, filter, None).await.unwrap();
     let job = ended(&world, job.id).await;
     assert_eq!((job.state, job.told.done), (JobState::Done, 40 * 11), "pages 1 and 10 to 19");
     assert_eq!(job.looked_at, 2_400);
@@ -124,7 +124,7 @@ async fn a_job_goes_on_where_it_was_after_a_restart() {
     let mut world = World::new(2).await;
     site(&world, 4, 3_000).await;
     pass(1_000).await;
-    let job = world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), None).await.unwrap();
+    let job = world.frontier.start_job(BulkAction::Delete, of_state(UrlState::Queued), None).await.unwrap();
     // The home has announced it to no shard, to some, or to all: each restart finds it at another stage.
     let mut seen = Vec::new();
     for _ in 0..200 {
@@ -160,7 +160,7 @@ async fn a_host_that_leaves_a_job_behind_for_a_shard_that_has_done_its_part_is_v
     }
     world.add(&[&format!("http://{late}/1"), &format!("http://{late}/2")]).await;
     pass(1_000).await;
-    let id = world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), None).await.unwrap().id;
+    let id = world.frontier.start_job(BulkAction::Delete, of_state(UrlState::Queued), None).await.unwrap().id;
     let job = || async { world.frontier.job(id).await.unwrap().unwrap() };
     while job().await.shards_done == 0 {}
     let there = world.set_group(&alias, &[&late], PaceChanges::default()).await;
@@ -177,7 +177,7 @@ async fn a_job_finds_hosts_that_move_to_and_fro_while_it_runs() {
         let world = World::new(3).await;
         site(&world, 12, 150).await;
         pass(1_000).await;
-        let job = world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), None).await.unwrap();
+        let job = world.frontier.start_job(BulkAction::Delete, of_state(UrlState::Queued), None).await.unwrap();
         for _ in 0..turn {
             tokio::task::yield_now().await;
         }
@@ -198,8 +198,11 @@ async fn a_job_leaves_alone_what_came_later_and_what_is_handed_out() {
     let visit = world.next().await.unwrap();
     pass(1_000).await;
     let begun = world.now();
-    let job =
-        world.frontier.start_job(Rework::Delete, of_state(UrlState::Queued), Some(Time(begun.0 + 9))).await.unwrap();
+    let job = world
+        .frontier
+        .start_job(BulkAction::Delete, of_state(UrlState::Queued), Some(Time(begun.0 + 9)))
+        .await
+        .unwrap();
     pass(1).await;
     world.put(vec![disc("http://h9.example/new")]).await;
     let job = ended(&world, job.id).await;
@@ -215,7 +218,7 @@ async fn a_cancelled_job_begins_nowhere_else_and_a_crawl_waits_for_a_running_one
     site(&world, 16, 400).await;
     pass(1_000).await;
     let filter = UrlFilter { crawl: Some("DEFAULT".into()), ..UrlFilter::default() };
-    let job = world.frontier.start_job(Rework::Delete, filter.clone(), None).await.unwrap();
+    let job = world.frontier.start_job(BulkAction::Delete, filter.clone(), None).await.unwrap();
     let cancelled = world.frontier.cancel_job(job.id).await.unwrap().unwrap();
     assert_eq!(cancelled.state, JobState::Cancelled);
     pass(5_000).await;
@@ -227,7 +230,7 @@ async fn a_cancelled_job_begins_nowhere_else_and_a_crawl_waits_for_a_running_one
     let left = drain(&world, Outcome::Fetched).await as u64;
     assert_eq!(world.frontier.crawl("DEFAULT".into()).await.unwrap().waits_for, None);
     pass(1_000).await;
-    let job = world.frontier.start_job(Rework::Requeue, filter, None).await.unwrap();
+    let job = world.frontier.start_job(BulkAction::Requeue, filter, None).await.unwrap();
     let waits_for = world.frontier.crawl("DEFAULT".into()).await.unwrap().waits_for;
     assert!(waits_for.is_some(), "a crawl that is being requeued is not finished");
     assert_eq!(ended(&world, job.id).await.told.done, left);

@@ -234,7 +234,7 @@ impl World {
             let row = &self.works.rows[&link.chunk];
             assert!(row.leases().any(|known| known == *token), "{token:?} is a link that its chunk does not know");
             assert!(row.state == ChunkState::Crawling, "{:?} keeps a link", row.state);
-            assert_eq!(link.visiting && row.lease.is_none(), false, "a visit without a lease");
+            assert!(!link.visiting || row.lease.is_some(), "a visit without a lease");
         }
         // Ends of visits, for the delays: what is not visited any more has ended by now.
         let visiting: BTreeSet<String> = leases

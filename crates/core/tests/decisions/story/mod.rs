@@ -259,7 +259,7 @@ impl Story {
                     .map_or_else(|| format!("- lease {name}"), |r| format!("+ lease {name} until {}", r.expires_at.0))
             }
             Write::Job(id, set) => format!("{} job {}", if *set { '+' } else { '-' }, queue(id)),
-            Write::Rework(id, row) => format!("{} rework {id}", if row.is_some() { '+' } else { '-' }),
+            Write::BulkJob(id, row) => format!("{} rework {id}", if row.is_some() { '+' } else { '-' }),
         }
     }
 

@@ -10,7 +10,7 @@ use wayleave_core::frontier::load::Loader;
 use wayleave_core::frontier::put::Target;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome, Release, Released, Reservation, UrlToFetch};
-use wayleave_core::frontier::requeue::{Known, Rework, Reworked};
+use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome, Known};
 use wayleave_core::frontier::reserve::Grant;
 use wayleave_core::frontier::row::{Details, DueRow, HotRow, LeaseRow, QueuePosition, UrlRow, UrlStatus, Write};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -45,7 +45,7 @@ impl Store {
             Write::Job(queue, true) => _ = self.jobs.insert(queue),
             Write::Job(queue, false) => _ = self.jobs.remove(&queue),
             // Jobs belong to the owner; the core only builds their rows.
-            Write::Rework(..) => {}
+            Write::BulkJob(..) => {}
         }
     }
 
@@ -141,8 +141,8 @@ impl Shard {
     }
 
     /// Requeues or deletes all URLs of a queue.
-    pub fn rework(&mut self, host: &str, crawl: &str, what: Rework) -> Reworked {
-        let Some(queue) = self.state.queue_id(host, crawl) else { return Reworked::default() };
+    pub fn rework(&mut self, host: &str, crawl: &str, what: BulkAction) -> BulkOutcome {
+        let Some(queue) = self.state.queue_id(host, crawl) else { return BulkOutcome::default() };
         let rows = self.store.urls.iter().filter(|((id, _), _)| *id == queue);
         let known = |((_, key), row): (&(QueueId, UrlKey), &UrlRow)| Known {
             waiting: self.waiting(queue, key, row),

@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use wayleave_api::jobs::{Job, ListJobsResponse, ReworkUrlsRequest, ReworkUrlsResponse, StartedJob, Wanted};
 use wayleave_api::{BadValue, Code, Problem};
-use wayleave_core::frontier::requeue::Rework;
+use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::ids::Token;
 use wayleave_core::time::Millis;
 
@@ -29,7 +29,7 @@ pub async fn requeue_urls(
     State(app): State<App>,
     JsonBody(body): JsonBody<ReworkUrlsRequest>,
 ) -> Result<Response, Refused> {
-    rework(&app, &body, Rework::Requeue).await
+    rework(&app, &body, BulkAction::Requeue).await
 }
 
 /// Deletes URLs: named ones directly, those that match a filter by a job. URLs that are handed out are left alone.
@@ -44,10 +44,10 @@ pub async fn delete_urls(
     State(app): State<App>,
     JsonBody(body): JsonBody<ReworkUrlsRequest>,
 ) -> Result<Response, Refused> {
-    rework(&app, &body, Rework::Delete).await
+    rework(&app, &body, BulkAction::Delete).await
 }
 
-async fn rework(app: &App, body: &ReworkUrlsRequest, what: Rework) -> Result<Response, Refused> {
+async fn rework(app: &App, body: &ReworkUrlsRequest, what: BulkAction) -> Result<Response, Refused> {
     body.check_size()?;
     let bad = |error| BadValue::new("host", error).into();
     let host = match body.asked_host()? {

@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rework::{JobRow, Stage};
+use super::bulk_job::{JobRow, Stage};
 use crate::ids::{ShardId, Token};
 use crate::limits::JOBS_KEPT;
 
@@ -94,15 +94,15 @@ fn have_ended(id: Token, rows: &[(usize, &JobRow)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frontier::requeue::Rework;
-    use crate::frontier::rework::JobState;
+    use crate::frontier::bulk_job::JobState;
+    use crate::frontier::requeue::BulkAction;
     use crate::frontier::view::UrlFilter;
     use crate::ids::HostId;
     use crate::time::Time;
 
     fn job(no: u128) -> JobRow {
         let id = Token::new(JOBS_HOME, no);
-        JobRow { stage: Stage::Begun, ..JobRow::new(id, Rework::Delete, UrlFilter::default(), None, Time(1)) }
+        JobRow { stage: Stage::Begun, ..JobRow::new(id, BulkAction::Delete, UrlFilter::default(), None, Time(1)) }
     }
 
     fn running(no: u128) -> JobRow {

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::requeue::{Known, Rework, Reworked};
+use super::requeue::{BulkAction, BulkOutcome, Known};
 use super::view::UrlFilter;
 use crate::ids::{HostId, QueueId, ShardId, Token};
 use crate::names::CrawlName;
@@ -39,7 +39,7 @@ pub enum Stage {
     Known,
     /// All have started.
     Begun,
-    /// All have ended; see [`super::settle_jobs`].
+    /// All have ended; see [`super::conclude_jobs`].
     Ended,
 }
 
@@ -49,7 +49,7 @@ pub struct JobRow {
     /// Its id, which starts with its home shard.
     pub id: Token,
     /// The operation.
-    pub what: Rework,
+    pub what: BulkAction,
     /// Which URLs.
     pub filter: UrlFilter,
     /// Only URLs stored (delete) or last visited (requeue) before this.
@@ -67,7 +67,7 @@ pub struct JobRow {
     /// Hosts that arrived later and are processed after all others.
     pub again: Vec<HostId>,
     /// Result so far.
-    pub told: Reworked,
+    pub told: BulkOutcome,
     /// URLs examined so far.
     pub looked_at: u64,
     /// How often it was reopened here after it had ended, because a host arrived.
@@ -88,7 +88,7 @@ pub struct JobCursor {
 impl JobRow {
     /// A new job.
     #[must_use]
-    pub fn new(id: Token, what: Rework, filter: UrlFilter, before: Option<Time>, now: Time) -> Self {
+    pub fn new(id: Token, what: BulkAction, filter: UrlFilter, before: Option<Time>, now: Time) -> Self {
         Self {
             id,
             what,
@@ -100,7 +100,7 @@ impl JobRow {
             stage: Stage::Announced,
             cursor: JobCursor::default(),
             again: Vec::new(),
-            told: Reworked::default(),
+            told: BulkOutcome::default(),
             looked_at: 0,
             openings: 0,
         }
@@ -122,7 +122,7 @@ impl JobRow {
     #[must_use]
     pub fn may_requeue(&self, crawl: &CrawlName) -> bool {
         let of_crawl = self.filter.crawl.as_ref().is_none_or(|only| only == crawl);
-        self.what == Rework::Requeue && self.is_open() && of_crawl
+        self.what == BulkAction::Requeue && self.is_open() && of_crawl
     }
 
     /// Starts it, unless it was cancelled: all shards have registered it.
@@ -137,8 +137,8 @@ impl JobRow {
     pub fn wants(&self, known: &Known) -> bool {
         let is_old = |at: Time| at <= self.started_at && self.before.is_none_or(|before| at < before);
         match self.what {
-            Rework::Delete => is_old(known.row.created),
-            Rework::Requeue => known.row.created <= self.started_at && is_old(known.last_seen()),
+            BulkAction::Delete => is_old(known.row.created),
+            BulkAction::Requeue => known.row.created <= self.started_at && is_old(known.last_seen()),
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
     use crate::frontier::url_key::UrlKey;
     use crate::frontier::view::LastVisit;
 
-    fn job(what: Rework, before: Option<Time>) -> JobRow {
+    fn job(what: BulkAction, before: Option<Time>) -> JobRow {
         JobRow::new(Token([1; 16]), what, UrlFilter::default(), before, Time(100))
     }
 
@@ -196,16 +196,16 @@ mod tests {
 
     #[test]
     fn what_came_after_the_job_began_is_left_alone() {
-        assert!(job(Rework::Delete, None).wants(&fetched(100, None)));
-        assert!(!job(Rework::Delete, None).wants(&fetched(101, None)));
-        assert!(job(Rework::Requeue, None).wants(&fetched(10, Some(100))));
-        assert!(!job(Rework::Requeue, None).wants(&fetched(10, Some(101))), "visited since: it would never end");
-        assert!(!job(Rework::Requeue, None).wants(&fetched(101, Some(50))), "deleted and stored anew since");
+        assert!(job(BulkAction::Delete, None).wants(&fetched(100, None)));
+        assert!(!job(BulkAction::Delete, None).wants(&fetched(101, None)));
+        assert!(job(BulkAction::Requeue, None).wants(&fetched(10, Some(100))));
+        assert!(!job(BulkAction::Requeue, None).wants(&fetched(10, Some(101))), "visited since: it would never end");
+        assert!(!job(BulkAction::Requeue, None).wants(&fetched(101, Some(50))), "deleted and stored anew since");
     }
 
     #[test]
     fn older_than_means_stored_for_a_deletion_and_visited_for_a_requeue() {
-        let (delete, requeue) = (job(Rework::Delete, Some(Time(50))), job(Rework::Requeue, Some(Time(50))));
+        let (delete, requeue) = (job(BulkAction::Delete, Some(Time(50))), job(BulkAction::Requeue, Some(Time(50))));
         assert!(delete.wants(&fetched(49, Some(90))) && !delete.wants(&fetched(50, Some(90))));
         assert!(requeue.wants(&fetched(10, Some(49))) && !requeue.wants(&fetched(10, Some(50))));
         assert!(requeue.wants(&fetched(10, None)) && !requeue.wants(&fetched(60, None)), "no visit was told of");
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_host_is_owed_a_visit_until_the_job_has_passed_it() {
         let host = |n| HostId(n);
-        let mut job = job(Rework::Requeue, None);
+        let mut job = job(BulkAction::Requeue, None);
         assert!(job.owes(host(1), ShardId(0)) && !job.is_running(), "it waits until all have heard");
         job.begin();
         job.cursor.queue = Some(QueueId { host: host(5), no: 0 });

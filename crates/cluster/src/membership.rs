@@ -88,7 +88,7 @@ pub(crate) struct Shared {
 }
 
 /// A node among others.
-pub struct Member {
+pub struct Membership {
     shared: Arc<Shared>,
     renewal: AbortHandle,
     seats: AbortHandle,
@@ -115,7 +115,7 @@ pub async fn agree(registry: &Registry, entropy: u128) -> Result<u128, JoinError
     }
 }
 
-impl Member {
+impl Membership {
     /// Joins the nodes of a store, whatever their number, and waits until the shards that fall to this one are opening.
     /// Its tasks run on `tasks`.
     ///

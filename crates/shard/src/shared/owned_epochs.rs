@@ -10,7 +10,7 @@ use crate::shared::readiness::lock;
 
 /// How this process holds a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ShardHold {
+pub(crate) enum EpochState {
     /// Not at all; another node may.
     Not,
     /// Its local owner is about to own the shard in the store.
@@ -20,14 +20,14 @@ pub(crate) enum ShardHold {
 }
 
 /// How this process holds each shard.
-pub(crate) struct HeldEpochs(Mutex<Vec<ShardHold>>);
+pub(crate) struct OwnedEpochs(Mutex<Vec<EpochState>>);
 
-impl HeldEpochs {
+impl OwnedEpochs {
     pub fn new(shards: u16) -> Self {
-        Self(Mutex::new(vec![ShardHold::Not; shards.into()]))
+        Self(Mutex::new(vec![EpochState::Not; shards.into()]))
     }
 
-    pub fn set(&self, shard: ShardId, hold: ShardHold) {
+    pub fn set(&self, shard: ShardId, hold: EpochState) {
         if let Some(slot) = lock(&self.0).get_mut(usize::from(shard.0)) {
             *slot = hold;
         }
@@ -51,11 +51,11 @@ impl HeldEpochs {
     }
 }
 
-fn allow(held: &[ShardHold], fences: &[Fence]) -> bool {
+fn allow(held: &[EpochState], fences: &[Fence]) -> bool {
     fences.iter().all(|fence| match held.get(usize::from(fence.shard.0)) {
-        Some(ShardHold::Not) => true,
-        Some(ShardHold::Under(epoch)) => *epoch == fence.epoch,
-        Some(ShardHold::Opening) | None => false,
+        Some(EpochState::Not) => true,
+        Some(EpochState::Under(epoch)) => *epoch == fence.epoch,
+        Some(EpochState::Opening) | None => false,
     })
 }
 
@@ -65,13 +65,13 @@ mod tests {
 
     #[test]
     fn an_old_owner_s_fence_does_not_hold_where_the_shard_is_being_opened_or_has_a_newer_epoch() {
-        let held = HeldEpochs::new(2);
+        let held = OwnedEpochs::new(2);
         let fences = [Fence { shard: ShardId(1), epoch: Epoch(4), seq: 9 }];
         assert!(held.allow(&fences), "its owner is on another node");
-        held.set(ShardId(1), ShardHold::Under(Epoch(4)));
+        held.set(ShardId(1), EpochState::Under(Epoch(4)));
         assert_eq!(held.while_allowed(&fences, || true, || 7), Some(7));
         assert_eq!(held.while_allowed(&fences, || false, || 7), None, "nobody waits for it");
-        for hold in [ShardHold::Opening, ShardHold::Under(Epoch(5))] {
+        for hold in [EpochState::Opening, EpochState::Under(Epoch(5))] {
             held.set(ShardId(1), hold);
             assert!(!held.allow(&fences));
             assert_eq!(held.while_allowed(&fences, || true, || 7), None);

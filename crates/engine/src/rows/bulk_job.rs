@@ -3,19 +3,19 @@
 //! Key: owning shard · 17 · job id. Value: version, the action and its filter, the progress; since version 2, how often
 //! it was reopened. A row that needs neither that nor the last stage is written as version 1.
 
-use wayleave_core::frontier::requeue::{Rework, Reworked};
-use wayleave_core::frontier::rework::{JobCursor, JobRow, JobState, Stage};
+use wayleave_core::codec::{Damaged, Reader, Writer};
+use wayleave_core::frontier::bulk_job::{JobCursor, JobRow, JobState, Stage};
+use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
 use wayleave_core::frontier::view::{UrlFilter, UrlState};
 use wayleave_core::ids::{HostId, QueueId, ShardId, Token};
 use wayleave_core::time::Time;
-use wayleave_core::wire::{Damaged, Reader, Writer};
 
 use super::{Kind, key as keys};
 use crate::Key;
 
 const VERSION: u8 = 2;
 const PLAIN: u8 = 1;
-const WHATS: [Rework; 2] = [Rework::Requeue, Rework::Delete];
+const WHATS: [BulkAction; 2] = [BulkAction::Requeue, BulkAction::Delete];
 const JOB_STATES: [JobState; 4] = [JobState::Waiting, JobState::Running, JobState::Done, JobState::Cancelled];
 const STAGES: [Stage; 4] = [Stage::Announced, Stage::Known, Stage::Begun, Stage::Ended];
 const URL_STATES: [UrlState; 5] =
@@ -24,7 +24,7 @@ const URL_STATES: [UrlState; 5] =
 /// The key of a job.
 #[must_use]
 pub fn key(shard: ShardId, id: Token) -> Key {
-    let mut key = keys::start(shard, Kind::Rework, 16);
+    let mut key = keys::start(shard, Kind::BulkJob, 16);
     key.extend_from_slice(&id.0);
     key
 }
@@ -95,7 +95,7 @@ pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     for _ in 0..input.number()? {
         row.again.push(HostId(input.number()?));
     }
-    row.told = Reworked { done: input.number()?, reserved: input.number()?, unknown: input.number()? };
+    row.told = BulkOutcome { done: input.number()?, reserved: input.number()?, unknown: input.number()? };
     row.looked_at = input.number()?;
     if version >= VERSION {
         row.openings = input.number()?;
@@ -140,15 +140,15 @@ mod tests {
             contains: Some("".into()),
             ignore_case: true,
         };
-        let mut row = JobRow::new(Token([7; 16]), Rework::Delete, filter, Some(Time(5)), Time(9));
+        let mut row = JobRow::new(Token([7; 16]), BulkAction::Delete, filter, Some(Time(5)), Time(9));
         assert_eq!(decode(&encode(&row)), Ok(row.clone()));
         row.state = JobState::Cancelled;
         (row.ended_at, row.stage, row.again) = (Some(Time(11)), Stage::Known, vec![HostId(3), HostId(u64::MAX)]);
         let queue = Some(QueueId { host: HostId(4), no: 2 });
         row.cursor = JobCursor { queue, from: Some(vec![1, 2, 3]), again: true };
-        (row.told, row.looked_at) = (Reworked { done: 1, reserved: 2, unknown: 3 }, 4);
+        (row.told, row.looked_at) = (BulkOutcome { done: 1, reserved: 2, unknown: 3 }, 4);
         assert_eq!(decode(&encode(&row)), Ok(row.clone()));
-        let plain = JobRow::new(Token([0; 16]), Rework::Requeue, UrlFilter::default(), None, Time(0));
+        let plain = JobRow::new(Token([0; 16]), BulkAction::Requeue, UrlFilter::default(), None, Time(0));
         assert_eq!(decode(&encode(&plain)), Ok(plain));
         assert_eq!(encode(&row)[0], PLAIN, "a program from before reads it");
         for (stage, openings) in [(Stage::Ended, 0), (Stage::Begun, 3), (Stage::Ended, u64::MAX)] {

@@ -11,7 +11,7 @@ const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The beats of a frontier: one at once, then whenever there is news.
-pub fn beats(frontier: Frontier) -> impl Stream<Item = Vec<u8>> + Send {
+pub fn readiness_stream(frontier: Frontier) -> impl Stream<Item = Vec<u8>> + Send {
     let news = frontier.news();
     futures::stream::unfold((frontier, news, true), |(frontier, mut news, first)| async move {
         if !first {
