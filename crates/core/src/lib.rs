@@ -1,5 +1,5 @@
-//! Decides: command + facts + now → decision. Commands, facts and decisions are plain comparable values; the frontier also
-//! keeps state, which it changes in place (see [`frontier`]).
+//! Decides: command + facts + now → decision. Commands, facts and decisions are plain comparable values; the frontier
+//! and the fleet also keep state, which they change in place (see [`frontier`], [`fleet`]).
 //!
 //! This crate must not know clocks, randomness, threads, async or I/O: `now` and random bits are arguments. It depends
 //! on no other crate of this workspace.
@@ -8,6 +8,7 @@ pub mod asked;
 pub mod cluster;
 pub mod codec;
 pub mod crawl_url;
+pub mod fleet;
 pub mod frontier;
 pub mod ids;
 pub mod invariants;

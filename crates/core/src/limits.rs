@@ -226,3 +226,37 @@ pub const REORDERED_CRAWLS_MAX: usize = 64;
 pub const PUBLISHED_CRAWLS_MAX: usize = 8;
 /// Above this number, passes of crawls that no owner refers to are dropped.
 pub const PASSES_KEPT: usize = 4_096;
+/// Maximum length of a machine's name, in bytes.
+pub const MACHINE_BYTES_MAX: usize = 255;
+/// Machines of one store.
+pub const MACHINES_MAX: usize = 10_000;
+/// Maximum capacity of a machine.
+pub const CAPACITY_MAX: u64 = 1_000_000;
+/// Highest row number of an index server; a chunk notes per row where it is.
+pub const ROW_MAX: u64 = 63;
+/// Maximum length of the version text of a machine, in bytes.
+pub const MACHINE_VERSION_BYTES_MAX: usize = 128;
+/// Interval at which machines report.
+pub const REPORT_INTERVAL: Millis = Millis(5_000);
+/// A machine that was silent for this long is suspect: three missed reports.
+pub const SUSPECT_AFTER: Millis = Millis(15_000);
+/// A machine that was silent for this long has failed: six missed reports.
+pub const FAILED_AFTER: Millis = Millis(30_000);
+/// An owner that was not called for this long may have missed reports, and counts all silences anew.
+pub const DEAF_AFTER: Millis = Millis(10_000);
+/// Interval between two probes of one machine.
+pub const PROBE_INTERVAL: Millis = Millis(5_000);
+/// Probes that one round starts.
+pub const PROBES_AT_ONCE_MAX: usize = 256;
+/// Probe results that are remembered.
+pub const PROBES_KEPT: u32 = 5;
+/// Misses among them that make a machine suspect.
+pub const PROBE_MISSES: u32 = 3;
+/// Probation after the first failure; after the n-th one it is n times as long.
+pub const PROBATION_BASE: Millis = Millis(30_000);
+/// Maximum probation.
+pub const PROBATION_MAX: Millis = Millis(600_000);
+/// Failures are forgiven after this long in good health.
+pub const FORGIVEN_AFTER: Millis = Millis(1_800_000);
+/// Fleets of a type that are smaller than this are never frozen: one dead machine of two must be replaced.
+pub const FREEZE_MACHINES_MIN: usize = 3;

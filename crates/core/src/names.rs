@@ -1,4 +1,4 @@
-//! Names, parsed once at the API boundary: hosts, aliases, crawls, roles.
+//! Names, parsed once at the API boundary: hosts, aliases, crawls, roles, machines.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -96,6 +96,10 @@ name! {
 name! {
     /// The name of a slot: one scheduled run.
     Slot
+}
+name! {
+    /// The name that a machine of the fleet registers with.
+    MachineId
 }
 
 impl From<HostName> for GroupName {
@@ -296,6 +300,18 @@ pub fn slot(text: &str) -> Result<Slot, BadName> {
     }
 }
 
+/// The name of a machine: any text without control characters.
+///
+/// # Errors
+/// If the text is empty, too long or has control characters.
+pub fn machine(text: &str) -> Result<MachineId, BadName> {
+    check_bytes(text, "machine id", limits::MACHINE_BYTES_MAX)?;
+    if text.chars().any(char::is_control) {
+        return Err(BadName::Control("machine id"));
+    }
+    Ok(text.into())
+}
+
 fn check_bytes(text: &str, what: &'static str, max: usize) -> Result<(), BadName> {
     match text.len() {
         0 => Err(BadName::Empty(what)),
@@ -319,6 +335,16 @@ mod tests {
         assert!(uuid("7f9c24e5-2f5b-4d3e@host:1/x").is_ok());
         for text in ["", "a b", "a\n", "\u{f8}", "heartbeat", "step_down", "raise_epoch", &"u".repeat(129)] {
             assert!(uuid(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_machine_may_have_any_name_without_control_characters() {
+        for text in ["crawler-1", "10.0.0.7:9000", "søk 3", &"m".repeat(255)] {
+            assert_eq!(machine(text).as_deref(), Ok(text));
+        }
+        for text in ["", "a\n", "\u{85}", &"m".repeat(256)] {
+            assert!(machine(text).is_err(), "{text:?}");
         }
     }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests read files and may use any collection")]
 
 mod chunks;
+mod fleet;
 mod page_limits;
 mod properties;
 mod quotas;

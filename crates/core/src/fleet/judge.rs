@@ -1,0 +1,116 @@
+//! The judge: what silence, self-reported errors and probes say about a machine.
+
+use super::row::{Cause, Judged, MachineRow, Reported, Write};
+use super::state::{Machine, State};
+use crate::limits::{
+    FAILED_AFTER, FORGIVEN_AFTER, PROBATION_BASE, PROBATION_MAX, REPORT_INTERVAL, SLICE_ROWS, SUSPECT_AFTER,
+};
+use crate::names::MachineId;
+use crate::time::{Millis, Time};
+
+/// What a tick did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ticked {
+    /// Machines whose verdict changed.
+    pub changed: Vec<MachineId>,
+    /// Whether more is due: tick again.
+    pub more: bool,
+}
+
+impl State {
+    /// Judges machines whose time has come, at most a slice of them.
+    pub fn tick(&mut self, now: Time, out: &mut Vec<Write>) -> Ticked {
+        self.called(now);
+        let mut ticked = Ticked::default();
+        for _ in 0..SLICE_ROWS {
+            let Some((at, id)) = self.timers.first().cloned() else { break };
+            if at > now {
+                break;
+            }
+            if self.judge(&id, now, out) {
+                ticked.changed.push(id);
+            }
+        }
+        ticked.more = self.timers.first().is_some_and(|(at, _)| *at <= now);
+        ticked
+    }
+
+    /// Judges one machine and sets its timer; whether the verdict changed.
+    pub(super) fn judge(&mut self, id: &MachineId, now: Time, out: &mut Vec<Write>) -> bool {
+        let Some(machine) = self.machines.get(id) else { return false };
+        let before = machine.row.judged;
+        let mut row = machine.row.clone();
+        if let Some((judged, cause)) = self.verdict(machine, now) {
+            if judged != before {
+                row.judged_at = now;
+                row.failures = row.failures.saturating_add(u32::from(judged == Judged::Failed));
+            }
+            (row.judged, row.cause) = (judged, cause);
+        }
+        if row.failures > 0 && row.judged == Judged::Healthy && now >= row.judged_at.after(FORGIVEN_AFTER) {
+            row.failures = 0;
+        }
+        let changed = row.judged != before;
+        self.write(id, row, out);
+        // Strictly later than now: a timer that has fired must not be due again in the same tick.
+        let next = self.machines.get(id).and_then(|machine| self.next_change(machine, now)).unwrap_or(Time::NEVER);
+        self.set_timer(id, next.max(now.after(Millis(1))));
+        changed
+    }
+
+    /// The verdict, if it or its cause changes.
+    fn verdict(&self, machine: &Machine, now: Time) -> Option<(Judged, Cause)> {
+        let row = &machine.row;
+        let silent = now.since(self.silent_since(machine));
+        // A report that this state has heard itself: nobody is promoted because the owner was deaf or is new.
+        let reports = machine.heard.is_some_and(|at| now.since(at) < SUSPECT_AFTER);
+        let verdict = match row.judged {
+            // Only a report brings it back.
+            Judged::Failed if reports && row.reported != Reported::Error => (Judged::Probation, Cause::Returned),
+            Judged::Failed => return None,
+            _ if row.reported == Reported::Error => (Judged::Failed, Cause::SaidError),
+            _ if silent >= FAILED_AFTER => (Judged::Failed, Cause::Silent),
+            Judged::Probation if now < probation_ends(row) || !reports => return None,
+            _ if silent >= SUSPECT_AFTER => (Judged::Suspect, Cause::Silent),
+            _ if machine.probes.look_bad(row.kind) => (Judged::Suspect, Cause::Probes),
+            Judged::Healthy => return None,
+            Judged::Suspect | Judged::Probation if reports => (Judged::Healthy, Cause::Well),
+            Judged::Suspect | Judged::Probation => return None,
+        };
+        (verdict != (row.judged, row.cause)).then_some(verdict)
+    }
+
+    /// From when its silence counts: its last report, unless this state could not hear it since.
+    pub(super) fn silent_since(&self, machine: &Machine) -> Time {
+        machine.heard.unwrap_or_default().max(self.listening_since)
+    }
+
+    /// When its verdict changes by time alone.
+    pub(super) fn next_change(&self, machine: &Machine, now: Time) -> Option<Time> {
+        let (row, heard) = (&machine.row, self.silent_since(machine));
+        match row.judged {
+            Judged::Failed => None,
+            Judged::Healthy if row.failures > 0 => {
+                Some(heard.after(SUSPECT_AFTER).min(row.judged_at.after(FORGIVEN_AFTER)))
+            }
+            Judged::Healthy => Some(heard.after(SUSPECT_AFTER)),
+            Judged::Suspect => Some(heard.after(FAILED_AFTER)),
+            Judged::Probation if probation_ends(row) > now => Some(probation_ends(row).min(heard.after(FAILED_AFTER))),
+            Judged::Probation => Some(heard.after(FAILED_AFTER)),
+        }
+    }
+}
+
+/// How long a machine with this many failures must prove itself.
+#[must_use]
+pub(super) fn hold_down(failures: u32) -> Millis {
+    Millis(PROBATION_BASE.0.saturating_mul(u64::from(failures.max(1)))).min(PROBATION_MAX)
+}
+
+/// When its probation is over, if it keeps reporting.
+pub(super) fn probation_ends(row: &MachineRow) -> Time {
+    row.judged_at.after(hold_down(row.failures))
+}
+
+/// Reports that a machine may miss before it is suspect, and before it has failed.
+pub(super) const MISSES: (u64, u64) = (SUSPECT_AFTER.0 / REPORT_INTERVAL.0, FAILED_AFTER.0 / REPORT_INTERVAL.0);

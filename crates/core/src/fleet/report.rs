@@ -1,0 +1,208 @@
+//! A machine reports: the first time it registers, later it says that it lives and how it is.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::refusal::Refusal;
+use super::row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo, Write};
+use super::state::State;
+use crate::ids::{ShardId, Token};
+use crate::limits;
+use crate::names::MachineId;
+use crate::time::{Millis, Time};
+
+/// A report, as sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// What the machine does.
+    pub kind: Kind,
+    /// Where it is reached.
+    pub address: Arc<str>,
+    /// Its share of the work, relative to others.
+    pub capacity: u64,
+    /// Its row. A server that names none is in row 0.
+    pub row: Option<u64>,
+    /// How it is.
+    pub state: Reported,
+    /// Its version, for people.
+    pub version: Option<Arc<str>>,
+    /// The token of its registration.
+    pub token: Option<Token>,
+}
+
+/// The answer to a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// What the operator wants of it.
+    pub desired: Desired,
+    /// How Wayleave judges it.
+    pub judged: Judged,
+    /// When to report again.
+    pub interval: Millis,
+    /// Why it is judged so; never empty.
+    pub reason: String,
+    /// What later reports must present.
+    pub token: Token,
+    /// Whether this report registered the machine.
+    pub registered: bool,
+}
+
+/// What a report says of the machine, checked.
+struct Facts {
+    capacity: u32,
+    row: Option<RowNo>,
+}
+
+impl State {
+    /// Takes a report. `shard` and `entropy` make the token of a new machine.
+    ///
+    /// # Errors
+    /// If the report is malformed, or is not that of the machine registered under this name.
+    pub fn report(
+        &mut self,
+        id: &MachineId,
+        report: &Report,
+        (shard, entropy): (ShardId, u128),
+        now: Time,
+        out: &mut Vec<Write>,
+    ) -> Result<Answer, Refusal> {
+        let facts = check(report)?;
+        let registered = match self.machines.get(id) {
+            None => {
+                self.check_new(id, report)?;
+                self.called(now);
+                self.register(id, report, &facts, Token::new(shard, entropy), now, out);
+                true
+            }
+            Some(machine) => {
+                check_known(id, &machine.row, report, &facts)?;
+                self.called(now);
+                self.hear(id, report, &facts, now, out);
+                false
+            }
+        };
+        self.judge(id, now, out);
+        let Some(machine) = self.machines.get(id) else { return Err(Refusal::UnknownMachine(id.to_string())) };
+        Ok(Answer {
+            desired: machine.row.desired,
+            judged: machine.row.judged,
+            interval: limits::REPORT_INTERVAL,
+            reason: self.explain(machine, now),
+            token: machine.row.token,
+            registered,
+        })
+    }
+
+    fn check_new(&self, id: &MachineId, report: &Report) -> Result<(), Refusal> {
+        if report.token.is_some() {
+            return Err(Refusal::Deleted(id.to_string()));
+        }
+        if self.machines.len() >= limits::MACHINES_MAX {
+            let max = limits::MACHINES_MAX;
+            return Err(Refusal::OverLimit(format!(
+                "there are {max} machines, which is the limit; delete those that are gone before '{id}' registers"
+            )));
+        }
+        Ok(())
+    }
+
+    fn register(
+        &mut self,
+        id: &MachineId,
+        report: &Report,
+        facts: &Facts,
+        token: Token,
+        now: Time,
+        out: &mut Vec<Write>,
+    ) {
+        let row = MachineRow {
+            kind: report.kind,
+            address: report.address.clone(),
+            capacity: facts.capacity,
+            row: facts.row,
+            version: report.version.clone(),
+            token,
+            confirmed: false,
+            desired: Desired::Online,
+            reported: report.state,
+            judged: Judged::Healthy,
+            cause: Cause::Well,
+            judged_at: now,
+            failures: 0,
+            seen_at: now,
+            registered_at: now,
+        };
+        out.push(Write::Machine(id.clone(), Some(row.clone())));
+        self.insert(id.clone(), row, Some(now), now);
+    }
+
+    fn hear(&mut self, id: &MachineId, report: &Report, facts: &Facts, now: Time, out: &mut Vec<Write>) {
+        let Some(machine) = self.machines.get_mut(id) else { return };
+        machine.heard = Some(now.max(machine.heard.unwrap_or_default()));
+        let mut row = machine.row.clone();
+        if row.address != report.address {
+            row.address = report.address.clone();
+            machine.probes.forget();
+        }
+        row.version.clone_from(&report.version);
+        row.capacity = facts.capacity;
+        row.reported = report.state;
+        row.confirmed |= report.token.is_some();
+        self.write(id, row, out);
+    }
+}
+
+fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts) -> Result<(), Refusal> {
+    // The answer with the token may have been lost; the same machine sends the same registration again.
+    let repeated = !row.confirmed && row.kind == report.kind && row.address == report.address && row.row == facts.row;
+    match report.token {
+        Some(token) if token != row.token => return Err(Refusal::AnothersToken(id.to_string())),
+        None if !repeated => return Err(Refusal::TokenMissing(id.to_string())),
+        _ => {}
+    }
+    if row.kind != report.kind {
+        let (id, kind, asked) = (id.to_string(), row.kind.name().into(), report.kind.name().into());
+        return Err(Refusal::KindChanged { id, kind, asked });
+    }
+    match (row.row, facts.row) {
+        (Some(RowNo(row)), Some(RowNo(asked))) if row != asked => {
+            Err(Refusal::RowChanged { id: id.to_string(), row, asked })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check(report: &Report) -> Result<Facts, Refusal> {
+    let capacity = Some(report.capacity).filter(|capacity| (1..=limits::CAPACITY_MAX).contains(capacity));
+    let capacity = capacity
+        .and_then(|capacity| u32::try_from(capacity).ok())
+        .ok_or(Refusal::CapacityOutOfBounds(report.capacity))?;
+    let row = match (report.kind, report.row) {
+        (Kind::Server, row) => Some(check_row(row.unwrap_or(0))?),
+        (kind, Some(_)) => return Err(Refusal::RowOfNoServer(kind.name().into())),
+        (_, None) => None,
+    };
+    check_address(&report.address)?;
+    let too_long = |text: &Arc<str>| text.len() > limits::MACHINE_VERSION_BYTES_MAX;
+    if report.version.as_ref().is_some_and(|text| too_long(text) || text.chars().any(char::is_control)) {
+        return Err(Refusal::BadVersion);
+    }
+    Ok(Facts { capacity, row })
+}
+
+fn check_row(row: u64) -> Result<RowNo, Refusal> {
+    let inside = u8::try_from(row).ok().filter(|row| u64::from(*row) <= limits::ROW_MAX);
+    inside.map(RowNo).ok_or(Refusal::RowOutOfBounds(row))
+}
+
+/// Host and port, and nothing that would make a probe or a fetch go elsewhere.
+fn check_address(address: &str) -> Result<(), Refusal> {
+    let bad = || Refusal::BadAddress(address.chars().filter(|c| !c.is_control()).take(80).collect());
+    let strange = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '/' | '\\' | '?' | '#' | '@');
+    if address.is_empty() || address.len() > limits::ADDRESS_BYTES_MAX || address.contains(strange) {
+        return Err(bad());
+    }
+    let url = url::Url::parse(&format!("http://{address}/")).map_err(|_| bad())?;
+    if url.host().is_none() { Err(bad()) } else { Ok(()) }
+}

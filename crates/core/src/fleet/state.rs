@@ -1,0 +1,134 @@
+//! The machines in memory: their rows, what was heard of them, and timers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::guard::Tallies;
+use super::probe::Probes;
+use super::row::{Kind, MachineRow, Write};
+use crate::limits::{DEAF_AFTER, REPORT_INTERVAL};
+use crate::names::MachineId;
+use crate::time::Time;
+
+/// All machines.
+#[derive(Debug)]
+pub struct State {
+    pub(super) machines: BTreeMap<MachineId, Machine>,
+    /// One entry per machine, no later than its verdict can next change. A report moves that time but not the entry: the
+    /// timer fires, finds nothing to do, and is set again.
+    pub(super) timers: BTreeSet<(Time, MachineId)>,
+    pub(super) probes: BTreeSet<(Time, MachineId)>,
+    pub(super) tallies: Tallies,
+    /// Since when reports are heard without a gap.
+    pub(super) listening_since: Time,
+    last_call: Time,
+    servers_changed: bool,
+}
+
+/// A machine.
+#[derive(Debug)]
+pub(super) struct Machine {
+    /// As it is durable.
+    pub row: MachineRow,
+    /// Its last report to this state.
+    pub heard: Option<Time>,
+    pub timer: Time,
+    pub probes: Probes,
+}
+
+impl State {
+    /// Loads the machines from their rows. Silence counts from now on.
+    pub fn load(rows: impl IntoIterator<Item = (MachineId, MachineRow)>, now: Time) -> Self {
+        let mut state = Self {
+            machines: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            probes: BTreeSet::new(),
+            tallies: Tallies::default(),
+            listening_since: now,
+            last_call: now,
+            servers_changed: true,
+        };
+        for (id, row) in rows {
+            state.insert(id, row, None, now);
+        }
+        state
+    }
+
+    /// The rows, as they are durable.
+    pub fn rows(&self) -> impl Iterator<Item = (&MachineId, &MachineRow)> {
+        self.machines.iter().map(|(id, machine)| (id, &machine.row))
+    }
+
+    /// Number of machines.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// Whether there are no machines.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.machines.is_empty()
+    }
+
+    /// Whether [`State::servers`] or the freeze of servers may have changed since the last call. The owner then passes
+    /// them to placement.
+    pub const fn take_servers_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.servers_changed, false)
+    }
+
+    /// When to call [`State::tick`] next, at the latest.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Time> {
+        let (first, _) = self.timers.first()?;
+        Some((*first).min(self.last_call.after(REPORT_INTERVAL)))
+    }
+
+    /// Notes that the owner is awake. After a gap it may have missed reports.
+    pub(super) fn called(&mut self, now: Time) {
+        if now.since(self.last_call) > DEAF_AFTER {
+            self.listening_since = now;
+        }
+        self.last_call = self.last_call.max(now);
+    }
+
+    pub(super) fn insert(&mut self, id: MachineId, row: MachineRow, heard: Option<Time>, now: Time) {
+        self.tallies.add(&row);
+        self.servers_changed |= row.kind == Kind::Server;
+        self.timers.insert((now, id.clone()));
+        self.probes.insert((now, id.clone()));
+        self.machines.insert(id, Machine { row, heard, timer: now, probes: Probes::new(now) });
+    }
+
+    pub(super) fn remove(&mut self, id: &MachineId) {
+        if let Some(machine) = self.machines.remove(id) {
+            self.tallies.subtract(&machine.row);
+            self.servers_changed |= machine.row.kind == Kind::Server;
+            self.timers.remove(&(machine.timer, id.clone()));
+            self.probes.remove(&(machine.probes.next, id.clone()));
+        }
+    }
+
+    /// Replaces a row if it differs, and writes it.
+    pub(super) fn write(&mut self, id: &MachineId, mut row: MachineRow, out: &mut Vec<Write>) {
+        let Some(machine) = self.machines.get_mut(id) else { return };
+        if machine.row == row {
+            return;
+        }
+        row.seen_at = row.seen_at.max(machine.heard.unwrap_or_default());
+        self.tallies.subtract(&machine.row);
+        self.tallies.add(&row);
+        self.servers_changed |= row.kind == Kind::Server;
+        machine.row.clone_from(&row);
+        out.push(Write::Machine(id.clone(), Some(row)));
+    }
+
+    /// Sets a machine's timer.
+    pub(super) fn set_timer(&mut self, id: &MachineId, at: Time) {
+        let Some(machine) = self.machines.get_mut(id) else { return };
+        if machine.timer != at {
+            self.timers.remove(&(machine.timer, id.clone()));
+            machine.timer = at;
+            self.timers.insert((at, id.clone()));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Machines as callers see them: the three columns, why, and when that changes.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::judge::{MISSES, hold_down, probation_ends};
+use super::row::{Cause, Desired, Judged, Kind, Reported, RowNo};
+use super::state::{Machine, State};
+use crate::limits::{FAILED_AFTER, PROBES_KEPT, SUSPECT_AFTER};
+use crate::names::MachineId;
+use crate::time::{Millis, Time};
+
+/// A machine, without its token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineView {
+    /// Its name.
+    pub id: MachineId,
+    /// What it does.
+    pub kind: Kind,
+    /// Where it is reached.
+    pub address: Arc<str>,
+    /// Its share of the work.
+    pub capacity: u32,
+    /// Its row, of an index server.
+    pub row: Option<RowNo>,
+    /// Its version.
+    pub version: Option<Arc<str>>,
+    /// The operator's column.
+    pub desired: Desired,
+    /// The machine's column.
+    pub reported: Reported,
+    /// Wayleave's column.
+    pub judged: Judged,
+    /// Why; never empty.
+    pub reason: String,
+    /// When the verdict changes by time alone, if nothing is heard until then.
+    pub changes_at: Option<Time>,
+    /// Since when it is judged so.
+    pub since: Time,
+    /// The last report that is known.
+    pub seen_at: Time,
+    /// When it registered.
+    pub registered_at: Time,
+    /// Failures that are not forgiven yet.
+    pub failures: u32,
+    /// Why moves of its type are frozen, if they are.
+    pub frozen: Option<String>,
+}
+
+/// An index server, as placement needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerView {
+    /// Its name.
+    pub id: MachineId,
+    /// Its row.
+    pub row: RowNo,
+    /// Its share of the row's bytes.
+    pub capacity: u32,
+    /// Where it is reached.
+    pub address: Arc<str>,
+    /// Wayleave's column.
+    pub judged: Judged,
+    /// Since when.
+    pub since: Time,
+    /// The operator's column.
+    pub desired: Desired,
+    /// Whether it reports that it takes work.
+    pub accepts: bool,
+}
+
+impl State {
+    /// One machine.
+    #[must_use]
+    pub fn view(&self, id: &MachineId, now: Time) -> Option<MachineView> {
+        self.machines.get(id).map(|machine| self.view_of(id, machine, now))
+    }
+
+    /// All index servers.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerView> {
+        let servers = self.machines.iter().filter(|(_, machine)| machine.row.kind == Kind::Server);
+        servers
+            .map(|(id, Machine { row, .. })| ServerView {
+                id: id.clone(),
+                row: row.row.unwrap_or_default(),
+                capacity: row.capacity,
+                address: row.address.clone(),
+                judged: row.judged,
+                since: row.judged_at,
+                desired: row.desired,
+                accepts: matches!(row.reported, Reported::Online | Reported::Waiting),
+            })
+            .collect()
+    }
+
+    pub(super) fn view_of(&self, id: &MachineId, machine: &Machine, now: Time) -> MachineView {
+        let row = &machine.row;
+        MachineView {
+            id: id.clone(),
+            kind: row.kind,
+            address: row.address.clone(),
+            capacity: row.capacity,
+            row: row.row,
+            version: row.version.clone(),
+            desired: row.desired,
+            reported: row.reported,
+            judged: row.judged,
+            reason: self.explain(machine, now),
+            changes_at: self.next_change(machine, now),
+            since: row.judged_at,
+            seen_at: row.seen_at.max(machine.heard.unwrap_or_default()),
+            registered_at: row.registered_at,
+            failures: row.failures,
+            frozen: self.frozen(row.kind).map(|frozen| frozen.reason),
+        }
+    }
+
+    /// Why a machine is judged as it is, and what changes that.
+    pub(super) fn explain(&self, machine: &Machine, now: Time) -> String {
+        let row = &machine.row;
+        let silent_since = self.silent_since(machine);
+        let silent = now.since(silent_since);
+        // A new owner has not heard a machine yet; then the silence is not the machine's.
+        let heard = match machine.heard {
+            Some(at) if at == silent_since => format!("last reported {} ago", silent.told()),
+            _ => format!("has not reported in the {} since this owner listens", silent.told()),
+        };
+        let left = |span: Millis| silent_since.after(span).since(now).told();
+        match (row.judged, row.cause) {
+            (Judged::Healthy, _) if row.failures > 0 => {
+                format!(
+                    "{heard}; suspect if silent for {} more; failures not forgiven yet: {}",
+                    left(SUSPECT_AFTER),
+                    row.failures
+                )
+            }
+            (Judged::Healthy, _) => format!("{heard}; suspect if silent for {} more", left(SUSPECT_AFTER)),
+            (Judged::Suspect, Cause::Probes) => format!(
+                "{heard}, but missed {} of the last {PROBES_KEPT} probes to {}: check its address and what lies between",
+                machine.probes.misses(),
+                row.address
+            ),
+            (Judged::Suspect, _) => {
+                format!("missed {} reports: {heard}; failed if silent for {} more", MISSES.0, left(FAILED_AFTER))
+            }
+            (Judged::Failed, Cause::SaidError) => {
+                "it reported an error itself; a report without one begins its probation".to_owned()
+            }
+            (Judged::Failed, _) => format!(
+                "missed {} reports and was judged failed {} ago; its next report begins its probation",
+                MISSES.1,
+                now.since(row.judged_at).told()
+            ),
+            (Judged::Probation, _) if now < probation_ends(row) => format!(
+                "back after failure {}, it gets no work for {} of which {} are left; {heard}",
+                row.failures,
+                hold_down(row.failures).told(),
+                probation_ends(row).since(now).told()
+            ),
+            (Judged::Probation, _) => {
+                format!(
+                    "its probation is over, but it {heard}; healthy with its next report, failed if silent for {} more",
+                    left(FAILED_AFTER)
+                )
+            }
+        }
+    }
+}

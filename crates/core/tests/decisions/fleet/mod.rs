@@ -1,0 +1,7 @@
+//! The fleet: transcripts, bad input, and a naive model against random histories.
+
+mod bad_input;
+mod history;
+mod probing;
+mod story;
+pub mod world;
