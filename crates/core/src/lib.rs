@@ -1,5 +1,5 @@
-//! Decides: command + facts + now → decision. Commands, facts and decisions are plain comparable values; the frontier
-//! and the fleet also keep state, which they change in place (see [`frontier`], [`fleet`]).
+//! Decides: command + facts + now → decision. Commands, facts and decisions are plain comparable values; the frontier,
+//! the fleet and placement also keep state, which they change in place (see [`frontier`], [`fleet`], [`placement`]).
 //!
 //! This crate must not know clocks, randomness, threads, async or I/O: `now` and random bits are arguments. It depends
 //! on no other crate of this workspace.
@@ -16,6 +16,7 @@ pub mod limits;
 pub mod metadata;
 pub mod names;
 pub mod pipeline;
+pub mod placement;
 pub mod redact;
 pub mod roles;
 pub mod settings;

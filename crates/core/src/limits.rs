@@ -260,3 +260,11 @@ pub const PROBATION_MAX: Millis = Millis(600_000);
 pub const FORGIVEN_AFTER: Millis = Millis(1_800_000);
 /// Fleets of a type that are smaller than this are never frozen: one dead machine of two must be replaced.
 pub const FREEZE_MACHINES_MIN: usize = 3;
+/// Built chunks that placement keeps in memory.
+pub const CHUNKS_MAX: usize = 100_000_000;
+/// Default delay before the chunks of a lost index server are placed again.
+pub const REPLACE_AFTER_DEFAULT: Millis = Millis(60_000);
+/// Default number of chunks per minute that move to even out the load of index servers.
+pub const MOVES_PER_MINUTE_DEFAULT: u32 = 600;
+/// Missing chunks that one map lists; their number is always exact.
+pub const MAP_MISSING_MAX: usize = 10_000;

@@ -7,6 +7,7 @@
 mod chunks;
 mod fleet;
 mod page_limits;
+mod placement;
 mod properties;
 mod quotas;
 mod roles;

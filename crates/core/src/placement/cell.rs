@@ -1,0 +1,173 @@
+//! The place of a chunk in a row, and the one function that changes it, with everything that is counted from it.
+
+use super::row::{Part, PlacementRow, PlacementState, Write};
+use super::state::{Ix, State};
+use crate::fleet::RowNo;
+use crate::ids::ChunkId;
+
+/// The place of a chunk in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub row: RowNo,
+    /// Whether the former copy's server was lost.
+    pub lost: bool,
+    pub chosen: Option<Ix>,
+    pub former: Option<Ix>,
+}
+
+/// The copies of a cell, with the state of the chosen one. A former copy is ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub chosen: Option<(Ix, PlacementState)>,
+    pub former: Option<Ix>,
+    pub lost: bool,
+}
+
+impl Layout {
+    /// One copy and no other.
+    pub const fn only(ix: Ix, state: PlacementState) -> Self {
+        Self { chosen: Some((ix, state)), former: None, lost: false }
+    }
+
+    /// A new copy, and the one that serves until it is ready.
+    pub const fn moving(to: Ix, from: Ix, lost: bool) -> Self {
+        Self { chosen: Some((to, PlacementState::Assigned)), former: Some(from), lost }
+    }
+
+    /// The server that readers are sent to, if it is alive.
+    pub fn holder(&self) -> Option<Ix> {
+        let ready = self.chosen.filter(|(_, state)| *state == PlacementState::Ready);
+        self.former.or_else(|| ready.map(|(ix, _)| ix))
+    }
+
+    fn servers(&self) -> [Option<Ix>; 2] {
+        [self.chosen.map(|(ix, _)| ix), self.former]
+    }
+
+    fn copy_on(&self, ix: Ix) -> Option<(PlacementState, Part)> {
+        match (self.chosen, self.former) {
+            (Some((chosen, state)), _) if chosen == ix => Some((state, Part::Chosen)),
+            (_, Some(former)) if former == ix => {
+                Some((PlacementState::Ready, if self.lost { Part::Lost } else { Part::Leaving }))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl State {
+    /// The cell of a chunk in a row.
+    pub(super) fn cell(&self, chunk: u64, row: RowNo) -> Option<&Cell> {
+        self.chunks.get(&chunk)?.cells.iter().find(|cell| cell.row == row)
+    }
+
+    /// The copies of a cell.
+    pub(super) fn layout(&self, chunk: u64, row: RowNo) -> Layout {
+        let Some(cell) = self.cell(chunk, row) else { return Layout::default() };
+        let state_on = |ix: Ix| self.servers.get(&ix).and_then(|server| server.copies.get(&chunk)).copied();
+        let chosen = cell.chosen.and_then(|ix| Some((ix, state_on(ix)?)));
+        Layout { chosen, former: cell.former, lost: cell.lost }
+    }
+
+    /// Changes a cell. A copy that is in it no longer is drained, or forgotten if it is `gone` or its server is.
+    pub(super) fn lay(&mut self, chunk: u64, row: RowNo, next: Layout, gone: Option<Ix>, out: &mut Vec<Write>) {
+        let before = self.layout(chunk, row);
+        if before == next {
+            return;
+        }
+        for ix in before.servers().into_iter().flatten().filter(|ix| next.copy_on(*ix).is_none()) {
+            let removed = self.servers.get(&ix).is_none_or(|server| server.facts.removed);
+            if removed || gone == Some(ix) {
+                self.erase(chunk, ix, out);
+            } else {
+                self.record(chunk, ix, (PlacementState::Draining, Part::Chosen), out);
+            }
+        }
+        for ix in next.servers().into_iter().flatten() {
+            if let Some(copy) = next.copy_on(ix).filter(|copy| before.copy_on(ix) != Some(*copy)) {
+                self.record(chunk, ix, copy, out);
+            }
+        }
+        let [was, is] = [before, next].map(|layout| layout.chosen.map(|(ix, _)| ix));
+        if was != is {
+            self.weigh(chunk, was, false);
+            self.weigh(chunk, is, true);
+        }
+        self.store_cell(chunk, row, next);
+        let [was, is] = [before.holder(), next.holder()];
+        if was != is {
+            self.count_holder(row, was, false);
+            self.count_holder(row, is, true);
+        }
+    }
+
+    fn store_cell(&mut self, id: u64, row: RowNo, next: Layout) {
+        let (Some(chunk), Some(counts)) = (self.chunks.get_mut(&id), self.rows.get_mut(&row)) else { return };
+        let at = chunk.cells.iter().position(|cell| cell.row == row);
+        let [chosen, former] = next.servers();
+        let cell = Cell { row, lost: next.lost, chosen, former };
+        match at {
+            Some(at) if next == Layout::default() => {
+                chunk.cells.swap_remove(at);
+                counts.placed -= 1;
+            }
+            Some(at) => chunk.cells.iter_mut().skip(at).take(1).for_each(|place| *place = cell),
+            None => {
+                chunk.cells.push(cell);
+                counts.placed += 1;
+            }
+        }
+    }
+
+    /// Writes the copy of a chunk on a server.
+    fn record(&mut self, chunk: u64, ix: Ix, (state, part): (PlacementState, Part), out: &mut Vec<Write>) {
+        let Some(server) = self.servers.get_mut(&ix) else { return };
+        let was = server.copies.insert(chunk, state);
+        server.draining -= usize::from(was == Some(PlacementState::Draining));
+        server.draining += usize::from(state == PlacementState::Draining);
+        let row = PlacementRow { row: server.facts.row, state, part };
+        out.push(Write::Placement(ChunkId(chunk), server.id.clone(), Some(row)));
+    }
+
+    /// Forgets the copy of a chunk on a server.
+    pub(super) fn erase(&mut self, chunk: u64, ix: Ix, out: &mut Vec<Write>) {
+        let Some(server) = self.servers.get_mut(&ix) else { return };
+        if let Some(was) = server.copies.remove(&chunk) {
+            server.draining -= usize::from(was == PlacementState::Draining);
+            out.push(Write::Placement(ChunkId(chunk), server.id.clone(), None));
+        }
+    }
+
+    /// Adds a chunk to a server's load, or takes it away.
+    pub(super) fn weigh(&mut self, chunk: u64, ix: Option<Ix>, add: bool) {
+        let Some(weight) = self.chunks.get(&chunk).map(super::chunk::Chunk::weight) else { return };
+        let Some((ix, server)) = ix.and_then(|ix| Some((ix, self.servers.get_mut(&ix)?))) else { return };
+        let before = (server.fullness(0), ix);
+        if add {
+            server.chosen.insert((weight, chunk));
+            server.load += u128::from(weight);
+        } else {
+            server.chosen.remove(&(weight, chunk));
+            server.load -= u128::from(weight);
+        }
+        let after = (server.fullness(0), ix);
+        let Some(row) = self.rows.get_mut(&server.facts.row) else { return };
+        if row.eligible.remove(&before) {
+            row.eligible.insert(after);
+        }
+    }
+
+    fn count_holder(&mut self, row: RowNo, ix: Option<Ix>, add: bool) {
+        let Some(server) = ix.and_then(|ix| self.servers.get_mut(&ix)) else { return };
+        let Some(counts) = self.rows.get_mut(&row) else { return };
+        let alive = usize::from(server.is_alive());
+        if add {
+            server.held += 1;
+            counts.served += alive;
+        } else {
+            server.held -= 1;
+            counts.served -= alive;
+        }
+        self.visible |= alive == 1;
+    }
+}

@@ -1,0 +1,122 @@
+//! A state from its rows.
+
+use super::cell::Cell;
+use super::chunk::Chunk;
+use super::row::{LedgerRow, Part, PlacementRow, PlacementState, ServerRow, Write};
+use super::state::{Config, Ix, State};
+use crate::ids::ChunkId;
+use crate::names::MachineId;
+use crate::pipeline::row::Artifact;
+
+/// The rows contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("damaged placement rows: {0}")]
+pub struct Damaged(pub String);
+
+impl State {
+    /// Loads a state from its rows. Work that was begun is picked up by ticks.
+    ///
+    /// # Errors
+    /// If a copy names a server that has no row, or a chunk has two chosen copies in a row.
+    pub fn load(
+        config: Config,
+        ledger: Option<LedgerRow>,
+        servers: impl IntoIterator<Item = (MachineId, ServerRow)>,
+        chunks: impl IntoIterator<Item = (ChunkId, Artifact)>,
+        placements: impl IntoIterator<Item = (ChunkId, MachineId, PlacementRow)>,
+    ) -> Result<Self, Damaged> {
+        let mut state = Self::new(config);
+        state.ledger = ledger.unwrap_or_default();
+        for (id, facts) in servers {
+            let removed = facts.removed;
+            let drained = facts.desired == crate::fleet::Desired::Drain;
+            let ix = state.enter(id, facts);
+            state.time_failure(ix);
+            if removed || drained {
+                state.start_sweep(ix);
+            }
+        }
+        let rows = state.rows.len();
+        for (id, artifact) in chunks {
+            state.chunks.insert(id.0, Chunk::new(&artifact, rows));
+        }
+        for (chunk, server, row) in placements {
+            state.load_copy(chunk.0, &server, row)?;
+        }
+        state.count_loaded();
+        Ok(state)
+    }
+
+    fn load_copy(&mut self, id: u64, name: &MachineId, copy: PlacementRow) -> Result<(), Damaged> {
+        let ix = self.names.get(name).copied();
+        let found = ix.and_then(|ix| Some((ix, self.servers.get_mut(&ix)?)));
+        let Some((ix, server)) = found.filter(|(_, server)| server.facts.row == copy.row) else {
+            return Err(Damaged(format!(
+                "chunk {id} is placed on server '{name}' in row {}, which has no row",
+                copy.row.0
+            )));
+        };
+        server.copies.insert(id, copy.state);
+        if copy.state == PlacementState::Draining {
+            server.draining += 1;
+            return Ok(());
+        }
+        let Some(chunk) = self.chunks.get_mut(&id) else {
+            return Err(Damaged(format!("chunk {id} is placed on server '{name}' and has no row")));
+        };
+        let (row, empty) = (copy.row, Cell { row: copy.row, lost: false, chosen: None, former: None });
+        let at = chunk.cells.iter().position(|cell| cell.row == row).unwrap_or(chunk.cells.len());
+        if at == chunk.cells.len() {
+            chunk.cells.push(empty);
+            self.rows.entry(row).and_modify(|row| row.placed += 1);
+        }
+        let Some(cell) = chunk.cells.get_mut(at) else { return Ok(()) };
+        let place = if copy.part == Part::Chosen { &mut cell.chosen } else { &mut cell.former };
+        if place.replace(ix).is_some() {
+            return Err(Damaged(format!("chunk {id} has two copies for one place in row {}", row.0)));
+        }
+        cell.lost |= copy.part == Part::Lost;
+        if copy.part == Part::Chosen {
+            self.weigh(id, Some(ix), true);
+        } else {
+            self.start_sweep(ix);
+        }
+        Ok(())
+    }
+
+    /// Counts who serves what. Rows in which every chunk has a copy need no backfill.
+    fn count_loaded(&mut self) {
+        let numbers: Vec<Ix> = self.servers.keys().copied().collect();
+        for ix in numbers {
+            let Some(server) = self.servers.get(&ix) else { continue };
+            let (no, alive) = (server.facts.row, server.is_alive());
+            let serves = |chunk: &&u64| self.layout(**chunk, no).holder() == Some(ix);
+            let held = server.copies.keys().filter(serves).count();
+            self.servers.entry(ix).and_modify(|server| server.held = held);
+            self.rows.entry(no).and_modify(|row| row.served += if alive { held } else { 0 });
+        }
+        for row in self.rows.values_mut() {
+            row.backfill = (row.placed < self.chunks.len()).then_some(0);
+        }
+    }
+
+    /// All rows, as they are durable.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Write> {
+        let ledger = std::iter::once(Write::Ledger(self.ledger));
+        let servers = self.names.values().filter_map(|ix| self.servers.get(ix));
+        let servers = servers.map(|server| Write::Server(server.id.clone(), Some(server.facts.clone())));
+        let chunks = self.chunks.iter().map(|(id, chunk)| Write::Chunk(ChunkId(*id), Some(chunk.artifact())));
+        let copies = self.names.values().filter_map(|ix| Some((*ix, self.servers.get(ix)?)));
+        let copies = copies.flat_map(|(ix, server)| {
+            server.copies.iter().map(move |(chunk, state)| {
+                let row = server.facts.row;
+                let cell = self.cell(*chunk, row).filter(|cell| cell.former == Some(ix));
+                let part = cell.map_or(Part::Chosen, |cell| if cell.lost { Part::Lost } else { Part::Leaving });
+                let copy = PlacementRow { row, state: *state, part };
+                Write::Placement(ChunkId(*chunk), server.id.clone(), Some(copy))
+            })
+        });
+        ledger.chain(servers).chain(chunks).chain(copies).collect()
+    }
+}

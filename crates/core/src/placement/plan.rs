@@ -1,0 +1,91 @@
+//! What a cell should look like, given the health of its servers.
+
+use super::cell::Layout;
+use super::row::{PlacementState, Write};
+use super::state::{Ix, State};
+use crate::fleet::{Judged, RowNo};
+use crate::time::Time;
+
+/// Servers that are compared for one copy. The emptiest one is the best choice unless capacities differ much; then
+/// one of the next may end up less full with the chunk than it.
+const COMPARED: usize = 8;
+
+impl State {
+    /// Brings a cell to what its servers allow now. `avoid` is a server that has just lost its copy: it is chosen only
+    /// if there is no other. A chunk that finds no server waits in its row.
+    pub(super) fn reconcile(&mut self, chunk: u64, row: RowNo, avoid: Option<Ix>, now: Time, out: &mut Vec<Write>) {
+        if !self.chunks.contains_key(&chunk) {
+            return;
+        }
+        let next = self.plan(chunk, row, avoid, now);
+        self.lay(chunk, row, next, None, out);
+        let Some(row) = self.rows.get_mut(&row) else { return };
+        if next.chosen.is_some() {
+            row.unplaced.remove(&chunk);
+            row.blocked.remove(&chunk);
+        } else if row.eligible.is_empty() {
+            row.unplaced.insert(chunk);
+        } else {
+            row.unplaced.remove(&chunk);
+            row.blocked.insert(chunk);
+        }
+    }
+
+    fn plan(&self, chunk: u64, row: RowNo, avoid: Option<Ix>, now: Time) -> Layout {
+        let now_is = self.layout(chunk, row);
+        let is_here = |ix: &Ix| self.servers.get(ix).is_some_and(|server| !server.facts.removed);
+        let chosen = now_is.chosen.filter(|(ix, _)| is_here(ix));
+        let former = now_is.former.filter(is_here);
+        match (chosen, former) {
+            (None, None) => {
+                let target = self.pick(chunk, row, avoid);
+                target.map_or_else(Layout::default, |ix| Layout::only(ix, PlacementState::Assigned))
+            }
+            (Some((ix, state)), None) => self.plan_only(chunk, row, (ix, state), avoid, now),
+            (None, Some(ix)) => self.plan_only(chunk, row, (ix, PlacementState::Ready), avoid, now),
+            (Some(to), Some(from)) => {
+                let instead = || self.plan_only(chunk, row, (from, PlacementState::Ready), avoid, now);
+                let from_stays = self.servers.get(&from).is_some_and(|s| s.is_alive() && !s.is_drained());
+                match to {
+                    (ix, PlacementState::Ready) if self.is_alive(ix) => Layout::only(ix, PlacementState::Ready),
+                    // Ready, but readers cannot reach it, while the former copy is well.
+                    (_, PlacementState::Ready) if from_stays => instead(),
+                    // The lost server is back before its chunk was fetched by another.
+                    _ if now_is.lost && from_stays => instead(),
+                    (ix, _) if self.must_leave(ix, now) => instead(),
+                    _ => Layout { chosen: Some(to), former: Some(from), lost: now_is.lost },
+                }
+            }
+        }
+    }
+
+    /// A cell with one copy: it stays, or a new one is begun elsewhere.
+    fn plan_only(
+        &self,
+        chunk: u64,
+        row: RowNo,
+        (ix, state): (Ix, PlacementState),
+        avoid: Option<Ix>,
+        now: Time,
+    ) -> Layout {
+        let target = if self.must_leave(ix, now) { self.pick(chunk, row, avoid) } else { None };
+        match target {
+            None => Layout::only(ix, state),
+            Some(to) if state == PlacementState::Ready => {
+                let lost = self.servers.get(&ix).is_some_and(|server| server.facts.judged == Judged::Failed);
+                Layout::moving(to, ix, lost)
+            }
+            Some(to) => Layout::only(to, PlacementState::Assigned),
+        }
+    }
+
+    /// The server that would be the least full with the chunk, of those that have no copy of it.
+    fn pick(&self, id: u64, row: RowNo, avoid: Option<Ix>) -> Option<Ix> {
+        let (row, chunk) = (self.rows.get(&row)?, self.chunks.get(&id)?);
+        let eligible = row.eligible.iter().filter_map(|(_, ix)| Some((*ix, self.servers.get(ix)?)));
+        let free = eligible.filter(|(_, server)| !server.copies.contains_key(&id));
+        let others = free.clone().filter(|(ix, _)| Some(*ix) != avoid).take(COMPARED);
+        let best = others.min_by_key(|(ix, server)| (server.fullness(chunk.weight()), *ix));
+        best.or_else(|| free.clone().find(|(ix, _)| Some(*ix) == avoid)).map(|(ix, _)| ix)
+    }
+}

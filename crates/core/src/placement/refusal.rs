@@ -1,0 +1,68 @@
+//! Refusals of placement requests are values: each names the thing and the remedy. The API layers map them to their
+//! codes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// Why a request was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum Refusal {
+    /// No such chunk.
+    #[error("chunk {0} is not known: it has not been built yet, or is gone")]
+    UnknownChunk(u64),
+    /// No such server.
+    #[error("server '{0}' is not known; it registers itself with its first report to the fleet")]
+    UnknownServer(String),
+    /// The chunk is not placed there.
+    #[error(
+        "chunk {chunk} is not placed on server '{server}'; drop it, and fetch only what the server's placements name"
+    )]
+    NotPlaced {
+        /// The chunk.
+        chunk: u64,
+        /// The server.
+        server: String,
+    },
+    /// The copy is draining.
+    #[error(
+        "chunk {chunk} is no longer wanted on server '{server}': delete it and report it gone; nothing else is taken now"
+    )]
+    NotWanted {
+        /// The chunk.
+        chunk: u64,
+        /// The server.
+        server: String,
+    },
+    /// The state does not follow from the present one.
+    #[error(
+        "chunk {chunk} on server '{server}' is {is} and cannot become {asked}: assigned may become fetching or ready, fetching \
+         may become ready, and every copy may become gone; a copy that must be fetched again is reported gone first"
+    )]
+    WrongStep {
+        /// The chunk.
+        chunk: u64,
+        /// The server.
+        server: String,
+        /// The present state.
+        is: String,
+        /// The state in the report.
+        asked: String,
+    },
+    /// The chunk is known with another artifact.
+    #[error("chunk {0} was built before with another artifact; it must be gone before it is built anew")]
+    AnotherArtifact(u64),
+    /// The artifact is incomplete or too large.
+    #[error(
+        "the artifact of chunk {chunk} is malformed: it needs a location of 1 to {} bytes and a size of at most {} bytes",
+        limits::LOCATION_BYTES_MAX,
+        limits::NUMBER_MAX
+    )]
+    BadArtifact {
+        /// The chunk.
+        chunk: u64,
+    },
+    /// A limit was exceeded.
+    #[error("{0}")]
+    OverLimit(String),
+}

@@ -1,0 +1,97 @@
+//! A server reports what it does with a copy.
+//!
+//! Allowed: assigned → fetching or ready, fetching → ready, every state → gone. Repeating the present state changes
+//! nothing; so does `gone` for a chunk that is known and not placed there.
+
+use serde::{Deserialize, Serialize};
+
+use super::cell::Layout;
+use super::refusal::Refusal;
+use super::row::{PlacementState, Write};
+use super::state::State;
+use crate::ids::ChunkId;
+use crate::names::MachineId;
+use crate::time::Time;
+
+/// What a server says of its copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Said {
+    /// It has begun to fetch it.
+    Fetching,
+    /// It has it and serves it.
+    Ready,
+    /// It does not have it (any longer).
+    Gone,
+}
+
+impl Said {
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fetching => "fetching",
+            Self::Ready => "ready",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl State {
+    /// Takes a server's report on a copy; answers the copy's state, none if it is gone.
+    ///
+    /// # Errors
+    /// If chunk or server are not known, the chunk is not placed there, or the state does not follow.
+    pub fn report(
+        &mut self,
+        chunk: ChunkId,
+        server: &MachineId,
+        said: Said,
+        now: Time,
+        out: &mut Vec<Write>,
+    ) -> Result<Option<PlacementState>, Refusal> {
+        let (id, name) = (chunk.0, || server.to_string());
+        let ix = self.names.get(server).copied();
+        let found = ix.and_then(|ix| Some((ix, self.servers.get(&ix).filter(|server| !server.facts.removed)?)));
+        let Some((ix, holder)) = found else { return Err(Refusal::UnknownServer(name())) };
+        let row = holder.facts.row;
+        let copy = holder.copies.get(&id).copied();
+        match (copy, said) {
+            (None, _) if !self.chunks.contains_key(&id) => return Err(Refusal::UnknownChunk(id)),
+            (None, Said::Gone) => return Ok(None),
+            (None, _) => return Err(Refusal::NotPlaced { chunk: id, server: name() }),
+            (Some(PlacementState::Draining), Said::Gone) => {
+                self.erase(id, ix, out);
+                // The chunk may have waited for this server to delete its old copy.
+                self.reconcile(id, row, None, now, out);
+            }
+            (Some(PlacementState::Draining), _) => return Err(Refusal::NotWanted { chunk: id, server: name() }),
+            (Some(PlacementState::Ready), Said::Fetching) => {
+                let (is, asked) = (PlacementState::Ready.name().into(), said.name().into());
+                return Err(Refusal::WrongStep { chunk: id, server: name(), is, asked });
+            }
+            (Some(state @ PlacementState::Fetching), Said::Fetching)
+            | (Some(state @ PlacementState::Ready), Said::Ready) => return Ok(Some(state)),
+            (Some(_), Said::Fetching) => {
+                let before = self.layout(id, row);
+                let next = Layout { chosen: Some((ix, PlacementState::Fetching)), ..before };
+                self.lay(id, row, next, None, out);
+            }
+            (Some(_), Said::Ready) => {
+                let before = self.layout(id, row);
+                let next = Layout { chosen: Some((ix, PlacementState::Ready)), ..before };
+                self.lay(id, row, next, None, out);
+                self.reconcile(id, row, None, now, out);
+            }
+            (Some(_), Said::Gone) => {
+                let before = self.layout(id, row);
+                let kept = before.chosen.filter(|(chosen, _)| *chosen != ix);
+                let former = before.former.filter(|former| *former != ix).map(|former| (former, PlacementState::Ready));
+                let next = Layout { chosen: kept.or(former), ..Layout::default() };
+                self.lay(id, row, next, Some(ix), out);
+                self.reconcile(id, row, Some(ix), now, out);
+            }
+        }
+        self.finish(out);
+        Ok(self.servers.get(&ix).and_then(|server| server.copies.get(&id)).copied())
+    }
+}

@@ -1,0 +1,90 @@
+//! Self-check: recounts everything from scratch, and checks what must always hold. It walks all chunks.
+
+use std::collections::BTreeSet;
+
+use super::cell::Cell;
+use super::row::PlacementState;
+use super::state::{Row, Server, State};
+use crate::fleet::RowNo;
+
+impl State {
+    /// Checks the state; the error names what does not hold.
+    ///
+    /// # Errors
+    /// If something does not hold: a bug.
+    pub fn self_check(&self) -> Result<(), String> {
+        for (id, chunk) in &self.chunks {
+            let rows: BTreeSet<RowNo> = chunk.cells.iter().map(|cell| cell.row).collect();
+            hold(rows.len() == chunk.cells.len(), || format!("chunk {id} has two cells in a row"))?;
+            chunk.cells.iter().try_for_each(|cell| self.check_cell(*id, cell))?;
+        }
+        self.servers.iter().try_for_each(|(ix, server)| self.check_server(*ix, server))?;
+        self.rows.iter().try_for_each(|(no, row)| self.check_row(*no, row))
+    }
+
+    fn check_cell(&self, id: u64, cell: &Cell) -> Result<(), String> {
+        let Some(chosen) = cell.chosen else { return Err(format!("chunk {id} has a cell without a chosen copy")) };
+        hold(cell.former != Some(chosen), || format!("chunk {id} moves to where it is"))?;
+        hold(cell.former.is_some() || !cell.lost, || {
+            format!("chunk {id} has lost a former copy that it does not have")
+        })?;
+        for (ix, former) in [(Some(chosen), false), (cell.former, true)] {
+            let Some(server) = ix.map(|ix| self.servers.get(&ix)) else { continue };
+            let Some(server) = server.filter(|server| server.facts.row == cell.row) else {
+                return Err(format!("chunk {id} is on a server that is not in row {}", cell.row.0));
+            };
+            let state = server.copies.get(&id);
+            let good = if former { state == Some(&PlacementState::Ready) } else { state.is_some_and(is_wanted) };
+            hold(good, || format!("chunk {id} on '{}' is {state:?}", server.id))?;
+        }
+        Ok(())
+    }
+
+    fn check_server(&self, ix: u16, server: &Server) -> Result<(), String> {
+        let id = &server.id;
+        let wanted = server.copies.iter().filter(|(_, state)| is_wanted(state));
+        let mut held = 0;
+        let mut chosen = BTreeSet::new();
+        for (chunk, _) in wanted {
+            let Some(cell) = self.cell(*chunk, server.facts.row) else {
+                return Err(format!("'{id}' has a stray {chunk}"));
+            };
+            hold(cell.chosen == Some(ix) || cell.former == Some(ix), || format!("chunk {chunk} does not know '{id}'"))?;
+            held += usize::from(self.layout(*chunk, server.facts.row).holder() == Some(ix));
+            if cell.chosen == Some(ix) {
+                chosen.extend(self.chunks.get(chunk).map(|known| (known.weight(), *chunk)));
+            }
+        }
+        let load: u128 = chosen.iter().map(|(weight, _)| u128::from(*weight)).sum();
+        let draining = server.copies.values().filter(|state| !is_wanted(state)).count();
+        hold((held, draining) == (server.held, server.draining), || format!("'{id}' miscounts its copies"))?;
+        hold(chosen == server.chosen && load == server.load, || format!("'{id}' miscounts its load"))?;
+        let key = (server.fullness(0), ix);
+        let listed = self.rows.get(&server.facts.row).is_some_and(|row| row.eligible.contains(&key));
+        hold(listed == server.is_eligible(), || format!("'{id}' is listed as eligible: {listed}"))
+    }
+
+    fn check_row(&self, no: RowNo, row: &Row) -> Result<(), String> {
+        let placed = self.chunks.keys().filter(|id| self.cell(**id, no).is_some()).count();
+        let served = self.chunks.keys().filter(|id| self.holder(**id, no).is_some()).count();
+        hold((placed, served) == (row.placed, row.served), || format!("row {} miscounts its cells", no.0))?;
+        hold(row.eligible.len() <= row.servers.len(), || format!("row {} lists a server twice", no.0))?;
+        let waits = |id: &u64| {
+            let later = row.backfill.is_some_and(|from| from <= *id);
+            later || row.unplaced.contains(id) || row.blocked.contains(id)
+        };
+        let lost = self.chunks.keys().find(|id| self.cell(**id, no).is_none() && !waits(id));
+        hold(lost.is_none(), || format!("chunk {lost:?} is forgotten in row {}", no.0))?;
+        let stray =
+            row.unplaced.union(&row.blocked).find(|id| self.cell(**id, no).is_some() || !self.chunks.contains_key(id));
+        hold(stray.is_none(), || format!("chunk {stray:?} waits in row {} without need", no.0))
+    }
+}
+
+const fn is_wanted(state: &PlacementState) -> bool {
+    !matches!(state, PlacementState::Draining)
+}
+
+fn hold(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}

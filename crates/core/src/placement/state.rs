@@ -1,0 +1,201 @@
+//! Servers and rows in memory.
+//!
+//! A chunk costs its packed artifact once, and per row a cell of 10 bytes, an entry in its server's copies (by chunk, for
+//! listings) and one in its server's sizes (for rebalancing).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::chunk::Chunk;
+use super::row::{LedgerRow, PlacementState, ServerRow, Write};
+use crate::fleet::{Desired, Judged, RowNo, ServerView};
+use crate::limits;
+use crate::names::MachineId;
+use crate::time::{Millis, Time};
+
+/// Settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How long a server must have failed before its chunks are placed again.
+    pub replace_after: Millis,
+    /// Moves towards balance per minute, over all rows.
+    pub moves_per_minute: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { replace_after: limits::REPLACE_AFTER_DEFAULT, moves_per_minute: limits::MOVES_PER_MINUTE_DEFAULT }
+    }
+}
+
+/// A server, by its number in memory.
+pub(super) type Ix = u16;
+
+/// All placements.
+#[derive(Debug)]
+pub struct State {
+    pub(super) config: Config,
+    pub(super) chunks: BTreeMap<u64, Chunk>,
+    pub(super) servers: BTreeMap<Ix, Server>,
+    pub(super) names: BTreeMap<MachineId, Ix>,
+    pub(super) rows: BTreeMap<RowNo, Row>,
+    /// When failed servers are given up.
+    pub(super) timers: BTreeSet<(Time, Ix)>,
+    /// Servers whose copies must be looked at again.
+    pub(super) sweeping: BTreeSet<Ix>,
+    pub(super) ledger: LedgerRow,
+    pub(super) ledger_changed: bool,
+    /// Whether the map has changed since its version was last raised.
+    pub(super) visible: bool,
+}
+
+/// An index server.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub id: MachineId,
+    /// As it is durable.
+    pub facts: ServerRow,
+    pub copies: BTreeMap<u64, PlacementState>,
+    /// Chunks whose chosen copy it has, by weight.
+    pub chosen: BTreeSet<(u64, u64)>,
+    /// Their weights together.
+    pub load: u128,
+    /// Cells that it serves, if it is alive.
+    pub held: usize,
+    pub draining: usize,
+    /// The copy from which on its sweep continues.
+    pub sweep: u64,
+    /// When it is given up, if it has failed and is not given up yet.
+    pub timer: Option<Time>,
+    /// A new machine under the same name, to be added when this one's copies are forgotten.
+    pub successor: Option<ServerView>,
+}
+
+impl Server {
+    pub const fn new(id: MachineId, facts: ServerRow) -> Self {
+        Self {
+            id,
+            facts,
+            copies: BTreeMap::new(),
+            chosen: BTreeSet::new(),
+            load: 0,
+            held: 0,
+            draining: 0,
+            sweep: 0,
+            timer: None,
+            successor: None,
+        }
+    }
+
+    /// Whether readers may be sent to it.
+    pub fn is_alive(&self) -> bool {
+        !self.facts.removed && self.facts.judged != Judged::Failed
+    }
+
+    /// Whether it may get new copies.
+    pub fn is_eligible(&self) -> bool {
+        let facts = &self.facts;
+        !facts.removed && facts.judged == Judged::Healthy && facts.desired == Desired::Online && facts.accepts
+    }
+
+    /// Whether the operator wants it emptied.
+    pub fn is_drained(&self) -> bool {
+        self.facts.desired == Desired::Drain
+    }
+
+    /// Its load per capacity with `more` bytes, as a number with 32 fractional bits.
+    pub fn fullness(&self, more: u64) -> u128 {
+        ((self.load + u128::from(more)) << 32) / u128::from(self.facts.capacity.max(1))
+    }
+}
+
+/// A row of servers.
+#[derive(Debug, Default)]
+pub(super) struct Row {
+    /// Its servers, with those that are being forgotten.
+    pub servers: BTreeSet<Ix>,
+    /// Those that may get new copies, the emptiest first.
+    pub eligible: BTreeSet<(u128, Ix)>,
+    /// Chunks without a copy here, for lack of an eligible server.
+    pub unplaced: BTreeSet<u64>,
+    /// Chunks without a copy here because each eligible server must first delete an old one.
+    pub blocked: BTreeSet<u64>,
+    /// The chunk from which on chunks may have no copy here, as in a new row.
+    pub backfill: Option<u64>,
+    /// Chunks that have a cell here.
+    pub placed: usize,
+    /// Cells that an alive server serves.
+    pub served: usize,
+}
+
+impl Row {
+    /// Whether chunks wait for a copy that they could get now.
+    pub fn has_work(&self) -> bool {
+        !self.eligible.is_empty() && (self.backfill.is_some() || !self.unplaced.is_empty())
+    }
+}
+
+impl State {
+    /// A state without rows.
+    #[must_use]
+    pub const fn new(config: Config) -> Self {
+        Self {
+            config,
+            chunks: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            names: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            sweeping: BTreeSet::new(),
+            ledger: LedgerRow { version: 0, frozen: false, thawed_at: Time::ZERO, moves_from: Time::ZERO, moves: 0 },
+            ledger_changed: false,
+            visible: false,
+        }
+    }
+
+    /// Number of built chunks.
+    #[must_use]
+    pub fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// The version of the map.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.ledger.version
+    }
+
+    /// Ends a command: raises the version if the map has changed.
+    pub(super) fn finish(&mut self, out: &mut Vec<Write>) {
+        if std::mem::take(&mut self.visible) {
+            self.ledger.version += 1;
+            self.ledger_changed = true;
+        }
+        if std::mem::take(&mut self.ledger_changed) {
+            out.push(Write::Ledger(self.ledger));
+        }
+    }
+
+    pub(super) fn is_alive(&self, ix: Ix) -> bool {
+        self.servers.get(&ix).is_some_and(Server::is_alive)
+    }
+
+    /// When a failed server is given up.
+    pub(super) fn given_up_at(&self, server: &Server) -> Time {
+        server.facts.since.max(self.ledger.thawed_at).after(self.config.replace_after)
+    }
+
+    /// Whether a server's chunks must be placed elsewhere now.
+    pub(super) fn must_leave(&self, ix: Ix, now: Time) -> bool {
+        let Some(server) = self.servers.get(&ix) else { return true };
+        let lost = server.facts.judged == Judged::Failed && now >= self.given_up_at(server);
+        server.facts.removed || (!self.ledger.frozen && (server.is_drained() || lost))
+    }
+
+    /// Has a tick look at all copies of a server again.
+    pub(super) fn start_sweep(&mut self, ix: Ix) {
+        if let Some(server) = self.servers.get_mut(&ix) {
+            server.sweep = 0;
+            self.sweeping.insert(ix);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What servers and the pipeline may say, and what is refused.
+
+use wayleave_core::ids::ChunkId;
+use wayleave_core::pipeline::row::Artifact;
+use wayleave_core::placement::{Built, Filter, PlacementState, Refusal, Said};
+
+use super::world::{World, artifact};
+
+#[test]
+fn a_copy_goes_through_its_states_and_every_repeat_is_the_same_answer() {
+    let mut world = World::with_servers(1);
+    world.build(1, 10);
+    for (said, state) in [(Said::Fetching, PlacementState::Fetching), (Said::Ready, PlacementState::Ready)] {
+        assert_eq!(world.report(1, "s0", said), Ok(Some(state)));
+        world.commit();
+        assert_eq!(world.report(1, "s0", said), Ok(Some(state)));
+        assert_eq!(world.out, []);
+    }
+    let told = world.report(1, "s0", Said::Fetching).unwrap_err();
+    assert!(matches!(told, Refusal::WrongStep { .. }));
+    assert_eq!(world.out, []);
+    assert!(
+        told.to_string().starts_with("chunk 1 on server 's0' is ready and cannot become fetching: assigned may become")
+    );
+    world.build(2, 10);
+    assert_eq!(world.report(2, "s0", Said::Ready), Ok(Some(PlacementState::Ready)), "assigned may become ready");
+}
+
+#[test]
+fn a_server_that_has_lost_a_copy_is_replaced_by_another_if_there_is_one() {
+    let mut world = World::with_servers(2);
+    (0..4).for_each(|chunk| world.build(chunk, 10));
+    world.settle();
+    world.commit();
+    let home = world.homes(0)[&ChunkId(0)].to_string();
+    let other = if home == "s0" { "s1" } else { "s0" };
+    assert_eq!(world.report(0, &home, Said::Gone), Ok(None));
+    world.commit();
+    assert_eq!(&*world.homes(0)[&ChunkId(0)], other);
+    assert_eq!(world.report(0, other, Said::Gone), Ok(None), "and back again");
+    assert_eq!(world.report(0, other, Said::Gone), Ok(None), "a repeat changes nothing");
+
+    let mut alone = World::with_servers(1);
+    alone.build(0, 10);
+    alone.settle();
+    assert_eq!(alone.report(0, "s0", Said::Gone), Ok(Some(PlacementState::Assigned)), "it fetches it again");
+}
+
+#[test]
+fn what_is_not_known_is_named_and_changes_nothing() {
+    let mut world = World::with_servers(2);
+    world.build(1, 10);
+    world.settle();
+    world.commit();
+    let home = world.homes(0)[&ChunkId(1)].to_string();
+    let other = if home == "s0" { "s1" } else { "s0" };
+    for said in [Said::Fetching, Said::Ready, Said::Gone] {
+        assert_eq!(world.report(9, "s0", said), Err(Refusal::UnknownChunk(9)));
+        assert_eq!(world.report(1, "x", said), Err(Refusal::UnknownServer("x".into())));
+    }
+    let stray = Refusal::NotPlaced { chunk: 1, server: other.into() };
+    assert_eq!(world.report(1, other, Said::Ready), Err(stray));
+    assert_eq!(world.state.chunk_gone(ChunkId(9), &mut world.out), Err(Refusal::UnknownChunk(9)));
+    let filter = Filter { server: Some("x".into()), ..Filter::default() };
+    assert_eq!(world.state.list(&filter, None, 1, world.now), Err(Refusal::UnknownServer("x".into())));
+    assert_eq!(world.state.copies_of(ChunkId(9), world.now), Err(Refusal::UnknownChunk(9)));
+    assert_eq!(world.out, []);
+}
+
+#[test]
+fn a_chunk_is_built_once_and_its_artifact_is_whole() {
+    let mut world = World::with_servers(1);
+    let good = artifact(1, 10);
+    let built = |world: &mut World, artifact: &Artifact| {
+        world.state.chunk_built(ChunkId(1), artifact, world.now, &mut world.out)
+    };
+    assert_eq!(built(&mut world, &good), Ok(Built::New));
+    world.commit();
+    assert_eq!(built(&mut world, &good), Ok(Built::Known));
+    assert_eq!(built(&mut world, &artifact(1, 11)), Err(Refusal::AnotherArtifact(1)));
+    for bad in [
+        Artifact { location: "".into(), ..good.clone() },
+        Artifact { location: "x".repeat(2_049).into(), ..good.clone() },
+        Artifact { bytes: u64::MAX, ..good.clone() },
+    ] {
+        assert_eq!(built(&mut world, &bad), Err(Refusal::BadArtifact { chunk: 1 }));
+    }
+    assert_eq!(world.out, []);
+}
+
+/// A chunk that was built anew must not be confused with the old one that a server still has.
+#[test]
+fn a_chunk_built_anew_waits_until_its_old_copy_is_gone() {
+    let mut world = World::with_servers(1);
+    world.build(1, 10);
+    world.settle();
+    world.state.chunk_gone(ChunkId(1), &mut world.out).unwrap();
+    world.build(1, 20);
+    world.pass(0);
+    assert_eq!(world.list(None)[0].state, PlacementState::Draining);
+    let told = world.report(1, "s0", Said::Ready);
+    assert_eq!(told, Err(Refusal::NotWanted { chunk: 1, server: "s0".into() }));
+    assert_eq!(world.report(1, "s0", Said::Gone), Ok(Some(PlacementState::Assigned)));
+    world.settle();
+    assert_eq!(world.state.map().missing_count, 0);
+}
+
+#[test]
+fn sources_are_the_addresses_of_servers_that_have_it() {
+    let mut world = World::with_servers(1);
+    world.join("t0", 1, 1);
+    world.build(1, 10);
+    assert_eq!(world.list(Some("t0"))[0].sources, Vec::<std::sync::Arc<str>>::new());
+    world.report(1, "s0", Said::Ready).unwrap();
+    assert_eq!(world.list(Some("t0"))[0].sources, ["s0:80".into()]);
+    assert_eq!(world.list(Some("s0"))[0].sources, Vec::<std::sync::Arc<str>>::new(), "not from itself");
+    assert_eq!(world.state.copies_of(ChunkId(1), world.now).unwrap().len(), 2);
+}
+
+#[test]
+fn listings_come_in_slices_and_filters_hold() {
+    let mut world = World::with_servers(3);
+    world.join("t0", 1, 1);
+    (0..400).for_each(|chunk| world.build(chunk, 10));
+    for chunk in 0..100 {
+        world.report(chunk, "t0", Said::Ready).unwrap();
+    }
+    assert_eq!(world.list(None).len(), 800);
+    let filter =
+        Filter { state: Some(PlacementState::Assigned), row: Some(wayleave_core::fleet::RowNo(1)), server: None };
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = world.state.list(&filter, after.as_ref(), 7, world.now).unwrap();
+        assert!(page.placements.len() <= 7);
+        seen.extend(page.placements.iter().map(|copy| copy.chunk.0));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert!(seen.into_iter().eq(100..400));
+}

@@ -1,0 +1,223 @@
+//! Placement in a store made of maps, and servers that do what they are told.
+
+use std::collections::BTreeMap;
+
+use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
+use wayleave_core::ids::ChunkId;
+use wayleave_core::names::MachineId;
+use wayleave_core::pipeline::row::Artifact;
+use wayleave_core::placement::{
+    Config, Filter, LedgerRow, Map, Part, PlacementRow, PlacementState, PlacementView, Refusal, Said, ServerRow, State,
+    Write,
+};
+use wayleave_core::time::{Millis, Time};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Store {
+    pub ledger: Option<LedgerRow>,
+    pub servers: BTreeMap<MachineId, ServerRow>,
+    pub chunks: BTreeMap<ChunkId, Artifact>,
+    pub placements: BTreeMap<(ChunkId, MachineId), PlacementRow>,
+}
+
+impl Store {
+    pub fn apply(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            match write {
+                Write::Ledger(row) => self.ledger = Some(row),
+                Write::Server(id, Some(row)) => drop(self.servers.insert(id, row)),
+                Write::Server(id, None) => drop(self.servers.remove(&id)),
+                Write::Chunk(id, Some(row)) => drop(self.chunks.insert(id, row)),
+                Write::Chunk(id, None) => drop(self.chunks.remove(&id)),
+                Write::Placement(chunk, id, Some(row)) => drop(self.placements.insert((chunk, id), row)),
+                Write::Placement(chunk, id, None) => drop(self.placements.remove(&(chunk, id))),
+            }
+        }
+    }
+
+    pub fn load(&self, config: Config) -> State {
+        let copies = self.placements.iter().map(|((chunk, id), row)| (*chunk, id.clone(), *row));
+        State::load(config, self.ledger, self.servers.clone(), self.chunks.clone(), copies).unwrap()
+    }
+}
+
+pub struct World {
+    pub state: State,
+    pub store: Store,
+    pub config: Config,
+    pub now: Time,
+    pub fleet: BTreeMap<String, ServerView>,
+    pub frozen: bool,
+    /// Decided and not committed yet.
+    pub out: Vec<Write>,
+}
+
+pub fn artifact(chunk: u64, bytes: u64) -> Artifact {
+    let mut checksum = [7; 32];
+    checksum[..8].copy_from_slice(&chunk.to_be_bytes());
+    Artifact { location: format!("http://store/{chunk}").into(), bytes, checksum }
+}
+
+impl World {
+    pub fn new(config: Config) -> Self {
+        let (store, now) = (Store::default(), Time(1_000_000));
+        Self { state: State::new(config), store, config, now, fleet: BTreeMap::new(), frozen: false, out: Vec::new() }
+    }
+
+    /// A world with servers of capacity 1 in row 0.
+    pub fn with_servers(count: usize) -> Self {
+        let mut world = Self::new(Config::default());
+        for i in 0..count {
+            world.join(&format!("s{i}"), 0, 1);
+        }
+        world
+    }
+
+    pub fn join(&mut self, id: &str, row: u8, capacity: u32) {
+        let view = ServerView {
+            id: id.into(),
+            row: RowNo(row),
+            capacity,
+            address: format!("{id}:80").into(),
+            judged: Judged::Healthy,
+            since: self.now,
+            desired: Desired::Online,
+            accepts: true,
+        };
+        self.fleet.insert(id.into(), view);
+        self.tell_servers();
+    }
+
+    /// Passes the fleet to placement, as after each of its changes.
+    pub fn tell_servers(&mut self) {
+        let servers: Vec<ServerView> = self.fleet.values().cloned().collect();
+        self.state.servers(&servers, self.frozen, self.now, &mut self.out);
+    }
+
+    pub fn judge(&mut self, id: &str, judged: Judged) {
+        let now = self.now;
+        if let Some(server) = self.fleet.get_mut(id).filter(|server| server.judged != judged) {
+            (server.judged, server.since) = (judged, now);
+        }
+        self.tell_servers();
+    }
+
+    pub fn desire(&mut self, id: &str, desired: Desired) {
+        if let Some(server) = self.fleet.get_mut(id) {
+            server.desired = desired;
+        }
+        self.tell_servers();
+    }
+
+    pub fn leave(&mut self, id: &str) {
+        self.fleet.remove(id);
+        self.tell_servers();
+    }
+
+    pub fn freeze(&mut self, frozen: bool) {
+        self.frozen = frozen;
+        self.tell_servers();
+    }
+
+    pub fn build(&mut self, chunk: u64, bytes: u64) {
+        self.state.chunk_built(ChunkId(chunk), &artifact(chunk, bytes), self.now, &mut self.out).unwrap();
+    }
+
+    pub fn report(&mut self, chunk: u64, id: &str, said: Said) -> Result<Option<PlacementState>, Refusal> {
+        self.state.report(ChunkId(chunk), &id.into(), said, self.now, &mut self.out)
+    }
+
+    /// Passes time and ticks until nothing is left; how many ticks that took.
+    pub fn pass(&mut self, ms: u64) -> usize {
+        self.now = self.now.after(Millis(ms));
+        (1..).find(|_| !self.state.tick(self.now, &mut self.out).more).unwrap()
+    }
+
+    /// Commits what was decided.
+    pub fn commit(&mut self) {
+        self.store.apply(std::mem::take(&mut self.out));
+    }
+
+    /// The copies of a server, or all.
+    pub fn list(&self, server: Option<&str>) -> Vec<PlacementView> {
+        let filter = Filter { server: server.map(Into::into), ..Filter::default() };
+        let (mut after, mut all) = (None, Vec::new());
+        loop {
+            let page = self.state.list(&filter, after.as_ref(), 100, self.now).unwrap();
+            all.extend(page.placements);
+            after = page.next;
+            if after.is_none() {
+                return all;
+            }
+        }
+    }
+
+    /// A server does all that its copies ask of it.
+    pub fn work(&mut self, id: &str) -> bool {
+        let mut worked = false;
+        for copy in self.list(Some(id)) {
+            let said = match copy.state {
+                PlacementState::Assigned => Said::Fetching,
+                PlacementState::Fetching => Said::Ready,
+                PlacementState::Ready => continue,
+                PlacementState::Draining => Said::Gone,
+            };
+            match self.report(copy.chunk.0, id, said) {
+                // Its name was deleted and registered again, and the old copies are not forgotten yet.
+                Err(Refusal::UnknownServer(_)) => {}
+                // An earlier report of this loop cannot have changed this copy, so it is taken.
+                told => worked |= told.map(|_| true).unwrap(),
+            }
+        }
+        worked
+    }
+
+    /// Servers that have not failed work until nothing is left to do at this time.
+    pub fn settle(&mut self) {
+        loop {
+            self.pass(0);
+            let mut worked = false;
+            let alive = self.fleet.values().filter(|server| server.judged != Judged::Failed);
+            for id in alive.map(|server| server.id.to_string()).collect::<Vec<_>>() {
+                worked |= self.work(&id);
+            }
+            if !worked {
+                return;
+            }
+        }
+    }
+
+    /// Bytes per capacity of the servers of a row that have copies, by what is chosen.
+    pub fn fullness(&self, row: u8) -> Vec<f64> {
+        let mut bytes: BTreeMap<&str, f64> =
+            self.fleet.values().filter(|s| s.row == RowNo(row)).map(|s| (&*s.id, 0.0)).collect();
+        for ((chunk, id), row) in &self.store.placements {
+            if row.part == Part::Chosen
+                && row.state != PlacementState::Draining
+                && let Some(sum) = bytes.get_mut(&**id)
+            {
+                *sum += self.store.chunks[chunk].bytes as f64 / f64::from(self.fleet[&**id].capacity);
+            }
+        }
+        bytes.into_values().collect()
+    }
+
+    /// The fullest server's load over the emptiest one's.
+    pub fn spread(&self, row: u8) -> f64 {
+        let loads = self.fullness(row);
+        loads.iter().copied().fold(0.0, f64::max) / loads.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// Where the chosen copy of each chunk is, in a row.
+    pub fn homes(&self, row: u8) -> BTreeMap<ChunkId, MachineId> {
+        let chosen = self.store.placements.iter().filter(|(_, copy)| {
+            copy.row == RowNo(row) && copy.part == Part::Chosen && copy.state != PlacementState::Draining
+        });
+        chosen.map(|((chunk, id), _)| (*chunk, id.clone())).collect()
+    }
+
+    /// The map without its version.
+    pub fn unversioned(&self) -> Map {
+        Map { version: 0, ..self.state.map() }
+    }
+}
