@@ -82,6 +82,22 @@ fn a_server_that_returns_before_the_new_copies_are_ready_cancels_them() {
     assert_eq!(world.homes(0), homes);
 }
 
+/// The return is durable, what follows from it is not: the next owner must find it.
+#[test]
+fn a_takeover_right_after_a_return_still_cancels_the_new_copies() {
+    let mut world = filled();
+    let homes = world.homes(0);
+    world.judge("s0", Judged::Failed);
+    world.pass(60_000);
+    world.judge("s0", Judged::Probation);
+    world.commit();
+    world.state = world.store.load(world.config);
+    world.tell_servers();
+    world.settle();
+    world.commit();
+    assert_eq!(world.homes(0), homes);
+}
+
 #[test]
 fn a_server_that_returns_after_the_new_copies_are_ready_gives_up_its_own() {
     let mut world = filled();

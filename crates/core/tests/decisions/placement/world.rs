@@ -130,7 +130,7 @@ impl World {
     /// Passes time and ticks until nothing is left; how many ticks that took.
     pub fn pass(&mut self, ms: u64) -> usize {
         self.now = self.now.after(Millis(ms));
-        (1..).find(|_| !self.state.tick(self.now, &mut self.out).more).unwrap()
+        (1..1_000).find(|_| !self.state.tick(self.now, &mut self.out).more).expect("ticks come to an end")
     }
 
     /// Commits what was decided.
@@ -174,7 +174,7 @@ impl World {
 
     /// Servers that have not failed work until nothing is left to do at this time.
     pub fn settle(&mut self) {
-        loop {
+        for _ in 0..100 {
             self.pass(0);
             let mut worked = false;
             let alive = self.fleet.values().filter(|server| server.judged != Judged::Failed);
@@ -185,6 +185,7 @@ impl World {
                 return;
             }
         }
+        panic!("the servers are given work without end");
     }
 
     /// Bytes per capacity of the servers of a row that have copies, by what is chosen.
