@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("client", &["api"]),
     ("elect", &["client", "api", "core"]),
     ("bench", &["api"]),
+    ("workers", &["client", "api", "core"]),
     (
         "cli",
         &[

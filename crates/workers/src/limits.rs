@@ -1,0 +1,72 @@
+//! Every bound of the workers, in one place.
+
+use std::time::Duration;
+
+/// Bytes of a response body that are kept, as received.
+pub const BODY_BYTES_MAX: usize = 8 * MIB;
+/// Bytes of a response body after its content coding is removed.
+pub const DECODED_BYTES_MAX: usize = 16 * MIB;
+/// Bytes of the status line and headers of a response.
+pub const HEAD_BYTES_MAX: usize = 64 * KIB;
+/// Time to connect, TLS handshake included.
+pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time of one fetch, from the request to the last byte.
+pub const FETCH_TIME_MAX: Duration = Duration::from_secs(30);
+/// A longer Retry-After is reported as this.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Bytes of the contact in the User-Agent.
+pub const CONTACT_BYTES_MAX: usize = 200;
+
+/// Redirects that are followed to a robots.txt (RFC 9309, 2.3.1.2).
+pub const ROBOTS_REDIRECTS_MAX: usize = 5;
+/// How long a robots.txt is used before it is fetched again (RFC 9309, 2.4: at most a day).
+pub const ROBOTS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a host is closed after its robots.txt could not be fetched.
+pub const ROBOTS_CLOSED: Duration = Duration::from_secs(5 * 60);
+/// Bytes of all cached robots.txt files together.
+pub const ROBOTS_CACHE_BYTES_MAX: usize = 64 * MIB;
+
+/// Bytes of a found URL; the server refuses longer ones.
+pub const URL_BYTES_MAX: usize = 8_192;
+/// Links that are taken from one page.
+pub const LINKS_MAX: usize = 5_000;
+/// Bytes of a title for the index.
+pub const TITLE_BYTES_MAX: usize = 1_000;
+/// Bytes of a page's text for the index.
+pub const TEXT_BYTES_MAX: usize = MIB;
+
+/// Bytes of the named fields at the head of a WARC record.
+pub const WARC_HEAD_BYTES_MAX: usize = 64 * KIB;
+/// Bytes of the block of a WARC record.
+pub const WARC_BLOCK_BYTES_MAX: usize = BODY_BYTES_MAX + 2 * HEAD_BYTES_MAX;
+/// Records of a WARC file.
+pub const WARC_RECORDS_MAX: usize = 100_000;
+/// Bytes of all records of a WARC file, decompressed.
+pub const WARC_BYTES_MAX: u64 = 8 * GIB;
+
+/// Bytes of an artifact that a store takes or gives.
+pub const ARTIFACT_BYTES_MAX: u64 = 8 * GIB;
+/// Bytes of an artifact that is sent to a WebDAV server, which takes it in one piece from memory.
+pub const DAV_BYTES_MAX: u64 = 256 * MIB as u64;
+/// Time of one transfer of an artifact.
+pub const TRANSFER_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// Memory of an index writer. Tantivy asks for at least 15 MB.
+pub const INDEX_MEMORY: usize = 32_000_000;
+/// Files in a packed index.
+pub const INDEX_FILES_MAX: usize = 1_000;
+/// Bytes of a query.
+pub const QUERY_BYTES_MAX: usize = 1_000;
+/// Words of a query.
+pub const QUERY_WORDS_MAX: usize = 32;
+/// Hits of one search.
+pub const HITS_MAX: usize = 100;
+/// Characters of a snippet.
+pub const SNIPPET_CHARS_MAX: usize = 200;
+
+/// Accesses that the demonstration site remembers.
+pub const ACCESS_LOG_MAX: usize = 100_000;
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+const GIB: u64 = 1024 * MIB as u64;
