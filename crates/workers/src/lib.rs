@@ -7,3 +7,4 @@
 pub mod digest;
 pub mod fetch;
 pub mod limits;
+pub mod robots;
