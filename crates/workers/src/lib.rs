@@ -6,5 +6,8 @@
 
 pub mod digest;
 pub mod fetch;
+mod html;
 pub mod limits;
+pub mod links;
 pub mod robots;
+pub mod scope;
