@@ -4,6 +4,7 @@
 //! URL and leaves as a record of a WARC file, a WARC file as an index, an index as an answer to a query. Everything that
 //! comes from the web or from another worker is bounded ([`limits`]).
 
+pub mod charset;
 pub mod digest;
 pub mod fetch;
 mod html;
@@ -11,3 +12,4 @@ pub mod limits;
 pub mod links;
 pub mod robots;
 pub mod scope;
+pub mod text;
