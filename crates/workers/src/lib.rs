@@ -12,4 +12,5 @@ pub mod limits;
 pub mod links;
 pub mod robots;
 pub mod scope;
+pub mod site;
 pub mod text;
