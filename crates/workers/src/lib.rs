@@ -14,3 +14,4 @@ pub mod robots;
 pub mod scope;
 pub mod site;
 pub mod text;
+pub mod warc;
