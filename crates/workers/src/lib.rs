@@ -13,5 +13,6 @@ pub mod links;
 pub mod robots;
 pub mod scope;
 pub mod site;
+pub mod store;
 pub mod text;
 pub mod warc;
