@@ -8,6 +8,7 @@ pub mod charset;
 pub mod digest;
 pub mod fetch;
 mod html;
+pub mod index;
 pub mod limits;
 pub mod links;
 pub mod robots;
