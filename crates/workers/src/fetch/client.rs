@@ -1,4 +1,4 @@
-//! The HTTP client: HTTP/1.1, or HTTP/2 where the TLS handshake agrees on it; Mozilla's certificates; no proxy.
+//! The HTTP client: HTTP/1.1, or HTTP/2 where the TLS handshake agrees on it; Mozilla's authorities; no proxy.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,6 +11,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::limits::HEAD_BYTES_MAX;
@@ -19,7 +20,7 @@ use crate::limits::HEAD_BYTES_MAX;
 pub(crate) type Https<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// A client with its own pool of connections.
-pub(crate) fn https<B>(connect: Duration) -> Result<Https<B>, rustls::Error>
+pub(crate) fn https<B>(connect: Duration, authorities: &[CertificateDer<'static>]) -> Result<Https<B>, rustls::Error>
 where
     B: Body<Data = Bytes> + Send,
 {
@@ -28,7 +29,10 @@ where
     tcp.set_connect_timeout(Some(connect));
     tcp.set_nodelay(true);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    for authority in authorities {
+        roots.add(authority.clone())?;
+    }
     let tls = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)

@@ -19,6 +19,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty};
 use hyper::{HeaderMap, Request, StatusCode, Version, header};
 use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
 use tokio::time::timeout_at;
 use url::Url;
 
@@ -37,11 +38,18 @@ pub struct Config {
     pub body_bytes_max: usize,
     /// Time of one fetch.
     pub time_max: Duration,
+    /// Certificate authorities besides Mozilla's, such as a company's own.
+    pub authorities: Vec<CertificateDer<'static>>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { contact: None, body_bytes_max: limits::BODY_BYTES_MAX, time_max: limits::FETCH_TIME_MAX }
+        Self {
+            contact: None,
+            body_bytes_max: limits::BODY_BYTES_MAX,
+            time_max: limits::FETCH_TIME_MAX,
+            authorities: Vec::new(),
+        }
     }
 }
 
@@ -153,10 +161,10 @@ impl Fetcher {
     /// A fetcher with its own pool of connections.
     ///
     /// # Errors
-    /// If TLS cannot be set up.
+    /// If TLS cannot be set up: an authority is no certificate.
     pub fn new(config: Config) -> Result<Self, rustls::Error> {
         let user_agent = user_agent(config.contact.as_ref());
-        Ok(Self { client: client::https(limits::CONNECT_TIME_MAX)?, config, user_agent })
+        Ok(Self { client: client::https(limits::CONNECT_TIME_MAX, &config.authorities)?, config, user_agent })
     }
 
     /// Fetches a URL with GET.

@@ -236,3 +236,57 @@ async fn a_password_in_a_url_is_not_sent() {
     login.set_password(Some("secret")).unwrap();
     assert_eq!(fetcher(Config::default()).fetch(&login).await.unwrap().raw, "/");
 }
+
+/// A TLS server that offers these protocols, and its certificate.
+async fn serve_tls(folder: &std::path::Path, protocols: &[&[u8]]) -> (Url, CertificateDer<'static>) {
+    use rustls::pki_types::{PrivateKeyDer, pem::PemObject as _};
+    let make = "openssl req -new -x509 -days 9 -nodes -newkey rsa:2048 -out server.crt -keyout server.key \
+        -subj /CN=wayleave-test -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
+    let made = std::process::Command::new("sh").args(["-c", make]).current_dir(folder).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let certificate = CertificateDer::from_pem_file(folder.join("server.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(folder.join("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(socket).await else { return };
+                let service = hyper::service::service_fn(async |_| {
+                    Ok::<_, Infallible>(hyper::Response::new(http_body_util::Full::new(Bytes::from_static(b"hello"))))
+                });
+                let server = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+                let _ = server.serve_connection(hyper_util::rt::TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (url, certificate)
+}
+
+#[tokio::test]
+async fn tls_speaks_http_2_where_the_host_does_and_trusts_no_stranger() {
+    for (protocols, version) in
+        [([b"h2".as_slice(), b"http/1.1"].as_slice(), Version::HTTP_2), (&[b"http/1.1"], Version::HTTP_11)]
+    {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (url, certificate) = serve_tls(folder.path(), protocols).await;
+        let trusting = fetcher(Config { authorities: vec![certificate], ..Config::default() });
+        let fetched = trusting.fetch(&url).await.unwrap();
+        assert_eq!(
+            (fetched.version, fetched.status.as_u16(), fetched.raw.as_ref()),
+            (version, 200, b"hello".as_slice())
+        );
+        let error = fetcher(Config::default()).fetch(&url).await.unwrap_err();
+        assert!(matches!(&error, Error::Connect { cause, .. } if cause.contains("certificate")), "{error}");
+    }
+}

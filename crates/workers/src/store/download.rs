@@ -17,7 +17,7 @@ pub(super) struct Client(Https<Empty<Bytes>>);
 
 impl Client {
     pub fn new() -> Result<Self, rustls::Error> {
-        https(CONNECT_TIME_MAX).map(Self)
+        https(CONNECT_TIME_MAX, &[]).map(Self)
     }
 
     pub async fn get(&self, artifact: &Artifact, into: &Path) -> Result<(), Error> {

@@ -169,7 +169,7 @@ struct Service(Https<HttpRequestBody>);
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = https(CONNECT_TIME_MAX)
+        let client = https(CONNECT_TIME_MAX, &[])
             .map_err(|error| object_store::Error::Generic { store: "http", source: Box::new(error) })?;
         Ok(HttpClient::new(Service(client)))
     }
