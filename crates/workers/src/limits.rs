@@ -23,6 +23,8 @@ pub const ROBOTS_REDIRECTS_MAX: usize = 5;
 pub const ROBOTS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a host is closed after its robots.txt could not be fetched.
 pub const ROBOTS_CLOSED: Duration = Duration::from_secs(5 * 60);
+/// A longer Crawl-delay is reported as this; the server caps it further.
+pub const CRAWL_DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Bytes of all cached robots.txt files together.
 pub const ROBOTS_CACHE_BYTES_MAX: usize = 64 * MIB;
 

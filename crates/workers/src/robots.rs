@@ -119,7 +119,7 @@ impl Robots {
         match entry.rules {
             None => Verdict::Unreachable { retry_after: entry.until.saturating_duration_since(now) },
             Some(rules) => {
-                let crawl_delay = rules.crawl_delay();
+                let crawl_delay = rules.crawl_delay().map(|delay| delay.min(limits::CRAWL_DELAY_MAX));
                 match rules.is_url_allowed(url) {
                     true => Verdict::Allowed { crawl_delay },
                     false => Verdict::Disallowed { crawl_delay },

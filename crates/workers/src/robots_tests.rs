@@ -65,6 +65,21 @@ async fn rules_and_crawl_delay_are_those_of_our_group() {
 }
 
 #[tokio::test]
+async fn a_crawl_delay_is_bounded_and_nonsense_is_none() {
+    for (text, wanted) in [
+        ("1e9", Some(24 * 60 * MINUTE)),
+        ("0.5", Some(Duration::from_millis(500))),
+        ("-1", None),
+        ("NaN", None),
+        ("soon", None),
+    ] {
+        let host = Host::start(move |_, _| format!("User-agent: *\nCrawl-delay: {text}").into_response()).await;
+        let verdict = robots().judge(&host.page("/a"), Instant::now()).await;
+        assert_eq!(verdict, Verdict::Allowed { crawl_delay: wanted }, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_missing_file_allows_everything() {
     for status in [400, 401, 403, 404, 410] {
         let host =

@@ -118,7 +118,10 @@ pub fn unpack(archive: impl Read, folder: &Path) -> Result<(), BadArchive> {
     let inner: PathBuf = temporary.path().join("index");
     fs::create_dir(&inner)?;
     unpack_into(archive, &inner)?;
+    // Files before names: after a power cut the folder is whole or missing.
+    File::open(&inner)?.sync_all()?;
     fs::rename(&inner, folder)?;
+    File::open(parent)?.sync_all()?;
     Ok(())
 }
 
@@ -140,6 +143,7 @@ fn unpack_into(archive: impl Read, folder: &Path) -> Result<(), BadArchive> {
         if io::copy(&mut entry, &mut file)? != size {
             return Err(BadArchive::Foreign(format!("half of {name:?}")));
         }
+        file.sync_all()?;
     }
     if !folder.join(META).is_file() {
         return Err(BadArchive::Foreign(format!("no {META}")));

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use url::Url;
 
@@ -12,6 +13,9 @@ use crate::limits::ARTIFACT_BYTES_MAX;
 
 /// How temporary files begin. No [`Name`] begins with a dot.
 const TEMPORARY: &str = ".part-";
+
+/// A temporary file that was last written so long ago is of a worker that was killed.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A folder of artifacts and the URL under which they are known.
 #[derive(Debug, Clone)]
@@ -23,6 +27,9 @@ pub(super) struct Folder {
 impl Folder {
     pub fn open(path: &Path, base: &Url) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(Error::file(path))?;
+        if let Some(before) = SystemTime::now().checked_sub(ABANDONED) {
+            sweep(path, before).map_err(Error::file(path))?;
+        }
         Ok(Self { path: path.to_owned(), base: base.clone() })
     }
 
@@ -64,6 +71,18 @@ impl Folder {
             removed => removed.map_err(Error::file(&path)),
         }
     }
+}
+
+/// Removes temporary files that were last written before a time. Younger ones may be another worker's, at work now.
+fn sweep(folder: &Path, before: SystemTime) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let temporary = entry.file_name().to_str().is_some_and(|name| name.starts_with(TEMPORARY));
+        if temporary && entry.metadata().and_then(|file| file.modified()).is_ok_and(|written| written < before) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes an artifact to a file if it is the one that is described.

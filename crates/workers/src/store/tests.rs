@@ -79,6 +79,25 @@ async fn a_shared_folder_needs_no_server() {
 }
 
 #[tokio::test]
+async fn what_a_killed_worker_left_is_swept_away_when_it_is_old() {
+    let folder = TempDir::new().unwrap();
+    let store = elsewhere(&folder);
+    let path = store.folder().unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 24 * 60 * 60);
+    for (name, written) in
+        [(".part-old", Some(old)), (".part-young", None), ("artifact", Some(old)), (".other", Some(old))]
+    {
+        let file = fs::File::create(path.join(name)).unwrap();
+        written.map_or(Ok(()), |written| file.set_modified(written)).unwrap();
+    }
+    let store = elsewhere(&folder);
+    let mut left: Vec<_> =
+        fs::read_dir(store.folder().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, [".other", ".part-young", "artifact"]);
+}
+
+#[tokio::test]
 async fn what_is_not_as_described_never_gets_a_name() {
     let folder = TempDir::new().unwrap();
     let (store, url) = served(&folder).await;

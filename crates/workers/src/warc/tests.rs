@@ -90,6 +90,19 @@ async fn a_cut_body_is_marked_and_the_same_input_gives_the_same_file() {
     assert_eq!(file, written(&exchanges).0);
 }
 
+#[tokio::test]
+async fn a_password_and_a_fragment_are_not_archived() {
+    let mut exchanges = fetched(&["/page/0"]).await;
+    let plain = exchanges[0].url.clone();
+    exchanges[0].url.set_username("me").unwrap();
+    exchanges[0].url.set_password(Some("secret")).unwrap();
+    exchanges[0].url.set_fragment(Some("part"));
+    for record in &read(&written(&exchanges).0).unwrap()[1..] {
+        assert_eq!(record.field("WARC-Target-URI"), Some(plain.as_str()));
+        assert!(!String::from_utf8_lossy(&record.block).contains("secret"));
+    }
+}
+
 /// A well-formed record with these fields and this block.
 fn record(fields: &str, block: &str) -> Vec<u8> {
     gzip(format!("WARC/1.1\r\n{fields}Content-Length: {}\r\n\r\n{block}\r\n\r\n", block.len()).as_bytes())

@@ -104,7 +104,12 @@ impl<W: Write> Writer<W> {
 
     fn http_fields(&self, url: &Url, kind: &str) -> Fields {
         let mut head = Fields::default();
-        head.push("WARC-Target-URI", url.as_str());
+        // Neither a fragment nor a login was sent, and a password does not belong into an archive.
+        let mut target = url.clone();
+        target.set_fragment(None);
+        let _ = target.set_username("");
+        let _ = target.set_password(None);
+        head.push("WARC-Target-URI", target.as_str());
         head.push("WARC-Warcinfo-ID", &self.info_id);
         head.push("Content-Type", &format!("application/http;msgtype={kind}"));
         head
