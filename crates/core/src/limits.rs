@@ -70,6 +70,12 @@ pub const CHUNK_ATTEMPTS_MAX: u32 = 5;
 /// How long a chunk that is offered again waits until all its groups are ready. After that it goes without those that
 /// are not.
 pub const CHUNK_PATIENCE: Millis = Millis(30_000);
+/// How long a chunk is offered again. If no crawler has claimed it by then, its links return to their queues.
+pub const CHUNK_OFFER_MAX: Millis = Millis(600_000);
+/// The same for a chunk of one host, which only a crawler that asks for this host may have.
+pub const HOST_CHUNK_OFFER_MAX: Millis = Millis(60_000);
+/// How soon an offered chunk that may not go for another reason than time is looked at again.
+pub const CHUNK_LOOK_AGAIN: Millis = Millis(1_000);
 /// Maximum length of an artifact's location, in bytes.
 pub const LOCATION_BYTES_MAX: usize = 2_048;
 /// Maximum length of the reason of a failed attempt, in bytes.

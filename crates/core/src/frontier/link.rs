@@ -99,7 +99,12 @@ impl State {
     #[must_use]
     pub fn link_ready_at(&self, token: Token) -> Option<Time> {
         let lease = self.leases.get(&token)?;
-        let host = &self.hosts[self.hosts.by_id(lease.host)?];
+        let queues = lease.urls.iter().any(|(queue, _)| self.find_queue(*queue).is_some());
+        let Some(host) = self.hosts.by_id(lease.host).filter(|_| queues) else {
+            // Nothing of it is left, so nothing forbids to find that out.
+            return Some(Time::ZERO);
+        };
+        let host = &self.hosts[host];
         let open = !self.is_busy(host.group)
             && !self.groups[host.group].is_paused()
             && !host.is_paused()
@@ -175,6 +180,10 @@ impl State {
         let Some(lease) = self.leases.get_mut(&token) else { return };
         let Some(at) = lease.urls.iter().position(|(_, known)| known == key) else { return };
         let (queue, key) = lease.urls.remove(at);
+        if row.as_ref().is_none_or(|row| !row.is_reserved_by(token)) {
+            // It was taken away before, and is no longer counted as one of these.
+            lease.taken_away = lease.taken_away.saturating_sub(1);
+        }
         let lease = lease.clone();
         writes.push(Write::Lease(token, Some(lease.clone())));
         if let Some(row) = row.filter(|row| row.is_reserved_by(token)) {
@@ -186,15 +195,22 @@ impl State {
         self.reschedule_host(&lease, now);
     }
 
-    /// Plans to take one more URL of the host of a link whose visit goes on.
-    pub fn plan_link_more(&mut self, token: Token, now: Time) -> Option<Visit> {
+    /// Plans to take up to `most` more URLs of the host of a link whose visit goes on. `None` if the host may not be
+    /// asked for more now: it was blocked or paused since, or asked for rest.
+    pub fn plan_link_more(&mut self, token: Token, most: usize, now: Time) -> Option<Visit> {
         let lease = self.leases.get(&token)?;
         let (crawl, host) = (lease.crawl, self.hosts.by_id(lease.host)?);
-        if !self.is_visiting(token) || self.is_spent(crawl) {
+        let group = self.hosts[host].group;
+        let paused = self.groups[group].is_paused()
+            || self.hosts[host].is_paused()
+            || self.crawl_of(crawl).is_none_or(|crawl| crawl.settings.paused);
+        let blocked = self.groups[group].settings.as_ref().and_then(|settings| settings.blocked_until);
+        let blocked =
+            [blocked.unwrap_or_default(), self.groups[group].pace.backoff_until, self.hosts[host].blocked_until()];
+        if !self.is_visiting(token) || self.is_spent(crawl) || paused || blocked.into_iter().any(|until| until > now) {
             return None;
         }
-        let want = Want { crawl: Some(crawl), urls: 1, held_below: None, bare_hosts: false };
-        let group = self.hosts[host].group;
+        let want = Want { crawl: Some(crawl), urls: most, held_below: None, bare_hosts: false };
         Some(self.visit(group, host, crawl, &want, now))
     }
 
@@ -203,24 +219,27 @@ impl State {
         &mut self,
         token: Token,
         (visit, found): (&Visit, Vec<Vec<Found>>),
-        now: Time,
+        (most, now): (usize, Time),
         writes: &mut Vec<Write>,
-    ) -> Option<(UrlToFetch, Millis)> {
-        let taken = self.take(visit, found, 1, now).pop();
+    ) -> (Vec<UrlToFetch>, Millis) {
+        let taken = self.take(visit, found, most, now);
         let delay = self.delay_after(visit.group, visit.crawl);
-        let url = taken.as_ref().map(|taken| (self.to_fetch(visit, taken), delay));
-        if let (Some(queue), Some(taken)) = (visit.queue, taken) {
+        let urls = taken.iter().map(|taken| self.to_fetch(visit, taken)).collect();
+        for taken in taken {
+            let Some(queue) = visit.queue else { continue };
             let Taken { position, key, created, whole, details } = taken;
             writes.push(Write::Due(queue, position, key.clone(), None));
             let status = UrlStatus::Reserved { token, position, details };
             writes.push(Write::Url(queue, key.clone(), Some(UrlRow { created, whole, status })));
             if let Some(lease) = self.leases.get_mut(&token) {
                 lease.urls.push((queue, key));
-                writes.push(Write::Lease(token, Some(lease.clone())));
             }
         }
+        if let Some(lease) = self.leases.get(&token) {
+            writes.push(Write::Lease(token, Some(lease.clone())));
+        }
         self.reschedule(visit.group, now);
-        url
+        (urls, delay)
     }
 
     /// Makes URLs of one host that have ended an idle link again: their content is lost, or an operator asks for them.
@@ -240,6 +259,8 @@ impl State {
             let was_active = self.queue(host, at).counts().scheduled() > 0;
             self.shift(host, at, Some(end.state()), Some(UrlState::Reserved));
             self.recount_active(host, at, was_active);
+            // It counted as a page when it ended, and counts as one that is handed out now.
+            self.uncount_page(host, at);
             let position = super::row::QueuePosition { lane, due: now };
             let status = UrlStatus::Reserved { token, position, details };
             writes.push(Write::Url(queue, key.clone(), Some(UrlRow { created, whole, status })));

@@ -39,6 +39,14 @@ pub struct Visit {
     pub scans: Vec<LaneScan>,
 }
 
+impl Visit {
+    /// The crawl that it is for.
+    #[must_use]
+    pub const fn crawl(&self) -> CrawlNo {
+        self.crawl
+    }
+}
+
 /// A scan of a lane's front: `limit` rows from here to the end of the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneScan {

@@ -1,6 +1,8 @@
 //! Claims. In the crawl stage, chunks that are offered again come first: whole, as soon as all their groups are ready, or
 //! after some patience with those links whose groups are. Otherwise a new chunk is made of ready groups.
 
+use hashbrown::HashMap;
+
 use super::request::{Claim, Claimed, LinkToFetch, Stage};
 use super::row::{ChunkLease, ChunkRow, ChunkState, LinkRow, LinkState, Write};
 use super::state::State;
@@ -44,22 +46,20 @@ impl State {
         }
     }
 
-    /// The next chunk to offer again, with the URL rows that [`State::grant_offered`] needs.
-    #[must_use]
-    pub fn plan_offered(&self, claim: &Claim, frontier: &Frontier, now: Time) -> Option<ChunkId> {
-        let chunks = self.offered.iter().take(LOOKS_MAX).filter_map(|(_, id)| self.active.get(id));
-        let fits = |chunk: &&ChunkRow| {
-            claim.crawl.as_ref().is_none_or(|crawl| *crawl == chunk.crawl)
-                && claim.host.as_ref().is_none_or(|host| chunk.host.as_ref() == Some(host))
-        };
-        chunks.filter(fits).find(|chunk| chunk.may_go(frontier, now)).map(|chunk| chunk.id)
-    }
-
-    /// When a chunk that is offered again may be claimed, if one does.
-    #[must_use]
-    pub fn offered_ready_at(&self, frontier: &Frontier) -> Option<Time> {
-        let chunks = self.offered.iter().take(LOOKS_MAX).filter_map(|(_, id)| self.active.get(id));
-        chunks.filter_map(|chunk| chunk.ready_at(frontier)).min()
+    /// The next chunk to offer again; its links' URL rows must be read. A chunk that may not go yet is put off.
+    pub fn plan_offered(&mut self, claim: &Claim, frontier: &Frontier, now: Time) -> Option<ChunkId> {
+        for _ in 0..LOOKS_MAX {
+            let id = self.offers.first(claim.crawl.as_ref(), claim.host.as_ref(), now)?;
+            let chunk = self.active.get(&id)?;
+            let ready = chunk.ready_at(frontier);
+            if ready.is_some_and(|at| at <= now) {
+                return Some(id);
+            }
+            // Something other than time forbids it: look again soon.
+            let again = ready.unwrap_or_else(|| now.after(limits::CHUNK_LOOK_AGAIN));
+            self.offers.look_at(chunk, again);
+        }
+        None
     }
 
     /// Grants a chunk that is offered again. `rows` are those of its links. `None` if none of its links is left: then it
@@ -77,15 +77,14 @@ impl State {
         let mut after = before.clone();
         let mut links = Vec::new();
         for token in before.leases() {
-            let fetch: Vec<Option<LinkToFetch>> = after
-                .links
-                .iter()
-                .zip(&rows)
-                .map(|(link, row)| {
-                    let (url, delay) = frontier.link_to_fetch(token, &link.url.1, row.clone())?;
-                    (link.lease == Some(token)).then_some(LinkToFetch { url, delay })
-                })
-                .collect();
+            let fetch = |(link, row): (&LinkRow, &Option<UrlRow>)| {
+                if link.lease != Some(token) {
+                    return None;
+                }
+                let (url, delay) = frontier.link_to_fetch(token, &link.url.1, row.clone())?;
+                Some(LinkToFetch { url, delay })
+            };
+            let fetch: Vec<Option<LinkToFetch>> = after.links.iter().zip(&rows).map(fetch).collect();
             let ready = frontier.link_ready_at(token).is_some_and(|at| at <= now);
             let goes = ready && fetch.iter().any(Option::is_some);
             for (link, fetch) in after.links.iter_mut().zip(fetch).filter(|(link, _)| link.lease == Some(token)) {
@@ -157,7 +156,7 @@ impl State {
             crawled: None,
             built: None,
             last_error: None,
-            ended: None,
+            ended: [None; 2],
         };
         let claimed = chunk.claimed(Stage::Crawl, links, None);
         self.store(None, chunk, &mut writes.pipeline);
@@ -199,7 +198,7 @@ impl State {
         if chunk.state == ChunkState::Building {
             return chunk.claimed(Stage::Build, Vec::new(), chunk.crawled.clone());
         }
-        let open = chunk.links.iter().zip(rows).filter(|(link, _)| link.is_open(frontier));
+        let open = chunk.links.iter().zip(rows).filter(|(link, _)| link.state == LinkState::Crawling);
         let links = open.filter_map(|(link, row)| frontier.link_to_fetch(link.lease?, &link.url.1, row));
         chunk.claimed(Stage::Crawl, links.map(|(url, delay)| LinkToFetch { url, delay }).collect(), None)
     }
@@ -222,11 +221,10 @@ pub(super) fn new_links(token: Token, frontier: &Frontier) -> Vec<LinkRow> {
 impl ChunkRow {
     /// The rows of a reservation's URLs, in its order, out of those of all links.
     pub(super) fn rows_of(&self, token: Token, rows: &[Option<UrlRow>], frontier: &Frontier) -> Vec<Option<UrlRow>> {
-        let row = |url: &crate::frontier::link::LinkUrl| {
-            let at = self.links.iter().rposition(|link| link.lease == Some(token) && link.url == *url)?;
-            rows.get(at)?.clone()
-        };
-        frontier.link_urls(token).unwrap_or_default().iter().map(row).collect()
+        let mine = self.links.iter().zip(rows).filter(|(link, _)| link.lease == Some(token));
+        let known: HashMap<_, _> = mine.map(|(link, row)| (&link.url.1, row)).collect();
+        let urls = frontier.link_urls(token).unwrap_or_default();
+        urls.iter().map(|(_, key)| known.get(key).and_then(|row| (*row).clone())).collect()
     }
 
     fn claimed(&self, stage: Stage, links: Vec<LinkToFetch>, input: Option<super::row::Artifact>) -> Option<Claimed> {
@@ -248,9 +246,5 @@ impl ChunkRow {
         let whole = ready.iter().copied().collect::<Option<Vec<Time>>>().and_then(|all| all.into_iter().max());
         let first = ready.into_iter().flatten().min().map(|at| at.max(patience));
         [whole, first].into_iter().flatten().min()
-    }
-
-    fn may_go(&self, frontier: &Frontier, now: Time) -> bool {
-        self.ready_at(frontier).is_some_and(|at| at <= now)
     }
 }

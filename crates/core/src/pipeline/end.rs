@@ -1,20 +1,24 @@
 //! How a lease on a chunk ends: by completion, by failure, at its deadline, or because its crawl is deleted; and what an
 //! operator may do with chunks that were set aside.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::claim::Writes;
 use super::refusal::ChunkRefusal;
 use super::request::{Decision, EndChunk};
-use super::row::{ChunkRow, ChunkState, Ended, LinkState};
+use super::row::{Artifact, ChunkRow, ChunkState, Ended, LinkState};
 use super::state::State;
 use crate::frontier::State as Frontier;
 use crate::frontier::request::UrlResult;
 use crate::frontier::row::UrlRow;
+use crate::frontier::url_key::UrlKey;
 use crate::ids::{ChunkId, Token};
 use crate::names::HostName;
 use crate::time::Time;
+
+const SKIPPED: &str = "skipped by an operator";
 
 /// The rows of a chunk's links, the time, and random bits.
 pub struct Facts<'a> {
@@ -46,9 +50,12 @@ impl State {
             EndChunk::Complete(None) | EndChunk::Fail { .. } => None,
         };
         let known = self.active.get(&id).or(rest).ok_or(ChunkRefusal::Unknown(id))?;
-        if known.ended == Some(Ended { token, call: digest(end) }) {
+        if known.ended.contains(&Some(Ended { token, call: digest(end) })) {
             return Ok(None);
         }
+        // What the chunk itself refers to is no garbage, whoever names it.
+        let kept = [&known.crawled, &known.built].into_iter().flatten().map(|artifact| &*artifact.location);
+        let made = made.filter(|made| kept.clone().all(|kept| kept != *made));
         self.current(id, token, now, made).map(Some)
     }
 
@@ -66,10 +73,12 @@ impl State {
     ) -> Result<ChunkState, ChunkRefusal> {
         let before = self.current(id, token, facts.now, None)?.clone();
         let crawling = before.state == ChunkState::Crawling;
-        let mut after = ChunkRow { ended: Some(Ended { token, call: digest(end) }), ..before.clone() };
+        let mut after = before.clone();
+        let [crawl, build] = &mut after.ended;
+        *(if crawling { crawl } else { build }) = Some(Ended { token, call: digest(end) });
         match end {
             EndChunk::Complete(artifact) if crawling => {
-                let content = after.links.iter().any(|link| link.has_content(frontier));
+                let content = after.has_content(frontier);
                 match (content, artifact) {
                     (true, None) => return Err(ChunkRefusal::ArtifactMissing(id)),
                     (false, Some(_)) => return Err(ChunkRefusal::NoContent(id)),
@@ -110,7 +119,10 @@ impl State {
     /// Ends a lease whose deadline has passed. The visits of its links ended then.
     pub fn expire(&mut self, id: ChunkId, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
         let Some(before) = self.active.get(&id).cloned() else { return };
-        let Some(lease) = before.lease.clone().filter(|lease| lease.expires_at <= facts.now) else { return };
+        let Some(lease) = before.lease.clone() else { return self.withdraw(&before, facts, frontier, writes) };
+        if lease.expires_at > facts.now {
+            return;
+        }
         let mut after = before.clone();
         for token in after.leases() {
             let end = (lease.expires_at, facts.now);
@@ -119,6 +131,20 @@ impl State {
         let reason = format!("the lease of '{}' ended without a result", lease.worker);
         after.attempt_failed(reason.into(), facts, frontier, writes);
         self.store(Some(&before), after, &mut writes.pipeline);
+    }
+
+    /// Withdraws an offer that nobody took: the links return to their queues, where any crawler may have them.
+    fn withdraw(&mut self, before: &ChunkRow, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        if before.offer_ends() > facts.now {
+            return;
+        }
+        let mut after = before.clone();
+        after.release_links(facts, frontier, writes);
+        let why = before.last_error.as_deref().unwrap_or("an operator asked for it again");
+        let error = format!("no crawler claimed it again in time ({why}); its links went back to their queues");
+        after.last_error = Some(error.into());
+        after.move_on(ChunkState::Skipped, facts.now);
+        self.store(Some(before), after, &mut writes.pipeline);
     }
 
     /// Ends a chunk whose crawl is deleted: its token is no longer current. A chunk that is built stays.
@@ -154,7 +180,7 @@ impl State {
             what: what.into(),
             remedy: remedy.into(),
         };
-        let mut after = ChunkRow { attempts: 0, inputs_lost: 0, ended: None, ..before.clone() };
+        let mut after = ChunkRow { attempts: 0, inputs_lost: 0, ended: [None; 2], ..before.clone() };
         match (decision, before.state) {
             (Decision::Retry, ChunkState::SetAside | ChunkState::Skipped) if before.crawled.is_some() => {
                 after.move_on(ChunkState::Crawled, facts.now);
@@ -172,10 +198,9 @@ impl State {
             (Decision::Skip, ChunkState::Skipped) => return Ok(ChunkState::Skipped),
             (Decision::Skip, _) => {
                 after.fail_links(facts, frontier, writes);
-                after.last_error = Some(match &before.last_error {
-                    Some(error) => format!("skipped by an operator after: {error}").into(),
-                    None => "skipped by an operator".into(),
-                });
+                let said = before.last_error.as_deref().filter(|error| !error.starts_with(SKIPPED));
+                after.last_error =
+                    Some(said.map_or_else(|| SKIPPED.into(), |error| format!("{SKIPPED} after: {error}").into()));
                 after.move_on(ChunkState::Skipped, facts.now);
             }
         }
@@ -185,26 +210,18 @@ impl State {
     }
 }
 
-/// A digest of a call, by which its repetition is recognised.
+/// A digest of a call, by which its repetition is recognised. It is stored, so it is the same in every program.
 fn digest(end: &EndChunk) -> u64 {
-    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
-    end.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// A hash that is the same in every process: it is stored.
-struct Fnv(u64);
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    const SEED: u64 = 0xa54f_f53a_5f1d_36f1;
+    let text = match end {
+        EndChunk::Complete(None) => "complete".to_owned(),
+        EndChunk::Complete(Some(Artifact { location, bytes, checksum })) => {
+            let checksum: String = checksum.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("complete {bytes} {checksum} {location}")
         }
-    }
+        EndChunk::Fail { reason, input_lost } => format!("fail {} {reason}", u8::from(*input_lost)),
+    };
+    crate::frontier::url_key::hash(&text, SEED)
 }
 
 impl ChunkState {
@@ -222,32 +239,43 @@ impl ChunkState {
     }
 }
 
-impl super::row::LinkRow {
-    /// Whether it was reported as fetched, and is still part of the chunk.
-    fn has_content(&self, frontier: &Frontier) -> bool {
-        matches!(self.state, LinkState::Crawled(_)) && self.lease.is_some() && !self.has_left(frontier)
-    }
-}
-
 impl ChunkRow {
+    /// Whether a link was reported as fetched, and is still part of the chunk.
+    fn has_content(&self, frontier: &Frontier) -> bool {
+        let here = self.present(frontier);
+        self.links.iter().zip(here).any(|(link, here)| here && matches!(link.state, LinkState::Crawled(_)))
+    }
+
     fn move_on(&mut self, state: ChunkState, now: Time) {
         (self.state, self.lease, self.attempts, self.since) = (state, None, 0, now);
     }
 
     /// Ends all links: those reported as fetched by their results, the others unchanged.
     fn finish_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        let here = self.present(frontier);
         for token in self.leases() {
+            let mut known: HashMap<&UrlKey, &UrlResult> = HashMap::new();
+            for link in self.links.iter().filter(|link| link.lease == Some(token)) {
+                if let LinkState::Crawled(result) = &link.state {
+                    known.insert(&link.url.1, result);
+                }
+            }
             let urls = frontier.link_urls(token).unwrap_or_default();
-            let result = |url: &crate::frontier::link::LinkUrl| {
-                let link = self.links.iter().rfind(|link| link.lease == Some(token) && link.url == *url)?;
-                if let LinkState::Crawled(result) = &link.state { Some(&**result) } else { None }
-            };
-            let results: Vec<Option<&UrlResult>> = urls.iter().map(result).collect();
+            let results: Vec<Option<&UrlResult>> = urls.iter().map(|(_, key)| known.get(key).copied()).collect();
             let rows = self.rows_of(token, facts.rows, frontier);
             frontier.end_link(token, rows, &results, facts.now, facts.jitter, &mut writes.frontier);
         }
-        // Links that were not reported have returned to their queues and are not part of the chunk any more.
-        self.links.retain(|link| link.state != LinkState::Crawling);
+        // Links that were not reported have returned to their queues, and others have left: they are not part of the
+        // chunk any more.
+        let mut here = here.into_iter();
+        self.links.retain(|link| {
+            let here = here.next().unwrap_or_default();
+            match link.state {
+                LinkState::Crawling => false,
+                LinkState::Crawled(_) => here,
+                LinkState::Error(_) => true,
+            }
+        });
         self.forget_leases();
     }
 

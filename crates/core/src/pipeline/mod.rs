@@ -13,6 +13,7 @@
 
 pub mod claim;
 pub mod end;
+mod offers;
 pub mod refusal;
 pub mod report;
 pub mod request;

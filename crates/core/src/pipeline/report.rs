@@ -2,6 +2,8 @@
 //! that was fetched stays reserved until the chunk is complete: if the crawler is lost before, so is the content. A link
 //! that failed is settled at once, and may be replaced.
 
+use hashbrown::{HashMap, HashSet};
+
 use super::claim::{Writes, new_links};
 use super::refusal::ChunkRefusal;
 use super::request::{LinkToFetch, LinksReported, ReportLinks};
@@ -28,6 +30,14 @@ impl State {
         if chunk.state == super::row::ChunkState::Crawling { Ok(chunk) } else { Err(self.not_current(id, None)) }
     }
 
+    /// The positions of the links that a report or a page names, whose URL rows must be read.
+    #[must_use]
+    pub fn named<'a>(&self, id: ChunkId, urls: impl Iterator<Item = &'a str>) -> Vec<usize> {
+        let Some(chunk) = self.active.get(&id) else { return Vec::new() };
+        let places = chunk.places();
+        urls.flat_map(|url| places.find(url).to_vec()).collect()
+    }
+
     /// What links found on pages of a chunk inherit; `None` for a page that is no longer part of it.
     ///
     /// # Errors
@@ -41,8 +51,9 @@ impl State {
         frontier: &Frontier,
     ) -> Result<Vec<Option<Parent>>, ChunkRefusal> {
         let chunk = self.reported(id, token, now)?;
+        let (places, here) = (chunk.places(), chunk.present(frontier));
         let parent = |page: &str| {
-            let at = chunk.position(page, rows, frontier)?;
+            let at = chunk.position(page, (&places, &here), rows)?;
             let link = at.and_then(|at| chunk.links.get(at).zip(rows.get(at)));
             Ok(link.and_then(|(link, row)| frontier.link_parent(link.lease?, &link.url, row.as_ref()?, now)))
         };
@@ -97,38 +108,45 @@ impl State {
         Ok((answer, vacancies))
     }
 
-    /// Puts a reservation that was just granted for this chunk in the place of a link that failed.
+    /// Puts reservations that were just granted for this chunk in the places of links that failed.
     pub fn replace(
         &mut self,
-        (id, vacancy): (ChunkId, Vacancy),
-        granted: Reservation,
+        id: ChunkId,
+        vacancies: &[Vacancy],
+        granted: Vec<Reservation>,
         frontier: &mut Frontier,
         writes: &mut Writes,
     ) -> Vec<LinkToFetch> {
         let Some(before) = self.active.get(&id).cloned() else { return Vec::new() };
         let mut after = before.clone();
-        if let Some(lease) = &after.lease {
-            frontier.set_link_deadline(granted.token, lease.expires_at);
+        let mut fetch = Vec::new();
+        for (granted, vacancy) in granted.into_iter().zip(vacancies) {
+            if let Some(lease) = &after.lease {
+                frontier.set_link_deadline(granted.token, lease.expires_at);
+            }
+            after.add_links(&[*vacancy], new_links(granted.token, frontier));
+            fetch.extend(granted.urls.into_iter().map(|url| LinkToFetch { url, delay: granted.delay }));
         }
-        after.add_links(vacancy, new_links(granted.token, frontier));
         self.store(Some(&before), after, &mut writes.pipeline);
-        granted.urls.into_iter().map(|url| LinkToFetch { url, delay: granted.delay }).collect()
+        fetch
     }
 
-    /// Puts another URL of the same host in the place of a link that failed, in a chunk of one host.
+    /// Puts other URLs of the same host in the places of links that failed, in a chunk of one host.
     pub fn replace_here(
         &mut self,
-        (id, vacancy): (ChunkId, Vacancy),
-        (token, url, delay): (Token, UrlToFetch, Millis),
+        id: ChunkId,
+        vacancies: &[Vacancy],
+        (token, urls, delay): (Token, Vec<UrlToFetch>, Millis),
         frontier: &Frontier,
         writes: &mut Writes,
     ) -> Vec<LinkToFetch> {
         let Some(before) = self.active.get(&id).cloned() else { return Vec::new() };
         let mut after = before.clone();
-        let newest = new_links(token, frontier).pop();
-        after.add_links(vacancy, newest.into_iter().collect());
+        let all = new_links(token, frontier);
+        let newest = all.into_iter().rev().take(urls.len()).rev().collect();
+        after.add_links(vacancies, newest);
         self.store(Some(&before), after, &mut writes.pipeline);
-        vec![LinkToFetch { url, delay }]
+        urls.into_iter().map(|url| LinkToFetch { url, delay }).collect()
     }
 
     /// How many links of a chunk are not reported yet.
@@ -150,37 +168,68 @@ fn digest(result: &UrlResult) -> u64 {
     crate::frontier::url_key::hash(&text, SEED)
 }
 
-impl super::row::LinkRow {
-    fn is(&self, url: &str) -> bool {
-        UrlKey::new(&self.host, url) == self.url.1
+/// Where URLs are among the links of a chunk.
+struct Places<'a> {
+    by_text: HashMap<Box<str>, Vec<usize>>,
+    /// Links with cut keys, whose text their rows have.
+    cut: Vec<(usize, &'a super::row::LinkRow)>,
+}
+
+impl Places<'_> {
+    /// The links that a URL may be, in order.
+    fn find(&self, url: &str) -> Vec<usize> {
+        let mut found = self.by_text.get(url).cloned().unwrap_or_default();
+        let fits = |link: &super::row::LinkRow| UrlKey::new(&link.host, url) == link.url.1;
+        found.extend(self.cut.iter().filter(|(_, link)| fits(link)).map(|(at, _)| *at));
+        found
     }
 }
 
 impl ChunkRow {
-    fn open_links(&self, frontier: &Frontier) -> u64 {
-        self.links.iter().filter(|link| link.is_open(frontier)).count() as u64
+    fn places(&self) -> Places<'_> {
+        let mut places = Places { by_text: HashMap::new(), cut: Vec::new() };
+        for (at, link) in self.links.iter().enumerate() {
+            if link.url.1.is_cut() {
+                places.cut.push((at, link));
+            } else {
+                places.by_text.entry(link.text()).or_default().push(at);
+            }
+        }
+        places
     }
 
-    fn add_links(&mut self, vacancy: Vacancy, links: Vec<super::row::LinkRow>) {
-        let at = u32::try_from(self.links.len()).ok();
-        if let Some(link) = self.links.get_mut(vacancy) {
-            link.replaced_by = at;
+    fn open_links(&self, frontier: &Frontier) -> u64 {
+        let here = self.present(frontier);
+        let open = self.links.iter().zip(here).filter(|(link, here)| *here && link.state == LinkState::Crawling);
+        open.count() as u64
+    }
+
+    fn add_links(&mut self, vacancies: &[Vacancy], links: Vec<super::row::LinkRow>) {
+        for (link, vacancy) in links.into_iter().zip(vacancies) {
+            let at = u32::try_from(self.links.len()).ok();
+            if let Some(failed) = self.links.get_mut(*vacancy) {
+                failed.replaced_by = at;
+            }
+            self.links.push(link);
         }
-        self.links.extend(links);
     }
 
     /// The position of a URL among the links; `None` if it was one, but has left the chunk.
-    fn position(&self, url: &str, rows: &[Option<UrlRow>], frontier: &Frontier) -> Result<Option<usize>, ChunkRefusal> {
-        let fits = |(at, link): &(usize, &super::row::LinkRow)| {
-            // A truncated key may belong to another URL.
-            let whole = rows.get(*at).and_then(|row| row.as_ref()?.whole.as_deref());
-            link.is(url) && whole.is_none_or(|whole| whole == url)
-        };
+    fn position(
+        &self,
+        url: &str,
+        (places, here): (&Places<'_>, &[bool]),
+        rows: &[Option<UrlRow>],
+    ) -> Result<Option<usize>, ChunkRefusal> {
+        // A truncated key may belong to another URL.
+        let whole = |at: usize| rows.get(at).and_then(|row| row.as_ref()?.whole.as_deref());
         // The latest one: a link that failed may have come back.
-        let Some((at, link)) = self.links.iter().enumerate().rfind(fits) else {
+        let known = places.find(url).into_iter().rfind(|at| whole(*at).is_none_or(|whole| whole == url));
+        let Some((at, link)) = known.and_then(|at| Some((at, self.links.get(at)?))) else {
             return Err(ChunkRefusal::ForeignLink { chunk: self.id, url: crate::redact::url(url) });
         };
-        Ok((!link.has_left(frontier)).then_some(at))
+        let left = link.lease.is_some() && here.get(at) != Some(&true);
+        Ok((!left).then_some(at))
     }
 
     /// Sorts results into new ones, by position, and the answer to those that are not: repetitions are passed over, and
@@ -193,13 +242,14 @@ impl ChunkRow {
         frontier: &Frontier,
     ) -> Result<(Vec<(usize, &'a UrlResult)>, LinksReported), ChunkRefusal> {
         let (mut fresh, mut answer): (Vec<(usize, &UrlResult)>, _) = (Vec::new(), LinksReported::default());
+        let (places, here, mut once) = (self.places(), self.present(frontier), HashSet::new());
         for result in &report.results {
             let reported = || ChunkRefusal::Reported { chunk: self.id, url: crate::redact::url(&result.url) };
-            let Some(at) = self.position(&result.url, rows, frontier)? else {
+            let Some(at) = self.position(&result.url, (&places, &here), rows)? else {
                 answer.ended.push(result.url.clone());
                 continue;
             };
-            if fresh.iter().any(|(known, _)| *known == at) {
+            if !once.insert(at) {
                 return Err(reported());
             }
             match self.links.get(at).map(|link| &link.state) {
@@ -212,13 +262,16 @@ impl ChunkRow {
         Ok((fresh, answer))
     }
 
-    /// The replacement that a repeated report is answered with, by position.
+    /// The replacements that a repeated report is answered with, by position.
     #[must_use]
     pub fn replacements(&self, report: &ReportLinks, frontier: &Frontier) -> Vec<usize> {
+        let (places, here) = (self.places(), self.present(frontier));
         let failed = report.results.iter().filter(|result| result.outcome != Outcome::Fetched);
-        let link =
-            |result: &UrlResult| self.links.iter().find(|link| link.is(&result.url) && link.replaced_by.is_some());
-        let at = failed.filter_map(link).filter_map(|link| link.replaced_by).map(|at| at as usize);
-        at.filter(|at| self.links.get(*at).is_some_and(|link| link.is_open(frontier))).collect()
+        let replaced = |result: &UrlResult| {
+            let at = places.find(&result.url).into_iter().find_map(|at| self.links.get(at)?.replaced_by)?;
+            let open = self.links.get(at as usize).is_some_and(|link| link.state == LinkState::Crawling);
+            Some(at as usize).filter(|at| open && here.get(*at) == Some(&true))
+        };
+        failed.filter_map(replaced).collect()
     }
 }

@@ -98,7 +98,7 @@ pub struct LinksReported {
 }
 
 /// Ends the lease of a chunk.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndChunk {
     /// The stage is complete.
     Complete(Option<Artifact>),

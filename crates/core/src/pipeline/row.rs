@@ -41,8 +41,8 @@ pub struct ChunkRow {
     pub built: Option<Artifact>,
     /// Why the last attempt ended without a result.
     pub last_error: Option<Box<str>>,
-    /// The last call that ended a lease: a repetition is answered alike.
-    pub ended: Option<Ended>,
+    /// The last call that ended a lease, of the crawl stage and of the build stage: a repetition is answered alike.
+    pub ended: [Option<Ended>; 2],
 }
 
 /// Where a chunk is.
@@ -112,7 +112,7 @@ pub enum LinkState {
 }
 
 /// A description of what a stage left behind.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
     /// Its URL.
     pub location: Box<str>,

@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
+use super::offers::Offers;
 use super::refusal::ChunkRefusal;
-use super::row::{ChunkLease, ChunkRow, ChunkState, LinkState, PipelineRow, Write};
+use super::row::{ChunkLease, ChunkRow, ChunkState, PipelineRow, Write};
 use crate::frontier::State as Frontier;
 use crate::frontier::request::RequestId;
+use crate::frontier::url_key::UrlKey;
 use crate::ids::{ChunkId, ShardId, Token};
 use crate::limits;
 use crate::names::CrawlName;
@@ -22,10 +24,14 @@ pub struct State {
     pub(super) row: PipelineRow,
     /// Chunks in the crawl stage, and those that an index builder works on.
     pub(super) active: HashMap<ChunkId, ChunkRow>,
-    /// Deadlines of all leases.
+    /// Deadlines of all leases and offers.
     pub(super) ends: BTreeSet<(Time, ChunkId)>,
-    /// Chunks that a crawler is awaited for, oldest first.
-    pub(super) offered: BTreeSet<(Time, ChunkId)>,
+    /// Chunks that a crawler is awaited for.
+    pub(super) offers: Offers,
+    /// How many of the active ones an index builder works on.
+    pub(super) building: usize,
+    /// Counts what became claimable.
+    pub(super) news: u64,
     /// Chunks that an index builder is awaited for, oldest first.
     pub(super) crawled: BTreeSet<(Time, ChunkId)>,
     /// The same by crawl.
@@ -35,18 +41,18 @@ pub struct State {
 }
 
 impl State {
-    /// The pipeline of a shard, from its row and the chunks that are not at rest. The links of the frontier get their
-    /// chunks' deadlines.
+    /// The pipeline of a shard without chunks, from its row.
     #[must_use]
-    pub fn load(shard: ShardId, row: PipelineRow, chunks: Vec<ChunkRow>, frontier: &mut Frontier) -> Self {
-        let mut state = Self { shard, row, ..Self::default() };
-        for chunk in chunks {
-            if let Some(lease) = &chunk.lease {
-                chunk.leases().for_each(|token| frontier.set_link_deadline(token, lease.expires_at));
-            }
-            state.insert(chunk);
+    pub fn new(shard: ShardId, row: PipelineRow) -> Self {
+        Self { shard, row, ..Self::default() }
+    }
+
+    /// Adds a chunk that is not at rest, from its row. Its links in the frontier get its deadline.
+    pub fn load(&mut self, chunk: ChunkRow, frontier: &mut Frontier) {
+        if let Some(lease) = &chunk.lease {
+            chunk.leases().for_each(|token| frontier.set_link_deadline(token, lease.expires_at));
         }
-        state
+        self.insert(chunk);
     }
 
     /// A fresh chunk id, never used before.
@@ -72,13 +78,17 @@ impl State {
                     let key = (lease.worker.clone(), request.id.clone());
                     self.requests.entry(key).or_default().push(id);
                 }
+                self.building += usize::from(chunk.state == ChunkState::Building);
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawling, None) => {
-                self.offered.insert((chunk.since, id));
+                self.news += 1;
+                self.offers.add(&chunk);
+                self.ends.insert((chunk.offer_ends(), id));
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawled, _) | (ChunkState::Building, None) => {
+                self.news += 1;
                 self.crawled.insert((chunk.since, id));
                 self.crawled_of.entry(chunk.crawl).or_default().insert((chunk.since, id));
             }
@@ -89,8 +99,13 @@ impl State {
     /// Takes a chunk out of every index.
     pub(super) fn remove(&mut self, chunk: &ChunkRow) {
         let id = chunk.id;
-        self.active.remove(&id);
-        self.offered.remove(&(chunk.since, id));
+        if self.active.remove(&id).is_some_and(|before| before.state == ChunkState::Building) {
+            self.building -= 1;
+        }
+        if chunk.state == ChunkState::Crawling && chunk.lease.is_none() {
+            self.offers.remove(chunk);
+            self.ends.remove(&(chunk.offer_ends(), id));
+        }
         if self.crawled.remove(&(chunk.since, id))
             && let Some(of) = self.crawled_of.get_mut(&chunk.crawl)
         {
@@ -152,20 +167,36 @@ impl State {
             Some((None, Some(error))) => format!("its lease has ended ({error}), and it is offered again"),
             _ => "its lease has ended".to_owned(),
         };
-        let garbage = made.map(|location| format!(", {location} is garbage to collect")).unwrap_or_default();
+        let garbage = made.map(|location| format!(", and collect {location} as garbage")).unwrap_or_default();
         ChunkRefusal::NotCurrent { chunk: id, why, garbage }
     }
 
-    /// Chunks whose leases have ended, oldest first.
+    /// Chunks whose leases or offers have ended, oldest first, with at most `most` links together, but at least one.
     #[must_use]
     pub fn expired(&self, now: Time, most: usize) -> Vec<ChunkId> {
-        self.ends.iter().take_while(|(at, _)| *at <= now).take(most).map(|(_, id)| *id).collect()
+        let (mut ids, mut links) = (Vec::new(), 0);
+        for (_, id) in self.ends.iter().take_while(|(at, _)| *at <= now) {
+            links += self.active.get(id).map_or(0, |chunk| chunk.links.len());
+            if links > most && !ids.is_empty() {
+                break;
+            }
+            ids.push(*id);
+        }
+        ids
     }
 
-    /// When this shard's pipeline has work of its own next.
+    /// When this shard's pipeline has work of its own next: a lease or an offer ends, or a chunk that is offered again
+    /// may be claimable, of which those who wait must be told.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
-        self.ends.first().map(|(at, _)| *at)
+        self.ends.first().map(|(at, _)| *at).into_iter().chain(self.offers.next_look()).min()
+    }
+
+    /// What this shard has to offer at `now`, and whether something has become claimable since the last call.
+    pub fn publish(&mut self, now: Time) -> Published {
+        let (due, news) = (self.offers.announce(now), std::mem::take(&mut self.news));
+        let more = due || news > 0;
+        Published { crawl_at: self.offers.first_look(), builds: self.crawled.len() as u64, more }
     }
 
     /// The live chunks granted for a request.
@@ -197,13 +228,12 @@ impl State {
     /// How many chunks are in progress: crawled by someone, offered to crawlers, offered to builders, being built.
     #[must_use]
     pub fn counts(&self) -> ChunkCounts {
-        let leased = self.ends.len() as u64;
-        let building = self.active.values().filter(|chunk| chunk.state == ChunkState::Building).count() as u64;
+        let (active, offered, building) = (self.active.len(), self.offers.len(), self.building);
         ChunkCounts {
-            crawling: leased.saturating_sub(building),
-            offered: self.offered.len() as u64,
+            crawling: active.saturating_sub(offered + building) as u64,
+            offered: offered as u64,
             crawled: self.crawled.len() as u64,
-            building,
+            building: building as u64,
         }
     }
 
@@ -225,7 +255,9 @@ impl State {
         for token in after.leases() {
             frontier.set_link_deadline(token, until);
         }
-        let gone = after.links.iter().filter(|link| link.has_left(frontier)).map(|link| link.text()).collect();
+        let here = after.present(frontier);
+        let left = after.links.iter().zip(here).filter(|(link, here)| link.lease.is_some() && !here);
+        let gone = left.map(|(link, _)| link.text()).collect();
         self.store(Some(&before), after, writes);
         Ok(Renewed { expires_at: until, ended: gone })
     }
@@ -274,22 +306,40 @@ impl ChunkRow {
     }
 }
 
-impl super::row::LinkRow {
-    /// Whether its reservation has ended without the chunk: its host moved away, or an operator revoked it.
-    pub(super) fn has_left(&self, frontier: &Frontier) -> bool {
-        self.lease.is_some_and(|token| {
-            let urls = frontier.link_urls(token);
-            urls.is_none_or(|urls| urls.iter().all(|(_, key)| *key != self.url.1))
-        })
-    }
+/// What a shard has to offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// From when on a chunk that is offered again may be claimable.
+    pub crawl_at: Option<Time>,
+    /// How many chunks wait for an index builder.
+    pub builds: u64,
+    /// Whether something became claimable since the last time.
+    pub more: bool,
+}
 
+impl super::row::LinkRow {
     /// Its URL, as far as its key tells: one over a kilobyte is cut.
-    fn text(&self) -> Box<str> {
+    pub(super) fn text(&self) -> Box<str> {
         self.url.1.url(&self.host, None)
     }
+}
 
-    /// Whether it is still to be reported.
-    pub(super) fn is_open(&self, frontier: &Frontier) -> bool {
-        self.state == LinkState::Crawling && self.lease.is_some() && !self.has_left(frontier)
+impl ChunkRow {
+    /// Which of its links still have their reservations: a link whose host moved away, or that an operator revoked, has
+    /// left the chunk.
+    pub(super) fn present(&self, frontier: &Frontier) -> Vec<bool> {
+        let urls: HashMap<Token, HashSet<&UrlKey>> = self
+            .leases()
+            .map(|token| (token, frontier.link_urls(token).unwrap_or_default().iter().map(|(_, key)| key).collect()))
+            .collect();
+        let here = |link: &super::row::LinkRow| {
+            link.lease.and_then(|token| urls.get(&token)).is_some_and(|keys| keys.contains(&link.url.1))
+        };
+        self.links.iter().map(here).collect()
+    }
+
+    /// When it is no longer offered, if nobody claims it.
+    pub(super) fn offer_ends(&self) -> Time {
+        self.since.after(if self.host.is_some() { limits::HOST_CHUNK_OFFER_MAX } else { limits::CHUNK_OFFER_MAX })
     }
 }

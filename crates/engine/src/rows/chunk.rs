@@ -1,7 +1,7 @@
 //! A chunk, in one of two kinds by whether it is in progress; and what the pipeline of a shard keeps besides.
 //! Lifetime: from its first claim on. A chunk has one row: in progress (20) or at rest (21).
 //! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
-//! lease, links, artifacts, last error, the call that ended its last lease.
+//! lease, links, artifacts, last error, the calls that ended its last leases.
 //! The pipeline's row: owning shard · 22. Value: version, number of the next chunk.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
@@ -107,9 +107,9 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
     write_artifact(&mut out, row.crawled.as_ref());
     write_artifact(&mut out, row.built.as_ref());
     out.text(row.last_error.as_deref().unwrap_or_default());
-    write_token(&mut out, row.ended.map(|ended| ended.token));
-    if let Some(ended) = row.ended {
-        out.number(ended.call);
+    for ended in row.ended {
+        write_token(&mut out, ended.map(|ended| ended.token));
+        out.number(ended.map_or(0, |ended| ended.call));
     }
     out.into()
 }
@@ -138,7 +138,7 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
         crawled: None,
         built: None,
         last_error: None,
-        ended: None,
+        ended: [None; 2],
     };
     for _ in 0..input.number()? {
         row.links.push(read_link(&mut input)?);
@@ -146,8 +146,9 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
     row.crawled = read_artifact(&mut input)?;
     row.built = read_artifact(&mut input)?;
     row.last_error = Some(input.text()?).filter(|error| !error.is_empty()).map(Into::into);
-    if let Some(token) = read_token(&mut input)? {
-        row.ended = Some(Ended { token, call: input.number()? });
+    for ended in &mut row.ended {
+        let (token, call) = (read_token(&mut input)?, input.number()?);
+        *ended = token.map(|token| Ended { token, call });
     }
     Ok(row)
 }
@@ -345,7 +346,7 @@ mod tests {
                 crawled: artifacts.0,
                 built: artifacts.1,
                 last_error: error.map(Into::into),
-                ended: tokens.2.map(|token| Ended { token, call: id }),
+                ended: [tokens.2, tokens.1].map(|token| token.map(|token| Ended { token, call: id })),
             };
             let bytes = encode(&row);
             prop_assert_eq!(decode(&bytes), Ok(row));

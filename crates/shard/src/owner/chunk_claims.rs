@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{RequestId, Reservation};
 use wayleave_core::frontier::reserve::Grant as VisitGrant;
-use wayleave_core::frontier::row::Write;
+use wayleave_core::frontier::row::{UrlRow, Write};
 use wayleave_core::frontier::visit::{Visit, Want};
 use wayleave_core::ids::{ChunkId, CrawlNo, Token};
 use wayleave_core::pipeline::claim::{Grant, Writes};
@@ -86,49 +86,44 @@ impl Owner {
         // After the claim, which may have waited for the store.
         let now = self.now();
         let mut writes = Writes::default();
-        let granted = self.reserve_links(claim, crawl, now, &mut writes.frontier).await;
-        self.publish_passes();
-        self.return_pages(pages);
+        let granted = self.reserve_links(claim, crawl, now, &mut writes.frontier).await?;
         let grant = self.grant(claim, now);
-        let made = self.pipeline.make(granted?, (claim, &grant), now, &mut self.state, &mut writes);
+        let made = self.pipeline.make(granted, (claim, &grant), now, &mut self.state, &mut writes);
         self.commit_chunks(writes);
+        self.publish_passes();
+        // After the commit that takes the others.
+        self.return_pages(pages);
         Ok(made.into_iter().collect())
     }
 
-    /// Reserves the groups of a new chunk.
+    /// Reserves the groups of a new chunk. All are planned before the first is reserved: a group that may be visited
+    /// several times at once would be found again, and its first URL with it, because nothing is committed yet.
     async fn reserve_links(
         &mut self,
         claim: &Claim,
-        mut crawl: Option<CrawlNo>,
+        crawl: Option<CrawlNo>,
         now: Time,
         writes: &mut Vec<Write>,
     ) -> Result<Vec<Reservation>, Error> {
-        let grant =
-            LinkGrant { chunk: self.pipeline.peek_id(), worker: claim.worker.clone(), until: now.after(claim.lease) };
-        if let Some(host) = &claim.host {
-            let want = Want { crawl, urls: claim.links, held_below: None, bare_hosts: false };
-            let visits: Vec<Visit> = self.state.plan_host(host, &want, now).into_iter().collect();
-            return self.reserve_visits(&visits, (&grant, claim.links), now, writes).await;
-        }
-        let any = crawl.is_none();
-        let mut granted: Vec<Reservation> = Vec::new();
-        while granted.len() < claim.links {
-            let want = Want { crawl, urls: 1, held_below: None, bare_hosts: false };
-            // The first link decides the crawl of all.
-            let most = if crawl.is_none() { 1 } else { claim.links - granted.len() };
-            let visits = self.state.plan_visits(&want, most, now);
-            if visits.is_empty() {
-                break;
+        let links = claim.links.max(1);
+        let urls = if claim.host.is_some() { links } else { 1 };
+        let want = |crawl| Want { crawl, urls, held_below: None, bare_hosts: false };
+        let visits: Vec<Visit> = match &claim.host {
+            Some(host) => self.state.plan_host(host, &want(crawl), now).into_iter().collect(),
+            None => {
+                // The first link decides the crawl of all.
+                let mut visits = self.state.plan_visits(&want(crawl), 1, now);
+                if let Some(first) = visits.first().map(Visit::crawl) {
+                    visits.extend(self.state.plan_visits(&want(Some(first)), links - 1, now));
+                    if crawl.is_none() {
+                        self.state.charge_visits(first, visits.len() - 1);
+                    }
+                }
+                visits
             }
-            let more = self.reserve_visits(&visits, (&grant, 1), now, writes).await?;
-            if let Some(crawl) = crawl.filter(|_| any) {
-                self.state.charge_visits(crawl, more.len());
-            }
-            let first = more.first().and_then(|one| one.urls.first());
-            crawl = crawl.or_else(|| first.and_then(|url| self.state.crawl_no(&url.crawl)));
-            granted.extend(more);
-        }
-        Ok(granted)
+        };
+        let (chunk, worker, until) = (self.pipeline.peek_id(), claim.worker.clone(), now.after(claim.lease));
+        self.reserve_visits(&visits, (&LinkGrant { chunk, worker, until }, urls), now, writes).await
     }
 
     async fn reserve_visits(
@@ -170,42 +165,62 @@ impl Owner {
         Ok(Ok(claimed))
     }
 
-    pub async fn report_links(&mut self, report: &ReportLinks) -> Decided<LinksReported> {
+    /// Takes a report. What it returns to the queues is committed before replacements are taken from them. If a later
+    /// read fails, the answer so far is returned with the error.
+    pub async fn report_links(&mut self, report: &ReportLinks) -> (Decided<LinksReported>, Option<Error>) {
         let now = self.now();
         let chunk = match self.pipeline.reported(report.chunk, report.token, now) {
             Ok(chunk) => chunk.clone(),
-            Err(refusal) => return Ok(Err(refusal.into())),
+            Err(refusal) => return (Ok(Err(refusal.into())), None),
         };
-        let rows = self.link_rows(&chunk).await?;
+        let named = self.pipeline.named(report.chunk, report.results.iter().map(|result| &*result.url));
+        let rows = match self.rows_at(&chunk, &named).await {
+            Ok(rows) => rows,
+            Err(error) => return (Err(error), None),
+        };
         let (mut writes, jitter) = (Writes::default(), (self.config.entropy)() as u64);
         let reported = self.pipeline.report(report, &rows, now, jitter, &mut self.state, &mut writes);
+        self.commit_chunks(writes);
         let (mut answer, vacancies) = match reported {
             Ok(reported) => reported,
-            Err(refusal) => return Ok(Err(refusal.into())),
+            Err(refusal) => return (Ok(Err(refusal.into())), None),
         };
-        for vacancy in vacancies {
-            let more = self.replace_link((&chunk, vacancy), now, &mut writes).await?;
-            if more.is_empty() {
-                break;
+        let replaced = if vacancies.is_empty() && report.replace {
+            self.replaced_before(report).await
+        } else if vacancies.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.replace_links(&chunk, &vacancies).await
+        };
+        let trouble = match replaced {
+            Ok(replacements) => {
+                answer.replacements = replacements;
+                None
             }
-            answer.replacements.extend(more);
-        }
-        self.commit_chunks(writes);
-        if report.replace && answer.replacements.is_empty() {
-            answer.replacements = self.replaced_before(report).await?;
-        }
+            Err(error) => Some(error),
+        };
         answer.left = self.pipeline.links_left(report.chunk, &self.state);
-        Ok(Ok(answer))
+        (Ok(Ok(answer)), trouble)
+    }
+
+    /// The rows of some links, in a list with a place for every link.
+    pub(super) async fn rows_at(&mut self, chunk: &ChunkRow, places: &[usize]) -> Result<Vec<Option<UrlRow>>, Error> {
+        let urls: Vec<_> = places.iter().filter_map(|at| chunk.links.get(*at)).map(|link| link.url.clone()).collect();
+        let found = read_facts::url_rows(&*self.engine, &urls).await?;
+        let mut rows = vec![None; chunk.links.len()];
+        for (at, row) in places.iter().zip(found) {
+            if let Some(place) = rows.get_mut(*at) {
+                *place = row;
+            }
+        }
+        Ok(rows)
     }
 
     /// What a repeated report was answered with before.
     async fn replaced_before(&mut self, report: &ReportLinks) -> Result<Vec<LinkToFetch>, Error> {
         let Some(chunk) = self.pipeline.active(report.chunk).cloned() else { return Ok(Vec::new()) };
         let places = chunk.replacements(report, &self.state);
-        if places.is_empty() {
-            return Ok(Vec::new());
-        }
-        let rows = self.link_rows(&chunk).await?;
+        let rows = self.rows_at(&chunk, &places).await?;
         let fetch = |at: usize| {
             let link = chunk.links.get(at)?;
             let (url, delay) = self.state.link_to_fetch(link.lease?, &link.url.1, rows.get(at)?.clone())?;
@@ -214,45 +229,45 @@ impl Owner {
         Ok(places.into_iter().filter_map(fetch).collect())
     }
 
-    /// Replaces a link that failed: by one of another ready group or, in a chunk of one host, by another of that host.
-    async fn replace_link(
-        &mut self,
-        (chunk, vacancy): (&ChunkRow, usize),
-        now: Time,
-        writes: &mut Writes,
-    ) -> Result<Vec<LinkToFetch>, Error> {
+    /// Replaces links that failed: by some of other ready groups or, in a chunk of one host, by others of that host.
+    async fn replace_links(&mut self, chunk: &ChunkRow, vacancies: &[usize]) -> Result<Vec<LinkToFetch>, Error> {
         let Some(crawl) = self.state.crawl_no(&chunk.crawl) else { return Ok(Vec::new()) };
-        let pages = self.claim_pages(Some(crawl), chunk.visit.is_some(), 1).await?;
-        let replaced = self.replace_claimed((chunk, vacancy), crawl, now, writes).await;
+        let pages = self.claim_pages(Some(crawl), chunk.visit.is_some(), vacancies.len()).await?;
+        // After the claim, which may have waited for the store.
+        let now = self.now();
+        let mut writes = Writes::default();
+        let replaced = self.replace_claimed(chunk, (vacancies, crawl), now, &mut writes).await;
+        self.commit_chunks(writes);
         self.return_pages(pages);
         replaced
     }
 
     async fn replace_claimed(
         &mut self,
-        (chunk, vacancy): (&ChunkRow, usize),
-        crawl: CrawlNo,
+        chunk: &ChunkRow,
+        (vacancies, crawl): (&[usize], CrawlNo),
         now: Time,
         writes: &mut Writes,
     ) -> Result<Vec<LinkToFetch>, Error> {
-        let place = (chunk.id, vacancy);
+        let most = vacancies.len();
         if let Some(token) = chunk.visit {
-            let Some(visit) = self.state.plan_link_more(token, now) else { return Ok(Vec::new()) };
+            let Some(visit) = self.state.plan_link_more(token, most, now) else { return Ok(Vec::new()) };
             let visits = [visit];
-            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (1, now)).await?;
+            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (most, now)).await?;
             let [visit] = visits;
             let found = fronts.into_iter().next().unwrap_or_default();
-            let taken = self.state.take_link_more(token, (&visit, found), now, &mut writes.frontier);
-            let Some((url, delay)) = taken else { return Ok(Vec::new()) };
-            return Ok(self.pipeline.replace_here(place, (token, url, delay), &self.state, writes));
+            let taken = self.state.take_link_more(token, (&visit, found), (most, now), &mut writes.frontier);
+            let links = (token, taken.0, taken.1);
+            return Ok(self.pipeline.replace_here(chunk.id, vacancies, links, &self.state, writes));
         }
-        let Some(lease) = &chunk.lease else { return Ok(Vec::new()) };
-        let grant = LinkGrant { chunk: chunk.id, worker: lease.worker.clone(), until: lease.expires_at };
+        // The lease may have been renewed, or have ended, while the store was asked.
+        let lease = self.pipeline.active(chunk.id).and_then(|chunk| chunk.lease.clone());
+        let Some(lease) = lease.filter(|lease| lease.expires_at > now) else { return Ok(Vec::new()) };
+        let grant = LinkGrant { chunk: chunk.id, worker: lease.worker, until: lease.expires_at };
         let want = Want { crawl: Some(crawl), urls: 1, held_below: None, bare_hosts: false };
-        let visits = self.state.plan_visits(&want, 1, now);
+        let visits = self.state.plan_visits(&want, most, now);
         let granted = self.reserve_visits(&visits, (&grant, 1), now, &mut writes.frontier).await?;
-        let Some(granted) = granted.into_iter().next() else { return Ok(Vec::new()) };
-        Ok(self.pipeline.replace(place, granted, &mut self.state, writes))
+        Ok(self.pipeline.replace(chunk.id, vacancies, granted, &mut self.state, writes))
     }
 }
 

@@ -24,6 +24,9 @@ use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::pipeline::call::{ChunkCall, ChunkPage, ChunkResponse};
 
+/// Rows of each kind that a slice of a listing reads: a chunk may have a thousand links.
+const LIST_ROWS: usize = 256;
+
 /// A decision, or why there is none; or the failure of a read, which ends the owner's term.
 pub(super) type Decided<T> = Result<Result<T, Refusal>, Error>;
 
@@ -66,8 +69,8 @@ impl Owner {
                 self.answer_chunk(mark, reply, parents)
             }
             ChunkCall::Report(report) => {
-                let reported = self.report_links(&report).await;
-                self.answer_chunk(mark, reply, reported)
+                let (reported, trouble) = self.report_links(&report).await;
+                self.answer_chunk(mark, reply, reported).and(trouble.map_or(Ok(()), Err))
             }
             ChunkCall::End { chunk, token, end } => {
                 let ended = self.end_chunk(chunk, token, &end).await;
@@ -162,7 +165,8 @@ impl Owner {
             Ok(chunk) => chunk.clone(),
             Err(refusal) => return Ok(Err(refusal.into())),
         };
-        let rows = self.link_rows(&chunk).await?;
+        let named = self.pipeline.named(id, pages.iter().map(|page| &**page));
+        let rows = self.rows_at(&chunk, &named).await?;
         let parents = match self.pipeline.parents((id, token), pages, &rows, now, &self.state) {
             Ok(parents) => parents,
             Err(refusal) => return Ok(Err(refusal.into())),
@@ -253,7 +257,7 @@ impl Owner {
         let range = |kind: Kind, rests: bool| {
             let (first, to) = key::range(shard, kind, kind);
             let from = after.map_or(first, |id| [chunk::key(id, rests).as_slice(), &[0]].concat());
-            Scan { from, to, limit: SLICE_ROWS }
+            Scan { from, to, limit: LIST_ROWS }
         };
         let scans = [range(Kind::Chunk, false), range(Kind::RestingChunk, true)];
         let found = self.engine.scan_many(&scans).await?;
@@ -261,7 +265,7 @@ impl Owner {
         // A kind that filled its slice hides what comes after its last row.
         let mut known_to = None::<ChunkId>;
         for rows_of_kind in found {
-            let full = rows_of_kind.len() >= SLICE_ROWS;
+            let full = rows_of_kind.len() >= LIST_ROWS;
             let decoded: Result<Vec<ChunkRow>, _> = rows_of_kind.iter().map(|row| chunk::decode(&row.value)).collect();
             let decoded = decoded.map_err(damaged)?;
             if let Some(last) = decoded.last().filter(|_| full) {
@@ -279,24 +283,10 @@ impl Owner {
         Ok((views, next))
     }
 
-    /// When the pipeline has work of its own next.
-    pub fn pipeline_due(&self) -> Option<Time> {
-        // A chunk that may be claimed already waits for a claim, not for time.
-        let told = self.offer_told.map(|(at, _)| at);
-        let offer = self.pipeline.offered_ready_at(&self.state).filter(|at| Some(*at) != told);
-        self.pipeline.next_wake().into_iter().chain(offer).min()
-    }
-
     /// Publishes what chunks this shard offers.
     pub fn publish_chunks(&mut self) {
-        let counts = self.pipeline.counts();
-        let ready = self.pipeline.offered_ready_at(&self.state);
-        let now = self.engine.now();
-        // Told once for every chunk that becomes ready: a claim that cannot take it must not be woken again and again.
-        let offer = ready.filter(|at| *at <= now).map(|at| (at, counts.offered as usize));
-        let more = offer.is_some() && offer != self.offer_told;
-        self.offer_told = offer;
-        self.readiness.chunks.tell(self.shard, ready, counts.crawled, more);
+        let published = self.pipeline.publish(self.engine.now());
+        self.readiness.chunks.tell(self.shard, &published);
     }
 }
 

@@ -67,9 +67,15 @@ async fn open_pipeline(
 ) -> Result<wayleave_core::pipeline::State, Error> {
     let own = engine.get_many(&[chunk::pipeline_key(shard)]).await?.pop().flatten();
     let own = own.map(|row| chunk::decode_pipeline(&row)).transpose().map_err(damaged)?.unwrap_or_default();
-    let chunks = scan_all(engine, shard, Kind::Chunk, Kind::Chunk).await?;
-    let chunks: Result<Vec<_>, _> = chunks.iter().map(|row| chunk::decode(&row.value)).collect();
-    Ok(wayleave_core::pipeline::State::load(shard, own, chunks.map_err(damaged)?, state))
+    let mut pipeline = wayleave_core::pipeline::State::new(shard, own);
+    let mut pages = Pages::new(shard, Kind::Chunk, Kind::Chunk);
+    // Page by page: of chunks that wait for an index builder only the ids are kept.
+    while let Some(page) = pages.next(engine).await? {
+        for row in page {
+            pipeline.load(chunk::decode(&row.value).map_err(damaged)?, state);
+        }
+    }
+    Ok(pipeline)
 }
 
 /// Replays the log on top of the checkpointed rows.

@@ -57,8 +57,6 @@ pub(crate) struct Owner {
     pub state: State,
     /// Chunks in progress.
     pub pipeline: wayleave_core::pipeline::State,
-    /// When a chunk that is offered again could be claimed, as last published.
-    pub offer_told: Option<(Time, usize)>,
     pub lane_cache: LaneCache,
     pub held_cache: HeldCache,
     pub filter: Filter,
@@ -107,7 +105,6 @@ impl Owner {
             fingerprinter: Fingerprinter::new((context.config.entropy)() as u64),
             state,
             pipeline,
-            offer_told: None,
             deleted_queues,
             bulk_jobs,
             cycle: Cycle::default(),
@@ -155,7 +152,7 @@ impl Owner {
         let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let learning = self.filter.is_learning().then_some(LEARN_EVERY);
         let pages = self.pages_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
-        let chunks = self.pipeline_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        let chunks = self.pipeline.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         timer.into_iter().chain(learning).chain(pages).chain(chunks).min()
     }
 

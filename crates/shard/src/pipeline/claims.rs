@@ -17,6 +17,9 @@ use crate::shared::readiness::{Source, VisitFilter};
 /// How often a claim that waits looks at other nodes, which do not tell what chunks they have.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
+/// Time limit for asking shards what they have granted for a request.
+const ASK_BEFORE: Duration = Duration::from_millis(500);
+
 impl Pipeline {
     /// Claims chunks. Long poll: waits up to `wait` if there is none, and up to `linger` for a new chunk to be full.
     ///
@@ -47,23 +50,30 @@ impl Pipeline {
     async fn claim_waiting(&self, claim: &Claim, deadline: Instant, lingers: Instant) -> CallResult<Vec<Claimed>> {
         let readiness = &self.frontier.readiness;
         let (mut groups, mut chunks) = (readiness.news(), readiness.chunks.news.subscribe());
+        let crawls = claim.stage == Stage::Crawl;
+        let mut ask_nodes = Instant::now();
         loop {
             // Before looking, so that nothing that becomes ready meanwhile is missed.
             groups.mark_unchanged();
             chunks.mark_unchanged();
             let full = Instant::now() < lingers;
             let claim = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
-            let claimed = self.claim_once(&claim).await?;
+            // Other nodes are asked at intervals only: every group that becomes ready here would send a call to each.
+            let nodes = if Instant::now() >= ask_nodes { self.other_nodes() } else { Vec::new() };
+            if !nodes.is_empty() {
+                ask_nodes = Instant::now() + LOOK_AGAIN;
+            }
+            let claimed = self.claim_once(&claim, &nodes).await?;
             let now = Instant::now();
             if !claimed.is_empty() || (now >= deadline && !full) {
                 return Ok(claimed);
             }
             let mut until = if full { lingers } else { deadline };
             if !self.other_nodes().is_empty() {
-                until = until.min(now + LOOK_AGAIN);
+                until = until.min(ask_nodes.max(now));
             }
             tokio::select! {
-                () = groups.changed() => {}
+                () = groups.changed(), if crawls => {}
                 () = chunks.changed() => {}
                 () = tokio::time::sleep_until(until) => {}
             }
@@ -71,17 +81,17 @@ impl Pipeline {
     }
 
     /// Claims what there is, without waiting.
-    async fn claim_once(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
+    async fn claim_once(&self, claim: &Claim, nodes: &[NodeId]) -> CallResult<Vec<Claimed>> {
         if let Some(host) = &claim.host {
             return self.at_host(host, &ChunkCall::Claim(claim.clone())).await;
         }
         let (mut claimed, mut trouble) = self.claim_from(claim, self.sources(claim)).await;
-        for node in self.other_nodes() {
-            if claimed.len() >= claim.chunks {
+        for node in nodes {
+            if claimed.len() >= claim.chunks || is_doubtful(claim, trouble.as_ref()) {
                 break;
             }
             let more = Claim { chunks: claim.chunks - claimed.len(), ..claim.clone() };
-            match self.say(node, &PipelineCall::Claim(more), false).await.and_then(Vec::<Claimed>::try_from) {
+            match self.say(*node, &PipelineCall::Claim(more), false).await.and_then(Vec::<Claimed>::try_from) {
                 Ok(more) => claimed.extend(more),
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
@@ -89,6 +99,9 @@ impl Pipeline {
         // What was granted is durable and must reach its worker. A shard that is being handed over has nothing to offer
         // right now.
         let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere);
+        if let Some(refusal) = trouble.as_ref().filter(|_| is_doubtful(claim, trouble.as_ref())) {
+            return Err(refusal.clone());
+        }
         if claimed.is_empty() { trouble.map_or(Ok(claimed), Err) } else { Ok(claimed) }
     }
 
@@ -102,7 +115,7 @@ impl Pipeline {
     async fn claim_from(&self, claim: &Claim, shards: Vec<ShardId>) -> (Vec<Claimed>, Option<Refusal>) {
         let (mut claimed, mut trouble) = (Vec::<Claimed>::new(), None);
         for shard in shards {
-            if claimed.len() >= claim.chunks {
+            if claimed.len() >= claim.chunks || is_doubtful(claim, trouble.as_ref()) {
                 break;
             }
             let more = Claim { chunks: claim.chunks - claimed.len(), ..claim.clone() };
@@ -148,11 +161,29 @@ impl Pipeline {
         nodes
     }
 
-    /// The live chunks already granted for a request.
+    /// The live chunks already granted for a request. Only shards that answer promptly count: a node that is cut off must
+    /// not keep the others from working, and what it granted expires at its deadline.
     async fn claimed_before(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
         let Some(request) = claim.request.clone() else { return Ok(Vec::new()) };
         let call = ChunkCall::Requested { worker: claim.worker.clone(), request };
-        let all: Vec<Vec<Claimed>> = self.ask_all(&call).await?;
-        Ok(all.into_iter().flatten().collect())
+        let asks = self.frontier.all().into_iter().map(|shard| {
+            let asked = self.ask::<Vec<Claimed>>(shard, call.clone());
+            async move { tokio::time::timeout(ASK_BEFORE, asked).await.unwrap_or_else(|_| Ok(Vec::new())) }
+        });
+        let mut claimed = Vec::new();
+        for answer in futures::future::join_all(asks).await {
+            match answer {
+                Ok(more) => claimed.extend(more),
+                Err(refusal) if refusal.is_unavailable() => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(claimed)
     }
+}
+
+/// Whether nothing more may be claimed: a claim with an id that may have been granted somewhere is repeated, and then
+/// gets what was granted.
+fn is_doubtful(claim: &Claim, trouble: Option<&Refusal>) -> bool {
+    claim.request.is_some() && matches!(trouble, Some(Refusal::OutcomeUnknown(_)))
 }

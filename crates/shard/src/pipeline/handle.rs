@@ -187,7 +187,11 @@ impl Pipeline {
     }
 
     /// Asks a shard and waits for its answer; during a hand-over, for its next owner.
-    async fn ask<T: TryFrom<ChunkResponse, Error = Refusal>>(&self, shard: ShardId, call: ChunkCall) -> CallResult<T> {
+    pub(super) async fn ask<T: TryFrom<ChunkResponse, Error = Refusal>>(
+        &self,
+        shard: ShardId,
+        call: ChunkCall,
+    ) -> CallResult<T> {
         let looks = call.only_looks();
         match self.ask_owner(shard, call).await {
             // A read-only call has no unknown outcome.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wayleave_core::ids::ShardId;
+use wayleave_core::pipeline::state::Published;
 use wayleave_core::time::Time;
 
 use crate::shared::broadcast::Broadcast;
@@ -30,12 +31,13 @@ impl ChunkReadiness {
         Self { shards: (0..shards).map(|_| nothing()).collect(), news: Broadcast::default() }
     }
 
-    /// A shard publishes what it offers. `more` if a claim that found nothing should look again.
-    pub fn tell(&self, shard: ShardId, crawl_at: Option<Time>, builds: u64, more: bool) {
+    /// A shard publishes what it offers. Whenever something became claimable, all who wait look again: the numbers alone
+    /// do not tell, because something else may have been claimed in the same turn.
+    pub fn tell(&self, shard: ShardId, published: &Published) {
         let Some(offers) = self.shards.get(usize::from(shard.0)) else { return };
-        offers.crawl_at.store(crawl_at.map_or(NEVER, |at| at.0), Ordering::Release);
-        let before = offers.builds.swap(builds, Ordering::AcqRel);
-        if more || builds > before {
+        offers.crawl_at.store(published.crawl_at.map_or(NEVER, |at| at.0), Ordering::Release);
+        offers.builds.store(published.builds, Ordering::Release);
+        if published.more {
             self.news.notify();
         }
     }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Outcome, RequestId, UrlResult};
+use wayleave_core::frontier::request::{Outcome, Put, RequestId, UrlResult};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::view::ChunkFilter;
+use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
 use wayleave_core::time::Millis;
 use wayleave_shard::pipeline::Pipeline;
 
@@ -245,4 +246,147 @@ async fn unknown_chunks_and_tokens_of_others_are_refused_and_nothing_changes() {
         assert!(matches!(wrong, Err(Refusal::Chunk(_))), "{wrong:?}");
     }
     assert_eq!(pipeline.chunk(one.id).await.unwrap(), before);
+}
+
+fn host_claim(host: &str, links: usize) -> Claim {
+    Claim { host: Some(host.into()), crawl: Some("DEFAULT".into()), ..claim(Stage::Crawl, 1, links) }
+}
+
+async fn one_host(pages: usize) -> (World, Pipeline) {
+    let world = World::new(1).await;
+    for page in 0..pages {
+        // One call each, so that the lane's front is cached.
+        world.add(&[&format!("http://h.example/{page}")]).await;
+    }
+    let pipeline = Pipeline::new(world.frontier.clone());
+    (world, pipeline)
+}
+
+fn texts(links: &[wayleave_core::pipeline::request::LinkToFetch]) -> Vec<String> {
+    links.iter().map(|link| link.url.url.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_replacements_of_one_host_are_different_urls() {
+    let (world, pipeline) = one_host(5).await;
+    let chunk = pipeline.claim(host_claim("h.example", 2), NOW, NOW).await.unwrap().remove(0);
+    let (answer, _) = pipeline.report(report(&chunk, Outcome::Failed, true), Vec::new()).await.unwrap();
+    assert_eq!((texts(&answer.replacements), answer.left), (vec![page(2), page(3)], 2));
+    let fetched = Claimed { links: answer.replacements, ..chunk };
+    crawled(&pipeline, &fetched).await;
+    let counts = world.frontier.crawl("DEFAULT".into()).await.unwrap().counts;
+    assert_eq!((counts.queued, counts.reserved, counts.fetched, counts.failed), (1, 0, 2, 2));
+    pass(1_000).await;
+    assert_eq!(&*world.next().await.unwrap().urls[0].url, page(4));
+}
+
+fn page(n: usize) -> String {
+    format!("http://h.example/{n}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_may_be_visited_twice_at_once_gives_a_chunk_one_link() {
+    let (world, pipeline) = one_host(3).await;
+    world.set_host("h.example", delay(0)).await;
+    world.set_group("twice", &["h.example"], PaceChanges { parallel: Change::Set(2), ..delay(0) }).await;
+    let first = pipeline.claim(claim(Stage::Crawl, 1, 3), NOW, NOW).await.unwrap().remove(0);
+    let second = pipeline.claim(claim(Stage::Crawl, 1, 3), NOW, NOW).await.unwrap().remove(0);
+    assert_eq!((texts(&first.links), texts(&second.links)), (vec![page(0)], vec![page(1)]));
+    crawled(&pipeline, &first).await;
+    crawled(&pipeline, &second).await;
+    let counts = world.frontier.crawl("DEFAULT".into()).await.unwrap().counts;
+    assert_eq!((counts.queued, counts.reserved, counts.fetched), (1, 0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_is_tried_again_stays_in_the_schedule_behind_its_replacement() {
+    let (world, pipeline) = one_host(2).await;
+    let chunk = pipeline.claim(host_claim("h.example", 1), NOW, NOW).await.unwrap().remove(0);
+    let (answer, _) = pipeline.report(report(&chunk, Outcome::Retry, true), Vec::new()).await.unwrap();
+    assert_eq!(texts(&answer.replacements), [page(1)]);
+    crawled(&pipeline, &Claimed { links: answer.replacements, ..chunk }).await;
+    assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(false));
+    pass(600_000).await;
+    assert_eq!(&*world.next().await.expect("the first page again").urls[0].url, page(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_asks_for_rest_gives_no_replacement() {
+    let (_world, pipeline) = one_host(3).await;
+    let chunk = pipeline.claim(host_claim("h.example", 1), NOW, NOW).await.unwrap().remove(0);
+    let mut busy = report(&chunk, Outcome::Retry, true);
+    (busy.results[0].status, busy.results[0].retry_after) = (Some(429), Some(Millis(3_600_000)));
+    let (answer, _) = pipeline.report(busy, Vec::new()).await.unwrap();
+    assert!(answer.replacements.is_empty(), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_is_recognised_when_it_is_repeated_after_the_next_stage() {
+    let (_world, pipeline) = world(1, 1).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    crawled(&pipeline, &chunk).await;
+    let build = pipeline.claim(claim(Stage::Build, 1, 0), NOW, NOW).await.unwrap().remove(0);
+    pipeline.end(build.id, build.token, fail(false)).await.unwrap();
+    assert_eq!(pipeline.end(chunk.id, chunk.token, complete()).await, Ok(ChunkState::Crawled), "the answer was lost");
+    let other = EndChunk::Fail { reason: "another call".into(), input_lost: false };
+    let refused = pipeline.end(chunk.id, chunk.token, other).await.unwrap_err().to_string();
+    assert!(refused.contains("not current") && !refused.contains("garbage"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_of_a_paused_crawl_hide_no_others() {
+    let world = World::new(1).await;
+    let puts = |crawl: &'static str, hosts: usize| {
+        (0..hosts).map(move |n| Put { crawl: crawl.into(), ..disc(&format!("http://{crawl}{n}.example/1")) })
+    };
+    world.put(puts("x", 80).collect()).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    assert_eq!(pipeline.claim(claim(Stage::Crawl, 80, 1), NOW, NOW).await.unwrap().len(), 80);
+    world.set_crawl("x", CrawlChanges { paused: Change::Set(true), ..CrawlChanges::default() }).await;
+    pass(12_000).await;
+    world.put(puts("y", 1).collect()).await;
+    let lost = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    let again = pipeline.claim(claim(Stage::Crawl, 1, 1), Millis(60_000), NOW).await.unwrap().remove(0);
+    assert_eq!((lost.id, &*again.crawl, again.attempts), (again.id, "y", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_offer_that_nobody_takes_is_withdrawn_and_its_links_go_back() {
+    let (world, pipeline) = world(1, 2).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 2), NOW, NOW).await.unwrap().remove(0);
+    pass(20_000).await;
+    assert!(world.next().await.is_none(), "they are kept for the chunk");
+    pass(600_000).await;
+    assert_eq!(world.reserve(5, 1).await.len(), 2, "any crawler may have them now");
+    let view = pipeline.chunk(chunk.id).await.unwrap();
+    assert_eq!(view.state, ChunkState::Skipped);
+    assert!(view.reason.contains("went back to their queues"), "{}", view.reason);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_whose_queue_is_deleted_ends() {
+    let (world, pipeline) = world(1, 1).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    pass(11_500).await;
+    world.frontier.delete_queue("DEFAULT".into(), "h0.example".into()).await.unwrap();
+    assert!(pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().is_empty());
+    assert_eq!(pipeline.chunk(chunk.id).await.unwrap().state, ChunkState::Skipped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_limit_are_not_counted_twice_when_content_is_lost() {
+    let (world, pipeline) = world(1, 3).await;
+    world.set_crawl("DEFAULT", CrawlChanges { pages: Change::Set(2), ..CrawlChanges::default() }).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 3), NOW, NOW).await.unwrap().remove(0);
+    assert_eq!(chunk.links.len(), 2, "the limit");
+    crawled(&pipeline, &chunk).await;
+    let build = pipeline.claim(claim(Stage::Build, 1, 0), NOW, NOW).await.unwrap().remove(0);
+    pipeline.end(build.id, build.token, fail(true)).await.unwrap();
+    pass(2_000).await;
+    let again = pipeline.claim(claim(Stage::Crawl, 5, 3), NOW, NOW).await.unwrap();
+    assert_eq!((again.len(), again[0].links.len()), (1, 2), "the same two, and no third");
+    crawled(&pipeline, &again[0]).await;
+    pass(2_000).await;
+    assert!(pipeline.claim(claim(Stage::Crawl, 5, 3), NOW, NOW).await.unwrap().is_empty());
+    assert!(world.next().await.is_none());
 }

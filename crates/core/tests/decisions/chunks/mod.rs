@@ -95,7 +95,7 @@ fn a_lost_chunk_is_offered_again_whole_under_its_id() {
     let again = works.claim(&claim_of(Stage::Crawl, "v", 1, 2)).pop().expect("the same chunk");
     assert_eq!((again.id, again.attempts, urls(&again)), (first.id, 1, urls(&first)));
     let refused = works.end(&first, &EndChunk::Complete(Some(artifact(1)))).unwrap_err();
-    assert!(refused.to_string().contains("http://store/1 is garbage"), "{refused}");
+    assert!(refused.to_string().contains("collect http://store/1 as garbage"), "{refused}");
     check(&works);
 }
 
@@ -267,4 +267,42 @@ fn a_deleted_crawl_takes_its_links_along() {
     assert!(next.is_empty(), "{next:?}");
     assert_eq!(works.rows[&claimed.id].state, ChunkState::Skipped);
     check(&works);
+}
+
+#[test]
+fn whoever_waits_is_told_of_every_chunk_that_becomes_claimable() {
+    let mut works = with_hosts(2);
+    let both = works.claim(&claim_of(Stage::Crawl, "w", 2, 1));
+    let crawl = |works: &mut Works, chunk: &Claimed| {
+        report_all(works, chunk);
+        works.end(chunk, &EndChunk::Complete(Some(artifact(1)))).expect("complete");
+    };
+    crawl(&mut works, &both[0]);
+    assert!(works.pipeline.publish(works.shard.now).more);
+    assert!(!works.pipeline.publish(works.shard.now).more, "once");
+    // One is taken and another one comes in the same turn: the number is the same, and someone may have found none.
+    works.claim(&claim_of(Stage::Build, "b", 1, 0));
+    crawl(&mut works, &both[1]);
+    let published = works.pipeline.publish(works.shard.now);
+    assert_eq!((published.builds, published.more), (1, true));
+}
+
+#[test]
+fn an_offer_is_announced_when_its_time_comes_whatever_others_are_on_offer() {
+    let mut works = with_hosts(2);
+    let both = works.claim(&claim_of(Stage::Crawl, "w", 2, 1));
+    let fail = EndChunk::Fail { reason: "it broke".into(), input_lost: false };
+    works.end(&both[0], &fail).expect("current");
+    works.shard.now = works.shard.now.after(Millis(500));
+    works.end(&both[1], &fail).expect("current");
+    works.pipeline.publish(works.shard.now);
+    // Nobody claims the first; one who waits has looked at both, which may not go yet.
+    assert!(works.claim(&claim_of(Stage::Crawl, "w", 1, 1)).is_empty());
+    for (now, name) in [(START + 1_000, "the first"), (START + 1_500, "the second")] {
+        let next = works.pipeline.next_wake().expect("a time");
+        assert_eq!(next, Time(now), "{name}");
+        works.shard.now = next;
+        assert!(works.pipeline.publish(next).more, "{name}");
+        assert!(!works.pipeline.publish(next).more, "{name}, once");
+    }
 }

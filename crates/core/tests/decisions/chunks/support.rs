@@ -1,16 +1,19 @@
 //! A shard with a pipeline for tests: both states, and rows in maps. Its calls do what the owner of a shard does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use wayleave_core::frontier::request::{Reservation, UrlResult};
 use wayleave_core::frontier::reserve::Grant as VisitGrant;
-use wayleave_core::frontier::visit::Want;
+use wayleave_core::frontier::visit::{Visit, Want};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::pipeline::State;
 use wayleave_core::pipeline::claim::{Grant, Writes};
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, LinksReported, ReportLinks, Stage};
+use wayleave_core::pipeline::request::{
+    Claim, Claimed, Decision, EndChunk, LinkToFetch, LinksReported, ReportLinks, Stage,
+};
 use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState, PipelineRow, Write};
 use wayleave_core::time::{Millis, Time};
 
@@ -43,9 +46,9 @@ pub fn claim_of(stage: Stage, worker: &str, chunks: usize, links: usize) -> Clai
 
 impl Works {
     pub fn new(now: u64) -> Self {
-        let mut shard = Shard::new(now);
+        let shard = Shard::new(now);
         let row = PipelineRow::default();
-        let pipeline = State::load(ShardId(0), row, Vec::new(), &mut shard.state);
+        let pipeline = State::new(ShardId(0), row);
         Self { shard, pipeline, rows: BTreeMap::new(), row }
     }
 
@@ -66,8 +69,10 @@ impl Works {
     /// Drops both states and loads the rows.
     pub fn reload(&mut self) {
         self.shard.reload();
-        let open = self.rows.values().filter(|row| !row.state.is_at_rest()).cloned().collect();
-        self.pipeline = State::load(ShardId(0), self.row, open, &mut self.shard.state);
+        self.pipeline = State::new(ShardId(0), self.row);
+        for row in self.rows.values().filter(|row| !row.state.is_at_rest()) {
+            self.pipeline.load(row.clone(), &mut self.shard.state);
+        }
         self.sweep();
     }
 
@@ -107,42 +112,41 @@ impl Works {
         claimed
     }
 
+    /// Plans all groups before it reserves the first: a group that may be visited twice at once must not be found again.
     fn reserve(&mut self, claim: &Claim, links: usize, writes: &mut Writes) -> Vec<Reservation> {
         let now = self.shard.now;
         self.shard.state.wake(now);
-        let mut crawl = claim.crawl.as_ref().and_then(|name| self.shard.state.crawl_no(name));
+        let crawl = claim.crawl.as_ref().and_then(|name| self.shard.state.crawl_no(name));
         let urls = if claim.host.is_some() { links } else { 1 };
-        let mut granted: Vec<Reservation> = Vec::new();
-        while granted.len() < links {
-            let want = Want { crawl, urls, held_below: None, bare_hosts: false };
-            let most = if crawl.is_none() { 1 } else { links - granted.len() };
-            let visits = match &claim.host {
-                Some(host) => self.shard.state.plan_host(host, &want, now).into_iter().collect(),
-                None => self.shard.state.plan_visits(&want, most, now),
-            };
-            if visits.is_empty() {
-                break;
+        let want = |crawl| Want { crawl, urls, held_below: None, bare_hosts: false };
+        let visits = match &claim.host {
+            Some(host) => self.shard.state.plan_host(host, &want(crawl), now).into_iter().collect(),
+            None => {
+                let mut visits = self.shard.state.plan_visits(&want(crawl), 1, now);
+                if let Some(crawl) = visits.first().map(Visit::crawl) {
+                    visits.extend(self.shard.state.plan_visits(&want(Some(crawl)), links - 1, now));
+                }
+                visits
             }
-            for visit in &visits {
-                let grant = VisitGrant {
-                    holder: claim.worker.clone(),
-                    urls,
-                    lease: claim.lease,
-                    entropy: {
-                        self.shard.draws += 1;
-                        self.shard.draws
-                    },
-                    request: None,
-                    chunk: Some(self.pipeline.peek_id()),
-                };
-                let found = self.shard.fronts(visit, urls);
-                granted.extend(self.shard.state.reserve(visit, found, &grant, now, &mut writes.frontier));
-            }
-            let first = granted.first().and_then(|one| one.urls.first());
-            crawl = first.and_then(|url| self.shard.state.crawl_no(&url.crawl));
-            if claim.host.is_some() {
-                break;
-            }
+        };
+        let chunk = self.pipeline.peek_id();
+        self.grant(&visits, (&claim.worker, chunk, urls), claim.lease, writes)
+    }
+
+    fn grant(
+        &mut self,
+        visits: &[Visit],
+        (holder, chunk, urls): (&Arc<str>, ChunkId, usize),
+        lease: Millis,
+        writes: &mut Writes,
+    ) -> Vec<Reservation> {
+        let mut granted = Vec::new();
+        for visit in visits {
+            self.shard.draws += 1;
+            let (entropy, chunk) = (self.shard.draws, Some(chunk));
+            let grant = VisitGrant { holder: holder.clone(), urls, lease, entropy, request: None, chunk };
+            let found = self.shard.fronts(visit, urls);
+            granted.extend(self.shard.state.reserve(visit, found, &grant, self.shard.now, &mut writes.frontier));
         }
         granted
     }
@@ -156,56 +160,43 @@ impl Works {
         self.sweep();
         let now = self.shard.now;
         let report = ReportLinks { chunk: claimed.id, token: claimed.token, results, replace };
-        let chunk = self.pipeline.reported(report.chunk, report.token, now)?;
-        let rows = self.shard.rows(&chunk.urls());
+        let chunk = self.pipeline.reported(report.chunk, report.token, now)?.clone();
+        // Only the rows of the links that the report names are read.
+        let mut rows = vec![None; chunk.links.len()];
+        for at in self.pipeline.named(report.chunk, report.results.iter().map(|result| &*result.url)) {
+            rows[at] = self.shard.rows(&[chunk.links[at].url.clone()]).remove(0);
+        }
         let mut writes = Writes::default();
         let reported = self.pipeline.report(&report, &rows, now, 0, &mut self.shard.state, &mut writes);
+        // Before anything is taken from the queues: what has returned to them must be found there.
         self.commit(writes);
         let (mut answer, vacancies) = reported?;
-        for vacancy in vacancies {
-            let mut writes = Writes::default();
-            let row = self.pipeline.active(report.chunk).expect("claimed").clone();
-            let claim = Claim { crawl: Some(row.crawl), ..claim_of(Stage::Crawl, "w", 1, 1) };
-            if let Some(token) = row.visit {
-                let Some(visit) = self.shard.state.plan_link_more(token, now) else { break };
-                let found = self.shard.fronts(&visit, 1);
-                let more = self.shard.state.take_link_more(token, (&visit, found), now, &mut writes.frontier);
-                if let Some((url, delay)) = more {
-                    let (place, link) = ((report.chunk, vacancy), (token, url, delay));
-                    let more = self.pipeline.replace_here(place, link, &self.shard.state, &mut writes);
-                    answer.replacements.extend(more);
-                }
-                self.commit(writes);
-                continue;
-            }
-            // A replacement belongs to the same chunk, so the id is not the next one.
-            self.shard.state.wake(now);
-            let want = Want {
-                crawl: self.shard.state.crawl_no(claim.crawl.as_deref().expect("its crawl")),
-                urls: 1,
-                held_below: None,
-                bare_hosts: false,
-            };
-            let Some(visit) = self.shard.state.plan_visits(&want, 1, now).pop() else { break };
-            self.shard.draws += 1;
-            let grant = VisitGrant {
-                holder: "w".into(),
-                urls: 1,
-                lease: claim.lease,
-                entropy: self.shard.draws,
-                request: None,
-                chunk: Some(report.chunk),
-            };
-            let found = self.shard.fronts(&visit, 1);
-            if let Some(granted) = self.shard.state.reserve(&visit, found, &grant, now, &mut writes.frontier) {
-                let place = (report.chunk, vacancy);
-                let more = self.pipeline.replace(place, granted, &mut self.shard.state, &mut writes);
-                answer.replacements.extend(more);
-            }
-            self.commit(writes);
+        if !vacancies.is_empty() {
+            answer.replacements = self.replace(&chunk, &vacancies);
         }
         answer.left = self.pipeline.links_left(report.chunk, &self.shard.state);
         Ok(answer)
+    }
+
+    fn replace(&mut self, chunk: &ChunkRow, vacancies: &[usize]) -> Vec<LinkToFetch> {
+        let (now, most) = (self.shard.now, vacancies.len());
+        let mut writes = Writes::default();
+        self.shard.state.wake(now);
+        let fetch = if let Some(token) = chunk.visit {
+            let Some(visit) = self.shard.state.plan_link_more(token, most, now) else { return Vec::new() };
+            let found = self.shard.fronts(&visit, most);
+            let (urls, delay) =
+                self.shard.state.take_link_more(token, (&visit, found), (most, now), &mut writes.frontier);
+            self.pipeline.replace_here(chunk.id, vacancies, (token, urls, delay), &self.shard.state, &mut writes)
+        } else {
+            let crawl = self.shard.state.crawl_no(&chunk.crawl);
+            let want = Want { crawl, urls: 1, held_below: None, bare_hosts: false };
+            let visits = self.shard.state.plan_visits(&want, most, now);
+            let granted = self.grant(&visits, (&"w".into(), chunk.id, 1), Millis(1), &mut writes);
+            self.pipeline.replace(chunk.id, vacancies, granted, &mut self.shard.state, &mut writes)
+        };
+        self.commit(writes);
+        fetch
     }
 
     pub fn end(&mut self, claimed: &Claimed, end: &EndChunk) -> Result<Option<ChunkState>, ChunkRefusal> {

@@ -1,0 +1,106 @@
+//! Chunks that a crawler is awaited for, by when to look at them next: a chunk that may not go yet is looked at again when
+//! its groups may be ready, so that it never hides another one.
+
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
+
+use super::row::ChunkRow;
+use crate::ids::ChunkId;
+use crate::names::{CrawlName, HostName};
+use crate::time::Time;
+
+type Queue = BTreeSet<(Time, ChunkId)>;
+
+/// Offered chunks.
+#[derive(Default)]
+pub(super) struct Offers {
+    /// When each is looked at next.
+    looks: HashMap<ChunkId, Time>,
+    every: Queue,
+    /// Without those of one host.
+    general: Queue,
+    of_crawl: HashMap<CrawlName, Queue>,
+    /// Chunks of one host: only a crawler that asks for the host gets them.
+    of_host: HashMap<HostName, Queue>,
+    /// Offers up to this time have been announced.
+    announced: Time,
+}
+
+impl Offers {
+    pub fn len(&self) -> usize {
+        self.looks.len()
+    }
+
+    pub fn add(&mut self, chunk: &ChunkRow) {
+        self.put(chunk, chunk.since);
+    }
+
+    fn put(&mut self, chunk: &ChunkRow, at: Time) {
+        self.looks.insert(chunk.id, at);
+        let entry = (at, chunk.id);
+        self.every.insert(entry);
+        match &chunk.host {
+            Some(host) => _ = self.of_host.entry(host.clone()).or_default().insert(entry),
+            None => {
+                self.general.insert(entry);
+                self.of_crawl.entry(chunk.crawl.clone()).or_default().insert(entry);
+            }
+        }
+    }
+
+    pub fn remove(&mut self, chunk: &ChunkRow) {
+        let Some(at) = self.looks.remove(&chunk.id) else { return };
+        let entry = (at, chunk.id);
+        self.every.remove(&entry);
+        match &chunk.host {
+            Some(host) => take_out(&mut self.of_host, host, &entry),
+            None => {
+                self.general.remove(&entry);
+                take_out(&mut self.of_crawl, &chunk.crawl, &entry);
+            }
+        }
+    }
+
+    /// Looks at a chunk again at `at`, not before.
+    pub fn look_at(&mut self, chunk: &ChunkRow, at: Time) {
+        self.remove(chunk);
+        self.put(chunk, at);
+    }
+
+    /// The first chunk that may be looked at now.
+    pub fn first(&self, crawl: Option<&CrawlName>, host: Option<&HostName>, now: Time) -> Option<ChunkId> {
+        let queue = match (host, crawl) {
+            (Some(host), _) => self.of_host.get(host)?,
+            (None, Some(crawl)) => self.of_crawl.get(crawl)?,
+            (None, None) => &self.general,
+        };
+        queue.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id)
+    }
+
+    /// When the first of all may be looked at.
+    pub fn first_look(&self) -> Option<Time> {
+        self.every.first().map(|(at, _)| *at)
+    }
+
+    /// When the next one that was not announced may be looked at.
+    pub fn next_look(&self) -> Option<Time> {
+        self.every.range((self.announced.after(crate::time::Millis(1)), ChunkId(0))..).next().map(|(at, _)| *at)
+    }
+
+    /// Whether one may be looked at now that could not at the last call.
+    pub fn announce(&mut self, now: Time) -> bool {
+        let due = self.next_look().is_some_and(|at| at <= now);
+        self.announced = self.announced.max(now);
+        due
+    }
+}
+
+fn take_out<K: std::hash::Hash + Eq>(queues: &mut HashMap<K, Queue>, key: &K, entry: &(Time, ChunkId)) {
+    if let Some(queue) = queues.get_mut(key) {
+        queue.remove(entry);
+        if queue.is_empty() {
+            queues.remove(key);
+        }
+    }
+}
