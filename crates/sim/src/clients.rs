@@ -183,7 +183,7 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
     }
 }
 
-fn result(url: &str, outcome: Outcome, chance: &Chance) -> UrlResult {
+pub fn result(url: &str, outcome: Outcome, chance: &Chance) -> UrlResult {
     let busy = outcome == Outcome::Retry;
     UrlResult {
         status: Some(if busy { 503 } else { 200 }),

@@ -9,6 +9,8 @@
 //! [`Switchboard`] and [`Process`], the network and the tasks of simulated nodes, serve the tests of other crates too.
 
 mod chance;
+mod chunk_clients;
+mod chunk_oracle;
 mod clients;
 mod clock;
 mod door;

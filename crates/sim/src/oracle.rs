@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wayleave_core::frontier::request::{Reservation, UrlToFetch};
-use wayleave_core::ids::Token;
+use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::invariants::{self, Span, Verdict, Visit};
 use wayleave_core::time::{Millis, Time};
+
+use crate::chunk_oracle::ChunkOracle;
 
 /// A URL by crawl and text.
 pub type Id = (String, String);
@@ -48,6 +50,8 @@ pub struct Oracle {
     pub deletions: Vec<Time>,
     /// From here on a deletion with an unknown outcome may take effect at any time.
     unsure_since: Option<Time>,
+    /// What was told of chunks.
+    pub chunks: ChunkOracle,
     pub grants: u64,
     pub handed_out: u64,
     pub releases: u64,
@@ -197,6 +201,13 @@ impl Oracle {
         // A crawl that is occasionally deleted promises nothing: its URLs may have been deleted and found again.
         for id in finished.filter(|id| id.0 != "doomed") {
             self.finished.entry(id).or_insert(now);
+        }
+    }
+
+    /// The content of a chunk may be lost: its links may be fetched again.
+    pub fn content_lost(&mut self, id: ChunkId) {
+        for link in self.chunks.lost(id) {
+            self.finished.remove(&link);
         }
     }
 

@@ -5,8 +5,11 @@ use std::rc::Rc;
 
 use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
 use wayleave_core::invariants::Verdict;
+use wayleave_core::pipeline::state::ChunkCounts;
 use wayleave_shard::Frontier;
+use wayleave_shard::pipeline::Pipeline;
 
+use crate::chunk_clients::{builder, crawler};
 use crate::clients::{paced, putter, worker};
 use crate::embedded;
 use crate::faults::{disk, gremlin};
@@ -123,6 +126,8 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
         tokio::task::spawn_local(putter(world.clone(), name));
     }
     lasting.extend((20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))));
+    lasting.extend((70..72).map(|name| tokio::task::spawn_local(crawler(world.clone(), name))));
+    lasting.push(tokio::task::spawn_local(builder(world.clone(), 80)));
     lasting.extend((30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))));
     storm.push(tokio::task::spawn_local(operator(world.clone(), 40)));
     match kind {
@@ -174,15 +179,19 @@ async fn settle(world: &Rc<World>) -> u64 {
             Ok(stats) => stats,
             Err(refusal) => fail(world, &format!("no stats in the calm: {refusal}")),
         };
+        let chunks = match world.ask(async |frontier| Pipeline::new(frontier).counts().await).await {
+            Ok(chunks) => chunks,
+            Err(refusal) => fail(world, &format!("no numbers of chunks in the calm: {refusal}")),
+        };
         let bare = world.ask(async |frontier| frontier.host(BARE.into()).await).await;
         let waits = bare.is_ok_and(|view| view.queued_at.is_some());
-        if stats.urls.scheduled() == 0 && stats.reservations == 0 && !waits {
+        if stats.urls.scheduled() == 0 && stats.reservations == 0 && chunks == ChunkCounts::default() && !waits {
             break;
         }
         if world.clock.elapsed() - start > CALM_MS {
             let hosts = world.ask(async |frontier| frontier.hosts(&HostFilter::default(), None, 100).await).await;
             world.tell("hosts", &format!("{hosts:#?}"));
-            fail(world, &format!("law 5: not everything has ended in the calm: {stats:?}"));
+            fail(world, &format!("law 5: not everything has ended in the calm: {stats:?} {chunks:?}"));
         }
     }
     reckon(world).await

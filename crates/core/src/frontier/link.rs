@@ -167,6 +167,32 @@ impl State {
         }
     }
 
+    /// Takes a link's URLs away from its crawler, which does not know yet: they are settled at once, as in
+    /// [`State::end_link`], but a visit that goes on may last until the deadline that the crawler knows. Until then the
+    /// group stays busy, under an ordinary reservation without URLs.
+    pub fn abandon_link(
+        &mut self,
+        token: Token,
+        rows: Vec<Option<UrlRow>>,
+        results: &[Option<&UrlResult>],
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) {
+        if !self.is_visiting(token) {
+            return self.end_link(token, rows, results, now, 0, writes);
+        }
+        let Some(lease) = self.leases.get_mut(&token) else { return };
+        let urls = std::mem::take(&mut lease.urls);
+        (lease.link, lease.taken_away) = (None, 0);
+        let until = lease.expires_at;
+        writes.push(Write::Lease(token, Some(lease.clone())));
+        self.lease_ends.insert((until, token));
+        for (i, ((queue, key), row)) in urls.iter().zip(rows).enumerate() {
+            let Some(row) = row.filter(|row| row.is_reserved_by(token)) else { continue };
+            self.apply_result(*queue, key, row, results.get(i).copied().flatten(), now, writes);
+        }
+    }
+
     /// Settles one URL of a link that has several, by its result. The visit goes on.
     pub fn end_link_url(
         &mut self,
@@ -317,6 +343,6 @@ impl State {
         let Some(urls) = self.link_urls(token).map(<[_]>::to_vec) else { return };
         let failed: Vec<UrlResult> = urls.iter().map(|_| UrlResult::new("", Outcome::Failed)).collect();
         let results: Vec<Option<&UrlResult>> = failed.iter().map(Some).collect();
-        self.end_link(token, rows, &results, now, 0, writes);
+        self.abandon_link(token, rows, &results, now, writes);
     }
 }

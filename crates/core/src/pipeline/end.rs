@@ -156,7 +156,12 @@ impl State {
         writes: &mut Writes,
     ) {
         let mut after = before.clone();
-        after.release_links(facts, frontier, writes);
+        for token in before.leases() {
+            // The crawler does not know yet.
+            let rows = before.rows_of(token, facts.rows, frontier);
+            frontier.abandon_link(token, rows, &[], facts.now, &mut writes.frontier);
+        }
+        after.forget_leases();
         after.last_error = Some("its crawl was deleted".into());
         after.move_on(ChunkState::Skipped, facts.now);
         self.store(Some(before), after, &mut writes.pipeline);
@@ -311,13 +316,14 @@ impl ChunkRow {
             self.state = if self.is_exhausted() { ChunkState::SetAside } else { ChunkState::Crawled };
             return;
         }
+        // Whoever failed has stopped; at a deadline the visits have ended already.
+        for token in self.leases() {
+            frontier.end_link_visit(token, &[], (facts.now, facts.now), facts.jitter, &mut writes.frontier);
+        }
         if self.is_exhausted() {
             self.fail_links(facts, frontier, writes);
             self.state = ChunkState::SetAside;
             return;
-        }
-        for token in self.leases() {
-            frontier.end_link_visit(token, &[], (facts.now, facts.now), facts.jitter, &mut writes.frontier);
         }
         for link in self.links.iter_mut().filter(|link| link.lease.is_some()) {
             link.state = LinkState::Crawling;

@@ -204,8 +204,25 @@ async fn deleting_a_crawl_ends_the_tokens_of_its_chunks() {
         let view = pipeline.chunk(chunk.id).await.unwrap();
         assert_eq!((view.state, view.last_error.as_deref()), (ChunkState::Skipped, Some("its crawl was deleted")));
     }
-    let stats = world.frontier.reservations(None, 9).await.unwrap();
-    assert!(stats.items.is_empty(), "{stats:?}");
+    // The crawlers do not know yet: what they visit is theirs until the deadline.
+    let next = |chunk: &Claimed| format!("http://{}/2", chunk.links[0].url.host);
+    world.add(&[&next(&chunks[0]), &next(&chunks[1])]).await;
+    assert!(world.reserve(9, 1).await.is_empty());
+    pass(11_500).await;
+    assert_eq!(world.reserve(9, 1).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_skipped_keeps_its_visits_until_the_deadline_that_its_crawler_knows() {
+    let (world, pipeline) = world(1, 1).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    assert_eq!(pipeline.decide(chunk.id, Decision::Skip).await, Ok(ChunkState::Skipped));
+    assert_eq!(world.lookup("http://h0.example/1").await.unwrap().state, UrlState::Failed);
+    world.add(&["http://h0.example/2"]).await;
+    pass(9_000).await;
+    assert!(world.next().await.is_none());
+    pass(2_500).await;
+    assert_eq!(&*world.next().await.unwrap().urls[0].url, "http://h0.example/2");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,256 @@
+//! Clients of the pipeline: crawlers that claim chunks and index builders. Some die, some are too slow, some lose what was
+//! crawled.
+
+use std::rc::Rc;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Outcome, Reservation};
+use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LinkToFetch, ReportLinks, Stage};
+use wayleave_core::pipeline::row::{Artifact, ChunkState};
+use wayleave_core::time::{Millis, Time};
+use wayleave_shard::pipeline::Pipeline;
+
+use crate::chance::Chance;
+use crate::clients::{HOSTS, host_name, result};
+use crate::run::verdict;
+use crate::world::{World, pass};
+
+/// A link as its crawler knows it: a visit of its host, under a token that only the oracle knows.
+struct Visited {
+    link: LinkToFetch,
+    token: Token,
+    reported: bool,
+}
+
+fn claim(chance: &Chance, stage: Stage, name: u64) -> Claim {
+    let host = (stage == Stage::Crawl && chance.once_in(6)).then(|| host_name(chance.below(HOSTS)).as_str().into());
+    Claim {
+        stage,
+        worker: format!("{stage:?} {name}").into(),
+        crawl: host.is_some().then(|| "news".into()),
+        chunks: 1 + chance.below(2) as usize,
+        links: 1 + chance.below(4) as usize,
+        links_min: 1,
+        host,
+        lease: Millis(500 + chance.below(4_000)),
+        request: None,
+    }
+}
+
+fn artifact(chance: &Chance) -> Artifact {
+    Artifact { location: format!("http://store/{}", chance.below(1 << 40)).into(), bytes: 1, checksum: [7; 32] }
+}
+
+/// Claims chunks, fetches their links and completes them.
+pub async fn crawler(world: Rc<World>, name: u64) {
+    let chance = Chance::new(world.seed, name);
+    while !world.done.get() {
+        pass(1 + chance.below(500)).await;
+        let claim = claim(&chance, Stage::Crawl, name);
+        let wait = Millis(if chance.once_in(3) { chance.below(2_000) } else { 0 });
+        let one_host = claim.host.is_some();
+        let asked = world.now();
+        let answer = world.ask(async |frontier| Pipeline::new(frontier).claim(claim, wait, Millis(0)).await).await;
+        match answer {
+            Ok(claimed) => {
+                let urls = |chunk: &Claimed| chunk.links.iter().map(|link| link.url.url.clone()).collect::<Vec<_>>();
+                let shown: Vec<_> = claimed.iter().map(|c| (c.id.0, c.attempts, urls(c), c.expires_at.0)).collect();
+                world.tell("claim", &format!("{name} {shown:?}"));
+                for chunk in claimed {
+                    let judged = world.oracle.borrow_mut().chunks.claimed(&chunk);
+                    verdict(&world, judged);
+                    crawl(&world, &chance, name, (&chunk, one_host), asked).await;
+                }
+            }
+            Err(refusal) => {
+                world.tell("claim", &format!("{name} {refusal}"));
+                world.check::<()>("a claim", &Err(refusal));
+            }
+        }
+    }
+}
+
+/// The visits of links, for the oracle. A chunk of one host is one visit.
+fn visits(
+    world: &World,
+    (chunk, one_host): (&Claimed, bool),
+    links: &[LinkToFetch],
+    (start, until): (Time, Time),
+) -> Vec<Visited> {
+    let mut visited: Vec<Visited> = Vec::new();
+    for link in links {
+        let first = visited.first().map(|first| first.token).filter(|_| one_host);
+        let token = first.unwrap_or_else(|| {
+            let number = world.oracle.borrow_mut().chunks.number();
+            Token::new(ShardId(u16::MAX), number.into())
+        });
+        if first.is_none() {
+            let reservation = Reservation {
+                token,
+                group: (*link.url.host).into(),
+                host: link.url.host.clone(),
+                holder: format!("chunk {}", chunk.id).into(),
+                granted_at: start,
+                expires_at: until,
+                delay: link.delay,
+                urls: if one_host { links.iter().map(|l| l.url.clone()).collect() } else { vec![link.url.clone()] },
+            };
+            let judged = world.oracle.borrow_mut().granted(&[reservation], |_| 0);
+            verdict(world, judged);
+        }
+        visited.push(Visited { link: link.clone(), token, reported: false });
+    }
+    visited
+}
+
+async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, bool), asked: Time) {
+    let calm = world.calm.get();
+    let (claimed, one_host) = chunk;
+    let mut deadline = claimed.expires_at;
+    if deadline <= world.now() {
+        // The answer came after the lease had ended: nothing may be visited under it.
+        return world.tell("late", &format!("{name} {}", claimed.id));
+    }
+    // The visits began at the decision, which is not known better than this; the laws are judged from the answer on.
+    let start = world.now().max(asked);
+    let mut visited = visits(world, chunk, &claimed.links, (start, claimed.expires_at));
+    if !calm && chance.once_in(6) {
+        return world.tell("die", &format!("{name} {}", claimed.id));
+    }
+    let (id, token) = (claimed.id, claimed.token);
+    if chance.once_in(3) {
+        let until = world.now().after(Millis(3_000));
+        visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, until));
+        let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
+        let answer = world.ask(call).await;
+        world.tell("renew chunk", &format!("{name} {id} {answer:?}"));
+        check(world, "a renewal of a chunk", &answer);
+        match answer {
+            Ok((until, ended)) => {
+                deadline = until;
+                let kept = |link: &&Visited| !ended.contains(&link.link.url.url);
+                visited.iter().filter(kept).for_each(|link| world.oracle.borrow_mut().renewed(link.token, until));
+            }
+            Err(refusal) if is_stale(&refusal) => return,
+            Err(_) => visited.iter().for_each(|l| world.oracle.borrow_mut().perhaps_renewed(l.token, until)),
+        }
+    }
+    let mut at = 0;
+    while at < visited.len() {
+        pass(chance.below(if calm { 30 } else { 600 })).await;
+        let Some(link) = visited.get_mut(at) else { break };
+        at += 1;
+        let outcome = match chance.below(8) {
+            0 if !calm => Outcome::Retry,
+            1 => Outcome::Gone,
+            _ => Outcome::Fetched,
+        };
+        if chance.once_in(12) {
+            // Left out: it returns when the chunk is complete.
+            continue;
+        }
+        let url = link.link.url.clone();
+        let results = vec![result(&url.url, outcome, chance)];
+        let replace = chance.once_in(2);
+        let report = ReportLinks { chunk: id, token, results, replace };
+        if !one_host {
+            world.oracle.borrow_mut().ending(link.token, world.now());
+        }
+        let answer = world.ask(async |f| Pipeline::new(f).report(report, Vec::new()).await).await;
+        world.tell("link", &format!("{name} {id} {} {outcome:?} {answer:?}", url.url));
+        check(world, "a report", &answer);
+        let (answer, _) = match answer {
+            Ok(answer) => answer,
+            Err(refusal) if is_stale(&refusal) => return,
+            Err(_) => continue,
+        };
+        let taken = answer.ended.is_empty();
+        link.reported = taken && outcome == Outcome::Fetched;
+        if taken && outcome == Outcome::Gone {
+            world.oracle.borrow_mut().released([(url.crawl.to_string(), url.url.to_string())].into_iter(), world.now());
+        }
+        let fresh = if world.now() < deadline { answer.replacements } else { Vec::new() };
+        let more = if one_host {
+            let token = link.token;
+            fresh.into_iter().map(|link| Visited { link, token, reported: false }).collect()
+        } else {
+            visits(world, chunk, &fresh, (world.now(), deadline))
+        };
+        visited.extend(more);
+    }
+    complete(world, chance, name, claimed, &visited).await;
+}
+
+async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claimed, visited: &[Visited]) {
+    let (id, token) = (claimed.id, claimed.token);
+    visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, world.now()));
+    let content = visited.iter().any(|link| link.reported);
+    let failed = !world.calm.get() && chance.once_in(8);
+    let end = if failed {
+        EndChunk::Fail { reason: "it broke".into(), input_lost: false }
+    } else {
+        EndChunk::Complete(content.then(|| artifact(chance)))
+    };
+    let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
+    world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
+    check(world, "a completion", &answer);
+    if answer == Ok(ChunkState::Crawled) {
+        let ids = visited.iter().filter(|link| link.reported).map(|link| &link.link.url);
+        let ids: Vec<_> = ids.map(|url| (url.crawl.to_string(), url.url.to_string())).collect();
+        let mut oracle = world.oracle.borrow_mut();
+        oracle.chunks.crawled(id, ids.clone());
+        oracle.released(ids.into_iter(), world.now());
+    }
+}
+
+/// Builds crawled chunks; now and then it dies, fails, or finds that the content is gone.
+pub async fn builder(world: Rc<World>, name: u64) {
+    let chance = Chance::new(world.seed, name);
+    while !world.done.get() {
+        pass(1 + chance.below(700)).await;
+        let claim = claim(&chance, Stage::Build, name);
+        let call = async |frontier| Pipeline::new(frontier).claim(claim, Millis(0), Millis(0)).await;
+        let claimed = match world.ask(call).await {
+            Ok(claimed) => claimed,
+            Err(refusal) => {
+                world.check::<()>("a claim", &Err(refusal));
+                continue;
+            }
+        };
+        for chunk in claimed {
+            let calm = world.calm.get();
+            pass(chance.below(if calm { 50 } else { 1_500 })).await;
+            let (id, token) = (chunk.id, chunk.token);
+            let end = match chance.below(8) {
+                0 | 1 if !calm => continue,
+                2 if !calm => EndChunk::Fail { reason: "it broke".into(), input_lost: false },
+                3 if !calm => EndChunk::Fail { reason: "404".into(), input_lost: true },
+                _ => EndChunk::Complete(Some(artifact(&chance))),
+            };
+            if matches!(end, EndChunk::Fail { input_lost: true, .. }) {
+                // Whatever the answer: from now on its links may be fetched again.
+                world.oracle.borrow_mut().content_lost(id);
+            }
+            let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
+            world.tell("build", &format!("{name} {id} {answer:?}"));
+            check(&world, "a build", &answer);
+            if answer == Ok(ChunkState::Built) {
+                let judged = world.oracle.borrow_mut().chunks.built(id, token);
+                verdict(&world, judged);
+            }
+        }
+    }
+}
+
+/// Whether the lease has ended.
+fn is_stale(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Chunk(_))
+}
+
+/// Without faults no call may be refused, but one that came too late.
+fn check<T>(world: &World, what: &str, answer: &Result<T, Refusal>) {
+    if !answer.as_ref().is_err_and(is_stale) {
+        world.check(what, answer);
+    }
+}

@@ -1,0 +1,64 @@
+//! What crawlers and index builders were told of chunks: ids are never used again, and each is built once.
+
+use std::collections::BTreeMap;
+
+use wayleave_core::ids::{ChunkId, Token};
+use wayleave_core::invariants::{Broken, Verdict};
+use wayleave_core::pipeline::request::{Claimed, Stage};
+
+use crate::oracle::Id;
+
+/// All promises about chunks.
+#[derive(Default)]
+pub struct ChunkOracle {
+    numbers: u64,
+    /// Chunks that were claimed for the first time.
+    made: BTreeMap<ChunkId, Token>,
+    /// Chunks whose content may have been lost: they begin anew.
+    lost: Vec<ChunkId>,
+    /// The links that chunks were completed with.
+    crawled: BTreeMap<ChunkId, Vec<Id>>,
+    built: BTreeMap<ChunkId, Token>,
+}
+
+impl ChunkOracle {
+    /// A number that was not drawn before.
+    pub fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// A chunk was claimed.
+    pub fn claimed(&mut self, chunk: &Claimed) -> Verdict {
+        if chunk.stage != Stage::Crawl || chunk.attempts > 0 || self.lost.contains(&chunk.id) {
+            return Ok(());
+        }
+        match self.made.insert(chunk.id, chunk.token) {
+            Some(_) => broken(format!("chunk {} was made twice", chunk.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// The crawl stage of a chunk was completed with these links.
+    pub fn crawled(&mut self, id: ChunkId, links: Vec<Id>) {
+        self.crawled.insert(id, links);
+    }
+
+    /// The content of a chunk may be lost; its links.
+    pub fn lost(&mut self, id: ChunkId) -> Vec<Id> {
+        self.lost.push(id);
+        self.crawled.remove(&id).unwrap_or_default()
+    }
+
+    /// A chunk was built.
+    pub fn built(&mut self, id: ChunkId, token: Token) -> Verdict {
+        match self.built.insert(id, token) {
+            Some(before) if before != token => broken(format!("chunk {id} was built twice")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn broken(what: String) -> Verdict {
+    Err(Broken { law: 4, name: "nothing twice", what })
+}
