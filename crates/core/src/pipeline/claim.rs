@@ -82,7 +82,7 @@ impl State {
                     return None;
                 }
                 let (url, delay) = frontier.link_to_fetch(token, &link.url.1, row.clone())?;
-                Some(LinkToFetch { url, delay })
+                Some(LinkToFetch { host: link.host.clone(), url, delay })
             };
             let fetch: Vec<Option<LinkToFetch>> = after.links.iter().zip(&rows).map(fetch).collect();
             let ready = frontier.link_ready_at(token).is_some_and(|at| at <= now);
@@ -138,8 +138,7 @@ impl State {
         for reservation in granted {
             rows.extend(new_links(reservation.token, frontier));
             frontier.set_link_deadline(reservation.token, grant.until);
-            let delay = reservation.delay;
-            links.extend(reservation.urls.into_iter().map(|url| LinkToFetch { url, delay }));
+            links.extend(to_fetch(reservation));
         }
         let chunk = ChunkRow {
             id,
@@ -199,9 +198,18 @@ impl State {
             return chunk.claimed(Stage::Build, Vec::new(), chunk.crawled.clone());
         }
         let open = chunk.links.iter().zip(rows).filter(|(link, _)| link.state == LinkState::Crawling);
-        let links = open.filter_map(|(link, row)| frontier.link_to_fetch(link.lease?, &link.url.1, row));
-        chunk.claimed(Stage::Crawl, links.map(|(url, delay)| LinkToFetch { url, delay }).collect(), None)
+        let links = open.filter_map(|(link, row)| {
+            let (url, delay) = frontier.link_to_fetch(link.lease?, &link.url.1, row)?;
+            Some(LinkToFetch { host: link.host.clone(), url, delay })
+        });
+        chunk.claimed(Stage::Crawl, links.collect(), None)
     }
+}
+
+/// What the worker gets of a reservation that has just been granted for a chunk.
+pub(super) fn to_fetch(granted: Reservation) -> impl Iterator<Item = LinkToFetch> {
+    let Reservation { host, delay, urls, .. } = granted;
+    urls.into_iter().map(move |url| LinkToFetch { host: host.clone(), url, delay })
 }
 
 /// The links of a reservation that has just been granted for a chunk.

@@ -4,7 +4,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::claim::{Writes, new_links};
+use super::claim::{Writes, new_links, to_fetch};
 use super::refusal::ChunkRefusal;
 use super::request::{LinkToFetch, LinksReported, ReportLinks};
 use super::row::{ChunkRow, LinkState};
@@ -125,7 +125,7 @@ impl State {
                 frontier.set_link_deadline(granted.token, lease.expires_at);
             }
             after.add_links(&[*vacancy], new_links(granted.token, frontier));
-            fetch.extend(granted.urls.into_iter().map(|url| LinkToFetch { url, delay: granted.delay }));
+            fetch.extend(to_fetch(granted));
         }
         self.store(Some(&before), after, &mut writes.pipeline);
         fetch
@@ -143,10 +143,11 @@ impl State {
         let Some(before) = self.active.get(&id).cloned() else { return Vec::new() };
         let mut after = before.clone();
         let all = new_links(token, frontier);
-        let newest = all.into_iter().rev().take(urls.len()).rev().collect();
+        let newest: Vec<_> = all.into_iter().rev().take(urls.len()).rev().collect();
+        let host = newest.first().map(|link| link.host.clone()).unwrap_or_default();
         after.add_links(vacancies, newest);
         self.store(Some(&before), after, &mut writes.pipeline);
-        urls.into_iter().map(|url| LinkToFetch { url, delay }).collect()
+        urls.into_iter().map(|url| LinkToFetch { host: host.clone(), url, delay }).collect()
     }
 
     /// How many links of a chunk are not reported yet.

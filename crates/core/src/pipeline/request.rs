@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::row::Artifact;
 use crate::frontier::request::{RequestId, UrlResult, UrlToFetch};
+use crate::frontier::url_key;
 use crate::ids::{ChunkId, Token};
 use crate::names::{CrawlName, HostName};
 use crate::time::{Millis, Time};
@@ -42,6 +43,20 @@ pub struct Claim {
     pub request: Option<RequestId>,
 }
 
+impl Claim {
+    /// Gives the claim an id under which it may be repeated.
+    #[must_use]
+    pub fn named(mut self, id: &str) -> Self {
+        let (crawl, host) = (self.crawl.as_deref(), self.host.as_deref());
+        let asks = format!("{:?} {} {} {} {crawl:?} {host:?}", self.stage, self.chunks, self.links, self.lease.0);
+        self.request = Some(RequestId { id: id.into(), asks: url_key::hash(&asks, REQUEST_SEED) });
+        self
+    }
+}
+
+/// Part of the storage format of chunks; it never changes.
+const REQUEST_SEED: u64 = 0x51b0_7e3a_c94d_260f;
+
 /// A claimed chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimed {
@@ -66,6 +81,8 @@ pub struct Claimed {
 /// A link to fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkToFetch {
+    /// The host or queue key that it belongs to.
+    pub host: HostName,
     /// The URL.
     pub url: UrlToFetch,
     /// The delay to keep between two requests to its host.

@@ -224,7 +224,7 @@ impl Owner {
         let fetch = |at: usize| {
             let link = chunk.links.get(at)?;
             let (url, delay) = self.state.link_to_fetch(link.lease?, &link.url.1, rows.get(at)?.clone())?;
-            Some(LinkToFetch { url, delay })
+            Some(LinkToFetch { host: link.host.clone(), url, delay })
         };
         Ok(places.into_iter().filter_map(fetch).collect())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Outcome, Put, RequestId, UrlResult};
+use wayleave_core::frontier::request::{Outcome, Put, UrlResult};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, ReportLinks, Stage};
@@ -61,6 +61,7 @@ async fn links_of_all_shards_are_crawled_and_built_across_restarts() {
         pipeline = Pipeline::new(world.frontier.clone());
         for chunk in &chunks {
             assert!(chunk.links.iter().all(|link| link.delay == Millis(1_000)));
+            assert!(chunk.links.iter().all(|link| *link.url.url == format!("http://{}/1", link.host)), "{chunk:?}");
             links += chunk.links.len();
             crawled(&pipeline, chunk).await;
         }
@@ -150,8 +151,7 @@ async fn a_claim_lingers_for_a_full_chunk_and_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn a_repeated_request_gets_the_same_chunks() {
     let (_world, pipeline) = world(4, 12).await;
-    let request = Some(RequestId { id: "r1".into(), asks: 7 });
-    let asked = Claim { request, ..claim(Stage::Crawl, 3, 2) };
+    let asked = claim(Stage::Crawl, 3, 2).named("r1");
     let first = pipeline.claim(asked.clone(), NOW, NOW).await.unwrap();
     let again = pipeline.claim(asked.clone(), NOW, NOW).await.unwrap();
     let key = |chunks: &[Claimed]| {
@@ -160,8 +160,20 @@ async fn a_repeated_request_gets_the_same_chunks() {
         all
     };
     assert_eq!(key(&first), key(&again));
-    let other = Claim { request: Some(RequestId { id: "r1".into(), asks: 8 }), ..asked };
-    assert_eq!(pipeline.claim(other, NOW, NOW).await, Err(Refusal::RequestReused("r1".to_owned())));
+    let other = |change: fn(&mut Claim)| {
+        let mut other = asked.clone();
+        change(&mut other);
+        other.named("r1")
+    };
+    for other in [
+        other(|claim| claim.stage = Stage::Build),
+        other(|claim| claim.chunks = 2),
+        other(|claim| claim.links = 3),
+        other(|claim| claim.crawl = Some("DEFAULT".into())),
+        other(|claim| claim.lease = Millis(20_000)),
+    ] {
+        assert_eq!(pipeline.claim(other, NOW, NOW).await, Err(Refusal::RequestReused("r1".to_owned())));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,6 +182,7 @@ async fn failed_links_are_replaced_once_and_a_repetition_gets_the_same() {
     let chunk = pipeline.claim(claim(Stage::Crawl, 1, 2), NOW, NOW).await.unwrap().remove(0);
     let (first, _) = pipeline.report(report(&chunk, Outcome::Failed, true), Vec::new()).await.unwrap();
     assert_eq!((first.replacements.len(), first.left), (2, 2));
+    assert!(first.replacements.iter().all(|link| *link.url.url == format!("http://{}/1", link.host)), "{first:?}");
     let (again, _) = pipeline.report(report(&chunk, Outcome::Failed, true), Vec::new()).await.unwrap();
     assert_eq!(again, first);
 }
