@@ -3,9 +3,12 @@
 //! Server and client use the same types. Parsing checks every limit, and errors name the field. This crate must not
 //! know sockets, handlers, shards or stores.
 
+mod artifact;
 pub mod bad_value;
 mod bounded;
 mod bounded_int;
+mod chunk_list;
+pub mod chunks;
 mod continue_mode;
 pub mod crawls;
 pub mod groups;

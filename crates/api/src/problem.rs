@@ -55,6 +55,7 @@ codes! {
     BadHost, "bad_host", 400, "the text is not a host name or queue key";
     BadAlias, "bad_alias", 400, "the text is not an alias";
     BadJob, "bad_job", 400, "the text is not the id of a job";
+    BadChunk, "bad_chunk", 400, "the text is not the id of a chunk";
     BadCrawl, "bad_crawl", 400, "the text is not a crawl name";
     BadRole, "bad_role", 400, "the text is not the name of a role";
     BadUuid, "bad_uuid", 400, "the text is not a candidate's uuid";

@@ -68,7 +68,7 @@ impl TryFrom<&ReserveGroupsRequest> for request::Reserve {
     fn try_from(body: &ReserveGroupsRequest) -> Result<Self, BadValue> {
         let crawl = body.crawl.as_deref().map(names::crawl).transpose();
         let request = Self {
-            holder: holder(&body.holder)?.into(),
+            holder: named_worker("holder", &body.holder, "reserves")?.into(),
             groups: between("groups", body.groups, 1, limits::RESERVE_GROUPS_MAX as u64)? as usize,
             urls: between("urls", body.urls, 0, limits::RESERVE_URLS_MAX as u64)? as usize,
             crawl: crawl.map_err(|e| BadValue::new("crawl", e))?,
@@ -83,7 +83,7 @@ impl TryFrom<&ReserveGroupsRequest> for request::Reserve {
     }
 }
 
-fn request_id(id: &str) -> Result<&str, BadValue> {
+pub(crate) fn request_id(id: &str) -> Result<&str, BadValue> {
     let bad = |reason: String| Err(BadValue::new("request_id", reason));
     if id.trim().is_empty() {
         return bad("must not be empty: give every new request a fresh id, or leave it out".to_owned());
@@ -97,16 +97,17 @@ fn request_id(id: &str) -> Result<&str, BadValue> {
     Ok(id)
 }
 
-fn holder(name: &str) -> Result<&str, BadValue> {
+/// The name of a worker, which `does` something.
+pub(crate) fn named_worker<'a>(field: &str, name: &'a str, does: &str) -> Result<&'a str, BadValue> {
     if name.trim().is_empty() {
-        return Err(BadValue::new("holder", "must not be empty: say who reserves, for people to read"));
+        return Err(BadValue::new(field, format!("must not be empty: say who {does}, for people to read")));
     }
     if name.len() > limits::HOLDER_BYTES_MAX {
         let reason = format!("has {} bytes; the limit is {}", name.len(), limits::HOLDER_BYTES_MAX);
-        return Err(BadValue::new("holder", reason));
+        return Err(BadValue::new(field, reason));
     }
     if name.chars().any(char::is_control) {
-        return Err(BadValue::new("holder", "must not contain control characters"));
+        return Err(BadValue::new(field, "must not contain control characters"));
     }
     Ok(name)
 }
@@ -372,8 +373,7 @@ impl ReleaseReservationRequest {
     /// # Errors
     /// If there are; the message names the limit.
     pub fn check_size(&self) -> Result<(), TooMany> {
-        at_most("results", self.results.len(), limits::RESULTS_MAX)?;
-        at_most("found", self.results.iter().map(|r| r.found.len()).sum(), limits::FOUND_MAX)
+        check_results(&self.results)
     }
 
     /// The results in the core's form.
@@ -381,9 +381,20 @@ impl ReleaseReservationRequest {
     /// # Errors
     /// If one of them is invalid; the field says which.
     pub fn core_results(&self) -> Result<Vec<request::UrlResult>, BadValue> {
-        let within = |i: usize, e: BadValue| e.within(&format!("results[{i}]"));
-        self.results.iter().enumerate().map(|(i, r)| r.try_into().map_err(|e| within(i, e))).collect()
+        core_results(&self.results)
     }
+}
+
+/// Whether there are more results or found URLs than one request may carry.
+pub(crate) fn check_results(results: &[UrlResult]) -> Result<(), TooMany> {
+    at_most("results", results.len(), limits::RESULTS_MAX)?;
+    at_most("found", results.iter().map(|r| r.found.len()).sum(), limits::FOUND_MAX)
+}
+
+/// The results in the core's form.
+pub(crate) fn core_results(results: &[UrlResult]) -> Result<Vec<request::UrlResult>, BadValue> {
+    let within = |i: usize, e: BadValue| e.within(&format!("results[{i}]"));
+    results.iter().enumerate().map(|(i, r)| r.try_into().map_err(|e| within(i, e))).collect()
 }
 
 /// The response to a release.

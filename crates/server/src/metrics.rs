@@ -1,5 +1,6 @@
 //! The server's metrics and their Prometheus text. Totals of the frontier are queried when they are scraped.
 
+pub mod chunks;
 pub mod roles;
 pub(crate) mod text;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
+use wayleave_shard::pipeline::Pipeline;
 
 use crate::{Peers, Store};
 
@@ -12,6 +13,8 @@ use crate::{Peers, Store};
 pub struct Services {
     /// Decides about hosts, groups and URLs.
     pub frontier: Frontier,
+    /// Decides about chunks of links.
+    pub pipeline: Pipeline,
     /// Elects primaries.
     pub roles: Roles,
     /// The other nodes that share the store; `None` if this process has it to itself.

@@ -19,6 +19,7 @@ use wayleave_engine::Engine;
 use wayleave_registry::Hints;
 use wayleave_roles::Roles;
 use wayleave_server::{Port, Server, Services};
+use wayleave_shard::pipeline::Pipeline;
 use wayleave_shard::{Frontier, OwnerThreads};
 
 pub use logging::start as start_logging;
@@ -79,7 +80,8 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
-    let services = Services { frontier: frontier.clone(), roles, peers: None, store: Some(outside.clone()) };
+    let pipeline = Pipeline::new(frontier.clone());
+    let services = Services { frontier: frontier.clone(), pipeline, roles, peers: None, store: Some(outside.clone()) };
     let served = match Server::on(port, services) {
         Ok(server) => {
             announce(settings, server.local_addr(), &place, shards);

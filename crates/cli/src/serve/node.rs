@@ -15,6 +15,7 @@ use wayleave_engine::entropy;
 use wayleave_registry::Registry;
 use wayleave_server::{Peers, Port, Server, Services};
 use wayleave_shard::Frontier;
+use wayleave_shard::pipeline::Pipeline;
 
 use super::settings::Settings;
 use super::{Signals, Store, Threads, announce, roles};
@@ -36,7 +37,9 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
     let peers = Peers::new(id, secret, registry.hints().clone());
     let roles = roles(engine, threads, registry.hints().clone());
-    let services = Services { frontier: frontier.clone(), roles, peers: Some(peers.clone()), store: Some(outside) };
+    let pipeline = Pipeline::new(frontier.clone());
+    let services =
+        Services { frontier: frontier.clone(), pipeline, roles, peers: Some(peers.clone()), store: Some(outside) };
     let server = Server::on(port, services)?;
     let address = server.local_addr();
     let options = Options {

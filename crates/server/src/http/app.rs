@@ -6,6 +6,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
+use wayleave_shard::pipeline::Pipeline;
 
 use crate::budget::Budget;
 use crate::repeated::Repeated;
@@ -16,6 +17,8 @@ use crate::{Config, Health, Metrics, Peers, Services, Store};
 pub struct App {
     /// Decides about hosts, groups and URLs.
     pub frontier: Frontier,
+    /// Decides about chunks of links.
+    pub pipeline: Pipeline,
     /// Elects primaries.
     pub roles: Roles,
     /// The other nodes that share the store; `None` if this process has it to itself.
@@ -40,11 +43,11 @@ impl App {
     /// The state of a server with this configuration.
     #[must_use]
     pub fn new(config: Config, services: Services) -> Self {
-        let Services { frontier, roles, peers, store } = services;
+        let Services { frontier, pipeline, roles, peers, store } = services;
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
         let (snapshots, repeated) = (Arc::new(Semaphore::new(1)), Arc::default());
         let (budget, config) = (Arc::new(Budget::new(config.held_bytes_max)), Arc::new(config));
-        Self { frontier, roles, peers, metrics, stopping, config, budget, store, snapshots, repeated }
+        Self { frontier, pipeline, roles, peers, metrics, stopping, config, budget, store, snapshots, repeated }
     }
 
     /// Why requests cannot be served, if they cannot.

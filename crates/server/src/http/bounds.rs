@@ -15,6 +15,8 @@ const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 const VISIBLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
 /// 128 bits in 22 characters; the last character carries two of them.
 const TOKEN: &str = "^[A-Za-z0-9_-]{21}[AQgw]$";
+const CHUNK: &str = "^(0|[1-9][0-9]*)$";
+const SHA256: &str = "^sha256:[0-9A-Fa-f]{64}$";
 const ALIAS: &str = "^[A-Za-z0-9_-]+$";
 const ROLE: &str = "^[A-Za-z0-9._-]+$";
 const GRAPHIC: &str = "^[!-~]+$";
@@ -46,6 +48,8 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
         ("host" | "key", _) => key(),
         ("group", "/v1/groups/{group}") => key(),
         ("crawl", _) => crawl(),
+        ("chunk", _) => text(1, 20, CHUNK),
+        ("after", "/v1/chunks") => text(1, 20, CHUNK),
         ("token" | "job", _) => text(22, 22, TOKEN),
         ("utype", _) => text(1, limits::ROLE_BYTES_MAX, ROLE),
         ("uuid", _) => text(1, limits::UUID_BYTES_MAX, GRAPHIC),
@@ -110,6 +114,7 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("Revisit/oneOf/2/properties/adaptive/properties/max_ms", span()),
     ];
     all.extend(fields_of_roles());
+    all.extend(fields_of_chunks());
     for schema in ["ReserveGroupsRequest", "RenewReservationRequest"] {
         let lease = number(limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
         all.push((if schema.starts_with("Res") { LEASE } else { RENEWED_LEASE }, lease));
@@ -151,6 +156,36 @@ fn fields_of_roles() -> Vec<(&'static str, Value)> {
         ("Peer/properties/secret", text(22, 22, TOKEN)),
         ("TakeOver/properties/epoch", exact()),
         ("TakeOver/properties/expires_at_ms", exact()),
+    ]
+}
+
+/// The same for the chunk calls.
+fn fields_of_chunks() -> Vec<(&'static str, Value)> {
+    let lease = || number(limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
+    let token = || text(22, 22, TOKEN);
+    vec![
+        ("ClaimChunksRequest/properties/worker", text(1, limits::HOLDER_BYTES_MAX, VISIBLE)),
+        ("ClaimChunksRequest/properties/crawl", crawl()),
+        ("ClaimChunksRequest/properties/max", number(1, limits::CLAIM_CHUNKS_MAX as u64)),
+        ("ClaimChunksRequest/properties/links", number(1, limits::CHUNK_LINKS_MAX as u64)),
+        ("ClaimChunksRequest/properties/host", key()),
+        ("ClaimChunksRequest/properties/lease_ms", lease()),
+        ("ClaimChunksRequest/properties/linger_ms", number(0, limits::WAIT_MS_MAX)),
+        ("ClaimChunksRequest/properties/wait_ms", number(0, limits::WAIT_MS_MAX)),
+        ("ClaimChunksRequest/properties/request_id", text(1, limits::REQUEST_ID_BYTES_MAX, VISIBLE)),
+        ("ReportLinksRequest/properties/token", token()),
+        ("ReportLinksRequest/properties/results", json!({"maxItems": limits::RESULTS_MAX})),
+        ("RenewChunkRequest/properties/token", token()),
+        ("RenewChunkRequest/properties/lease_ms", lease()),
+        ("CompleteChunkRequest/properties/token", token()),
+        ("FailChunkRequest/properties/token", token()),
+        (
+            "FailChunkRequest/properties/reason",
+            json!({"minLength": 1, "maxLength": limits::REASON_BYTES_MAX, "pattern": r"\S"}),
+        ),
+        ("Artifact/properties/location", json!({"maxLength": limits::LOCATION_BYTES_MAX, "format": "uri"})),
+        ("Artifact/properties/bytes", exact()),
+        ("Artifact/properties/checksum", text(71, 71, SHA256)),
     ]
 }
 

@@ -16,6 +16,7 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("group", "example-sites"),
     ("token", "AA4utexP3RVtyJo6TRewUQ"),
     ("job", "AAE3f0cXr6mTq1dQb8kUvw"),
+    ("chunk", "3940649673949185"),
     ("utype", "indexer"),
     ("uuid", "indexer-7f3a"),
     ("url", "https://example.org/today"),

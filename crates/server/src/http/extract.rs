@@ -9,11 +9,12 @@ use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use wayleave_api::chunks::chunk_id;
 use wayleave_api::object::{self, Object};
 use wayleave_api::wording::Said;
 use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
-use wayleave_core::ids::Token;
+use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::{self, Alias, CrawlName, RoleName, Uuid};
 
@@ -202,6 +203,10 @@ path_segment! {
 path_segment! {
     /// A reservation's token in the path.
     TokenInPath(Token), "token", BadToken, Token::parse
+}
+path_segment! {
+    /// The id of a chunk in the path.
+    ChunkInPath(ChunkId), "chunk", BadChunk, chunk_id
 }
 path_segment! {
     /// The id of a job in the path.

@@ -61,6 +61,7 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     // The metrics are worth reading without the totals, above all when the totals fail.
     let stats = app.frontier.stats().await.ok();
     let mut page = app.metrics.render(stats.as_ref(), ready);
+    metrics::chunks::render(app.pipeline.counts().await.ok(), &mut page);
     metrics::roles::render(&app.roles, app.roles.totals().await.ok(), &mut page);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }

@@ -13,7 +13,7 @@ use super::{bounds, choices, examples, routes};
     info(
         title = "Wayleave",
         description = "The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it; \
-            who is the primary of a role, and where. \
+            which chunk of links goes to which crawler and index builder; who is the primary of a role, and where. \
             Times are RFC 3339, durations milliseconds. Lists page by `after` and `limit`. \
             Errors are `application/problem+json` with a stable `code`."
     ),
@@ -24,6 +24,7 @@ use super::{bounds, choices, examples, routes};
         (name = "groups", description = "Groups of hosts that are visited as one."),
         (name = "crawls", description = "Namespaces of URLs with their own weight, limits and pause switch."),
         (name = "jobs", description = "Background jobs over many URLs: requeues and deletions."),
+        (name = "chunks", description = "Batches of links on their way from crawl to build: claim, report, complete."),
         (name = "roles", description = "Roles: the primary, its address, the standbys."),
         (name = "nodes", description = "Processes that share one store."),
         (name = "store", description = "The store as a whole."),

@@ -33,6 +33,8 @@ fn whole() -> Vec<(&'static str, &'static str, Value)> {
         "uuid": "u", "address": "a", "metadata": {"a": "b"}, "ready": true, "priority": 5, "interval_ms": 3_000, "heard": 1, "slot": "s", "token": TOKEN,
         "peer": {"address": "a:1", "secret": TOKEN}, "take_over": {"epoch": 1, "expires_at_ms": 1},
     });
+    let sum = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let artifact = json!({"location": "s3://crawl/1.warc.gz", "bytes": 1, "checksum": sum});
     vec![
         ("post", "/v1/urls", json!({"crawl": "news", "urls": [found]})),
         ("post", "/v1/urls/requeue", filter.clone()),
@@ -48,7 +50,19 @@ fn whole() -> Vec<(&'static str, &'static str, Value)> {
         ("post", "/v1/reservations/revoke", json!({"holder": "w", "token": null, "host": null})),
         ("post", "/v1/reservations/revoke", json!({"host": "a.example", "token": null, "holder": null})),
         ("post", "/v1/reservations/{token}/renew", json!({"lease_ms": 100})),
-        ("post", "/v1/reservations/{token}/release", json!({"results": [result], "ready_at": at})),
+        ("post", "/v1/reservations/{token}/release", json!({"results": [result.clone()], "ready_at": at})),
+        (
+            "post",
+            "/v1/chunks/claim",
+            json!({
+                "stage": "crawl", "worker": "w", "crawl": "news", "max": 1, "links": 1, "host": "a.example",
+                "lease_ms": 100, "linger_ms": 0, "request_id": "r",
+            }),
+        ),
+        ("post", "/v1/chunks/{chunk}/links", json!({"token": TOKEN, "results": [result], "replace": true})),
+        ("post", "/v1/chunks/{chunk}/renew", json!({"token": TOKEN, "lease_ms": 100})),
+        ("post", "/v1/chunks/{chunk}/complete", json!({"token": TOKEN, "artifact": artifact})),
+        ("post", "/v1/chunks/{chunk}/fail", json!({"token": TOKEN, "reason": "it broke", "input_lost": false})),
         ("put", "/v1/hosts/{host}", host.clone()),
         ("patch", "/v1/hosts/{host}", host),
         ("put", "/v1/groups/{group}", group.clone()),
@@ -159,7 +173,11 @@ async fn the_document_takes_the_bodies_that_the_server_takes_and_no_others() {
     for (method, path, body) in whole() {
         let request = &document["paths"][path][method]["requestBody"];
         let schema = &request["content"]["application/json"]["schema"];
-        let real = path.replace("{token}", TOKEN).replace("{host}", "a.example").replace(['{', '}'], "");
+        let real = path
+            .replace("{token}", TOKEN)
+            .replace("{host}", "a.example")
+            .replace("{chunk}", "1")
+            .replace(['{', '}'], "");
         let method: Method = method.to_uppercase().parse().unwrap();
         for (change, body) in mutations(&body, &odd) {
             let answer = door.send_as(method.clone(), &real, "application/json", body.to_string()).await;

@@ -9,7 +9,7 @@ use axum::http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use wayleave_api::{crawls, groups, hosts, jobs, nodes, reservations, roles, stats, urls};
+use wayleave_api::{chunks, crawls, groups, hosts, jobs, nodes, reservations, roles, stats, urls};
 use wayleave_core::limits;
 
 const REMEDY: &str = "; examples lie in src/http/examples.json";
@@ -43,6 +43,17 @@ fn types() -> BTreeMap<&'static str, Read> {
         };
     }
     let mut types = named![
+        chunks::Chunk,
+        chunks::ChunkMoved,
+        chunks::ClaimChunksRequest,
+        chunks::ClaimChunksResponse,
+        chunks::CompleteChunkRequest,
+        chunks::FailChunkRequest,
+        chunks::ListChunksResponse,
+        chunks::RenewChunkRequest,
+        chunks::RenewChunkResponse,
+        chunks::ReportLinksRequest,
+        chunks::ReportLinksResponse,
         crawls::Crawl,
         crawls::ListCrawlsResponse,
         crawls::SetCrawlRequest,
@@ -175,6 +186,9 @@ async fn the_defaults_of_the_document_are_those_in_force() {
         ("SetRoleRequest", "ttl_ms", limits::ROLE_TTL_DEFAULT.0),
         ("SetRoleRequest", "continue_for_ms", limits::ROLE_CONTINUE_DEFAULT.0),
         ("UrlToAdd", "priority", wayleave_core::frontier::request::PRIORITY_DEFAULT.into()),
+        ("ClaimChunksRequest", "links", limits::CHUNK_LINKS_DEFAULT as u64),
+        ("ClaimChunksRequest", "lease_ms", limits::LEASE_MS_DEFAULT),
+        ("RenewChunkRequest", "lease_ms", limits::LEASE_MS_DEFAULT),
         ("UrlToAdd", "depth", 0),
         ("SetGroupRequest", "parallel", 1),
         ("SetCrawlRequest", "weight", 1),
@@ -206,6 +220,16 @@ const STORY: &[&str] = &[
     "GET /v1/urls",
     "GET /v1/urls/lookup",
     "POST /v1/reservations/{token}/release",
+    "POST /v1/chunks/claim",
+    "GET /v1/chunks",
+    "GET /v1/chunks/{chunk}",
+    "POST /v1/chunks/{chunk}/renew",
+    "POST /v1/chunks/{chunk}/fail",
+    "POST /v1/chunks/claim",
+    "POST /v1/chunks/{chunk}/links",
+    "POST /v1/chunks/{chunk}/complete",
+    "POST /v1/chunks/{chunk}/skip",
+    "POST /v1/chunks/{chunk}/retry",
     "POST /v1/urls/requeue",
     "GET /v1/jobs",
     "GET /v1/jobs/{job}",
@@ -261,7 +285,10 @@ async fn a_server_takes_every_example_and_answers_with_the_same_fields() {
         if call.ends_with("/lookup") {
             query.push("crawl=news".to_owned());
         }
-        let body = &operation["requestBody"]["content"]["application/json"]["example"];
+        let mut body = operation["requestBody"]["content"]["application/json"]["example"].clone();
+        if let (Some(token), true) = (own.get("chunk token"), template.starts_with("/v1/chunks/{chunk}")) {
+            body.as_object_mut().map(|body| body.insert("token".to_owned(), token.clone()));
+        }
         let (kind, text) = if body.is_null() { ("", String::new()) } else { ("application/json", body.to_string()) };
         let path = if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) };
         let method: Method = method.parse().unwrap();
@@ -275,6 +302,10 @@ async fn a_server_takes_every_example_and_answers_with_the_same_fields() {
         assert_eq!(fields(answer.as_object().unwrap()), fields(example), "{call}");
         match *call {
             "POST /v1/reservations" => drop(own.insert("token", answer["reservations"][0]["token"].clone())),
+            "POST /v1/chunks/claim" => {
+                own.insert("chunk", answer["chunks"][0]["id"].clone());
+                own.insert("chunk token", answer["chunks"][0]["token"].clone());
+            }
             "POST /v1/urls/requeue" => drop(own.insert("job", answer["job"].clone())),
             "POST /v1/roles/{utype}/heartbeat" => drop(own.insert("role token", answer["token"].clone())),
             _ => {}

@@ -6,6 +6,7 @@
 mod bad_input;
 mod bounds_stories;
 mod browsers;
+mod chunk_stories;
 mod document_stories;
 mod examples;
 mod floods;

@@ -1,9 +1,11 @@
 //! URLs on their way in: valid ones go to the frontier, refusals are remembered, and the results come out in the order
 //! sent.
 
+use wayleave_api::reservations::UrlResult;
 use wayleave_api::urls::{AddCounts, AddResult, UrlToAdd};
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::names::CrawlName;
+use wayleave_core::redact;
 
 /// The URLs of one request, or of one chunk of a stream.
 #[derive(Default)]
@@ -46,8 +48,27 @@ impl AddBatch {
         }
     }
 
+    /// The links found on pages, each with what its links inherit; `None` for a page that is `gone`.
+    pub fn found(results: Vec<UrlResult>, parents: Vec<Option<Parent>>, gone: &str) -> Self {
+        let mut batch = Self::default();
+        for (result, parent) in results.into_iter().zip(parents) {
+            for url in result.found {
+                match (&parent, url.crawl.clone(), url.depth) {
+                    (Some(parent), ..) => batch.push_found(url, parent),
+                    (None, Some(crawl), Some(depth)) => batch.push(None, url, &crawl.as_str().into(), depth),
+                    (None, ..) => {
+                        let page = redact::url(&result.url);
+                        let remedy = "name 'crawl' and 'depth' of the link to store it all the same";
+                        batch.refuse(url, format!("the page '{page}' {gone}: {remedy}"));
+                    }
+                }
+            }
+        }
+        batch
+    }
+
     /// Adds a URL that cannot be stored.
-    pub fn refuse(&mut self, url: UrlToAdd, reason: String) {
+    fn refuse(&mut self, url: UrlToAdd, reason: String) {
         self.pending.0.push(Entry { line: None, url: Some(url.url), refused: Some(reason) });
     }
 

@@ -1,8 +1,9 @@
-//! Version 1 of the native API: one file per resource. Handlers parse, call the frontier or the roles, and answer; they
+//! Version 1 of the native API: one file per resource. Handlers parse, call the frontier, the pipeline or the roles, and answer; they
 //! decide nothing.
 
 mod add_batch;
 mod add_urls;
+mod chunks;
 mod crawls;
 mod groups;
 mod hosts;
@@ -45,5 +46,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(stats::get_stats))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(snapshot::get_snapshot))
+        .merge(chunks::routes())
         .merge(roles::routes())
 }

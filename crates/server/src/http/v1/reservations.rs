@@ -17,7 +17,6 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Release, Reserve};
 use wayleave_core::ids::Token;
 use wayleave_core::names::BadName;
-use wayleave_core::redact;
 use wayleave_core::time::{Millis, Time};
 use wayleave_shard::Revoke;
 
@@ -124,24 +123,12 @@ async fn carry_out(
 
 /// The found links, which default to the crawl of their page and one level deeper.
 async fn found_batch(app: &App, release: &Release, body: ReleaseReservationRequest) -> Result<AddBatch, Refused> {
-    let mut batch = AddBatch::default();
     if body.results.iter().all(|result| result.found.is_empty()) {
-        return Ok(batch);
+        return Ok(AddBatch::default());
     }
     let pages = release.results.iter().map(|result| result.url.clone()).collect();
     let parents = app.frontier.begin_release(release.token, pages).await.map_err(|refusal| noted(app, refusal))?;
-    for (result, parent) in body.results.into_iter().zip(parents) {
-        for url in result.found {
-            match &parent {
-                Some(parent) => batch.push_found(url, parent),
-                None => match (url.crawl.clone(), url.depth) {
-                    (Some(crawl), Some(depth)) => batch.push(None, url, &crawl.as_str().into(), depth),
-                    _ => batch.refuse(url, format!("the page '{}' or its crawl was deleted meanwhile: name 'crawl' and 'depth' of the link to store it all the same", redact::url(&result.url))),
-                },
-            }
-        }
-    }
-    Ok(batch)
+    Ok(AddBatch::found(body.results, parents, "or its crawl was deleted meanwhile"))
 }
 
 /// Revokes reservations before their deadline: one by its token, all of a holder, or all of a host.

@@ -18,6 +18,7 @@ use wayleave_roles::Roles;
 use wayleave_server::http::{App, router};
 use wayleave_server::{Config, Services};
 use wayleave_shard::Frontier;
+use wayleave_shard::pipeline::Pipeline;
 
 /// Owners outlive the short runtimes of single tests.
 static OWNERS: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -83,7 +84,13 @@ pub struct Door {
 
 /// Services over a store in memory.
 pub fn services() -> Services {
-    Services { frontier: frontier(), roles: roles(), peers: None, store: None }
+    over(frontier())
+}
+
+/// Services over this frontier.
+pub fn over(frontier: Frontier) -> Services {
+    let pipeline = Pipeline::new(frontier.clone());
+    Services { frontier, pipeline, roles: roles(), peers: None, store: None }
 }
 
 impl Door {
@@ -102,7 +109,7 @@ impl Door {
 
     /// A server over this frontier, beside other APIs.
     pub fn to(frontier: Frontier) -> Self {
-        Self::serving(Config::default(), Services { frontier, ..services() })
+        Self::serving(Config::default(), over(frontier))
     }
 
     /// A server over a separate frontier, with this as its store.

@@ -1,0 +1,230 @@
+//! Chunks on the wire as callers see them: stages, states, listings.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wayleave_core::names::{self, CrawlName};
+use wayleave_core::pipeline::{request, row, view};
+use wayleave_core::redact;
+
+use crate::artifact::Artifact;
+use crate::{BadValue, Timestamp};
+
+/// A stage of work that is claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Fetching links.
+    Crawl,
+    /// Building an index of what was fetched.
+    Build,
+}
+
+impl From<Stage> for request::Stage {
+    fn from(stage: Stage) -> Self {
+        match stage {
+            Stage::Crawl => Self::Crawl,
+            Stage::Build => Self::Build,
+        }
+    }
+}
+
+impl From<request::Stage> for Stage {
+    fn from(stage: request::Stage) -> Self {
+        match stage {
+            request::Stage::Crawl => Self::Crawl,
+            request::Stage::Build => Self::Build,
+        }
+    }
+}
+
+/// Where a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChunkState {
+    /// A crawler fetches its links, or is awaited.
+    Crawling,
+    /// Its links are fetched; an index builder is awaited.
+    Crawled,
+    /// An index builder works on it.
+    Building,
+    /// Its index is built.
+    Built,
+    /// Too many attempts have failed; an operator may retry or skip it.
+    SetAside,
+    /// It ended without a result.
+    Skipped,
+}
+
+impl From<ChunkState> for row::ChunkState {
+    fn from(state: ChunkState) -> Self {
+        match state {
+            ChunkState::Crawling => Self::Crawling,
+            ChunkState::Crawled => Self::Crawled,
+            ChunkState::Building => Self::Building,
+            ChunkState::Built => Self::Built,
+            ChunkState::SetAside => Self::SetAside,
+            ChunkState::Skipped => Self::Skipped,
+        }
+    }
+}
+
+impl From<row::ChunkState> for ChunkState {
+    fn from(state: row::ChunkState) -> Self {
+        match state {
+            row::ChunkState::Crawling => Self::Crawling,
+            row::ChunkState::Crawled => Self::Crawled,
+            row::ChunkState::Building => Self::Building,
+            row::ChunkState::Built => Self::Built,
+            row::ChunkState::SetAside => Self::SetAside,
+            row::ChunkState::Skipped => Self::Skipped,
+        }
+    }
+}
+
+/// Which chunks to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListChunksQuery {
+    /// Only those of this stage: `crawl` or `build`. One that was set aside or skipped belongs to the stage that it did
+    /// not complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub stage: Option<Stage>,
+    /// Only those in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub state: Option<ChunkState>,
+    /// Only those of this crawl.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<String>,
+    /// The `next` of the previous page; absent for the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Rows per page, 1 to 1,000; 100 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(default = 100, minimum = 1, maximum = 1000)]
+    pub limit: Option<u64>,
+    /// Whether to show the user names and passwords in the locations of artifacts, such as `http://user:password@host/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<bool>,
+}
+
+impl ListChunksQuery {
+    /// The filter.
+    ///
+    /// # Errors
+    /// If the crawl name is invalid.
+    pub fn filter(&self) -> Result<view::ChunkFilter, BadValue> {
+        let crawl: Option<CrawlName> =
+            self.crawl.as_deref().map(names::crawl).transpose().map_err(|e| BadValue::new("crawl", e))?;
+        Ok(view::ChunkFilter { state: self.state.map(Into::into), stage: self.stage.map(Into::into), crawl })
+    }
+}
+
+/// The links of a chunk, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChunkLinks {
+    /// Not reported yet.
+    pub crawling: u64,
+    /// Fetched.
+    pub crawled: u64,
+    /// Gone, failed, or to be tried again later.
+    pub error: u64,
+}
+
+/// What the stages of a chunk have left behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChunkArtifacts {
+    /// By the crawl stage; absent while there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl: Option<Artifact>,
+    /// By the build stage; absent while there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Artifact>,
+}
+
+/// A chunk: its state, why, and when that changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Chunk {
+    /// Its id.
+    pub id: String,
+    /// Its crawl.
+    pub crawl: String,
+    /// Its host, if it was claimed for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Its stage: the one it waits for or is in, or that it did not complete.
+    pub stage: Stage,
+    /// Its state.
+    pub state: ChunkState,
+    /// Why it is in this state, and what happens next; never empty.
+    pub reason: String,
+    /// When that changes by itself at the latest; null if it depends on a worker or an operator.
+    pub until: Option<Timestamp>,
+    /// The worker that has it; null if none has.
+    pub worker: Option<String>,
+    /// Attempts at its stage without a result; after 5 it is set aside.
+    pub attempts: u32,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Since when it has been in its state.
+    pub since: Timestamp,
+    /// Its links, counted.
+    pub links: ChunkLinks,
+    /// What its stages have left behind.
+    pub artifacts: ChunkArtifacts,
+    /// Why its last attempt ended without a result; null if none did.
+    pub last_error: Option<String>,
+}
+
+impl From<view::ChunkView> for Chunk {
+    fn from(view: view::ChunkView) -> Self {
+        let (crawled, state) = (view.crawl_artifact.is_some(), view.state.into());
+        let stage = match state {
+            ChunkState::Crawling => Stage::Crawl,
+            ChunkState::SetAside | ChunkState::Skipped if !crawled => Stage::Crawl,
+            _ => Stage::Build,
+        };
+        let artifacts = ChunkArtifacts {
+            crawl: view.crawl_artifact.map(Artifact::from),
+            build: view.build_artifact.map(Artifact::from),
+        };
+        Self {
+            id: view.id.to_string(),
+            crawl: view.crawl.to_string(),
+            host: view.host.map(|host| host.to_string()),
+            stage,
+            state,
+            reason: view.reason,
+            until: view.until.map(Timestamp),
+            worker: view.worker,
+            attempts: view.attempts,
+            created_at: Timestamp(view.created_at),
+            since: Timestamp(view.since),
+            links: ChunkLinks { crawling: view.crawling, crawled: view.crawled, error: view.error },
+            artifacts,
+            last_error: view.last_error,
+        }
+    }
+}
+
+impl Chunk {
+    /// The same without user names and passwords in the locations of its artifacts.
+    #[must_use]
+    pub fn redacted(mut self) -> Self {
+        for artifact in [&mut self.artifacts.crawl, &mut self.artifacts.build].into_iter().flatten() {
+            artifact.location = redact::owned_url(std::mem::take(&mut artifact.location));
+        }
+        self
+    }
+}
+
+/// One page of chunks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListChunksResponse {
+    /// The chunks, by id.
+    pub chunks: Vec<Chunk>,
+    /// Pass it as `after` to get the next page; null at the end.
+    pub next: Option<String>,
+}
