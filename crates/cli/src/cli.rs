@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::commands::{crawls, get, groups, hosts, jobs, nodes, put, release, reservations, roles, stats, urls, why};
+use crate::commands::{
+    chunks, crawls, get, groups, hosts, jobs, nodes, put, release, reservations, roles, stats, urls, why,
+};
 use crate::remote::{Remote, RemoteArgs};
 use crate::{elect, exit, export, import, seed, serve, snapshot};
 
@@ -56,6 +58,8 @@ enum Command {
     Jobs(jobs::Args),
     /// Current reservations: list, revoke
     Reservations(reservations::Args),
+    /// Chunks of links on their way from crawl to build: list, show, retry, skip, claim
+    Chunks(chunks::Args),
     /// Roles: primary and standbys; list, show, set, step-down, release, delete
     Roles(roles::Args),
     /// List the nodes that share the store, and what they own
@@ -131,6 +135,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Urls(args) => urls::run(remote, args).await,
         Command::Jobs(args) => jobs::run(remote, args).await,
         Command::Reservations(args) => reservations::run(remote, args).await,
+        Command::Chunks(args) => chunks::run(remote, args).await,
         Command::Roles(args) => roles::run(remote, args).await,
         Command::Nodes => nodes::run(remote).await,
         Command::Why(args) => why::run(remote, args).await,
@@ -159,6 +164,7 @@ mod tests {
             "wayleave hosts list --json --server http://a",
             "wayleave hosts --json list",
             "wayleave roles --json show indexer",
+            "wayleave chunks --json show 1",
             "wayleave --json crawls",
             "wayleave urls --json --host a",
         ] {

@@ -38,6 +38,17 @@ pub fn name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("a name is needed".to_owned()) } else { Ok(text.to_owned()) }
 }
 
+/// The id of a chunk.
+///
+/// # Errors
+/// If it is not one.
+pub fn chunk(text: &str) -> Result<String, String> {
+    match wayleave_api::chunks::chunk_id(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(format!("'{text}' is not the id of a chunk, a whole number; `wayleave chunks` lists them")),
+    }
+}
+
 /// A point in time: `now`, RFC 3339, or a span from now.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 
 mod add_lines;
 mod call;
+mod chunks;
 mod client;
 mod crawls;
 mod error;

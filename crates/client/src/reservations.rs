@@ -94,6 +94,6 @@ impl Client {
 }
 
 /// A unique request id.
-fn fresh_id() -> String {
+pub(crate) fn fresh_id() -> String {
     format!("{:016x}{:016x}", random(), random())
 }

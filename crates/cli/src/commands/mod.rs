@@ -1,5 +1,7 @@
 //! The commands that make one request and print the response: one file per command.
 
+mod chunk_work;
+pub mod chunks;
 pub mod crawls;
 pub mod get;
 pub mod groups;

@@ -5,6 +5,7 @@
 
 mod bombs;
 mod browser;
+mod chunks;
 mod commands;
 mod containers;
 mod damage;

@@ -1,0 +1,217 @@
+//! `chunks`: list, show, retry, skip; and the calls of a worker, for scripts.
+
+use wayleave_api::chunks::{Artifact, Chunk, ChunkMoved, ChunkState, ListChunksQuery, Stage};
+
+use super::chunk_work::{self, ClaimArgs, CompleteArgs, FailArgs, ReportArgs};
+use super::{ListArgs, or_list};
+use crate::output::{self, Table, or_dash, relative, size, when};
+use crate::remote::Remote;
+use crate::values;
+
+/// Arguments of `chunks`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: ListChunksArgs,
+}
+
+const HELP: &str = "\
+A chunk is a batch of links that one crawler fetches and one index builder turns into an index: crawling, crawled, building,
+built. A worker holds it by a lease. If the lease ends, or the worker fails, the chunk is offered again; after five attempts at
+a stage it is set aside until an operator decides.
+
+Examples:
+  wayleave chunks                                the first hundred, with state and reason
+  wayleave chunks --state set-aside              those that need a decision
+  wayleave chunks show 281474976710657           one chunk: why it waits, its links and artifacts
+  wayleave chunks retry 281474976710657          offer it again
+  wayleave chunks skip 281474976710657           give it up
+
+Scripts can work on chunks too: `wayleave chunks claim`, `report`, `complete` and `fail`. docs/pipeline.md has a whole crawler.";
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// List chunks with their state and reason
+    List(ListChunksArgs),
+    /// Show one chunk
+    #[command(visible_alias = "get")]
+    Show {
+        /// Its id
+        #[arg(value_parser = values::chunk)]
+        id: String,
+    },
+    /// Offer a chunk again that was set aside or skipped
+    Retry {
+        /// Its id
+        #[arg(value_parser = values::chunk)]
+        id: String,
+    },
+    /// Give a chunk up that is not built: its worker's token ends, and URLs that it has not fetched are marked as failed
+    Skip {
+        /// Its id
+        #[arg(value_parser = values::chunk)]
+        id: String,
+    },
+    /// Claim chunks as a worker
+    Claim(Box<ClaimArgs>),
+    /// Report links of a claimed chunk
+    Report(ReportArgs),
+    /// Complete the stage of a claimed chunk
+    Complete(CompleteArgs),
+    /// Fail the attempt at a claimed chunk: it is offered again
+    Fail(FailArgs),
+}
+
+/// A stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StageArg {
+    /// Links are fetched.
+    Crawl,
+    /// An index is built of them.
+    Build,
+}
+
+impl From<StageArg> for Stage {
+    fn from(stage: StageArg) -> Self {
+        match stage {
+            StageArg::Crawl => Self::Crawl,
+            StageArg::Build => Self::Build,
+        }
+    }
+}
+
+/// The state of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum StateArg {
+    /// A crawler fetches its links, or is awaited.
+    Crawling,
+    /// Its links are fetched; an index builder is awaited.
+    Crawled,
+    /// An index builder works on it.
+    Building,
+    /// Its index is built.
+    Built,
+    /// Too many attempts have failed.
+    #[value(alias = "set_aside")]
+    SetAside,
+    /// It ended without a result.
+    Skipped,
+}
+
+impl From<StateArg> for ChunkState {
+    fn from(state: StateArg) -> Self {
+        match state {
+            StateArg::Crawling => Self::Crawling,
+            StateArg::Crawled => Self::Crawled,
+            StateArg::Building => Self::Building,
+            StateArg::Built => Self::Built,
+            StateArg::SetAside => Self::SetAside,
+            StateArg::Skipped => Self::Skipped,
+        }
+    }
+}
+
+/// Which chunks to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+struct ListChunksArgs {
+    /// Only those of this stage
+    #[arg(long, value_enum)]
+    stage: Option<StageArg>,
+    /// Only those in this state
+    #[arg(long, value_enum)]
+    state: Option<StateArg>,
+    /// Only those of this crawl
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
+    crawl: Option<String>,
+    #[command(flatten)]
+    page: ListArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let client = &remote.client;
+    match or_list(args.command, args.list, Command::List)? {
+        Command::List(args) => list(remote, args).await,
+        Command::Show { id } => show(remote, &client.chunk(&id).await?),
+        Command::Retry { id } => moved(remote, &client.retry_chunk(&id).await?),
+        Command::Skip { id } => moved(remote, &client.skip_chunk(&id).await?),
+        Command::Claim(args) => chunk_work::claim(remote, *args).await,
+        Command::Report(args) => chunk_work::report(remote, args).await,
+        Command::Complete(args) => chunk_work::complete(remote, args).await,
+        Command::Fail(args) => chunk_work::fail(remote, args).await,
+    }
+}
+
+async fn list(remote: &Remote, args: ListChunksArgs) -> anyhow::Result<()> {
+    remote.check_crawl(args.crawl.as_deref()).await?;
+    let (stage, state) = (args.stage.map(Stage::from), args.state.map(ChunkState::from));
+    let query = ListChunksQuery { stage, state, crawl: args.crawl, ..ListChunksQuery::default() };
+    let now = output::now();
+    let mut table = Table::new(["chunk", "crawl", "state", "since", "links", "attempts", "reason"]);
+    for chunk in args.page.collect(remote.client.all_chunks(query)).await? {
+        if remote.json {
+            output::json(&chunk)?;
+            continue;
+        }
+        let links = links(&chunk);
+        let (since, attempts) = (relative(chunk.since, now), chunk.attempts.to_string());
+        table.row([chunk.id, chunk.crawl, word(chunk.state), since, links, attempts, chunk.reason]);
+    }
+    if remote.json { Ok(()) } else { table.print() }
+}
+
+/// Prints the state of a chunk after a call.
+///
+/// # Errors
+/// If stdout is gone.
+pub fn moved(remote: &Remote, chunk: &ChunkMoved) -> anyhow::Result<()> {
+    if remote.json {
+        return output::json(chunk);
+    }
+    output::line(format_args!("chunk {} is {}", chunk.id, word(chunk.state)))
+}
+
+fn links(chunk: &Chunk) -> String {
+    let counts = [(chunk.links.crawling, "open"), (chunk.links.crawled, "fetched"), (chunk.links.error, "failed")];
+    let told = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    Some(told.collect::<Vec<String>>().join(", ")).filter(|told| !told.is_empty()).unwrap_or_else(|| "none".to_owned())
+}
+
+fn show(remote: &Remote, chunk: &Chunk) -> anyhow::Result<()> {
+    if remote.json {
+        return output::json(chunk);
+    }
+    let now = output::now();
+    let mut table = Table::about("chunk", &chunk.id);
+    table.row(["crawl".into(), chunk.crawl.clone()]);
+    if let Some(host) = &chunk.host {
+        table.row(["host".into(), host.clone()]);
+    }
+    table.row(["state".into(), word(chunk.state)]);
+    table.row(["reason".into(), chunk.reason.clone()]);
+    table.row(["since".into(), relative(chunk.since, now)]);
+    table.row(["changes".into(), when(chunk.until, now)]);
+    table.row(["worker".into(), or_dash(chunk.worker.as_ref())]);
+    table.row(["attempts".into(), chunk.attempts.to_string()]);
+    table.row(["links".into(), links(chunk)]);
+    table.row(["content".into(), or_dash(chunk.artifacts.crawl.as_ref().map(artifact))]);
+    table.row(["index".into(), or_dash(chunk.artifacts.build.as_ref().map(artifact))]);
+    table.row(["last error".into(), or_dash(chunk.last_error.as_ref())]);
+    table.row(["made".into(), relative(chunk.created_at, now)]);
+    table.print()
+}
+
+fn artifact(artifact: &Artifact) -> String {
+    format!("{} ({}, {})", output::shown(&artifact.location), size(artifact.bytes), artifact.checksum)
+}
+
+fn word(state: ChunkState) -> String {
+    let state: wayleave_core::pipeline::row::ChunkState = state.into();
+    state.name().replace('_', " ")
+}
