@@ -8,6 +8,7 @@ use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::StreamExt;
+use wayleave_api::chunks::ListChunksQuery;
 use wayleave_api::hosts::{Host, ListHostsQuery};
 use wayleave_api::roles::Role;
 use wayleave_api::urlfrontier::Local;
@@ -32,7 +33,7 @@ Examples:
 One JSON object per line: the settings of crawls, groups, hosts and roles, then every URL with its state. A file gets its name
 only when it is complete. The server keeps running: each line is from the moment when it was read.
 
-An export is for moving to another kind of store or another number of shards. It cannot carry leases or visit results: if a
+An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results or chunks: if a
 store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
 complete backup use `wayleave snapshot`.
 
@@ -52,7 +53,7 @@ pub struct Args {
     /// Only this crawl, without groups, hosts and roles
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Accept that leases and visit results are left out
+    /// Accept that leases, visit results and chunks are left out
     #[arg(long)]
     partial: bool,
 }
@@ -82,7 +83,12 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             total(&client.stats().await?.urls)
         }
     };
-    write_urls(&client, args.crawl, expected, (&mut writer, &mut left_out)).await?;
+    write_urls(&client, args.crawl.clone(), expected, (&mut writer, &mut left_out)).await?;
+    let chunks = ListChunksQuery { crawl: args.crawl.clone(), limit: Some(PAGE), ..ListChunksQuery::default() };
+    let mut chunks = std::pin::pin!(client.all_chunks(chunks));
+    while chunks.next().await.transpose()?.is_some() {
+        left_out.chunk();
+    }
     let list = left_out.list();
     if !list.is_empty() && !args.partial {
         writer.give_up();

@@ -13,6 +13,7 @@ pub struct LeftOut {
     visited: u64,
     primaries: u64,
     standbys: u64,
+    chunks: u64,
 }
 
 impl LeftOut {
@@ -34,10 +35,15 @@ impl LeftOut {
         self.standbys += role.standbys.len() as u64;
     }
 
+    /// Counts a chunk.
+    pub const fn chunk(&mut self) {
+        self.chunks += 1;
+    }
+
     /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let Self { held, outcomes, results, visited, primaries, standbys } = *self;
+        let Self { held, outcomes, results, visited, primaries, standbys, chunks } = *self;
         let lines = [
             (held, format!("the reservations and holds of {held} URLs, which become queued")),
             (outcomes, format!("the outcome of {outcomes} URLs that are gone or failed, which count as fetched")),
@@ -45,6 +51,7 @@ impl LeftOut {
             (visited, format!("the last visits, back-offs and robots.txt delays of {visited} groups")),
             (primaries, format!("the primaries of {primaries} roles")),
             (standbys, format!("{standbys} standbys of roles")),
+            (chunks, format!("{chunks} chunks, with the places of their content and their indexes")),
         ];
         lines.into_iter().filter(|(count, _)| *count > 0).map(|(_, line)| line).collect()
     }

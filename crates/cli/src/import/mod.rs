@@ -29,7 +29,7 @@ For a copy of everything, with the same number of shards, use `wayleave snapshot
 
 Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
 pauses of crawls, groups and hosts; roles with T, mode and --continue-for, with epochs that continue above those of the file.
-Not restored: primaries and standbys of roles, the epochs of deleted roles; current reservations and holds (their URLs become
+Not restored: primaries and standbys of roles, the epochs of deleted roles; chunks (URLs that they hold become queued); current reservations and holds (their URLs become
 queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and the Crawl-delay of its
 robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones count as fetched), metadata
 of completed ones, and the server's default delay. An export that would leave out any of this refuses with the list, unless
