@@ -120,20 +120,10 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
     }
     let (id, token) = (claimed.id, claimed.token);
     if chance.once_in(3) {
-        let until = world.now().after(Millis(3_000));
-        visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, until));
-        let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
-        let answer = world.ask(call).await;
-        world.tell("renew chunk", &format!("{name} {id} {answer:?}"));
-        check(world, "a renewal of a chunk", &answer);
-        match answer {
-            Ok((until, ended)) => {
-                deadline = until;
-                let kept = |link: &&Visited| !ended.contains(&link.link.url.url);
-                visited.iter().filter(kept).for_each(|link| world.oracle.borrow_mut().renewed(link.token, until));
-            }
-            Err(refusal) if is_stale(&refusal) => return,
-            Err(_) => visited.iter().for_each(|l| world.oracle.borrow_mut().perhaps_renewed(l.token, until)),
+        match renew(world, name, claimed, &visited).await {
+            Renewed::Until(until) => deadline = until,
+            Renewed::Perhaps => {}
+            Renewed::TooLate => return,
         }
     }
     let mut at = 0;
@@ -180,6 +170,34 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         visited.extend(more);
     }
     complete(world, chance, name, claimed, &visited).await;
+}
+
+/// What became of a renewal.
+enum Renewed {
+    Until(Time),
+    Perhaps,
+    TooLate,
+}
+
+async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited]) -> Renewed {
+    let (id, token, until) = (claimed.id, claimed.token, world.now().after(Millis(3_000)));
+    visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, until));
+    let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
+    let answer = world.ask(call).await;
+    world.tell("renew chunk", &format!("{name} {id} {answer:?}"));
+    check(world, "a renewal of a chunk", &answer);
+    match answer {
+        Ok((until, ended)) => {
+            let kept = |link: &&Visited| !ended.contains(&link.link.url.url);
+            visited.iter().filter(kept).for_each(|link| world.oracle.borrow_mut().renewed(link.token, until));
+            Renewed::Until(until)
+        }
+        Err(refusal) if is_stale(&refusal) => Renewed::TooLate,
+        Err(_) => {
+            visited.iter().for_each(|link| world.oracle.borrow_mut().perhaps_renewed(link.token, until));
+            Renewed::Perhaps
+        }
+    }
 }
 
 async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claimed, visited: &[Visited]) {
