@@ -88,7 +88,10 @@ impl State {
                 after.crawled.clone_from(artifact);
                 after.move_on(if content { ChunkState::Crawled } else { ChunkState::Skipped }, facts.now);
                 if !content {
-                    after.last_error = Some("none of its links could be fetched".into());
+                    let failed = after.links.iter().any(|link| matches!(link.state, LinkState::Error(_)));
+                    let why =
+                        if failed { "none of its links could be fetched" } else { "none of its links was reported" };
+                    after.last_error = Some(why.into());
                 }
             }
             EndChunk::Complete(None) => return Err(ChunkRefusal::ArtifactMissing(id)),

@@ -62,14 +62,17 @@ impl Owner {
             }
             ChunkCall::Renew { chunk, token, lease } => {
                 let renewed = self.renew_chunk(chunk, token, lease);
+                let renewed = self.name_unknown(chunk, renewed).await;
                 self.answer_chunk(mark, reply, renewed)
             }
             ChunkCall::Keep { chunk, token, lease, pages } => {
                 let parents = self.keep_chunk((chunk, token), lease, &pages).await;
+                let parents = self.name_unknown(chunk, parents).await;
                 self.answer_chunk(mark, reply, parents)
             }
             ChunkCall::Report(report) => {
                 let (reported, trouble) = self.report_links(&report).await;
+                let reported = self.name_unknown(report.chunk, reported).await;
                 self.answer_chunk(mark, reply, reported).and(trouble.map_or(Ok(()), Err))
             }
             ChunkCall::End { chunk, token, end } => {
@@ -95,6 +98,15 @@ impl Owner {
                 self.answer_chunk(mark, reply, Ok(Ok(counts)))
             }
         }
+    }
+
+    /// A refused token of a chunk that does not exist is refused for that reason: memory has only chunks in progress.
+    async fn name_unknown<T>(&mut self, id: ChunkId, answer: Decided<T>) -> Decided<T> {
+        let refused = matches!(&answer, Ok(Err(Refusal::Chunk(ChunkRefusal::NotCurrent { .. }))));
+        if refused && self.chunk_row(id).await?.is_none() {
+            return Ok(Err(ChunkRefusal::Unknown(id).into()));
+        }
+        answer
     }
 
     /// Queues an answer. A failed read is reported to the caller, for whom nothing was changed, and ends the owner's

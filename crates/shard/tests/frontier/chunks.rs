@@ -264,6 +264,10 @@ async fn unknown_chunks_and_tokens_of_others_are_refused_and_nothing_changes() {
         let ended = pipeline.end(unknown, one.token, complete()).await;
         assert_eq!(ended, Err(ChunkRefusal::Unknown(unknown).into()));
         assert_eq!(pipeline.decide(unknown, Decision::Retry).await, Err(ChunkRefusal::Unknown(unknown).into()));
+        let renewed = pipeline.renew(unknown, one.token, Millis(1_000)).await;
+        assert_eq!(renewed, Err(ChunkRefusal::Unknown(unknown).into()));
+        let report = ReportLinks { chunk: unknown, ..report(one, Outcome::Fetched, false) };
+        assert_eq!(pipeline.report(report, Vec::new()).await, Err(ChunkRefusal::Unknown(unknown).into()));
     }
     let before = pipeline.chunk(one.id).await.unwrap();
     for wrong in [

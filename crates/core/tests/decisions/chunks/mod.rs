@@ -144,6 +144,17 @@ fn a_chunk_whose_links_all_failed_is_skipped_and_has_no_artifact() {
     let with = works.end(&claimed, &EndChunk::Complete(Some(artifact(1))));
     assert_eq!(with, Err(ChunkRefusal::NoContent(claimed.id)));
     assert_eq!(works.end(&claimed, &EndChunk::Complete(None)), Ok(Some(ChunkState::Skipped)));
+    assert_eq!(works.rows[&claimed.id].last_error.as_deref(), Some("none of its links could be fetched"));
+    check(&works);
+}
+
+#[test]
+fn a_chunk_that_is_completed_without_a_report_says_so_and_gives_its_links_back() {
+    let mut works = with_hosts(2);
+    let claimed = crawl(&mut works, 2);
+    assert_eq!(works.end(&claimed, &EndChunk::Complete(None)), Ok(Some(ChunkState::Skipped)));
+    assert_eq!(works.rows[&claimed.id].last_error.as_deref(), Some("none of its links was reported"));
+    assert!(urls(&claimed).iter().all(|url| state_of(&works, url) == UrlState::Queued));
     check(&works);
 }
 
