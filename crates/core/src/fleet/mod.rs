@@ -12,7 +12,8 @@
 //! A failed machine that reports again is on probation, which lasts longer with each failure, and then healthy; after
 //! a stable period its failures are forgiven. Probes (3 misses of the last 5) make a machine suspect at most: one that
 //! reports is never failed by a probe. A machine that never answered a probe may have nothing that answers; that counts
-//! against index servers only, which others must reach.
+//! against index servers only, which others must reach. A probe that the settings do not allow is not sent: then
+//! reports alone count, and the reason says so.
 //!
 //! **What is durable.** A row holds the three columns, the reason and the time of the verdict, the failures and what
 //! the machine registered. When it last reported is kept in memory: a report that changes nothing else writes no row,
@@ -49,7 +50,7 @@ pub use delete::Holdings;
 pub use guard::Frozen;
 pub use judge::Ticked;
 pub use listing::{Filter, Page};
-pub use probe::Probe;
+pub use probe::{Probe, ProbeOutcome};
 pub use refusal::Refusal;
 pub use report::{Answer, Report};
 pub use row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo, Write};

@@ -1,5 +1,6 @@
 //! Probes: which machines to ask, and what their answers say. Results live in memory; only a verdict is durable.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,19 @@ pub struct Probe {
     pub id: MachineId,
     /// Where to.
     pub address: Arc<str>,
+    /// Where the machine's reports come from: a probe may go there without being allowed by a setting.
+    pub from: Option<IpAddr>,
+}
+
+/// What became of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProbeOutcome {
+    /// The machine answered.
+    Answered,
+    /// It did not.
+    Missed,
+    /// The probe was not sent, because its address is not allowed; says why.
+    NotAllowed(Box<str>),
 }
 
 /// What is known of a machine's answers at its present address.
@@ -28,16 +42,23 @@ pub(super) struct Probes {
     missed: u32,
     /// Whether it ever answered.
     answered: bool,
+    /// Why it is not probed.
+    barred: Option<Box<str>>,
 }
 
 impl Probes {
     pub const fn new(next: Time) -> Self {
-        Self { next, missed: 0, answered: false }
+        Self { next, missed: 0, answered: false, barred: None }
     }
 
     /// Forgets the results: the address has changed.
-    pub const fn forget(&mut self) {
-        (self.missed, self.answered) = (0, false);
+    pub fn forget(&mut self) {
+        *self = Self::new(self.next);
+    }
+
+    /// Why it is not probed, if it is not.
+    pub fn barred(&self) -> Option<&str> {
+        self.barred.as_deref()
     }
 
     /// Misses among the last results.
@@ -65,7 +86,7 @@ impl State {
             let Some(machine) = self.machines.get_mut(&id) else { continue };
             machine.probes.next = now.after(PROBE_INTERVAL);
             self.probes.insert((machine.probes.next, id.clone()));
-            due.push(Probe { id, address: machine.row.address.clone() });
+            due.push(Probe { id, address: machine.row.address.clone(), from: machine.row.from });
         }
         due
     }
@@ -76,15 +97,23 @@ impl State {
         self.probes.first().map(|(at, _)| *at)
     }
 
-    /// Takes the result of a probe. One of a machine that is gone, or of an address that it has left, says nothing.
-    pub fn probed(&mut self, probe: &Probe, ok: bool, now: Time, out: &mut Vec<Write>) {
+    /// Takes the result of a probe. One of a machine that is gone, or of an address that it has left, says nothing. One
+    /// that was not sent says nothing of the machine's health, but is told with it.
+    pub fn probed(&mut self, probe: &Probe, outcome: &ProbeOutcome, now: Time, out: &mut Vec<Write>) {
         let Some(machine) = self.machines.get_mut(&probe.id) else { return };
-        if machine.row.address != probe.address {
+        if (&machine.row.address, machine.row.from) != (&probe.address, probe.from) {
             return;
         }
-        let kept = (1 << PROBES_KEPT) - 1;
-        machine.probes.missed = ((machine.probes.missed << 1) | u32::from(!ok)) & kept;
-        machine.probes.answered |= ok;
+        let probes = &mut machine.probes;
+        match outcome {
+            ProbeOutcome::NotAllowed(why) => *probes = Probes { barred: Some(why.clone()), ..Probes::new(probes.next) },
+            ProbeOutcome::Answered | ProbeOutcome::Missed => {
+                let (kept, missed) = ((1 << PROBES_KEPT) - 1, *outcome == ProbeOutcome::Missed);
+                probes.missed = ((probes.missed << 1) | u32::from(missed)) & kept;
+                probes.answered |= !missed;
+                probes.barred = None;
+            }
+        }
         self.judge(&probe.id, now, out);
     }
 }

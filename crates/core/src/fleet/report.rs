@@ -1,5 +1,6 @@
 //! A machine reports: the first time it registers, later it says that it lives and how it is.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ pub struct Report {
     pub kind: Kind,
     /// Where it is reached.
     pub address: Arc<str>,
+    /// The address that this report comes from, as the server saw it.
+    pub from: Option<IpAddr>,
     /// Its share of the work, relative to others.
     pub capacity: u64,
     /// Its row. A server that names none is in row 0.
@@ -119,6 +122,7 @@ impl State {
         let row = MachineRow {
             kind: report.kind,
             address: report.address.clone(),
+            from: report.from,
             capacity: facts.capacity,
             row: facts.row,
             version: report.version.clone(),
@@ -141,8 +145,9 @@ impl State {
         let Some(machine) = self.machines.get_mut(id) else { return };
         machine.heard = Some(now.max(machine.heard.unwrap_or_default()));
         let mut row = machine.row.clone();
-        if row.address != report.address {
+        if (&row.address, row.from) != (&report.address, report.from) {
             row.address = report.address.clone();
+            row.from = report.from;
             machine.probes.forget();
         }
         row.version.clone_from(&report.version);

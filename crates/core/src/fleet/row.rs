@@ -1,5 +1,6 @@
 //! A machine's row: everything about it that must survive a restart.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,8 @@ pub struct MachineRow {
     pub kind: Kind,
     /// Where it is reached: host and port.
     pub address: Arc<str>,
+    /// The address that its reports come from, if that is known. Probes may go there.
+    pub from: Option<IpAddr>,
     /// Its share of the work, relative to others.
     pub capacity: u32,
     /// Its row; index servers have one.

@@ -118,6 +118,14 @@ impl State {
 
     /// Why a machine is judged as it is, and what changes that.
     pub(super) fn explain(&self, machine: &Machine, now: Time) -> String {
+        let told = self.explain_verdict(machine, now);
+        match machine.probes.barred() {
+            Some(why) => format!("{told}; it is not probed: {why}"),
+            None => told,
+        }
+    }
+
+    fn explain_verdict(&self, machine: &Machine, now: Time) -> String {
         let row = &machine.row;
         let silent_since = self.silent_since(machine);
         let silent = now.since(silent_since);

@@ -1,6 +1,6 @@
 //! Rounds of probes: who is due, and results that come too late.
 
-use wayleave_core::fleet::{Judged, Kind, Probe, Report};
+use wayleave_core::fleet::{Judged, Kind, Probe, ProbeOutcome, Report};
 use wayleave_core::limits::{MACHINES_MAX, PROBE_INTERVAL, PROBES_AT_ONCE_MAX};
 use wayleave_core::time::Millis;
 
@@ -31,8 +31,9 @@ fn a_result_of_an_address_that_the_machine_has_left_says_nothing() {
     let late = world.state.probes_due(world.now).remove(0);
     world.beat("s", &Report { address: "new:1".into(), ..first }).unwrap();
     for _ in 0..5 {
-        world.state.probed(&late, false, world.now, &mut Vec::new());
-        world.state.probed(&Probe { id: "gone".into(), ..late.clone() }, false, world.now, &mut Vec::new());
+        world.state.probed(&late, &ProbeOutcome::Missed, world.now, &mut Vec::new());
+        let gone = Probe { id: "gone".into(), ..late.clone() };
+        world.state.probed(&gone, &ProbeOutcome::Missed, world.now, &mut Vec::new());
     }
     assert_eq!(world.state.view(&"s".into(), world.now).unwrap().judged, Judged::Healthy);
     (0..3).for_each(|_| world.probed("s", false));
@@ -52,4 +53,38 @@ fn an_owner_that_ticks_as_told_is_never_called_more_often_than_it_must() {
         ticks += 1;
     }
     assert!(ticks <= 21, "{ticks} ticks in 100 s");
+}
+
+#[test]
+fn a_probe_that_is_not_allowed_is_told_and_does_not_count_against_the_machine() {
+    let mut world = World::new();
+    world.beat("s", &report(Kind::Server)).unwrap();
+    let reason = |world: &World| world.state.view(&"s".into(), world.now).unwrap().reason;
+    (0..2).for_each(|_| world.probed("s", false));
+    for _ in 0..5 {
+        world.probed_as("s", &ProbeOutcome::NotAllowed("10.0.0.1 is not allowed".into()));
+    }
+    assert!(reason(&world).contains("not probed: 10.0.0.1 is not allowed"), "{}", reason(&world));
+    assert_eq!(world.state.view(&"s".into(), world.now).unwrap().judged, Judged::Healthy);
+    (0..2).for_each(|_| world.probed("s", false));
+    assert_eq!(world.store["s"].judged, Judged::Healthy, "the two misses from before it was barred are forgotten");
+    assert!(!reason(&world).contains("not probed"), "it is probed again");
+    world.probed("s", false);
+    assert_eq!(world.store["s"].judged, Judged::Suspect);
+}
+
+#[test]
+fn probes_name_where_the_machine_reports_from_and_a_move_forgets_their_results() {
+    let mut world = World::new();
+    let first = Report { from: Some([10, 0, 0, 7].into()), ..report(Kind::Server) };
+    world.beat("s", &first).unwrap();
+    let probe = world.state.probes_due(world.now).remove(0);
+    assert_eq!(probe.from, first.from);
+    (0..3).for_each(|_| world.probed("s", false));
+    assert_eq!(world.store["s"].judged, Judged::Suspect);
+    let moved = Report { from: Some([10, 0, 0, 8].into()), ..first };
+    assert_eq!(world.beat("s", &moved).unwrap().judged, Judged::Healthy);
+    assert_eq!(world.store["s"].from, moved.from);
+    (0..3).for_each(|_| world.state.probed(&probe, &ProbeOutcome::Missed, world.now, &mut Vec::new()));
+    assert_eq!(world.state.view(&"s".into(), world.now).unwrap().judged, Judged::Healthy, "of where it was before");
 }

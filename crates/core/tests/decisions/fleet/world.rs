@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wayleave_core::fleet::{
-    Answer, Desired, Holdings, Kind, MachineRow, Probe, Refusal, Report, Reported, State, Write,
+    Answer, Desired, Holdings, Kind, MachineRow, Probe, ProbeOutcome, Refusal, Report, Reported, State, Write,
 };
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::names::MachineId;
@@ -24,6 +24,7 @@ pub fn report(kind: Kind) -> Report {
     Report {
         kind,
         address: "10.0.0.1:80".into(),
+        from: None,
         capacity: 1,
         row: None,
         state: Reported::Online,
@@ -99,9 +100,13 @@ impl World {
     }
 
     pub fn probed(&mut self, id: &str, ok: bool) {
-        let address = self.store.get(id).map(|row| row.address.clone()).unwrap_or_default();
+        self.probed_as(id, &if ok { ProbeOutcome::Answered } else { ProbeOutcome::Missed });
+    }
+
+    pub fn probed_as(&mut self, id: &str, outcome: &ProbeOutcome) {
+        let (address, from) = self.store.get(id).map(|row| (row.address.clone(), row.from)).unwrap_or_default();
         let mut out = Vec::new();
-        self.state.probed(&Probe { id: id.into(), address }, ok, self.now, &mut out);
+        self.state.probed(&Probe { id: id.into(), address, from }, outcome, self.now, &mut out);
         self.commit(out);
     }
 

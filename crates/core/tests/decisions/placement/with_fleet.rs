@@ -53,6 +53,7 @@ impl Owner {
             let report = Report {
                 kind: Kind::Server,
                 address: format!("{id}:80").into(),
+                from: None,
                 capacity: 1,
                 row: Some(u64::from(id.starts_with('b'))),
                 state: Reported::Online,
