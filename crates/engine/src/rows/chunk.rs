@@ -186,7 +186,7 @@ fn read_lease(input: &mut Reader<'_>) -> Result<Option<ChunkLease>, Damaged> {
     Ok(Some(ChunkLease { token, worker, granted_at, expires_at, request }))
 }
 
-fn write_artifact(out: &mut Writer, artifact: Option<&Artifact>) {
+pub(super) fn write_artifact(out: &mut Writer, artifact: Option<&Artifact>) {
     out.byte(artifact.is_some().into());
     if let Some(artifact) = artifact {
         out.text(&artifact.location);
@@ -195,7 +195,7 @@ fn write_artifact(out: &mut Writer, artifact: Option<&Artifact>) {
     }
 }
 
-fn read_artifact(input: &mut Reader<'_>) -> Result<Option<Artifact>, Damaged> {
+pub(super) fn read_artifact(input: &mut Reader<'_>) -> Result<Option<Artifact>, Damaged> {
     if input.byte()? == 0 {
         return Ok(None);
     }

@@ -26,10 +26,15 @@
 //! | 20 | chunk | id | while it is in progress |
 //! | 21 | resting chunk | id | once it is built, set aside or skipped, until it is tried again |
 //! | 22 | pipeline | nothing | from the first chunk on |
+//! | 23 | machine | name | until it is deleted |
+//! | 24 | built chunk | id | from when it is placed until it is gone |
+//! | 25 | copy | chunk id, server | until the server has deleted it |
+//! | 26 | index server | name | until it has left the fleet and its copies are forgotten |
+//! | 27 | map ledger | nothing | from the first machine or built chunk on |
 //!
 //! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
 //! checkpoint writes them individually from time to time. Kinds 12 to 16, 18 and 19 are outside the
-//! shards, under [`key::OUTSIDE`].
+//! shards, under [`key::OUTSIDE`]; kinds 23 to 27 are in shard 0 only.
 
 pub mod bulk_job;
 pub mod chunk;
@@ -43,8 +48,10 @@ pub mod join;
 pub mod key;
 pub mod lease;
 pub mod log;
+pub mod machine;
 pub mod node;
 pub mod page_ledger;
+pub mod placement;
 pub mod role;
 pub mod seat;
 pub mod standby;
@@ -105,6 +112,16 @@ pub enum Kind {
     RestingChunk = 21,
     /// What the pipeline of a shard keeps besides its chunks.
     Pipeline = 22,
+    /// A machine of the fleet.
+    Machine = 23,
+    /// A built chunk, as placement knows it.
+    BuiltChunk = 24,
+    /// A copy of a built chunk on an index server.
+    Copy = 25,
+    /// An index server, as placement knows it.
+    IndexServer = 26,
+    /// The version of the map, and what else concerns all of placement.
+    MapLedger = 27,
 }
 
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.
