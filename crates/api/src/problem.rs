@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::roles;
+use wayleave_core::{fleet, placement, roles};
 
 use crate::BadValue;
 use crate::bad_value::TooMany;
@@ -70,6 +70,7 @@ codes! {
     UnknownQueue, "unknown_queue", 404, "the host has no queue of this crawl";
     UnknownJob, "unknown_job", 404, "the job is unknown";
     UnknownChunk, "unknown_chunk", 404, "the chunk is unknown";
+    UnknownMachine, "unknown_machine", 404, "the machine is unknown";
     UnknownRole, "unknown_role", 404, "the role is unknown";
     MethodNotAllowed, "method_not_allowed", 405, "the path does not support this method";
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
@@ -83,6 +84,9 @@ codes! {
     RoleInUse, "role_in_use", 409, "the role is in use";
     AlreadyReported, "already_reported", 409, "the link was reported with another result";
     WrongState, "wrong_state", 409, "the chunk is in a state that does not allow this";
+    MachineTaken, "machine_taken", 409, "another machine has registered under this name";
+    HasPlacements, "has_placements", 409, "the machine has chunks that its row needs";
+    NotPlaced, "not_placed", 409, "the chunk is not to be on this server";
     BodyTooLarge, "body_too_large", 413, "the body exceeds its limit";
     BatchTooLarge, "batch_too_large", 413, "the request has too many entries";
     UnsupportedContentType, "unsupported_content_type", 415, "the content type of the body is not supported";
@@ -223,8 +227,45 @@ impl From<Refusal> for Problem {
                     _ => problem,
                 }
             }
+            Refusal::Fleet(refusal) => with_machine(problem, refusal),
+            Refusal::Placement(refusal) => with_placement(problem, refusal),
             _ => problem,
         }
+    }
+}
+
+/// Names the machine that a refusal is about.
+fn with_machine(problem: Problem, refusal: fleet::Refusal) -> Problem {
+    use fleet::Refusal as No;
+    match refusal {
+        No::UnknownMachine(id) | No::TokenMissing(id) | No::AnothersToken(id) | No::Deleted(id) => {
+            problem.with("machine", id)
+        }
+        No::KindChanged { id, .. } | No::RowChanged { id, .. } => problem.with("machine", id),
+        No::HasPlacements { id, needed, .. } => problem.with("machine", id).with("placements", needed),
+        No::RowOutOfBounds(_) | No::RowOfNoServer(_) => problem.with("field", "row"),
+        No::CapacityOutOfBounds(_) => problem.with("field", "capacity"),
+        No::BadAddress(_) => problem.with("field", "address"),
+        No::BadVersion => problem.with("field", "version"),
+        No::OverLimit(_) => problem,
+    }
+}
+
+/// Names the chunk and the server that a refusal is about.
+fn with_placement(problem: Problem, refusal: placement::Refusal) -> Problem {
+    use placement::Refusal as No;
+    match refusal {
+        No::UnknownChunk(chunk) | No::AnotherArtifact(chunk) | No::BadArtifact { chunk } => {
+            problem.with("chunk", chunk.to_string())
+        }
+        No::UnknownServer(server) => problem.with("machine", server),
+        No::NotPlaced { chunk, server } | No::NotWanted { chunk, server } => {
+            problem.with("chunk", chunk.to_string()).with("machine", server)
+        }
+        No::WrongStep { chunk, server, is, .. } => {
+            problem.with("chunk", chunk.to_string()).with("machine", server).with("state", is)
+        }
+        No::OverLimit(_) => problem,
     }
 }
 
@@ -287,6 +328,36 @@ const fn code_of_chunks(refusal: &ChunkRefusal) -> Code {
     }
 }
 
+const fn code_of_fleet(refusal: &fleet::Refusal) -> Code {
+    use fleet::Refusal as No;
+    match refusal {
+        No::UnknownMachine(_) => Code::UnknownMachine,
+        No::TokenMissing(_) | No::AnothersToken(_) => Code::MachineTaken,
+        No::Deleted(_) => Code::NotCurrent,
+        No::KindChanged { .. } | No::RowChanged { .. } => Code::Contradiction,
+        No::RowOutOfBounds(_)
+        | No::RowOfNoServer(_)
+        | No::CapacityOutOfBounds(_)
+        | No::BadAddress(_)
+        | No::BadVersion => Code::BadValue,
+        No::HasPlacements { .. } => Code::HasPlacements,
+        No::OverLimit(_) => Code::OverLimit,
+    }
+}
+
+const fn code_of_placement(refusal: &placement::Refusal) -> Code {
+    use placement::Refusal as No;
+    match refusal {
+        No::UnknownChunk(_) => Code::UnknownChunk,
+        No::UnknownServer(_) => Code::UnknownMachine,
+        No::NotPlaced { .. } | No::NotWanted { .. } => Code::NotPlaced,
+        No::WrongStep { .. } => Code::WrongState,
+        No::AnotherArtifact(_) => Code::Contradiction,
+        No::BadArtifact { .. } => Code::BadValue,
+        No::OverLimit(_) => Code::OverLimit,
+    }
+}
+
 const fn code_of(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::NotCurrent => Code::NotCurrent,
@@ -308,6 +379,8 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::Corrupt(_) => Code::Corrupt,
         Refusal::Internal(_) => Code::Internal,
         Refusal::Chunk(refusal) => code_of_chunks(refusal),
+        Refusal::Fleet(refusal) => code_of_fleet(refusal),
+        Refusal::Placement(refusal) => code_of_placement(refusal),
     }
 }
 

@@ -268,6 +268,8 @@ pub const FORGIVEN_AFTER: Millis = Millis(1_800_000);
 pub const FREEZE_MACHINES_MIN: usize = 3;
 /// Built chunks that placement keeps in memory.
 pub const CHUNKS_MAX: usize = 100_000_000;
+/// Built chunks that are announced to placement in one call.
+pub const BUILT_AT_ONCE_MAX: usize = 256;
 /// Default delay before the chunks of a lost index server are placed again.
 pub const REPLACE_AFTER_DEFAULT: Millis = Millis(60_000);
 /// Default number of chunks per minute that move to even out the load of index servers.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wayleave_core::limits;
+use wayleave_core::placement;
 use wayleave_core::time::Millis;
 use wayleave_engine::{Entropy, entropy};
 
@@ -40,6 +41,8 @@ pub struct Config {
     pub listings_max: usize,
     /// Listings that may queue for a permit; further ones are refused.
     pub listings_waiting_max: usize,
+    /// How built chunks are placed on index servers.
+    pub placement: placement::Config,
     /// Source of randomness.
     pub entropy: Entropy,
 }
@@ -62,6 +65,7 @@ impl Config {
             clock_step: Millis(1),
             listings_max: limits::LISTINGS_MAX,
             listings_waiting_max: limits::LISTINGS_WAITING_MAX,
+            placement: placement::Config::default(),
             entropy: Arc::new(entropy::system),
         }
     }

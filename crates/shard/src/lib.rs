@@ -9,6 +9,7 @@
 mod ask;
 mod cache;
 pub mod config;
+pub mod fleet;
 mod handle;
 #[cfg(test)]
 mod layout_tests;

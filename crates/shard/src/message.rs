@@ -5,6 +5,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutOutcome};
 
 use crate::ask::{Ask, Response};
+use crate::fleet::call::{ControlCall, ControlResponse};
 use crate::pipeline::call::{ChunkCall, ChunkResponse};
 
 /// Outcomes of a streamed put, each with the tag of its item.
@@ -13,6 +14,8 @@ pub type Outcomes = Vec<(u64, PutOutcome)>;
 pub(crate) type Reply = oneshot::Sender<Result<Response, Refusal>>;
 /// Where an answer of the pipeline is sent.
 pub(crate) type ChunkReply = oneshot::Sender<Result<ChunkResponse, Refusal>>;
+/// Where an answer about the fleet is sent.
+pub(crate) type ControlReply = oneshot::Sender<Result<ControlResponse, Refusal>>;
 /// Sends an answer when everything before it is durable, or the reason why it is not.
 pub(crate) type Deferred = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 
@@ -20,6 +23,7 @@ pub(crate) enum Message {
     Put { items: Vec<(u64, Put)>, sink: mpsc::UnboundedSender<Outcomes> },
     Ask { ask: Ask, reply: Reply },
     Chunk { call: ChunkCall, reply: ChunkReply },
+    Control { call: ControlCall, reply: ControlReply },
     Stop { done: oneshot::Sender<()> },
 }
 
@@ -37,6 +41,7 @@ impl Message {
         match self {
             Self::Ask { ask, .. } => ask.is_listing(),
             Self::Chunk { call, .. } => call.is_listing(),
+            Self::Control { call, .. } => call.is_listing(),
             Self::Put { .. } | Self::Stop { .. } => false,
         }
     }
@@ -50,6 +55,7 @@ impl Message {
             }
             Self::Ask { reply, .. } => _ = reply.send(Err(why.clone())),
             Self::Chunk { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Control { reply, .. } => _ = reply.send(Err(why.clone())),
             Self::Stop { done } => _ = done.send(()),
         }
     }

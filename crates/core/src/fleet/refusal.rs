@@ -6,6 +6,8 @@ use crate::limits;
 
 /// Why a request was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+// Named apart from the other refusals where the layout of messages is pinned.
+#[serde(rename = "FleetRefusal")]
 pub enum Refusal {
     /// No such machine.
     #[error("machine '{0}' is not known; it registers itself with its first report")]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::pipeline::refusal::ChunkRefusal;
+use crate::{fleet, placement};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -91,6 +92,12 @@ pub enum Refusal {
     /// A call to the pipeline does not fit.
     #[error(transparent)]
     Chunk(#[from] ChunkRefusal),
+    /// A call about machines does not fit.
+    #[error(transparent)]
+    Fleet(#[from] fleet::Refusal),
+    /// A call about placements does not fit.
+    #[error(transparent)]
+    Placement(#[from] placement::Refusal),
 }
 
 impl Refusal {

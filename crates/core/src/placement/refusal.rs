@@ -7,6 +7,8 @@ use crate::limits;
 
 /// Why a request was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+// Named apart from the other refusals where the layout of messages is pinned.
+#[serde(rename = "PlacementRefusal")]
 pub enum Refusal {
     /// No such chunk.
     #[error("chunk {0} is not known: it has not been built yet, or is gone")]

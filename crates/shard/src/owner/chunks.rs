@@ -23,6 +23,7 @@ use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::pipeline::call::{ChunkCall, ChunkPage, ChunkResponse};
+use crate::routing::service_call::ServiceCall;
 
 /// Rows of each kind that a slice of a listing reads: a chunk may have a thousand links.
 const LIST_ROWS: usize = 256;

@@ -3,6 +3,7 @@
 
 pub(crate) mod chunk_claims;
 pub(crate) mod chunks;
+pub(crate) mod control;
 pub(crate) mod cycle;
 pub(crate) mod decide;
 pub(crate) mod dispatch;

@@ -8,9 +8,12 @@ use wayleave_core::frontier::bulk_job::JobRow;
 use wayleave_core::frontier::load::Loader;
 use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
-use wayleave_engine::rows::{Kind, bulk_job, chunk, hot, job, key, lease, log};
+use wayleave_engine::rows::{Kind, bulk_job, chunk, hot, job, key, lease, log, machine, placement};
 use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
+use crate::config::Config;
+use crate::fleet::CONTROL_SHARD;
+use crate::owner::control::Control;
 use crate::owner::hot_log::HotLog;
 use crate::owner::run::OwnerContext;
 use crate::owner::term::Resume;
@@ -22,6 +25,8 @@ const PAGE_ROWS: usize = 10_000;
 pub(crate) struct Opened {
     pub state: State,
     pub pipeline: wayleave_core::pipeline::State,
+    /// Fleet and placement, in the one shard that keeps them.
+    pub control: Option<Box<Control>>,
     pub epoch: Epoch,
     pub seq: u64,
     pub log: HotLog,
@@ -56,7 +61,12 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
     let mut state = loader.finish(shard, leases.map_err(damaged)?, engine.now());
     state.set_backoff_max(Some(config.backoff_max));
     let pipeline = open_pipeline(engine, shard, &mut state).await?;
-    Ok(Opened { state, pipeline, epoch, seq, log, deleted_queues: deleted_queues.map_err(damaged)?, bulk_jobs })
+    let control = match shard {
+        CONTROL_SHARD => Some(Box::new(open_control(engine, config).await?)),
+        _ => None,
+    };
+    let deleted_queues = deleted_queues.map_err(damaged)?;
+    Ok(Opened { state, pipeline, control, epoch, seq, log, deleted_queues, bulk_jobs })
 }
 
 /// Reads the chunks that are in progress.
@@ -76,6 +86,40 @@ async fn open_pipeline(
         }
     }
     Ok(pipeline)
+}
+
+/// Reads fleet and placement.
+async fn open_control(engine: &dyn Engine, config: &Config) -> Result<Control, Error> {
+    let mut machines = Vec::new();
+    for row in scan_all(engine, CONTROL_SHARD, Kind::Machine, Kind::Machine).await? {
+        let id = machine::parse_key(&row.key).map_err(damaged)?;
+        machines.push((id, machine::decode(&row.value).map_err(damaged)?));
+    }
+    let ledger = engine.get_many(&[placement::ledger_key(CONTROL_SHARD)]).await?.pop().flatten();
+    let ledger = ledger.map(|row| placement::decode_ledger(&row)).transpose().map_err(damaged)?;
+    let servers = decode_all(engine, Kind::IndexServer, placement::decode_server).await?;
+    let chunks = decode_all(engine, Kind::BuiltChunk, placement::decode_chunk).await?;
+    let copies = decode_all(engine, Kind::Copy, placement::decode_copy).await?;
+    let placements = wayleave_core::placement::State::load(config.placement, ledger, servers, chunks, copies);
+    let placements = placements.map_err(|damage| Error::Corrupt(damage.to_string()))?;
+    // After the reads: from now on reports are heard.
+    let fleet = wayleave_core::fleet::State::load(machines, engine.now());
+    Ok(Control::new(fleet, placements))
+}
+
+/// All rows of a kind of the control shard. Pages are decoded as they come: there may be millions.
+async fn decode_all<T>(
+    engine: &dyn Engine,
+    kind: Kind,
+    decode: impl Fn(&[u8], &[u8]) -> Result<T, Damaged>,
+) -> Result<Vec<T>, Error> {
+    let (mut pages, mut all) = (Pages::new(CONTROL_SHARD, kind, kind), Vec::new());
+    while let Some(page) = pages.next(engine).await? {
+        for row in page {
+            all.push(decode(&row.key, &row.value).map_err(damaged)?);
+        }
+    }
+    Ok(all)
 }
 
 /// Replays the log on top of the checkpointed rows.

@@ -27,6 +27,7 @@ use crate::cache::known_cache::KnownCache;
 use crate::cache::lane_cache::LaneCache;
 use crate::config::Config;
 use crate::message::Message;
+use crate::owner::control::Control;
 use crate::owner::cycle::{self, Cycle};
 use crate::owner::hot_log::HotLog;
 use crate::owner::inbox::InboxReceiver;
@@ -57,6 +58,8 @@ pub(crate) struct Owner {
     pub state: State,
     /// Chunks in progress.
     pub pipeline: wayleave_core::pipeline::State,
+    /// Fleet and placement, in the one shard that keeps them.
+    pub control: Option<Box<Control>>,
     pub lane_cache: LaneCache,
     pub held_cache: HeldCache,
     pub filter: Filter,
@@ -88,7 +91,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub fn new(context: &OwnerContext, opened: Opened) -> Self {
-        let Opened { state, pipeline, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
+        let Opened { state, pipeline, control, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
         // Whatever was published before describes state that has been dropped.
         context.readiness.crawls.forget(context.shard);
         context.readiness.requests.forget(context.shard);
@@ -105,6 +108,7 @@ impl Owner {
             fingerprinter: Fingerprinter::new((context.config.entropy)() as u64),
             state,
             pipeline,
+            control,
             deleted_queues,
             bulk_jobs,
             cycle: Cycle::default(),
@@ -153,7 +157,8 @@ impl Owner {
         let learning = self.filter.is_learning().then_some(LEARN_EVERY);
         let pages = self.pages_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let chunks = self.pipeline.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
-        timer.into_iter().chain(learning).chain(pages).chain(chunks).min()
+        let control = self.control_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        timer.into_iter().chain(learning).chain(pages).chain(chunks).chain(control).min()
     }
 
     /// Publishes whether the shard is open.
@@ -237,6 +242,8 @@ impl Owner {
                     }
                     self.handle_chunk(call, reply).await?;
                 }
+                // It concerns no URL, so puts need not come before it.
+                Message::Control { call, reply } => self.handle_control(call, reply),
             }
             next = if left > 0 { inbox.try_recv() } else { None };
             if next.is_none() && !sliced {
@@ -244,6 +251,8 @@ impl Owner {
                 next = inbox.try_slice();
             }
         }
+        // Reports that are left for the next turn must not be missed by the judge.
+        self.note_drained(left > 0);
         self.put_all(std::mem::take(puts)).await
     }
 
@@ -253,6 +262,7 @@ impl Owner {
         if !slice.is_empty() {
             self.commit_rows(slice);
         }
+        self.tick_control();
         self.remove_deleted_rows().await?;
         self.run_bulk_job().await?;
         self.tidy_pages().await?;
@@ -270,6 +280,7 @@ impl Owner {
         self.readiness.wake(self.state.take_newly_ready());
         self.readiness.finishing.notify(&self.state.take_settled());
         self.publish_chunks();
+        self.publish_map();
     }
 
     /// Publishes the readiness of a crawl that a caller asked for by name and found nothing of.

@@ -13,6 +13,11 @@ use wayleave_core::pipeline::state::ChunkCounts;
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
 use wayleave_core::time::{Millis, Time};
 
+use crate::message::{ChunkReply, Message};
+use crate::routing::links::encode;
+use crate::routing::protocol::Service;
+use crate::routing::service_call::ServiceCall;
+
 /// One call to a shard owner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ChunkCall {
@@ -67,9 +72,13 @@ impl ChunkCall {
     pub const fn is_listing(&self) -> bool {
         matches!(self, Self::List { .. })
     }
+}
 
-    /// Whether the call is read-only and therefore safe to retry when its answer is lost.
-    pub const fn only_looks(&self) -> bool {
+impl ServiceCall for ChunkCall {
+    type Response = ChunkResponse;
+    const SERVICE: Service = Service::Pipeline;
+
+    fn only_looks(&self) -> bool {
         match self {
             Self::Requested { .. } | Self::Get(_) | Self::List { .. } | Self::Counts => true,
             Self::Claim(_)
@@ -81,9 +90,16 @@ impl ChunkCall {
         }
     }
 
-    /// Whether a worker is blocked on this call; admission control then favours it over puts.
-    pub const fn is_visit(&self) -> bool {
+    fn is_visit(&self) -> bool {
         matches!(self, Self::Claim(_) | Self::Report(_) | Self::End { .. })
+    }
+
+    fn message(self, reply: ChunkReply) -> Message {
+        Message::Chunk { call: self, reply }
+    }
+
+    fn encode(&self, shard: ShardId) -> Result<Vec<u8>, String> {
+        encode(&PipelineCall::Ask { shard, call: self.clone() })
     }
 }
 

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::ids::{ChunkId, NodeId, ShardId, Token};
-use wayleave_core::limits::{FORWARD_TIME, HAND_OVER_WAIT};
+use wayleave_core::limits::HAND_OVER_WAIT;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Decision, EndChunk, LinksReported, ReportLinks};
 use wayleave_core::pipeline::row::ChunkState;
@@ -17,10 +15,9 @@ use wayleave_core::time::{Millis, Time};
 
 use super::call::{ChunkCall, ChunkPage, ChunkResponse, PipelineCall};
 use crate::handle::frontier::Frontier;
-use crate::message::Message;
-use crate::routing::links::{LinkError, decode, encode};
+use crate::routing::links::{decode, encode};
 use crate::routing::protocol::Service;
-use crate::routing::router::{CallResult, OwnerLocation, changed_before, never_answered, stopping};
+use crate::routing::router::CallResult;
 
 /// How long a report extends its chunk's lease while it stores the links found.
 const REPORT_TIME: Millis = Millis(30_000);
@@ -186,65 +183,23 @@ impl Pipeline {
         futures::future::try_join_all(asks).await
     }
 
-    /// Asks a shard and waits for its answer; during a hand-over, for its next owner.
     pub(super) async fn ask<T: TryFrom<ChunkResponse, Error = Refusal>>(
         &self,
         shard: ShardId,
         call: ChunkCall,
     ) -> CallResult<T> {
-        let looks = call.only_looks();
-        match self.ask_owner(shard, call).await {
-            // A read-only call has no unknown outcome.
-            Err(Refusal::OutcomeUnknown(why)) if looks => Err(Refusal::Unavailable(why)),
-            answer => answer.and_then(T::try_from),
-        }
-    }
-
-    async fn ask_owner(&self, shard: ShardId, call: ChunkCall) -> CallResult<ChunkResponse> {
-        let router = &self.frontier.router;
-        if router.links.is_none() {
-            return self.ask_here(shard, call).await.unwrap_or_else(|| Err(stopping()));
-        }
-        let deadline = Instant::now() + Duration::from_millis(HAND_OVER_WAIT.0);
-        let mut changes = router.changes();
-        loop {
-            changes.mark_unchanged();
-            let answer = match router.location(shard) {
-                OwnerLocation::Local(_) => self.ask_here(shard, call.clone()).await.unwrap_or(Err(Refusal::Elsewhere)),
-                OwnerLocation::Remote(node) => {
-                    let looks = call.only_looks();
-                    self.say(node, &PipelineCall::Ask { shard, call: call.clone() }, looks).await
-                }
-                OwnerLocation::Unowned => Err(Refusal::Elsewhere),
-            };
-            if !matches!(answer, Err(Refusal::Elsewhere)) {
-                return answer;
-            }
-            router.miss();
-            if !changed_before(&mut changes, deadline).await {
-                return Err(Refusal::Unavailable(format!("shard {}: {}", shard.0, router.why_no_owner())));
-            }
-        }
+        self.frontier.router.call(shard, call).await
     }
 
     /// Asks a shard of this process; `None` if it has no owner here.
     pub(super) async fn ask_here(&self, shard: ShardId, call: ChunkCall) -> Option<CallResult<ChunkResponse>> {
-        let router = &self.frontier.router;
-        let OwnerLocation::Local(inbox) = router.location(shard) else { return None };
-        let _awaited = call.is_visit().then(|| router.admission.await_visit());
-        let (reply, answer) = oneshot::channel();
-        let looks = call.only_looks();
-        inbox.send(Message::Chunk { call, reply }).await.ok()?;
-        Some(answer.await.unwrap_or_else(|_| Err(if looks { stopping() } else { never_answered() })))
+        self.frontier.router.call_here(shard, call).await
     }
 
     /// Makes a call to another node; `looks` if it is read-only.
     pub(super) async fn say(&self, node: NodeId, call: &PipelineCall, looks: bool) -> CallResult<ChunkResponse> {
-        let Some(links) = &self.frontier.router.links else { return Err(Refusal::Elsewhere) };
         let sent = encode(call).map_err(Refusal::Internal)?;
-        let answer = links.call(node, Service::Pipeline, sent, Duration::from_millis(FORWARD_TIME.0)).await;
-        let answer = answer.and_then(|bytes| decode(&bytes).map_err(LinkError::Lost));
-        answer.unwrap_or_else(|error: LinkError| Err(error.refusal(looks)))
+        self.frontier.router.call_node(node, Service::Pipeline, sent, looks).await
     }
 }
 

@@ -125,6 +125,7 @@ impl Frontier {
         match service {
             Service::Frontier => self.answer_frontier(call).await,
             Service::Pipeline => self.answer_pipeline(call).await,
+            Service::Fleet => self.answer_fleet(call).await,
             Service::Registry => Err("the registry takes hints, not calls".to_owned()),
         }
     }

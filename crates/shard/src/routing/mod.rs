@@ -6,3 +6,4 @@ pub mod links;
 pub mod protocol;
 pub(crate) mod repeated_requests;
 pub(crate) mod router;
+pub(crate) mod service_call;

@@ -10,10 +10,12 @@ pub enum Service {
     Registry,
     /// Chunks: calls to the owners of the shards that they belong to.
     Pipeline,
+    /// Machines, placements and the map: calls to the owner of shard 0.
+    Fleet,
 }
 
 impl Service {
-    const ALL: [Self; 3] = [Self::Frontier, Self::Registry, Self::Pipeline];
+    const ALL: [Self; 4] = [Self::Frontier, Self::Registry, Self::Pipeline, Self::Fleet];
 
     /// Its name in calls.
     #[must_use]
@@ -22,6 +24,7 @@ impl Service {
             Self::Frontier => "frontier",
             Self::Registry => "registry",
             Self::Pipeline => "pipeline",
+            Self::Fleet => "fleet",
         }
     }
 
@@ -31,7 +34,7 @@ impl Service {
     pub const fn version(self) -> u32 {
         match self {
             Self::Frontier => 8,
-            Self::Registry | Self::Pipeline => 1,
+            Self::Registry | Self::Pipeline | Self::Fleet => 1,
         }
     }
 

@@ -11,6 +11,7 @@ use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 
+use crate::fleet::news::MapNews;
 use crate::handle::finished::Finishing;
 use crate::owner::limited_log::StoreLog;
 use crate::pipeline::readiness::ChunkReadiness;
@@ -64,6 +65,8 @@ pub(crate) struct Readiness {
     pub waiters: Waiters,
     /// What chunks the shards of this process offer.
     pub chunks: ChunkReadiness,
+    /// The version of the map, where shard 0 is owned by this process.
+    pub map: MapNews,
     /// Callers waiting for a crawl to be finished.
     pub finishing: Finishing,
     /// Counts of crawls with a limit over all shards, by shard.
@@ -145,6 +148,7 @@ impl Readiness {
             passes: CrawlPasses::default(),
             waiters: Waiters::default(),
             chunks: ChunkReadiness::new(shards),
+            map: MapNews::default(),
             finishing: Finishing::default(),
             totals: Totals::new(shards),
             pages: PageBudget::new(shards),

@@ -9,6 +9,7 @@ mod failures;
 mod fairness;
 mod faulty;
 mod finished;
+mod fleet;
 mod groups;
 mod hand_over;
 mod in_part;

@@ -1,0 +1,143 @@
+//! The calls that the owner of the control shard accepts for fleet and placement, and its answers. Both are plain
+//! serialisable values, so an owner on another node is called exactly like a local one.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use wayleave_core::fleet::{self, Answer, Desired, MachineView, Probe, ProbeOutcome, Report};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::ids::{ChunkId, ShardId};
+use wayleave_core::names::MachineId;
+use wayleave_core::pipeline::row::Artifact;
+use wayleave_core::placement::{self, Cursor, Map, PlacementState, PlacementView, Said};
+
+use crate::message::{ControlReply, Message};
+use crate::routing::links::encode;
+use crate::routing::protocol::Service;
+use crate::routing::service_call::ServiceCall;
+
+/// One call to the owner of the control shard. Every change may be repeated: the answer is the same, and nothing happens
+/// twice.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum ControlCall {
+    Report {
+        id: MachineId,
+        report: Report,
+    },
+    SetDesired {
+        id: MachineId,
+        desired: Desired,
+    },
+    Delete(MachineId),
+    Machine(MachineId),
+    Machines {
+        filter: fleet::Filter,
+        after: Option<MachineId>,
+        most: usize,
+    },
+    /// A server says what it does with its copy.
+    ReportCopy {
+        chunk: ChunkId,
+        server: MachineId,
+        said: Said,
+    },
+    Placements {
+        filter: placement::Filter,
+        after: Option<Cursor>,
+        most: usize,
+    },
+    CopiesOf(ChunkId),
+    /// The map, unless it still has this version.
+    Map {
+        since: Option<u64>,
+    },
+    /// Chunks that are built, each with its answer.
+    Built(Vec<(ChunkId, Artifact)>),
+    /// A chunk that is to be forgotten.
+    Gone(ChunkId),
+    /// The probes to send now. It changes nothing that is durable: one whose answer is lost is missed once.
+    ProbesDue,
+    Probed(Vec<(Probe, ProbeOutcome)>),
+}
+
+impl ControlCall {
+    /// Whether this is a slice of a listing, or the map. They have the lowest priority in the inbox.
+    pub const fn is_listing(&self) -> bool {
+        matches!(self, Self::Machines { .. } | Self::Placements { .. } | Self::Map { .. })
+    }
+}
+
+impl ServiceCall for ControlCall {
+    type Response = ControlResponse;
+    const SERVICE: Service = Service::Fleet;
+
+    fn only_looks(&self) -> bool {
+        match self {
+            Self::Machine(_)
+            | Self::Machines { .. }
+            | Self::Placements { .. }
+            | Self::CopiesOf(_)
+            | Self::Map { .. }
+            | Self::ProbesDue => true,
+            Self::Report { .. }
+            | Self::SetDesired { .. }
+            | Self::Delete(_)
+            | Self::ReportCopy { .. }
+            | Self::Built(_)
+            | Self::Gone(_)
+            | Self::Probed(_) => false,
+        }
+    }
+
+    fn message(self, reply: ControlReply) -> Message {
+        Message::Control { call: self, reply }
+    }
+
+    fn encode(&self, _: ShardId) -> Result<Vec<u8>, String> {
+        encode(self)
+    }
+}
+
+/// Generates the enum of answers and the conversions between each answer type and the enum.
+macro_rules! responses {
+    ($($name:ident($kind:ty),)+) => {
+        /// The answer of the owner.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub(crate) enum ControlResponse { $($name($kind),)+ }
+
+        $(
+            impl From<$kind> for ControlResponse {
+                fn from(value: $kind) -> Self {
+                    Self::$name(value)
+                }
+            }
+
+            impl TryFrom<ControlResponse> for $kind {
+                type Error = Refusal;
+
+                fn try_from(response: ControlResponse) -> Result<Self, Refusal> {
+                    match response {
+                        ControlResponse::$name(value) => Ok(value),
+                        _ => Err(Refusal::Internal("a node's answer does not match the call".to_owned())),
+                    }
+                }
+            }
+        )+
+    };
+}
+
+/// Whether each chunk was taken, or why not.
+pub(crate) type Taken = Vec<Result<(), placement::Refusal>>;
+
+responses! {
+    Done(()),
+    Answer(Box<Answer>),
+    Machine(Box<MachineView>),
+    Machines(fleet::Page),
+    Copy(Option<PlacementState>),
+    Placements(placement::Page),
+    Copies(Vec<PlacementView>),
+    Map(Option<Arc<Map>>),
+    Taken(Taken),
+    Probes(Vec<Probe>),
+}

@@ -1,0 +1,27 @@
+//! Tells the waiting readers of this process that the map has changed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::shared::broadcast::{Broadcast, Subscriber};
+
+/// The version of the map, as the owner in this process has it. It may not be durable yet, and is never answered: who is
+/// woken asks the owner, whose answer waits for the commit.
+#[derive(Default)]
+pub(crate) struct MapNews {
+    version: AtomicU64,
+    news: Broadcast,
+}
+
+impl MapNews {
+    /// The owner publishes the version.
+    pub fn tell(&self, version: u64) {
+        if self.version.swap(version, Ordering::AcqRel) != version {
+            self.news.notify();
+        }
+    }
+
+    /// Subscribes to changes from now on.
+    pub fn subscribe(&self) -> Subscriber {
+        self.news.subscribe()
+    }
+}
