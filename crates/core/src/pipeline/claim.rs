@@ -154,6 +154,7 @@ impl State {
             links: rows,
             crawled: None,
             built: None,
+            placed: false,
             last_error: None,
             ended: [None; 2],
         };

@@ -254,7 +254,7 @@ impl ChunkRow {
         self.links.iter().zip(here).any(|(link, here)| here && matches!(link.state, LinkState::Crawled(_)))
     }
 
-    fn move_on(&mut self, state: ChunkState, now: Time) {
+    pub(super) fn move_on(&mut self, state: ChunkState, now: Time) {
         (self.state, self.lease, self.attempts, self.since) = (state, None, 0, now);
     }
 

@@ -39,6 +39,8 @@ pub struct ChunkRow {
     pub crawled: Option<Artifact>,
     /// What its build stage left behind.
     pub built: Option<Artifact>,
+    /// Whether placement knows its index.
+    pub placed: bool,
     /// Why the last attempt ended without a result.
     pub last_error: Option<Box<str>>,
     /// The last call that ended a lease, of the crawl stage and of the build stage: a repetition is answered alike.
@@ -63,10 +65,19 @@ pub enum ChunkState {
 }
 
 impl ChunkState {
-    /// Whether nothing happens to it any more unless someone asks for it.
+    /// Whether no worker has anything left to do with it, unless an operator decides so.
     #[must_use]
-    pub const fn is_at_rest(self) -> bool {
+    pub const fn has_ended(self) -> bool {
         matches!(self, Self::Built | Self::SetAside | Self::Skipped)
+    }
+}
+
+impl ChunkRow {
+    /// Whether nothing happens to it any more unless someone asks for it. A chunk that is built is still to be
+    /// announced to placement.
+    #[must_use]
+    pub const fn is_at_rest(&self) -> bool {
+        self.state.has_ended() && (self.placed || !matches!(self.state, ChunkState::Built))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The chunks of one shard that are in progress, and their order. Chunks that wait for an index builder are kept by id
-//! alone: there may be millions, and their rows are read when they are claimed. Chunks at rest are not kept at all.
+//! The chunks of one shard that are in progress, and their order. Chunks that wait for an index builder or for placement
+//! are kept by id alone: there may be millions, and their rows are read when they are wanted. Chunks at rest are not kept at all.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub struct State {
     pub(super) crawled: BTreeSet<(Time, ChunkId)>,
     /// The same by crawl.
     pub(super) crawled_of: HashMap<CrawlName, BTreeSet<(Time, ChunkId)>>,
+    /// Built chunks that placement may not know yet.
+    pub(super) unplaced: BTreeSet<ChunkId>,
     /// Leases by idempotent request.
     pub(super) requests: HashMap<(Arc<str>, Arc<str>), Vec<ChunkId>>,
 }
@@ -92,6 +94,7 @@ impl State {
                 self.crawled.insert((chunk.since, id));
                 self.crawled_of.entry(chunk.crawl).or_default().insert((chunk.since, id));
             }
+            (ChunkState::Built, _) if !chunk.placed => _ = self.unplaced.insert(id),
             (ChunkState::Built | ChunkState::SetAside | ChunkState::Skipped, _) => {}
         }
     }
@@ -106,6 +109,7 @@ impl State {
             self.offers.remove(chunk);
             self.ends.remove(&(chunk.offer_ends(), id));
         }
+        self.unplaced.remove(&id);
         if self.crawled.remove(&(chunk.since, id))
             && let Some(of) = self.crawled_of.get_mut(&chunk.crawl)
         {
@@ -131,7 +135,7 @@ impl State {
         if let Some(before) = before {
             self.remove(before);
         }
-        let moved = before.is_some_and(|before| before.state.is_at_rest() != after.state.is_at_rest());
+        let moved = before.is_some_and(|before| before.is_at_rest() != after.is_at_rest());
         writes.push(Write::Chunk { row: Box::new(after.clone()), moved });
         self.insert(after);
     }

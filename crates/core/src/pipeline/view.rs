@@ -93,7 +93,7 @@ impl ChunkRow {
             attempts: self.attempts,
             created_at: self.created_at,
             since: self.since,
-            crawling: if self.state.is_at_rest() { 0 } else { count(|state| *state == LinkState::Crawling) },
+            crawling: if self.state.has_ended() { 0 } else { count(|state| *state == LinkState::Crawling) },
             crawled: count(|state| matches!(state, LinkState::Crawled(_))),
             error: count(|state| matches!(state, LinkState::Error(_))),
             crawl_artifact: self.crawled.clone(),
@@ -126,6 +126,9 @@ impl ChunkRow {
             }
             (ChunkState::Building, Some(lease)) => {
                 (format!("'{}' is building its index{}", lease.worker, again()), Some(lease.expires_at))
+            }
+            (ChunkState::Built, _) if !self.placed => {
+                ("its index is built, and is about to be placed on index servers".to_owned(), None)
             }
             (ChunkState::Built, _) => ("its index is built".to_owned(), None),
             (ChunkState::SetAside, _) => {

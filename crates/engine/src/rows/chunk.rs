@@ -1,7 +1,8 @@
 //! A chunk, in one of two kinds by whether it is in progress; and what the pipeline of a shard keeps besides.
 //! Lifetime: from its first claim on. A chunk has one row: in progress (20) or at rest (21).
+//! A built chunk is in progress until placement knows it.
 //! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
-//! lease, links, artifacts, last error, the calls that ended its last leases.
+//! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases.
 //! The pipeline's row: owning shard · 22. Value: version, number of the next chunk.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
@@ -44,7 +45,7 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
             vec![Write { key: pipeline_key(shard), value: Some(out.into()) }]
         }
         CoreWrite::Chunk { row, moved } => {
-            let rests = row.state.is_at_rest();
+            let rests = row.is_at_rest();
             let mut writes = vec![Write { key: key(row.id, rests), value: Some(encode(row)) }];
             writes.extend(moved.then(|| Write { key: key(row.id, !rests), value: None }));
             writes
@@ -106,6 +107,7 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
     row.links.iter().for_each(|link| write_link(&mut out, link));
     write_artifact(&mut out, row.crawled.as_ref());
     write_artifact(&mut out, row.built.as_ref());
+    out.byte(row.placed.into());
     out.text(row.last_error.as_deref().unwrap_or_default());
     for ended in row.ended {
         write_token(&mut out, ended.map(|ended| ended.token));
@@ -137,6 +139,7 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
         links: Vec::new(),
         crawled: None,
         built: None,
+        placed: false,
         last_error: None,
         ended: [None; 2],
     };
@@ -145,6 +148,7 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
     }
     row.crawled = read_artifact(&mut input)?;
     row.built = read_artifact(&mut input)?;
+    row.placed = input.byte()? != 0;
     row.last_error = Some(input.text()?).filter(|error| !error.is_empty()).map(Into::into);
     for ended in &mut row.ended {
         let (token, call) = (read_token(&mut input)?, input.number()?);
@@ -324,7 +328,7 @@ mod tests {
     proptest! {
         #[test]
         fn chunks_read_back_and_what_is_cut_off_is_refused(
-            id: u64, state in 0..6u8, attempts: u32, times in (time(), time(), time()), tokens in (token(), token(), token()),
+            id: u64, state in 0..6u8, placed: bool, attempts: u32, times in (time(), time(), time()), tokens in (token(), token(), token()),
             links in prop::collection::vec(link(), 0..5), artifacts in (artifact(), artifact()),
             error in prop::option::of("[a-z]{1,20}"), request in prop::option::of(("[a-z]{1,9}", any::<u64>())),
         ) {
@@ -345,9 +349,15 @@ mod tests {
                 links,
                 crawled: artifacts.0,
                 built: artifacts.1,
+                placed,
                 last_error: error.map(Into::into),
                 ended: [tokens.2, tokens.1].map(|token| token.map(|token| Ended { token, call: id })),
             };
+            let writes = encode_write(ShardId(0), &CoreWrite::Chunk { row: Box::new(row.clone()), moved: true });
+            let rests = matches!(row.state, ChunkState::SetAside | ChunkState::Skipped)
+                || (row.state == ChunkState::Built && placed);
+            let keys: Vec<(&Key, bool)> = writes.iter().map(|write| (&write.key, write.value.is_some())).collect();
+            prop_assert_eq!(keys, [(&key(row.id, rests), true), (&key(row.id, !rests), false)]);
             let bytes = encode(&row);
             prop_assert_eq!(decode(&bytes), Ok(row));
             for cut in 0..bytes.len() {

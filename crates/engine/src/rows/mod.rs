@@ -24,7 +24,7 @@
 //! | 18 | page ledger | crawl name | while the crawl has a page limit, in a store of several nodes |
 //! | 19 | join | nothing | from the first join on: counts joins, so that they conflict |
 //! | 20 | chunk | id | while it is in progress |
-//! | 21 | resting chunk | id | once it is built, set aside or skipped, until it is tried again |
+//! | 21 | resting chunk | id | once it is placed, set aside or skipped, until it is tried again |
 //! | 22 | pipeline | nothing | from the first chunk on |
 //! | 23 | machine | name | until it is deleted |
 //! | 24 | built chunk | id | from when it is placed until it is gone |
@@ -108,7 +108,7 @@ pub enum Kind {
     Join = 19,
     /// A chunk in progress.
     Chunk = 20,
-    /// A chunk that is built, set aside or skipped.
+    /// A chunk that is placed, set aside or skipped.
     RestingChunk = 21,
     /// What the pipeline of a shard keeps besides its chunks.
     Pipeline = 22,

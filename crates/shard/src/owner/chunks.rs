@@ -85,18 +85,21 @@ impl Owner {
                 self.answer_chunk(mark, reply, decided)
             }
             ChunkCall::Get(id) => {
-                let row = self.chunk_row(id).await;
-                let now = self.now();
-                let view = row.map(|row| Ok(row.map(|row| Box::new(row.view(&self.state, now)))));
-                self.answer_chunk(mark, reply, view)
+                let view = self.view_chunk(id).await;
+                self.answer_chunk(mark, reply, view.map(Ok))
             }
             ChunkCall::List { filter, after, most } => {
                 let page = self.list_chunks(&filter, after, most).await;
                 self.answer_chunk(mark, reply, page.map(Ok))
             }
-            ChunkCall::Counts => {
-                let counts = self.pipeline.counts();
-                self.answer_chunk(mark, reply, Ok(Ok(counts)))
+            ChunkCall::Counts => self.answer_chunk(mark, reply, Ok(Ok(self.pipeline.counts()))),
+            ChunkCall::Unplaced => {
+                let built = self.unplaced_chunks().await;
+                self.answer_chunk(mark, reply, built.map(Ok))
+            }
+            ChunkCall::Placed(chunks) => {
+                let noted = self.note_placed(&chunks).await;
+                self.answer_chunk(mark, reply, noted.map(Ok))
             }
         }
     }
@@ -151,6 +154,12 @@ impl Owner {
         let rows = self.engine.get_many(&[chunk::key(id, false), chunk::key(id, true)]).await?;
         let row = rows.into_iter().flatten().next();
         row.map(|row| chunk::decode(&row)).transpose().map_err(damaged)
+    }
+
+    async fn view_chunk(&mut self, id: ChunkId) -> Result<Option<Box<ChunkView>>, Error> {
+        let row = self.chunk_row(id).await?;
+        let now = self.now();
+        Ok(row.map(|row| Box::new(row.view(&self.state, now))))
     }
 
     fn renew_chunk(&mut self, id: ChunkId, token: Token, lease: Millis) -> Decided<(Time, Vec<Box<str>>)> {

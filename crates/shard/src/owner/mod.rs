@@ -1,6 +1,7 @@
 //! The owner of a shard: receives calls, reads the facts they need, lets the core decide, commits, and answers once the
 //! commit is durable.
 
+pub(crate) mod announce;
 pub(crate) mod chunk_claims;
 pub(crate) mod chunks;
 pub(crate) mod control;

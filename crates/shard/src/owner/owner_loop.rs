@@ -27,6 +27,7 @@ use crate::cache::known_cache::KnownCache;
 use crate::cache::lane_cache::LaneCache;
 use crate::config::Config;
 use crate::message::Message;
+use crate::owner::announce::Announcer;
 use crate::owner::control::Control;
 use crate::owner::cycle::{self, Cycle};
 use crate::owner::hot_log::HotLog;
@@ -60,6 +61,8 @@ pub(crate) struct Owner {
     pub pipeline: wayleave_core::pipeline::State,
     /// Fleet and placement, in the one shard that keeps them.
     pub control: Option<Box<Control>>,
+    /// Announces built chunks to placement; started with the first one.
+    pub announcer: Option<Announcer>,
     pub lane_cache: LaneCache,
     pub held_cache: HeldCache,
     pub filter: Filter,
@@ -109,6 +112,7 @@ impl Owner {
             state,
             pipeline,
             control,
+            announcer: None,
             deleted_queues,
             bulk_jobs,
             cycle: Cycle::default(),
@@ -280,6 +284,7 @@ impl Owner {
         self.readiness.wake(self.state.take_newly_ready());
         self.readiness.finishing.notify(&self.state.take_settled());
         self.publish_chunks();
+        self.announce_chunks();
         self.publish_map();
     }
 

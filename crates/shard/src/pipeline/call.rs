@@ -8,7 +8,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, RequestId};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, LinksReported, ReportLinks};
-use wayleave_core::pipeline::row::ChunkState;
+use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::ChunkCounts;
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
 use wayleave_core::time::{Millis, Time};
@@ -56,6 +56,10 @@ pub(crate) enum ChunkCall {
         most: usize,
     },
     Counts,
+    /// Built chunks that placement may not know yet, at most a batch of them.
+    Unplaced,
+    /// Placement knows these chunks, or has refused them for good, and why.
+    Placed(Vec<(ChunkId, Option<Box<str>>)>),
 }
 
 /// A call from one node to another.
@@ -80,13 +84,14 @@ impl ServiceCall for ChunkCall {
 
     fn only_looks(&self) -> bool {
         match self {
-            Self::Requested { .. } | Self::Get(_) | Self::List { .. } | Self::Counts => true,
+            Self::Requested { .. } | Self::Get(_) | Self::List { .. } | Self::Counts | Self::Unplaced => true,
             Self::Claim(_)
             | Self::Renew { .. }
             | Self::Keep { .. }
             | Self::Report(_)
             | Self::End { .. }
-            | Self::Decide { .. } => false,
+            | Self::Decide { .. }
+            | Self::Placed(_) => false,
         }
     }
 
@@ -134,6 +139,9 @@ macro_rules! responses {
 /// A page of chunks, and where the next one starts.
 pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 
+/// Built chunks, with their indexes.
+pub(crate) type Built = Vec<(ChunkId, Artifact)>;
+
 responses! {
     Claimed(Vec<Claimed>),
     Renewed((Time, Vec<Box<str>>)),
@@ -143,4 +151,6 @@ responses! {
     Chunk(Option<Box<ChunkView>>),
     Page(ChunkPage),
     Counts(ChunkCounts),
+    Built(Built),
+    Done(()),
 }

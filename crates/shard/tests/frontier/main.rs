@@ -19,6 +19,7 @@ mod limits;
 mod listings;
 mod paced;
 mod panics;
+mod placed;
 mod politeness;
 mod puts;
 mod repeats;

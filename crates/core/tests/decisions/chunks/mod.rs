@@ -317,3 +317,53 @@ fn an_offer_is_announced_when_its_time_comes_whatever_others_are_on_offer() {
         assert!(!works.pipeline.publish(next).more, "{name}, once");
     }
 }
+
+/// A chunk that is built.
+fn built(works: &mut Works) -> Claimed {
+    let chunk = crawl(works, 2);
+    report_all(works, &chunk);
+    works.end(&chunk, &EndChunk::Complete(Some(artifact(1)))).expect("crawled");
+    let chunk = works.claim(&claim_of(Stage::Build, "b", 1, 0)).pop().expect("a crawled chunk");
+    assert_eq!(works.end(&chunk, &EndChunk::Complete(Some(artifact(2)))), Ok(Some(ChunkState::Built)));
+    chunk
+}
+
+#[test]
+fn a_built_chunk_is_found_after_every_reload_until_it_is_placed_and_not_afterwards() {
+    let mut works = with_hosts(2);
+    let chunk = built(&mut works);
+    for _ in 0..3 {
+        assert_eq!(works.pipeline.unplaced(9), [chunk.id]);
+        let reason = works.rows[&chunk.id].view(&works.shard.state, works.shard.now).reason;
+        assert!(reason.contains("about to be placed"), "{reason}");
+        // The builder repeats its call, and operators can do nothing: the chunk is built all the same.
+        assert_eq!(works.end(&chunk, &EndChunk::Complete(Some(artifact(2)))), Ok(None));
+        assert!(works.decide(chunk.id, Decision::Skip).is_err() && works.decide(chunk.id, Decision::Retry).is_err());
+        works.reload();
+    }
+    assert!(works.placed(chunk.id, None));
+    assert!(!works.placed(chunk.id, None), "a repeated answer changes nothing");
+    assert!(!works.placed(chunk.id, Some("too late")));
+    works.reload();
+    assert!(works.pipeline.unplaced(9).is_empty() && !works.pipeline.has_unplaced());
+    assert_eq!((works.rows[&chunk.id].state, works.rows[&chunk.id].placed), (ChunkState::Built, true));
+    assert_eq!(works.end(&chunk, &EndChunk::Complete(Some(artifact(2)))), Ok(None), "still known");
+}
+
+#[test]
+fn a_chunk_that_placement_refuses_is_set_aside_with_the_reason_and_can_be_built_anew() {
+    let mut works = with_hosts(2);
+    let first = built(&mut works);
+    assert!(works.placed(first.id, Some("its artifact is malformed")));
+    works.reload();
+    let row = &works.rows[&first.id];
+    assert_eq!((row.state, &row.built), (ChunkState::SetAside, &None));
+    let reason = row.view(&works.shard.state, works.shard.now).reason;
+    assert!(reason.contains("could not be placed: its artifact is malformed"), "{reason}");
+    assert_eq!(works.decide(first.id, Decision::Retry), Ok(ChunkState::Crawled));
+    let again = works.claim(&claim_of(Stage::Build, "b", 1, 0)).pop().expect("the chunk");
+    assert_eq!(again.id, first.id);
+    assert_eq!(works.end(&again, &EndChunk::Complete(Some(artifact(3)))), Ok(Some(ChunkState::Built)));
+    assert_eq!(works.pipeline.unplaced(9), [first.id]);
+    assert!(works.placed(first.id, None));
+}

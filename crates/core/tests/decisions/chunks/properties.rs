@@ -35,6 +35,7 @@ enum Step {
     DeleteQueue { host: usize },
     Parallel { most: u32 },
     PauseCrawl(bool),
+    Place { which: usize },
     Wait(u64),
     Reload,
 }
@@ -56,6 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<usize>().prop_map(|which| Step::Release { which }),
         1 => any::<usize>().prop_map(|which| Step::Revoke { which }),
         1 => (0..HOSTS, any::<bool>()).prop_map(|(host, alias)| Step::Rejoin { host, alias }),
+        1 => any::<usize>().prop_map(|which| Step::Place { which }),
         4 => prop_oneof![Just(200u64), Just(1_001), Just(4_000), Just(31_000)].prop_map(Step::Wait),
         1 => (0..HOSTS).prop_map(|host| Step::DeleteQueue { host }),
         1 => (1..3u32).prop_map(|most| Step::Parallel { most }),
@@ -203,10 +205,23 @@ impl World {
                 self.works.shard.commit(Vec::new());
             }
             Step::PauseCrawl(paused) => self.pause(paused),
+            Step::Place { which } => {
+                let ids: Vec<ChunkId> = self.works.rows.keys().copied().collect();
+                if let Some(id) = ids.get(which % ids.len().max(1)) {
+                    self.place(*id);
+                }
+            }
             Step::Wait(span) => self.works.shard.now = self.works.shard.now.after(Millis(span)),
             Step::Reload => self.works.reload(),
             step => unreachable!("{step:?} is a step of a chunk's worker"),
         }
+    }
+
+    /// Placement says that it knows a chunk, rightly or not.
+    fn place(&mut self, id: ChunkId) {
+        let row = &self.works.rows[&id];
+        let first = row.state == ChunkState::Built && !row.placed;
+        assert_eq!(self.works.placed(id, None), first, "each chunk is placed once");
     }
 
     fn pick(&self, which: usize) -> Option<Claimed> {
@@ -291,6 +306,10 @@ impl World {
                 self.ends.insert(host, now);
             }
         }
+        // All built chunks that are not placed are known to be so, and nothing else is.
+        let unplaced = self.works.rows.values().filter(|row| row.state == ChunkState::Built && !row.placed);
+        let unplaced: Vec<ChunkId> = unplaced.map(|row| row.id).collect();
+        assert_eq!(self.works.pipeline.unplaced(usize::MAX), unplaced);
         for (id, (crawled, built)) in &self.published {
             let row = &self.works.rows[id];
             assert!(*built <= 1, "{id} was built {built} times");
@@ -322,15 +341,16 @@ impl World {
             for chunk in &built {
                 self.works.end(chunk, &EndChunk::Complete(Some(artifact(2)))).expect("built");
             }
+            self.works.pipeline.unplaced(3).into_iter().for_each(|id| self.place(id));
             let idle = claimed.is_empty() && built.is_empty();
-            let open = self.works.rows.values().any(|row| !row.state.is_at_rest());
+            let open = self.works.rows.values().any(|row| !row.is_at_rest());
             let queued = self.works.shard.store.urls.values().any(|row| !row.status.is_at_rest())
                 || !self.works.shard.store.dues.is_empty();
             if idle && !open && !queued {
                 return;
             }
         }
-        let open: Vec<_> = self.works.rows.values().filter(|row| !row.state.is_at_rest()).collect();
+        let open: Vec<_> = self.works.rows.values().filter(|row| !row.is_at_rest()).collect();
         panic!("something never ends: {open:#?} {:#?}", self.works.shard.store.dues);
     }
 }

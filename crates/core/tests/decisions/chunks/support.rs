@@ -58,8 +58,8 @@ impl Works {
                 Write::Pipeline(row) => self.row = row,
                 Write::Chunk { row, moved } => {
                     let before = self.rows.insert(row.id, (*row).clone());
-                    let rested = before.map(|before| before.state.is_at_rest());
-                    assert_eq!(moved, rested.is_some_and(|rested| rested != row.state.is_at_rest()), "{row:?}");
+                    let rested = before.map(|before| before.is_at_rest());
+                    assert_eq!(moved, rested.is_some_and(|rested| rested != row.is_at_rest()), "{row:?}");
                 }
             }
         }
@@ -70,7 +70,7 @@ impl Works {
     pub fn reload(&mut self) {
         self.shard.reload();
         self.pipeline = State::new(ShardId(0), self.row);
-        for row in self.rows.values().filter(|row| !row.state.is_at_rest()) {
+        for row in self.rows.values().filter(|row| !row.is_at_rest()) {
             self.pipeline.load(row.clone(), &mut self.shard.state);
         }
         self.sweep();
@@ -233,6 +233,15 @@ impl Works {
         self.shard.draws = draws.get();
         self.commit(writes);
         decided
+    }
+
+    /// Placement has answered an announcement; whether that was news.
+    pub fn placed(&mut self, id: ChunkId, refused: Option<&str>) -> bool {
+        let (before, mut writes) = (self.rows[&id].clone(), Writes::default());
+        let news = self.pipeline.placed(&before, refused, self.shard.now, &mut writes.pipeline);
+        assert_eq!(news, !writes.pipeline.is_empty());
+        self.commit(writes);
+        news
     }
 
     pub fn renew(&mut self, claimed: &Claimed, until: Time) -> Result<Time, ChunkRefusal> {

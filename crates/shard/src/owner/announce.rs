@@ -1,0 +1,127 @@
+//! Built chunks are announced to the owner of the control shard, which places them on index servers.
+//!
+//! A task beside the owner asks it for chunks that placement may not know, tells them to placement, and has the owner
+//! note that. Each of the three steps is a call whose answer is durable, and each may be repeated. So every built chunk
+//! is placed once, whatever ends in between:
+//!
+//! 1. The build is announced and its commit fails: the task is told of a chunk only when its build is durable.
+//! 2. The owner ends before a chunk was announced, or before it was noted: its row still says so, and the next owner
+//!    announces it. Placement knows it already, and changes nothing.
+//! 3. The control shard changes hands, or cannot be reached: nothing is noted, and the task tries again.
+//! 4. A chunk is built while the task finds that nothing is left: each turn of the owner that leaves chunks to announce
+//!    wakes the task, and a wake that comes while it works is kept.
+//! 5. The task of an earlier owner is late: its announcement is known, and its note changes nothing.
+//! 6. Placement refuses a chunk for good: it is set aside with the reason, so it does not keep others back. If there are
+//!    too many chunks, they wait.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::ids::{ChunkId, ShardId};
+use wayleave_core::limits::BUILT_AT_ONCE_MAX;
+use wayleave_core::pipeline::claim::Writes;
+use wayleave_core::placement;
+use wayleave_engine::Error;
+use wayleave_engine::rows::chunk;
+
+use crate::fleet::CONTROL_SHARD;
+use crate::fleet::call::{ControlCall, Taken};
+use crate::owner::open::damaged;
+use crate::owner::owner_loop::Owner;
+use crate::pipeline::call::{Built, ChunkCall};
+use crate::routing::router::{CallResult, Router};
+
+/// Retry interval.
+const ANNOUNCE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Wakes the announcing task, which ends with it.
+pub(crate) struct Announcer(mpsc::Sender<()>);
+
+impl Owner {
+    /// Has built chunks announced, if there are any.
+    pub fn announce_chunks(&mut self) {
+        if !self.pipeline.has_unplaced() {
+            return;
+        }
+        let (router, shard) = (&self.router, self.shard);
+        let announcer = self.announcer.get_or_insert_with(|| {
+            let (wake, wakes) = mpsc::channel(1);
+            tokio::spawn(announce(router.clone(), shard, wakes));
+            Announcer(wake)
+        });
+        // Full: it will look again anyway.
+        _ = announcer.0.try_send(());
+    }
+
+    /// Built chunks that placement may not know yet.
+    pub async fn unplaced_chunks(&mut self) -> Result<Built, Error> {
+        let ids = self.pipeline.unplaced(BUILT_AT_ONCE_MAX);
+        let rows = self.placed_rows(&ids).await?;
+        Ok(rows.into_iter().filter_map(|row| Some((row.id, row.built?))).collect())
+    }
+
+    /// Notes what placement has answered.
+    pub async fn note_placed(&mut self, chunks: &[(ChunkId, Option<Box<str>>)]) -> Result<(), Error> {
+        let chunks = chunks.get(..BUILT_AT_ONCE_MAX).unwrap_or(chunks);
+        let ids: Vec<ChunkId> = chunks.iter().map(|(id, _)| *id).collect();
+        let rows = self.placed_rows(&ids).await?;
+        let (now, mut writes) = (self.now(), Writes::default());
+        for row in rows {
+            let refused = chunks.iter().find(|(id, _)| *id == row.id).and_then(|(_, refused)| refused.as_deref());
+            self.pipeline.placed(&row, refused, now, &mut writes.pipeline);
+        }
+        self.commit_chunks(writes);
+        Ok(())
+    }
+
+    /// The rows of those of these chunks that are in progress.
+    async fn placed_rows(&mut self, ids: &[ChunkId]) -> Result<Vec<wayleave_core::pipeline::row::ChunkRow>, Error> {
+        let keys: Vec<_> = ids.iter().map(|id| chunk::key(*id, false)).collect();
+        let rows = self.engine.get_many(&keys).await?;
+        rows.into_iter().flatten().map(|row| chunk::decode(&row).map_err(damaged)).collect()
+    }
+}
+
+/// Announces chunks whenever it is woken, until the owner ends.
+async fn announce(router: Weak<Router>, shard: ShardId, mut wakes: mpsc::Receiver<()>) {
+    while wakes.recv().await.is_some() {
+        while !wakes.is_closed() {
+            let Some(router) = router.upgrade() else { return };
+            match announce_once(&router, shard).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(refusal) => {
+                    drop(router);
+                    tracing::debug!(shard = shard.0, %refusal, "built chunks cannot be announced; retrying");
+                    tokio::time::sleep(ANNOUNCE_AGAIN_AFTER).await;
+                }
+            }
+        }
+    }
+}
+
+/// Announces a batch; whether there was one.
+async fn announce_once(router: &Router, shard: ShardId) -> CallResult<bool> {
+    let built: Built = router.call(shard, ChunkCall::Unplaced).await?;
+    if built.is_empty() {
+        return Ok(false);
+    }
+    let ids: Vec<ChunkId> = built.iter().map(|(id, _)| *id).collect();
+    let taken: Taken = router.call(CONTROL_SHARD, ControlCall::Built(built)).await?;
+    let mut full = None;
+    let mut known = Vec::with_capacity(ids.len());
+    for (id, taken) in ids.into_iter().zip(taken) {
+        match taken {
+            Ok(()) => known.push((id, None)),
+            Err(placement::Refusal::OverLimit(why)) => full = Some(why),
+            Err(why) => known.push((id, Some(why.to_string().into()))),
+        }
+    }
+    if known.is_empty() {
+        return Err(Refusal::OverLimit(full.unwrap_or_default()));
+    }
+    router.call::<_, ()>(shard, ChunkCall::Placed(known)).await?;
+    Ok(true)
+}
