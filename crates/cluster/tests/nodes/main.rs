@@ -8,6 +8,7 @@
     reason = "helpers of tests may fail loudly"
 )]
 
+mod fleet;
 mod hints;
 mod in_flight;
 mod lapse;

@@ -7,6 +7,7 @@ use crate::frontier::State as Frontier;
 use crate::ids::ChunkId;
 use crate::limits;
 use crate::names::{CrawlName, HostName};
+use crate::placement::PlacementView;
 use crate::time::Time;
 
 /// A chunk as callers see it.
@@ -44,6 +45,9 @@ pub struct ChunkView {
     pub build_artifact: Option<Artifact>,
     /// Why the last attempt ended without a result.
     pub last_error: Option<String>,
+    /// Its copies on index servers; none where chunks are listed. A chunk that is not built, or is about to be placed,
+    /// has an empty list.
+    pub placements: Option<Vec<PlacementView>>,
 }
 
 /// Which chunks to list.
@@ -99,6 +103,7 @@ impl ChunkRow {
             crawl_artifact: self.crawled.clone(),
             build_artifact: self.built.clone(),
             last_error: self.last_error.as_deref().map(str::to_owned),
+            placements: None,
         }
     }
 

@@ -11,9 +11,11 @@ use wayleave_core::pipeline::request::{Decision, EndChunk, LinksReported, Report
 use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::pipeline::state::ChunkCounts;
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
+use wayleave_core::placement;
 use wayleave_core::time::{Millis, Time};
 
 use super::call::{ChunkCall, ChunkPage, ChunkResponse, PipelineCall};
+use crate::fleet::Fleet;
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{decode, encode};
 use crate::routing::protocol::Service;
@@ -96,13 +98,22 @@ impl Pipeline {
         self.of_chunk(chunk, ChunkCall::Decide { chunk, decision }).await
     }
 
-    /// A chunk.
+    /// A chunk, with its copies on index servers.
     ///
     /// # Errors
-    /// If there is no such chunk.
+    /// If there is no such chunk, or it is built and the owner of the placements cannot be asked.
     pub async fn chunk(&self, chunk: ChunkId) -> CallResult<ChunkView> {
         let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await?;
-        view.map(|view| *view).ok_or_else(|| ChunkRefusal::Unknown(chunk).into())
+        let mut view = *view.ok_or(ChunkRefusal::Unknown(chunk))?;
+        view.placements = Some(match view.state {
+            ChunkState::Built => match Fleet::new(self.frontier.clone()).copies_of(chunk).await {
+                // It is about to be placed, or was forgotten.
+                Err(Refusal::Placement(placement::Refusal::UnknownChunk(_))) => Vec::new(),
+                copies => copies?,
+            },
+            _ => Vec::new(),
+        });
+        Ok(view)
     }
 
     /// A page of chunks, by id, and the id after which the next page starts.

@@ -141,6 +141,8 @@ async fn every_built_chunk_is_placed_once_in_every_row_wherever_the_owner_ends()
         for id in &ids {
             let view = machines.pipeline().chunk(*id).await.unwrap();
             assert_eq!((view.state, view.reason.as_str()), (ChunkState::Built, "its index is built"));
+            let copies: Vec<_> = view.placements.unwrap().iter().map(|copy| (copy.row, copy.state)).collect();
+            assert_eq!(copies, [(RowNo(0), PlacementState::Ready), (RowNo(1), PlacementState::Ready)]);
         }
         machines.reopen().await;
         machines.pass(5_000, &SERVERS).await;
@@ -151,9 +153,11 @@ async fn every_built_chunk_is_placed_once_in_every_row_wherever_the_owner_ends()
 #[tokio::test(start_paused = true)]
 async fn chunks_that_are_built_before_any_server_exists_wait_and_a_new_row_gets_them_all() {
     let mut machines = Machines::new(2).await;
-    machines.crawl(0..5).await;
+    let crawled = machines.crawl(0..6).await[0];
+    assert_eq!(machines.pipeline().chunk(crawled).await.unwrap().placements, Some(Vec::new()));
     for _ in 0..5 {
-        machines.build().await;
+        let built = machines.build().await;
+        assert_eq!(machines.pipeline().chunk(built).await.unwrap().placements, Some(Vec::new()));
     }
     pass(100).await;
     machines.reopen().await;
