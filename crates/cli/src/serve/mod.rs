@@ -6,6 +6,7 @@ mod files;
 mod logging;
 mod node;
 mod owners;
+mod probes;
 mod settings;
 mod store;
 
@@ -19,11 +20,13 @@ use wayleave_engine::Engine;
 use wayleave_registry::Hints;
 use wayleave_roles::Roles;
 use wayleave_server::{Port, Server, Services};
+use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 use wayleave_shard::{Frontier, OwnerThreads};
 
 pub use logging::start as start_logging;
 use owners::Owners;
+use probes::{Prober, Probing};
 pub use settings::{Args, EngineKind, LogForm, Settings};
 use store::Store;
 
@@ -76,6 +79,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     }
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
+    let prober = Prober::new(settings.probe_allow.clone())?;
     let roles = roles(engine.clone(), threads, Hints::default());
     let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
         .await
@@ -84,8 +88,13 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     let services = Services { frontier: frontier.clone(), pipeline, roles, peers: None, store: Some(outside.clone()) };
     let served = match Server::on(port, services) {
         Ok(server) => {
+            let fleet = Fleet::new(frontier.clone());
+            // Nobody else uses this store, so no role decides who probes.
+            let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
             announce(settings, server.local_addr(), &place, shards);
-            run_until_told(server, signals, outside).await
+            let served = run_until_told(server, signals, outside).await;
+            probing.end().await;
+            served
         }
         Err(error) => Err(error.into()),
     };

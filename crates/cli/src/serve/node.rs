@@ -15,8 +15,10 @@ use wayleave_engine::entropy;
 use wayleave_registry::Registry;
 use wayleave_server::{Peers, Port, Server, Services};
 use wayleave_shard::Frontier;
+use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 
+use super::probes::{Prober, Probing};
 use super::settings::Settings;
 use super::{Signals, Store, Threads, announce, roles};
 use crate::exit::Usage;
@@ -37,6 +39,8 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
     let peers = Peers::new(id, secret, registry.hints().clone());
     let roles = roles(engine, threads, registry.hints().clone());
+    let (prober, fleet) = (Prober::new(settings.probe_allow.clone())?, Fleet::new(frontier.clone()));
+    let lead = roles.clone();
     let pipeline = Pipeline::new(frontier.clone());
     let services =
         Services { frontier: frontier.clone(), pipeline, roles, peers: Some(peers.clone()), store: Some(outside) };
@@ -54,6 +58,8 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let joined = Membership::join(registry, frontier.clone(), dial, options, &Handle::current()).await;
     let member = Arc::new(joined.with_context(|| format!("cannot join the nodes that share {place}"))?);
     peers.joined(member.clone());
+    let me = id.to_string().as_str().into();
+    let probing = Probing::start(|stop| async move { prober.run_led(&fleet, &lead, me, stop).await });
     announce(settings, address, &place, shards);
     let replaced = tokio::select! {
         biased;
@@ -62,6 +68,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     };
     // Requests are still served, by the new owners, during the hand-over and the configured drain time.
     peers.leaving();
+    probing.end().await;
     let drained = tokio::time::sleep(Duration::from_millis(settings.drain_ms));
     member.leave(LEAVING).await;
     drained.await;

@@ -9,6 +9,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use wayleave_api::wording::Said;
 
+use super::probes::Range;
 use crate::exit::Usage;
 
 /// The storage engine.
@@ -125,6 +126,10 @@ pub struct Args {
     /// the server's own]
     #[arg(long, env = "WAYLEAVE_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub allow_origin: Vec<String>,
+    /// Addresses that probes of machines may go to, besides those that they report from, such as `10.0.0.0/8`; may be
+    /// repeated
+    #[arg(long, env = "WAYLEAVE_PROBE_ALLOW", value_name = "RANGE", value_delimiter = ',')]
+    pub probe_allow: Vec<String>,
     /// Name of this node among several, for people [default: the host's name]
     #[arg(long, env = "WAYLEAVE_NODE", value_name = "NAME")]
     pub node: Option<String>,
@@ -183,6 +188,8 @@ struct File {
     allow_host: Vec<String>,
     #[serde(default)]
     allow_origin: Vec<String>,
+    #[serde(default)]
+    probe_allow: Vec<String>,
     node: Option<String>,
     node_ttl_ms: Option<u64>,
     drain_ms: Option<u64>,
@@ -216,6 +223,8 @@ pub struct Settings {
     pub allow_host: Vec<String>,
     /// Origins of web pages that may call.
     pub allow_origin: Vec<String>,
+    /// Where probes may go, besides the addresses that machines report from.
+    pub probe_allow: Vec<Range>,
     /// Name of this node.
     pub node: Option<String>,
     /// A node that has not renewed its lease for this long is replaced.
@@ -268,6 +277,7 @@ impl Settings {
             advertise: args.advertise.or(file.advertise),
             allow_host: either(args.allow_host, file.allow_host),
             allow_origin: either(args.allow_origin, file.allow_origin),
+            probe_allow: ranges(&either(args.probe_allow, file.probe_allow))?,
             node: args.node.or(file.node),
             node_ttl_ms: args.node_ttl_ms.or(file.node_ttl_ms).unwrap_or(10_000),
             drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
@@ -349,6 +359,10 @@ impl Settings {
 /// A list of flags replaces the file's, so that a flag can revoke what the file allows.
 fn either(flags: Vec<String>, file: Vec<String>) -> Vec<String> {
     if flags.is_empty() { file } else { flags }
+}
+
+fn ranges(texts: &[String]) -> Result<Vec<Range>, Usage> {
+    texts.iter().map(|text| text.trim().parse().map_err(|why| Usage(format!("probe_allow: {why}")))).collect()
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {
