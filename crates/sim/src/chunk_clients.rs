@@ -57,10 +57,13 @@ pub async fn crawler(world: Rc<World>, name: u64) {
                 let urls = |chunk: &Claimed| chunk.links.iter().map(|link| link.url.url.clone()).collect::<Vec<_>>();
                 let shown: Vec<_> = claimed.iter().map(|c| (c.id.0, c.attempts, urls(c), c.expires_at.0)).collect();
                 world.tell("claim", &format!("{name} {shown:?}"));
-                for chunk in claimed {
-                    let judged = world.oracle.borrow_mut().chunks.claimed(&chunk);
-                    verdict(&world, judged);
-                    crawl(&world, &chance, name, (&chunk, one_host), asked).await;
+                // All are judged at the answer, which hands out all of them, though the crawler takes one after the other.
+                let began = claimed.into_iter().filter_map(|chunk| {
+                    let visited = begin(&world, name, (&chunk, one_host), asked)?;
+                    Some((chunk, visited))
+                });
+                for (chunk, visited) in began.collect::<Vec<_>>() {
+                    crawl(&world, &chance, name, (&chunk, one_host), visited).await;
                 }
             }
             Err(refusal) => {
@@ -104,17 +107,24 @@ fn visits(
     visited
 }
 
-async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, bool), asked: Time) {
-    let calm = world.calm.get();
-    let (claimed, one_host) = chunk;
-    let mut deadline = claimed.expires_at;
-    if deadline <= world.now() {
+/// The visits of a chunk that was just claimed; `None` if its lease has ended.
+fn begin(world: &World, name: u64, (claimed, one_host): (&Claimed, bool), asked: Time) -> Option<Vec<Visited>> {
+    let judged = world.oracle.borrow_mut().chunks.claimed(claimed);
+    verdict(world, judged);
+    if claimed.expires_at <= world.now() {
         // The answer came after the lease had ended: nothing may be visited under it.
-        return world.tell("late", &format!("{name} {}", claimed.id));
+        world.tell("late", &format!("{name} {}", claimed.id));
+        return None;
     }
     // The visits began at the decision, which is not known better than this; the laws are judged from the answer on.
     let start = world.now().max(asked);
-    let mut visited = visits(world, chunk, &claimed.links, (start, claimed.expires_at));
+    Some(visits(world, (claimed, one_host), &claimed.links, (start, claimed.expires_at)))
+}
+
+async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, bool), mut visited: Vec<Visited>) {
+    let calm = world.calm.get();
+    let (claimed, one_host) = chunk;
+    let mut deadline = claimed.expires_at;
     if !calm && chance.once_in(6) {
         return world.tell("die", &format!("{name} {}", claimed.id));
     }

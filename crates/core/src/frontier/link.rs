@@ -7,6 +7,7 @@
 
 use super::request::{Outcome, Parent, UrlResult, UrlToFetch};
 use super::row::{LeaseRow, Link, UrlRow, UrlStatus, Write};
+use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::UrlState;
@@ -15,6 +16,8 @@ use crate::ids::{ChunkId, QueueId, Token};
 use crate::names::HostName;
 use crate::time::{Millis, Time};
 use std::sync::Arc;
+
+use hashbrown::HashSet;
 
 /// A URL of a link.
 pub type LinkUrl = (QueueId, UrlKey);
@@ -167,6 +170,34 @@ impl State {
         }
     }
 
+    /// Ends an idle link, after this many attempts of its chunk without a result: they count as attempts at its URLs,
+    /// which return to their queues or, after too many, have failed.
+    pub fn return_link(
+        &mut self,
+        token: Token,
+        rows: Vec<Option<UrlRow>>,
+        attempts: u32,
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) {
+        if attempts == 0 || self.is_visiting(token) {
+            return self.end_link(token, rows, &[], now, 0, writes);
+        }
+        if self.link_urls(token).is_none() {
+            return;
+        }
+        let Some((lease, _)) = self.remove_lease(token) else { return };
+        writes.push(Write::Lease(token, None));
+        for ((queue, key), row) in lease.urls.iter().zip(rows) {
+            let Some(mut row) = row.filter(|row| row.is_reserved_by(token)) else { continue };
+            if let UrlStatus::Reserved { details, .. } = &mut row.status {
+                details.attempts = details.attempts.saturating_add(attempts - 1);
+            }
+            self.give_back(*queue, key, row, now, writes);
+        }
+        self.reschedule_host(&lease, now);
+    }
+
     /// Takes a link's URLs away from its crawler, which does not know yet: they are settled at once, as in
     /// [`State::end_link`], but a visit that goes on may last until the deadline that the crawler knows. Until then the
     /// group stays busy, under an ordinary reservation without URLs.
@@ -219,6 +250,33 @@ impl State {
             self.learn_from(host, &[result], now, jitter);
         }
         self.reschedule_host(&lease, now);
+    }
+
+    /// A page of a link was fetched whose visit goes on: a delay that the site asks for holds from now on.
+    pub fn learn_crawl_delay(&mut self, token: Token, result: &UrlResult) {
+        let host = self.leases.get(&token).and_then(|lease| self.hosts.by_id(lease.host));
+        if let Some((host, asked)) = host.zip(result.crawl_delay) {
+            self.set_crawl_delay(host, asked);
+        }
+    }
+
+    /// Plans visits to replace links of a chunk: of groups that none of these links belongs to.
+    pub fn plan_replacements(
+        &mut self,
+        links: impl Iterator<Item = Token>,
+        want: &Want,
+        most: usize,
+        now: Time,
+    ) -> Vec<Visit> {
+        let group = |token: Token| Some(self.hosts[self.hosts.by_id(self.leases.get(&token)?.host)?].group);
+        let own: HashSet<Ix> = links.filter_map(group).collect();
+        let planned = self.plan_visits(want, most + own.len(), now);
+        let (mut visits, mut rest): (Vec<Visit>, Vec<Visit>) =
+            planned.into_iter().partition(|visit| !own.contains(&visit.group));
+        rest.extend(visits.split_off(most.min(visits.len())));
+        // Planning took them out of the schedule.
+        rest.into_iter().for_each(|visit| self.reschedule(visit.group, now));
+        visits
     }
 
     /// Plans to take up to `most` more URLs of the host of a link whose visit goes on. `None` if the host may not be
@@ -315,7 +373,8 @@ impl State {
     /// A link's URL as it is handed out again; `None` if it is no longer reserved by the link.
     #[must_use]
     pub fn link_to_fetch(&self, token: Token, key: &UrlKey, row: Option<UrlRow>) -> Option<(UrlToFetch, Millis)> {
-        let lease = self.leases.get(&token)?;
+        // One that has left its chunk is an ordinary visit of the crawler that had it.
+        let lease = self.leases.get(&token).filter(|lease| lease.link.is_some())?;
         let host = self.hosts.by_id(lease.host)?;
         let (queue, _) = lease.urls.iter().find(|(_, known)| known == key)?;
         let name = self.hosts[host].name.clone();

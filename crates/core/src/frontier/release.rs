@@ -79,8 +79,7 @@ impl State {
     pub(super) fn learn_from(&mut self, host: Ix, results: &[&UrlResult], now: Time, jitter: u64) {
         let group = self.hosts[host].group;
         if let Some(asked) = results.iter().filter_map(|r| r.crawl_delay).max() {
-            self.hosts[host].robots_delay = asked.min(limits::CRAWL_DELAY_MAX);
-            self.touch_host(host);
+            self.set_crawl_delay(host, asked);
         }
         let asking = results.iter().filter(|result| result.asks_for_rest());
         match asking.max_by_key(|result| result.retry_after) {
@@ -90,6 +89,11 @@ impl State {
             }
             None => self.forgive(group, results.iter().filter(|r| r.outcome == Outcome::Fetched).count()),
         }
+    }
+
+    pub(super) fn set_crawl_delay(&mut self, host: Ix, asked: Millis) {
+        self.hosts[host].robots_delay = asked.min(limits::CRAWL_DELAY_MAX);
+        self.touch_host(host);
     }
 
     /// What links on the pages of a reservation inherit, page by page; `None` for a page that is no longer part of it.

@@ -55,9 +55,9 @@ impl State {
             if ready.is_some_and(|at| at <= now) {
                 return Some(id);
             }
-            // Something other than time forbids it: look again soon.
-            let again = ready.unwrap_or_else(|| now.after(limits::CHUNK_LOOK_AGAIN));
-            self.offers.look_at(chunk, again);
+            // A visit may end or a pause be lifted at any moment, and settings change when a group is ready.
+            let soon = now.after(limits::CHUNK_LOOK_AGAIN);
+            self.offers.look_at(chunk, ready.map_or(soon, |at| at.min(soon)));
         }
         None
     }
@@ -101,7 +101,7 @@ impl State {
             } else {
                 // Patience is over, and its group may not be visited now: it returns to its queue. Or it is gone.
                 let rows = before.rows_of(token, &rows, frontier);
-                frontier.end_link(token, rows, &[], now, 0, &mut writes.frontier);
+                frontier.return_link(token, rows, before.attempts, now, &mut writes.frontier);
             }
         }
         after.links.retain(|link| link.lease.is_some() || matches!(link.state, LinkState::Error(_)));

@@ -19,6 +19,7 @@ use crate::names::HostName;
 use crate::time::Time;
 
 const SKIPPED: &str = "skipped by an operator";
+const UNCLAIMED: &str = "no crawler claimed it again in time";
 
 /// The rows of a chunk's links, the time, and random bits.
 pub struct Facts<'a> {
@@ -81,7 +82,7 @@ impl State {
                 let content = after.has_content(frontier);
                 match (content, artifact) {
                     (true, None) => return Err(ChunkRefusal::ArtifactMissing(id)),
-                    (false, Some(_)) => return Err(ChunkRefusal::NoContent(id)),
+                    (false, Some(made)) => return Err(after.no_content(&made.location)),
                     _ => {}
                 }
                 after.finish_links(facts, frontier, writes);
@@ -142,10 +143,12 @@ impl State {
             return;
         }
         let mut after = before.clone();
-        after.release_links(facts, frontier, writes);
-        let why = before.last_error.as_deref().unwrap_or("an operator asked for it again");
-        let error = format!("no crawler claimed it again in time ({why}); its links went back to their queues");
-        after.last_error = Some(error.into());
+        after.return_links(facts, frontier, writes);
+        // An operator may ask for it again and again, so the reason before is not repeated in the next one.
+        if !before.last_error.as_deref().is_some_and(|error| error.starts_with(UNCLAIMED)) {
+            let why = before.last_error.as_deref().unwrap_or("an operator asked for it again");
+            after.last_error = Some(format!("{UNCLAIMED} ({why}); its links went back to their queues").into());
+        }
         after.move_on(ChunkState::Skipped, facts.now);
         self.store(Some(before), after, &mut writes.pipeline);
     }
@@ -254,6 +257,19 @@ impl ChunkRow {
         self.links.iter().zip(here).any(|(link, here)| here && matches!(link.state, LinkState::Crawled(_)))
     }
 
+    /// The refusal of an artifact of a chunk without content.
+    fn no_content(&self, made: &str) -> ChunkRefusal {
+        let fetched = self.links.iter().any(|link| matches!(link.state, LinkState::Crawled(_)));
+        let (why, remedy) = if fetched {
+            let remedy = format!("complete it without an artifact, and collect {made} as garbage");
+            ("all links that were reported as fetched have left it", remedy)
+        } else {
+            let remedy = "report the links first, or complete it without an artifact".to_owned();
+            ("no link was reported as fetched", remedy)
+        };
+        ChunkRefusal::NoContent { chunk: self.id, why: why.into(), remedy: remedy.into() }
+    }
+
     pub(super) fn move_on(&mut self, state: ChunkState, now: Time) {
         (self.state, self.lease, self.attempts, self.since) = (state, None, 0, now);
     }
@@ -287,11 +303,12 @@ impl ChunkRow {
         self.forget_leases();
     }
 
-    /// Ends all links unchanged: their URLs return to their queues.
-    fn release_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+    /// Returns the URLs of all links to their queues. The attempts of the chunk count as theirs: otherwise a page that
+    /// kills its crawlers would be tried for ever.
+    fn return_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
         for token in self.leases() {
             let rows = self.rows_of(token, facts.rows, frontier);
-            frontier.end_link(token, rows, &[], facts.now, facts.jitter, &mut writes.frontier);
+            frontier.return_link(token, rows, self.attempts, facts.now, &mut writes.frontier);
         }
         self.forget_leases();
     }

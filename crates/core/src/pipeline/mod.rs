@@ -14,6 +14,7 @@
 //! failed must be dropped and loaded again.
 
 pub mod claim;
+mod departed;
 pub mod end;
 mod offers;
 mod place;

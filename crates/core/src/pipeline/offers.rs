@@ -21,8 +21,8 @@ pub(super) struct Offers {
     /// Without those of one host.
     general: Queue,
     of_crawl: HashMap<CrawlName, Queue>,
-    /// Chunks of one host: only a crawler that asks for the host gets them.
-    of_host: HashMap<HostName, Queue>,
+    /// Chunks of one host: only a crawler that asks for the host and the crawl gets them.
+    of_host: HashMap<(HostName, CrawlName), Queue>,
     /// Offers up to this time have been announced.
     announced: Time,
 }
@@ -41,7 +41,9 @@ impl Offers {
         let entry = (at, chunk.id);
         self.every.insert(entry);
         match &chunk.host {
-            Some(host) => _ = self.of_host.entry(host.clone()).or_default().insert(entry),
+            Some(host) => {
+                self.of_host.entry((host.clone(), chunk.crawl.clone())).or_default().insert(entry);
+            }
             None => {
                 self.general.insert(entry);
                 self.of_crawl.entry(chunk.crawl.clone()).or_default().insert(entry);
@@ -54,7 +56,7 @@ impl Offers {
         let entry = (at, chunk.id);
         self.every.remove(&entry);
         match &chunk.host {
-            Some(host) => take_out(&mut self.of_host, host, &entry),
+            Some(host) => take_out(&mut self.of_host, &(host.clone(), chunk.crawl.clone()), &entry),
             None => {
                 self.general.remove(&entry);
                 take_out(&mut self.of_crawl, &chunk.crawl, &entry);
@@ -71,16 +73,16 @@ impl Offers {
     /// The first chunk that may be looked at now.
     pub fn first(&self, crawl: Option<&CrawlName>, host: Option<&HostName>, now: Time) -> Option<ChunkId> {
         let queue = match (host, crawl) {
-            (Some(host), _) => self.of_host.get(host)?,
+            (Some(host), crawl) => self.of_host.get(&(host.clone(), crawl?.clone()))?,
             (None, Some(crawl)) => self.of_crawl.get(crawl)?,
             (None, None) => &self.general,
         };
         queue.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id)
     }
 
-    /// When the first of all may be looked at.
+    /// When the first that any crawler may have is looked at.
     pub fn first_look(&self) -> Option<Time> {
-        self.every.first().map(|(at, _)| *at)
+        self.general.first().map(|(at, _)| *at)
     }
 
     /// When the next one that was not announced may be looked at.

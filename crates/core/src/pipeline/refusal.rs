@@ -44,10 +44,15 @@ pub enum ChunkRefusal {
     )]
     ArtifactMissing(ChunkId),
     /// A chunk without content has no artifact.
-    #[error(
-        "no link of chunk '{0}' was reported as fetched, so there is no content: report the links first, or complete it without an artifact"
-    )]
-    NoContent(ChunkId),
+    #[error("{why}, so chunk '{chunk}' has no content: {remedy}")]
+    NoContent {
+        /// The chunk.
+        chunk: ChunkId,
+        /// Why it has none.
+        why: Box<str>,
+        /// What to do instead.
+        remedy: Box<str>,
+    },
     /// Only a build has an input that can be lost.
     #[error("chunk '{0}' is being crawled and has no input that could be lost; leave out input_lost")]
     NoInput(ChunkId),
@@ -70,10 +75,9 @@ impl ChunkRefusal {
     #[must_use]
     pub const fn chunk(&self) -> ChunkId {
         match self {
-            Self::Unknown(chunk) | Self::ArtifactMissing(chunk) | Self::NoContent(chunk) | Self::NoInput(chunk) => {
-                *chunk
-            }
+            Self::Unknown(chunk) | Self::ArtifactMissing(chunk) | Self::NoInput(chunk) => *chunk,
             Self::NotCurrent { chunk, .. }
+            | Self::NoContent { chunk, .. }
             | Self::ForeignLink { chunk, .. }
             | Self::Reported { chunk, .. }
             | Self::WrongState { chunk, .. } => *chunk,

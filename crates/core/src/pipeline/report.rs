@@ -13,6 +13,7 @@ use crate::frontier::State as Frontier;
 use crate::frontier::request::{Outcome, Parent, Reservation, UrlResult, UrlToFetch};
 use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
+use crate::frontier::visit::Found;
 use crate::ids::{ChunkId, Token};
 use crate::limits;
 use crate::time::{Millis, Time};
@@ -28,6 +29,17 @@ impl State {
     pub fn reported(&self, id: ChunkId, token: Token, now: Time) -> Result<&ChunkRow, ChunkRefusal> {
         let chunk = self.current(id, token, now, None)?;
         if chunk.state == super::row::ChunkState::Crawling { Ok(chunk) } else { Err(self.not_current(id, None)) }
+    }
+
+    /// How many URLs at the front of its host's queue may replace links of a chunk of one host: those before the first
+    /// that was a link of it. Otherwise a page that is due again at once would replace itself, and a repeated report count
+    /// twice.
+    #[must_use]
+    pub fn fresh_in(&self, id: ChunkId, found: &[Vec<Found>], now: Time) -> usize {
+        let Some(chunk) = self.active.get(&id) else { return 0 };
+        let own: HashSet<&UrlKey> = chunk.links.iter().map(|link| &link.url.1).collect();
+        let due = found.iter().flat_map(|lane| lane.iter().take_while(|found| found.position.due <= now));
+        due.take_while(|found| !own.contains(&found.key)).count()
     }
 
     /// The positions of the links that a report or a page names, whose URL rows must be read.
@@ -85,6 +97,8 @@ impl State {
             if result.outcome == Outcome::Fetched {
                 if before.host.is_none() {
                     frontier.end_link_visit(token, &[result], (now, now), jitter, &mut writes.frontier);
+                } else {
+                    frontier.learn_crawl_delay(token, result);
                 }
                 link.state = LinkState::Crawled(Box::new(nameless(result)));
                 continue;

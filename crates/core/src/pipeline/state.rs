@@ -229,6 +229,15 @@ impl State {
         active
     }
 
+    /// Chunks of a crawl that wait for an index builder, after this one in their order.
+    #[must_use]
+    pub fn crawled_after(&self, crawl: &CrawlName, after: Option<CrawledAt>, most: usize) -> Vec<CrawledAt> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = (after.map_or(Unbounded, Excluded), Unbounded);
+        let waiting = self.crawled_of.get(crawl).into_iter().flat_map(|waiting| waiting.range(from));
+        waiting.take(most).copied().collect()
+    }
+
     /// How many chunks are in progress: crawled by someone, offered to crawlers, offered to builders, being built.
     #[must_use]
     pub fn counts(&self) -> ChunkCounts {
@@ -266,6 +275,9 @@ impl State {
         Ok(Renewed { expires_at: until, ended: gone })
     }
 }
+
+/// A place in the order of chunks that wait for an index builder: since when, and which.
+pub type CrawledAt = (Time, ChunkId);
 
 /// The answer to a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]

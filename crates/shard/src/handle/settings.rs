@@ -16,6 +16,7 @@ use wayleave_engine::Key;
 
 use crate::ask::{AdminChange, HostMove, Response, StateQuery, UrlChange};
 use crate::handle::frontier::Frontier;
+use crate::pipeline::Pipeline;
 use crate::routing::links::{Call, GroupChange};
 use crate::routing::router::{CallResult, OwnerLocation, changed_before, home};
 
@@ -255,13 +256,18 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> CallResult<u64> {
-        let ask = AdminChange::DeleteCrawl { crawl, at: self.now() };
+        let at = self.now();
+        let ask = AdminChange::DeleteCrawl { crawl: crawl.clone(), at };
         let counts: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await?;
         // A second pass: a shard that was reopened since the first one no longer remembers the deletion, and links
         // found on pages of other shards may still be on their way to it.
         let part =
             |refusal: Refusal| refusal.after_a_part("the crawl was deleted, but links found meanwhile may be stored");
         let late: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await.map_err(part)?;
+        let part = |refusal: Refusal| {
+            refusal.after_a_part("the crawl was deleted, but chunks of it may still be built; delete it again")
+        };
+        Pipeline::new(self.clone()).end_crawled(&crawl, at).await.map_err(part)?;
         Ok(counts.into_iter().chain(late).sum())
     }
 

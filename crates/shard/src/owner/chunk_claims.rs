@@ -250,22 +250,24 @@ impl Owner {
         writes: &mut Writes,
     ) -> Result<Vec<LinkToFetch>, Error> {
         let most = vacancies.len();
+        // The lease may have been renewed, or have ended, while the store was asked.
+        let leased = self.pipeline.active(chunk.id).and_then(|chunk| Some((chunk, chunk.lease.clone()?)));
+        let Some((chunk, lease)) = leased.filter(|(_, lease)| lease.expires_at > now) else { return Ok(Vec::new()) };
+        let chunk = chunk.clone();
         if let Some(token) = chunk.visit {
             let Some(visit) = self.state.plan_link_more(token, most, now) else { return Ok(Vec::new()) };
             let visits = [visit];
             let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (most, now)).await?;
             let [visit] = visits;
             let found = fronts.into_iter().next().unwrap_or_default();
+            let most = self.pipeline.fresh_in(chunk.id, &found, now).min(most);
             let taken = self.state.take_link_more(token, (&visit, found), (most, now), &mut writes.frontier);
             let links = (token, taken.0, taken.1);
             return Ok(self.pipeline.replace_here(chunk.id, vacancies, links, &self.state, writes));
         }
-        // The lease may have been renewed, or have ended, while the store was asked.
-        let lease = self.pipeline.active(chunk.id).and_then(|chunk| chunk.lease.clone());
-        let Some(lease) = lease.filter(|lease| lease.expires_at > now) else { return Ok(Vec::new()) };
         let grant = LinkGrant { chunk: chunk.id, worker: lease.worker, until: lease.expires_at };
         let want = Want { crawl: Some(crawl), urls: 1, held_below: None, bare_hosts: false };
-        let visits = self.state.plan_visits(&want, most, now);
+        let visits = self.state.plan_replacements(chunk.leases(), &want, most, now);
         let granted = self.reserve_visits(&visits, (&grant, 1), now, &mut writes.frontier).await?;
         Ok(self.pipeline.replace(chunk.id, vacancies, granted, &mut self.state, writes))
     }

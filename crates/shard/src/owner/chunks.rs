@@ -10,8 +10,9 @@ use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claimed, Decision, EndChunk};
+use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
+use wayleave_core::pipeline::state::CrawledAt;
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, chunk, key};
@@ -22,7 +23,7 @@ use crate::owner::cycle::{self, Mark};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-use crate::pipeline::call::{ChunkCall, ChunkPage, ChunkResponse};
+use crate::pipeline::call::{ChunkCall, ChunkPage, ChunkResponse, Departed};
 use crate::routing::service_call::ServiceCall;
 
 /// Rows of each kind that a slice of a listing reads: a chunk may have a thousand links.
@@ -42,21 +43,7 @@ impl Owner {
         }
         let mark = self.cycle.mark();
         match call {
-            ChunkCall::Claim(claim) => {
-                if let Some(refusal) = self.refuse_host(&claim) {
-                    return self.answer_chunk(mark, reply, Ok(Err::<Vec<Claimed>, _>(refusal)));
-                }
-                let (claimed, trouble) = self.claim_chunks(&claim).await;
-                self.publish_crawl(claim.crawl.as_ref());
-                match trouble {
-                    None => self.answer_chunk(mark, reply, Ok(Ok(claimed))),
-                    Some(error) if claimed.is_empty() => {
-                        self.answer_chunk(mark, reply, Err::<Result<Vec<Claimed>, _>, _>(error))
-                    }
-                    // Earlier chunks are committed, and must reach their worker.
-                    Some(error) => self.answer_chunk(mark, reply, Ok(Ok(claimed))).and(Err(error)),
-                }
-            }
+            ChunkCall::Claim(claim) => self.handle_claim(&claim, mark, reply).await,
             ChunkCall::Requested { worker, request } => {
                 let found = self.claimed_before(&worker, &request).await;
                 self.answer_chunk(mark, reply, found)
@@ -84,6 +71,14 @@ impl Owner {
                 let decided = self.decide_chunk(chunk, decision).await;
                 self.answer_chunk(mark, reply, decided)
             }
+            ChunkCall::EndCrawled { crawl, deleted_at, after } => {
+                let next = self.end_crawled(&crawl, deleted_at, after).await;
+                self.answer_chunk(mark, reply, next.map(Ok))
+            }
+            ChunkCall::Departed { chunk, token } => {
+                let departed = self.departed_links(chunk, token).await;
+                self.answer_chunk(mark, reply, departed.map(Ok))
+            }
             ChunkCall::Get(id) => {
                 let view = self.view_chunk(id).await;
                 self.answer_chunk(mark, reply, view.map(Ok))
@@ -101,6 +96,29 @@ impl Owner {
                 let noted = self.note_placed(&chunks).await;
                 self.answer_chunk(mark, reply, noted.map(Ok))
             }
+        }
+    }
+
+    async fn handle_claim(&mut self, claim: &Claim, mark: Mark, reply: ChunkReply) -> Result<(), Error> {
+        if let Some(refusal) = self.refuse_host(claim) {
+            return self.answer_chunk(mark, reply, Ok(Err::<Vec<Claimed>, _>(refusal)));
+        }
+        if let Some(request) = &claim.request {
+            // A repetition of a claim that this shard has granted: never grant twice.
+            let before = self.claimed_before(&claim.worker, request).await;
+            if !matches!(&before, Ok(Ok(found)) if found.is_empty()) {
+                return self.answer_chunk(mark, reply, before);
+            }
+        }
+        let (claimed, trouble) = self.claim_chunks(claim).await;
+        self.publish_crawl(claim.crawl.as_ref());
+        match trouble {
+            None => self.answer_chunk(mark, reply, Ok(Ok(claimed))),
+            Some(error) if claimed.is_empty() => {
+                self.answer_chunk(mark, reply, Err::<Result<Vec<Claimed>, _>, _>(error))
+            }
+            // Earlier chunks are committed, and must reach their worker.
+            Some(error) => self.answer_chunk(mark, reply, Ok(Ok(claimed))).and(Err(error)),
         }
     }
 
@@ -160,6 +178,12 @@ impl Owner {
         let row = self.chunk_row(id).await?;
         let now = self.now();
         Ok(row.map(|row| Box::new(row.view(&self.state, now))))
+    }
+
+    async fn departed_links(&mut self, id: ChunkId, token: Option<Token>) -> Result<Departed, Error> {
+        let row = self.chunk_row(id).await?;
+        let now = self.now();
+        Ok(row.map(|row| (row.crawl.clone(), row.departed(token, &self.state, now))))
     }
 
     fn renew_chunk(&mut self, id: ChunkId, token: Token, lease: Millis) -> Decided<(Time, Vec<Box<str>>)> {
@@ -250,6 +274,25 @@ impl Owner {
         }
         *frontier = writes.frontier;
         writes.pipeline.iter().flat_map(|write| chunk::encode_write(self.shard, write)).collect()
+    }
+
+    /// Ends a slice of the chunks of a deleted crawl that wait for an index builder.
+    async fn end_crawled(
+        &mut self,
+        crawl: &CrawlName,
+        deleted_at: Time,
+        after: Option<CrawledAt>,
+    ) -> Result<Option<CrawledAt>, Error> {
+        let slice = self.pipeline.crawled_after(crawl, after, LIST_ROWS);
+        let (mut writes, now) = (Writes::default(), self.now());
+        for (_, id) in &slice {
+            // One that was made since belongs to a new crawl of this name.
+            let Some(row) = self.chunk_row(*id).await?.filter(|row| row.created_at <= deleted_at) else { continue };
+            let entropy = self.config.entropy.clone();
+            self.pipeline.crawl_deleted(&row, &facts(&[], now, &entropy), &mut self.state, &mut writes);
+        }
+        self.commit_chunks(writes);
+        Ok(slice.last().copied().filter(|_| slice.len() == LIST_ROWS))
     }
 
     /// Ends leases of chunks whose deadlines have passed, one slice of them.

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, RequestId};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
+use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, LinksReported, ReportLinks};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
-use wayleave_core::pipeline::state::ChunkCounts;
+use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
 use wayleave_core::time::{Millis, Time};
 
@@ -49,6 +50,18 @@ pub(crate) enum ChunkCall {
         chunk: ChunkId,
         decision: Decision,
     },
+    /// The crawl was deleted at this time: ends the chunks that wait for an index builder, a slice of them after this
+    /// one. Returns where the next slice starts.
+    EndCrawled {
+        crawl: CrawlName,
+        deleted_at: Time,
+        after: Option<CrawledAt>,
+    },
+    /// The links of a chunk that is about to be crawled again whose hosts have moved away; see `departed`.
+    Departed {
+        chunk: ChunkId,
+        token: Option<Token>,
+    },
     Get(ChunkId),
     List {
         filter: ChunkFilter,
@@ -84,13 +97,19 @@ impl ServiceCall for ChunkCall {
 
     fn only_looks(&self) -> bool {
         match self {
-            Self::Requested { .. } | Self::Get(_) | Self::List { .. } | Self::Counts | Self::Unplaced => true,
+            Self::Requested { .. }
+            | Self::Departed { .. }
+            | Self::Get(_)
+            | Self::List { .. }
+            | Self::Counts
+            | Self::Unplaced => true,
             Self::Claim(_)
             | Self::Renew { .. }
             | Self::Keep { .. }
             | Self::Report(_)
             | Self::End { .. }
             | Self::Decide { .. }
+            | Self::EndCrawled { .. }
             | Self::Placed(_) => false,
         }
     }
@@ -139,6 +158,9 @@ macro_rules! responses {
 /// A page of chunks, and where the next one starts.
 pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 
+/// Links of a crawl whose hosts have moved away: hosts and URLs.
+pub(crate) type Departed = Option<(CrawlName, Vec<(HostName, Box<str>)>)>;
+
 /// Built chunks, with their indexes.
 pub(crate) type Built = Vec<(ChunkId, Artifact)>;
 
@@ -152,5 +174,7 @@ responses! {
     Page(ChunkPage),
     Counts(ChunkCounts),
     Built(Built),
+    Departed(Departed),
+    Next(Option<CrawledAt>),
     Done(()),
 }

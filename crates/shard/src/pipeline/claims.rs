@@ -1,6 +1,7 @@
 //! Finding chunks to claim: in the crawl stage the shards that offer one again, then those whose groups have been ready
 //! longest; in the build stage those that have crawled ones. Other nodes are asked for all their shards at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,6 +12,7 @@ use wayleave_core::time::Millis;
 
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
+use crate::routing::repeated_requests::RequestLock;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, VisitFilter};
 
@@ -29,25 +31,26 @@ impl Pipeline {
         let begin = Instant::now();
         let (deadline, lingers) = (begin + Duration::from_millis(wait.0), begin + Duration::from_millis(linger.0));
         let lingers = lingers.min(deadline);
+        let mut lock = None;
         if let Some(request) = &claim.request {
-            let lock = self.frontier.lock_request(&claim.worker, request).await;
+            lock = Some(self.frontier.lock_request(&claim.worker, request).await);
             let granted = self.claimed_before(&claim).await?;
             if !granted.is_empty() {
                 return Ok(granted);
             }
-            // Runs to its end even if the caller disconnects, so that a repetition finds what was granted.
-            let (pipeline, claim) = (self.clone(), claim.clone());
-            let decided = tokio::spawn(async move {
-                let claimed = pipeline.claim_waiting(&claim, deadline, lingers).await;
-                drop(lock);
-                claimed
-            });
-            return decided.await.unwrap_or_else(|_| Err(crate::routing::router::never_answered()));
         }
-        self.claim_waiting(&claim, deadline, lingers).await
+        self.claim_waiting(&claim, deadline, lingers, lock).await
     }
 
-    async fn claim_waiting(&self, claim: &Claim, deadline: Instant, lingers: Instant) -> CallResult<Vec<Claimed>> {
+    /// Looks until there is something. It waits only as long as its caller does: what a caller that has left is granted
+    /// would cost an attempt.
+    async fn claim_waiting(
+        &self,
+        claim: &Claim,
+        deadline: Instant,
+        lingers: Instant,
+        lock: Option<Arc<RequestLock>>,
+    ) -> CallResult<Vec<Claimed>> {
         let readiness = &self.frontier.readiness;
         let (mut groups, mut chunks) = (readiness.news(), readiness.chunks.news.subscribe());
         let crawls = claim.stage == Stage::Crawl;
@@ -63,7 +66,10 @@ impl Pipeline {
             if !nodes.is_empty() {
                 ask_nodes = Instant::now() + LOOK_AGAIN;
             }
-            let claimed = self.claim_once(&claim, &nodes).await?;
+            let claimed = match &lock {
+                None => self.claim_once(&claim, &nodes).await?,
+                Some(lock) => self.claim_repeatable(claim, nodes, lock.clone()).await?,
+            };
             let now = Instant::now();
             if !claimed.is_empty() || (now >= deadline && !full) {
                 return Ok(claimed);
@@ -78,6 +84,23 @@ impl Pipeline {
                 () = tokio::time::sleep_until(until) => {}
             }
         }
+    }
+
+    /// Claims what there is for a request with an id. Runs to its end even if its caller disconnects, so that a
+    /// repetition, which waits for the lock, finds what was granted.
+    async fn claim_repeatable(
+        &self,
+        claim: Claim,
+        nodes: Vec<NodeId>,
+        lock: Arc<RequestLock>,
+    ) -> CallResult<Vec<Claimed>> {
+        let pipeline = self.clone();
+        let decided = tokio::spawn(async move {
+            let claimed = pipeline.claim_once(&claim, &nodes).await;
+            drop(lock);
+            claimed
+        });
+        decided.await.unwrap_or_else(|_| Err(crate::routing::router::never_answered()))
     }
 
     /// Claims what there is, without waiting.
@@ -161,24 +184,28 @@ impl Pipeline {
         nodes
     }
 
-    /// The live chunks already granted for a request. Only shards that answer promptly count: a node that is cut off must
-    /// not keep the others from working, and what it granted expires at its deadline.
+    /// The live chunks already granted for a request. The shards of this process must answer. Of other nodes only those
+    /// that answer promptly count: one that is cut off must not keep the others from working, and what it granted expires
+    /// at its deadline.
     async fn claimed_before(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
         let Some(request) = claim.request.clone() else { return Ok(Vec::new()) };
         let call = ChunkCall::Requested { worker: claim.worker.clone(), request };
         let asks = self.frontier.all().into_iter().map(|shard| {
+            let here = matches!(self.frontier.router.location(shard), OwnerLocation::Local(_));
             let asked = self.ask::<Vec<Claimed>>(shard, call.clone());
-            async move { tokio::time::timeout(ASK_BEFORE, asked).await.unwrap_or_else(|_| Ok(Vec::new())) }
-        });
-        let mut claimed = Vec::new();
-        for answer in futures::future::join_all(asks).await {
-            match answer {
-                Ok(more) => claimed.extend(more),
-                Err(refusal) if refusal.is_unavailable() => {}
-                Err(refusal) => return Err(refusal),
+            async move {
+                if here {
+                    return asked.await;
+                }
+                match tokio::time::timeout(ASK_BEFORE, asked).await {
+                    Ok(Err(refusal)) if refusal.is_unavailable() => Ok(Vec::new()),
+                    Ok(answer) => answer,
+                    Err(_) => Ok(Vec::new()),
+                }
             }
-        }
-        Ok(claimed)
+        });
+        let claimed = futures::future::try_join_all(asks).await?;
+        Ok(claimed.into_iter().flatten().collect())
     }
 }
 

@@ -6,10 +6,11 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::ids::{ChunkId, NodeId, ShardId, Token};
 use wayleave_core::limits::HAND_OVER_WAIT;
+use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Decision, EndChunk, LinksReported, ReportLinks};
 use wayleave_core::pipeline::row::ChunkState;
-use wayleave_core::pipeline::state::ChunkCounts;
+use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
 use wayleave_core::placement;
 use wayleave_core::time::{Millis, Time};
@@ -87,6 +88,9 @@ impl Pipeline {
     /// # Errors
     /// If the token is not that of its live lease, or the call does not fit its stage.
     pub async fn end(&self, chunk: ChunkId, token: Token, end: EndChunk) -> CallResult<ChunkState> {
+        if matches!(end, EndChunk::Fail { input_lost: true, .. }) {
+            self.queue_departed(chunk, Some(token)).await?;
+        }
         self.of_chunk(chunk, ChunkCall::End { chunk, token, end }).await
     }
 
@@ -95,7 +99,26 @@ impl Pipeline {
     /// # Errors
     /// If there is no such chunk, or the decision does not fit its state.
     pub async fn decide(&self, chunk: ChunkId, decision: Decision) -> CallResult<ChunkState> {
+        if decision == Decision::Retry {
+            self.queue_departed(chunk, None).await?;
+        }
         self.of_chunk(chunk, ChunkCall::Decide { chunk, decision }).await
+    }
+
+    /// Ends the chunks of a crawl, deleted at this time, that wait for an index builder, in slices. Chunks that someone
+    /// works on have ended with the crawl.
+    pub(crate) async fn end_crawled(&self, crawl: &CrawlName, deleted_at: Time) -> CallResult<()> {
+        for shard in self.frontier.all() {
+            let mut after: Option<CrawledAt> = None;
+            loop {
+                let call = ChunkCall::EndCrawled { crawl: crawl.clone(), deleted_at, after };
+                after = self.ask(shard, call).await?;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A chunk, with its copies on index servers.
@@ -154,7 +177,7 @@ impl Pipeline {
         }))
     }
 
-    async fn of_chunk<T: TryFrom<ChunkResponse, Error = Refusal>>(
+    pub(super) async fn of_chunk<T: TryFrom<ChunkResponse, Error = Refusal>>(
         &self,
         chunk: ChunkId,
         call: ChunkCall,

@@ -3,6 +3,7 @@
 
 pub(crate) mod call;
 mod claims;
+mod departed;
 mod handle;
 pub(crate) mod readiness;
 

@@ -42,6 +42,11 @@ impl ChunkReadiness {
         }
     }
 
+    /// A shard is no longer here, or is being reloaded.
+    pub fn forget(&self, shard: ShardId) {
+        self.tell(shard, &Published { crawl_at: None, builds: 0, more: false });
+    }
+
     /// The shards that may offer a chunk again now.
     pub fn offering(&self, now: Time) -> Vec<ShardId> {
         self.which(|offers| offers.crawl_at.load(Ordering::Acquire) <= now.0)

@@ -218,6 +218,7 @@ impl Readiness {
     pub fn forget(&self, shard: ShardId) {
         self.tell(shard.0.into(), (None, None));
         self.crawls.forget(shard);
+        self.chunks.forget(shard);
         if let Some(published) = self.shards.get(usize::from(shard.0)) {
             published.open.store(false, Ordering::Release);
             lock(&published.next).clear();

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use wayleave_core::frontier::request::{Outcome, Release, Reservation, UrlResult};
 use wayleave_core::frontier::row::UrlStatus;
+use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::ChunkId;
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, Stage};
 use wayleave_core::pipeline::row::ChunkState;
@@ -111,6 +112,16 @@ impl World {
             let one_host = self.works.rows[&chunk.id].host.is_some();
             assert!(one_host || hosts.len() == chunk.links.len(), "one link per group: {chunk:?}");
             hosts.iter().for_each(|host| self.begins(host));
+            let state = &self.works.shard.state;
+            let visited: BTreeSet<_> = state
+                .links()
+                .filter(|(_, link)| link.visiting && link.chunk == chunk.id)
+                .flat_map(|(token, _)| state.link_urls(token).unwrap_or_default().iter().map(|(_, key)| key.clone()))
+                .collect();
+            for link in &chunk.links {
+                let key = UrlKey::new(&link.url.host, &link.url.url);
+                assert!(visited.contains(&key), "handed out without a visit: {}", link.url.url);
+            }
         }
         assert!(claimed.iter().all(|chunk| chunk.expires_at > now));
         self.chunks.extend(claimed.iter().cloned());

@@ -183,15 +183,19 @@ impl Works {
         let mut writes = Writes::default();
         self.shard.state.wake(now);
         let fetch = if let Some(token) = chunk.visit {
-            let Some(visit) = self.shard.state.plan_link_more(token, most, now) else { return Vec::new() };
+            let Some(visit) = self.shard.state.plan_link_more(token, most, now) else {
+                return Vec::new();
+            };
             let found = self.shard.fronts(&visit, most);
+            let most = self.pipeline.fresh_in(chunk.id, &found, now).min(most);
             let (urls, delay) =
                 self.shard.state.take_link_more(token, (&visit, found), (most, now), &mut writes.frontier);
             self.pipeline.replace_here(chunk.id, vacancies, (token, urls, delay), &self.shard.state, &mut writes)
         } else {
             let crawl = self.shard.state.crawl_no(&chunk.crawl);
             let want = Want { crawl, urls: 1, held_below: None, bare_hosts: false };
-            let visits = self.shard.state.plan_visits(&want, most, now);
+            let links = self.pipeline.active(chunk.id).expect("leased").leases();
+            let visits = self.shard.state.plan_replacements(links, &want, most, now);
             let granted = self.grant(&visits, (&"w".into(), chunk.id, 1), Millis(1), &mut writes);
             self.pipeline.replace(chunk.id, vacancies, granted, &mut self.shard.state, &mut writes)
         };
