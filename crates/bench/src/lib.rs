@@ -4,6 +4,7 @@
 //! inside; it uses the wire protocols like any client, and asks the kernel for a process's resource usage.
 
 mod args;
+mod chunks;
 mod churn;
 mod codec;
 mod get;

@@ -51,7 +51,7 @@ struct Page {
 pub struct Native {
     client: Client,
     base: String,
-    crawl: String,
+    pub(crate) crawl: String,
 }
 
 impl Native {
@@ -61,7 +61,7 @@ impl Native {
         Ok(Self { client, base: format!("http://{address}/v1"), crawl: crawl.to_owned() })
     }
 
-    async fn send(&self, method: reqwest::Method, path: &str, body: String) -> Result<bytes::Bytes> {
+    pub(crate) async fn send(&self, method: reqwest::Method, path: &str, body: String) -> Result<bytes::Bytes> {
         let url = format!("{}/{path}", self.base);
         let request = self.client.request(method, &url).header("content-type", "application/json").body(body);
         let answer = request.send().await.with_context(|| format!("no answer from {url}"))?;

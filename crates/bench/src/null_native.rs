@@ -19,6 +19,9 @@ pub fn routes() -> Router {
         .route("/v1/crawls/{crawl}", put(async |_: Json<Value>| Json(json!({}))))
         .route("/v1/reservations", post(reserve))
         .route("/v1/reservations/{token}/release", post(release))
+        .route("/v1/chunks/claim", post(claim))
+        .route("/v1/chunks/{id}/links", post(async |_: Json<Value>| Json(json!({"replacements": [], "left": 0}))))
+        .route("/v1/chunks/{id}/complete", post(async |_: Json<Value>| Json(json!({"state": "crawled"}))))
 }
 
 async fn add(Json(request): Json<AddUrlsRequest>) -> Json<AddUrlsResponse> {
@@ -49,6 +52,22 @@ async fn reserve(Json(request): Json<ReserveGroupsRequest>) -> Json<ReserveGroup
     };
     let reservations = (0..request.groups.min(1_000)).map(one).collect();
     Json(ReserveGroupsResponse { reservations, finished: false })
+}
+
+async fn claim(Json(request): Json<Value>) -> Json<Value> {
+    let number = |name: &str| request.get(name).and_then(Value::as_u64).unwrap_or(1).min(1_000);
+    let link = |no: u64| {
+        let (host, url) = (format!("h{no}.example"), format!("https://h{no}.example/0/0/page.html"));
+        json!({"url": url, "crawl": request.get("crawl"), "host": host, "depth": 0, "delay_ms": 0, "metadata": {}})
+    };
+    let links: Vec<Value> = (0..number("links")).map(link).collect();
+    let chunk = |no: u64| {
+        json!({
+            "id": no.to_string(), "token": format!("null{no}"), "stage": "crawl", "expires_at": LATER, "attempts": 0,
+            "links": links,
+        })
+    };
+    Json(json!({"chunks": (0..number("max")).map(chunk).collect::<Vec<_>>()}))
 }
 
 async fn release(Json(_): Json<ReleaseReservationRequest>) -> Json<Value> {

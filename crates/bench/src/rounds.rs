@@ -167,6 +167,13 @@ impl<'a> Runner<'a> {
                     .map(|(no, client)| async move { client.cycle(&format!("bench-{no}"), time).await });
                 Ok(together(&try_join_all(cycles).await?))
             }
+            Load::Chunks { batch, complete } => {
+                let clients = self.natives(&crawl)?;
+                let claims = clients.iter().enumerate().map(|(no, client)| async move {
+                    client.claim(&format!("bench-{no}"), batch, complete, time).await
+                });
+                Ok(together(&try_join_all(claims).await?))
+            }
         }
     }
 

@@ -15,6 +15,8 @@ pub const HELP: &str = "Scenarios:
   mixed-in, mixed-out             4 streams in while one client takes URLs out: rate and latency of either side
   ingest-0, ingest-30, ingest-45  4 streams in with so many percent known
   native-put, native-cycle        HTTP: batches of 100 in; reservations taken and released, 4 clients
+  chunks-claim-1, chunks-claim-100  HTTP: chunks of 5 links claimed, 1 and 100 per call, every link on a host of its own, 4 clients
+  chunks-cycle                    HTTP: chunks claimed, reported and completed, 4 clients
 
 It fills the server it measures with URLs of crawls named bench-*: give it a server of its own.
 
@@ -52,6 +54,13 @@ pub enum Load {
     NativePut,
     /// Reservations through HTTP.
     NativeCycle,
+    /// Chunks through HTTP.
+    Chunks {
+        /// How many each claim asks for.
+        batch: usize,
+        /// Whether they are reported and completed.
+        complete: bool,
+    },
 }
 
 /// A named load.
@@ -75,7 +84,11 @@ const fn get(name: &'static str, clients: u64, appetite: Appetite) -> Scenario {
     Scenario { name, load: Load::Get { clients, appetite }, many_hosts: false }
 }
 
-const ALL: [Scenario; 16] = [
+const fn chunks(name: &'static str, batch: usize, complete: bool) -> Scenario {
+    Scenario { name, load: Load::Chunks { batch, complete }, many_hosts: true }
+}
+
+const ALL: [Scenario; 19] = [
     put("put-1", 1, Form::Single, None),
     put("put-4", 4, Form::Single, None),
     put("put-batches-1", 1, Form::Batch(100), None),
@@ -92,6 +105,9 @@ const ALL: [Scenario; 16] = [
     put("ingest-45", 4, Form::Single, Some(45)),
     Scenario { name: "native-put", load: Load::NativePut, many_hosts: false },
     Scenario { name: "native-cycle", load: Load::NativeCycle, many_hosts: false },
+    chunks("chunks-claim-1", 1, false),
+    chunks("chunks-claim-100", 100, false),
+    chunks("chunks-cycle", 1, true),
 ];
 
 /// Checks a name or a prefix of a scenario.
@@ -126,12 +142,12 @@ impl Scenario {
 
     /// Whether it takes URLs out.
     pub const fn takes_out(&self) -> bool {
-        matches!(self.load, Load::Get { .. } | Load::Mixed { .. } | Load::NativeCycle)
+        matches!(self.load, Load::Get { .. } | Load::Mixed { .. } | Load::NativeCycle | Load::Chunks { .. })
     }
 
     /// Whether it uses HTTP.
     pub const fn is_native(&self) -> bool {
-        matches!(self.load, Load::NativePut | Load::NativeCycle)
+        matches!(self.load, Load::NativePut | Load::NativeCycle | Load::Chunks { .. })
     }
 }
 
