@@ -7,6 +7,7 @@ use wayleave_core::pipeline::{request, row, view};
 use wayleave_core::redact;
 
 use crate::artifact::Artifact;
+use crate::placements::Placement;
 use crate::{BadValue, Timestamp};
 
 /// A stage of work that is claimed.
@@ -176,6 +177,9 @@ pub struct Chunk {
     pub artifacts: ChunkArtifacts,
     /// Why its last attempt ended without a result; null if none did.
     pub last_error: Option<String>,
+    /// Its copies on index servers, each with its state and why; absent in listings. See `GET /v1/placements`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placements: Option<Vec<Placement>>,
 }
 
 impl From<view::ChunkView> for Chunk {
@@ -205,6 +209,7 @@ impl From<view::ChunkView> for Chunk {
             links: ChunkLinks { crawling: view.crawling, crawled: view.crawled, error: view.error },
             artifacts,
             last_error: view.last_error,
+            placements: view.placements.map(|copies| copies.into_iter().map(Placement::from).collect()),
         }
     }
 }
@@ -216,6 +221,7 @@ impl Chunk {
         for artifact in [&mut self.artifacts.crawl, &mut self.artifacts.build].into_iter().flatten() {
             artifact.location = redact::owned_url(std::mem::take(&mut artifact.location));
         }
+        self.placements = self.placements.map(|copies| copies.into_iter().map(Placement::redacted).collect());
         self
     }
 }

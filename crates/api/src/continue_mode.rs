@@ -72,7 +72,7 @@ impl TryFrom<&Peer> for core::Peer {
 }
 
 /// Whether a text is a host and a port: it becomes part of a URL, and must not inject anything else.
-fn is_host_and_port(text: &str) -> bool {
+pub(crate) fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host_fits = match inner {

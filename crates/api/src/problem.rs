@@ -59,6 +59,7 @@ codes! {
     BadCrawl, "bad_crawl", 400, "the text is not a crawl name";
     BadRole, "bad_role", 400, "the text is not the name of a role";
     BadUuid, "bad_uuid", 400, "the text is not a candidate's uuid";
+    BadMachine, "bad_machine", 400, "the text is not the name of a machine";
     BadCursor, "bad_cursor", 400, "the cursor is invalid";
     ForeignOrigin, "foreign_origin", 403, "the request comes from a web page of another site";
     ForeignHost, "foreign_host", 403, "the request is for a host that is not this server";
@@ -334,12 +335,8 @@ const fn code_of_fleet(refusal: &fleet::Refusal) -> Code {
         No::UnknownMachine(_) => Code::UnknownMachine,
         No::TokenMissing(_) | No::AnothersToken(_) => Code::MachineTaken,
         No::Deleted(_) => Code::NotCurrent,
-        No::KindChanged { .. } | No::RowChanged { .. } => Code::Contradiction,
-        No::RowOutOfBounds(_)
-        | No::RowOfNoServer(_)
-        | No::CapacityOutOfBounds(_)
-        | No::BadAddress(_)
-        | No::BadVersion => Code::BadValue,
+        No::KindChanged { .. } | No::RowChanged { .. } | No::RowOfNoServer(_) => Code::Contradiction,
+        No::RowOutOfBounds(_) | No::CapacityOutOfBounds(_) | No::BadAddress(_) | No::BadVersion => Code::BadValue,
         No::HasPlacements { .. } => Code::HasPlacements,
         No::OverLimit(_) => Code::OverLimit,
     }

@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use wayleave_core::limits;
+
 /// The configuration of the listening side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -29,6 +31,8 @@ pub struct Config {
     /// The memory budget for request bodies, calls in progress and unread responses of all connections; beyond it
     /// requests are refused.
     pub held_bytes_max: usize,
+    /// The maximum number of readers that wait for a change of the map; further ones are refused.
+    pub map_readers_max: usize,
     /// How long requests may continue after the stop signal.
     pub grace: Duration,
 }
@@ -47,6 +51,7 @@ impl Default for Config {
             body_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
             held_bytes_max: 128 << 20,
+            map_readers_max: limits::MAP_READERS_MAX,
             grace: Duration::from_secs(10),
         }
     }

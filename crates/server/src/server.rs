@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use crate::coalescing_stream::CoalescingStream;
 use crate::config::{BadConfig, Config};
 use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
-use crate::http::{self, App};
+use crate::http::{self, App, ClientAddress};
 use crate::repeated::Repeated;
 use crate::{Metrics, Services};
 
@@ -286,9 +286,11 @@ impl Connection {
         }
         let router = self.router.clone();
         let (answers, budget) = (Arc::clone(&self.place.answers), Arc::clone(&self.app.budget));
+        let client = stream.peer_addr().ok().map(|address| ClientAddress(address.ip().to_canonical()));
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let router = router.clone();
             request.extensions_mut().insert(answers.begin(&budget));
+            client.map(|client| request.extensions_mut().insert(client));
             async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
         });
         let stream = CoalescingStream::new(stream, ahead);

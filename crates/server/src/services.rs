@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
+use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 
 use crate::{Peers, Store};
@@ -15,6 +16,8 @@ pub struct Services {
     pub frontier: Frontier,
     /// Decides about chunks of links.
     pub pipeline: Pipeline,
+    /// Decides which machines are well, and where built chunks are served.
+    pub fleet: Fleet,
     /// Elects primaries.
     pub roles: Roles,
     /// The other nodes that share the store; `None` if this process has it to itself.

@@ -84,8 +84,9 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
-    let pipeline = Pipeline::new(frontier.clone());
-    let services = Services { frontier: frontier.clone(), pipeline, roles, peers: None, store: Some(outside.clone()) };
+    let (pipeline, fleet) = (Pipeline::new(frontier.clone()), Fleet::new(frontier.clone()));
+    let services =
+        Services { frontier: frontier.clone(), pipeline, fleet, roles, peers: None, store: Some(outside.clone()) };
     let served = match Server::on(port, services) {
         Ok(server) => {
             let fleet = Fleet::new(frontier.clone());

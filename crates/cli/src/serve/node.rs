@@ -42,8 +42,14 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let (prober, fleet) = (Prober::new(settings.probe_allow.clone())?, Fleet::new(frontier.clone()));
     let lead = roles.clone();
     let pipeline = Pipeline::new(frontier.clone());
-    let services =
-        Services { frontier: frontier.clone(), pipeline, roles, peers: Some(peers.clone()), store: Some(outside) };
+    let services = Services {
+        frontier: frontier.clone(),
+        pipeline,
+        fleet: fleet.clone(),
+        roles,
+        peers: Some(peers.clone()),
+        store: Some(outside),
+    };
     let server = Server::on(port, services)?;
     let address = server.local_addr();
     let options = Options {

@@ -6,6 +6,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
+use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 
 use crate::budget::Budget;
@@ -19,6 +20,8 @@ pub struct App {
     pub frontier: Frontier,
     /// Decides about chunks of links.
     pub pipeline: Pipeline,
+    /// Decides which machines are well, and where built chunks are served.
+    pub fleet: Fleet,
     /// Elects primaries.
     pub roles: Roles,
     /// The other nodes that share the store; `None` if this process has it to itself.
@@ -35,6 +38,8 @@ pub struct App {
     pub store: Option<Arc<dyn Store>>,
     /// One snapshot at a time: each keeps the disk busy, and pins old tables.
     pub(crate) snapshots: Arc<Semaphore>,
+    /// Readers that wait for a change of the map.
+    pub(crate) map_readers: Arc<Semaphore>,
     /// Rate limits repeated log lines.
     pub(crate) repeated: Arc<Repeated>,
 }
@@ -43,11 +48,26 @@ impl App {
     /// The state of a server with this configuration.
     #[must_use]
     pub fn new(config: Config, services: Services) -> Self {
-        let Services { frontier, pipeline, roles, peers, store } = services;
+        let Services { frontier, pipeline, fleet, roles, peers, store } = services;
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
         let (snapshots, repeated) = (Arc::new(Semaphore::new(1)), Arc::default());
+        let map_readers = Arc::new(Semaphore::new(config.map_readers_max));
         let (budget, config) = (Arc::new(Budget::new(config.held_bytes_max)), Arc::new(config));
-        Self { frontier, pipeline, roles, peers, metrics, stopping, config, budget, store, snapshots, repeated }
+        Self {
+            frontier,
+            pipeline,
+            fleet,
+            roles,
+            peers,
+            metrics,
+            stopping,
+            config,
+            budget,
+            store,
+            snapshots,
+            map_readers,
+            repeated,
+        }
     }
 
     /// Why requests cannot be served, if they cannot.

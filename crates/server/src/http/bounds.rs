@@ -38,6 +38,10 @@ fn key() -> Value {
     text(1, limits::KEY_UNITS_MAX, PRINTABLE)
 }
 
+fn machine() -> Value {
+    text(1, limits::MACHINE_BYTES_MAX, PRINTABLE)
+}
+
 fn crawl() -> Value {
     text(0, limits::CRAWL_BYTES_MAX, PRINTABLE)
 }
@@ -52,15 +56,20 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
         ("after", "/v1/chunks") => text(1, 20, CHUNK),
         ("token" | "job", _) => text(22, 22, TOKEN),
         ("utype", _) => text(1, limits::ROLE_BYTES_MAX, ROLE),
+        ("id" | "server", _) => machine(),
+        ("after", "/v1/fleet") => machine(),
+        ("row", _) => number(0, limits::ROW_MAX),
         ("uuid", _) => text(1, limits::UUID_BYTES_MAX, GRAPHIC),
         ("slot", _) => text(1, limits::SLOT_BYTES_MAX, GRAPHIC),
         ("url", _) => text(1, limits::URL_BYTES_MAX, VISIBLE),
         ("limit", _) => number(1, limits::PAGE_MAX as u64),
         // A cursor is opaque, but never empty.
-        ("after", "/v1/hosts" | "/v1/groups" | "/v1/urls" | "/v1/reservations") => json!({"minLength": 1}),
+        ("after", "/v1/hosts" | "/v1/groups" | "/v1/urls" | "/v1/reservations" | "/v1/placements") => {
+            json!({"minLength": 1})
+        }
         ("after", "/v1/roles") => text(1, limits::ROLE_BYTES_MAX, ROLE),
         ("wait_ms", _) => number(0, limits::WAIT_MS_MAX),
-        ("min_epoch" | "older_than_ms", _) => exact(),
+        ("min_epoch" | "older_than_ms" | "since", _) => exact(),
         _ => return None,
     })
 }
@@ -115,6 +124,7 @@ fn fields() -> Vec<(&'static str, Value)> {
     ];
     all.extend(fields_of_roles());
     all.extend(fields_of_chunks());
+    all.extend(fields_of_machines());
     for schema in ["ReserveGroupsRequest", "RenewReservationRequest"] {
         let lease = number(limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
         all.push((if schema.starts_with("Res") { LEASE } else { RENEWED_LEASE }, lease));
@@ -186,6 +196,17 @@ fn fields_of_chunks() -> Vec<(&'static str, Value)> {
         ("Artifact/properties/location", json!({"maxLength": limits::LOCATION_BYTES_MAX, "format": "uri"})),
         ("Artifact/properties/bytes", exact()),
         ("Artifact/properties/checksum", text(71, 71, SHA256)),
+    ]
+}
+
+/// The same for the fleet calls.
+fn fields_of_machines() -> Vec<(&'static str, Value)> {
+    vec![
+        ("ReportMachineRequest/properties/address", text(1, limits::ADDRESS_BYTES_MAX, PEER)),
+        ("ReportMachineRequest/properties/capacity", number(1, limits::CAPACITY_MAX)),
+        ("ReportMachineRequest/properties/row", number(0, limits::ROW_MAX)),
+        ("ReportMachineRequest/properties/token", text(22, 22, TOKEN)),
+        ("ReportMachineRequest/properties/version", text(0, limits::MACHINE_VERSION_BYTES_MAX, PRINTABLE)),
     ]
 }
 

@@ -17,6 +17,8 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("token", "AA4utexP3RVtyJo6TRewUQ"),
     ("job", "AAE3f0cXr6mTq1dQb8kUvw"),
     ("chunk", "3940649673949185"),
+    ("id", "index-1"),
+    ("server", "index-1"),
     ("utype", "indexer"),
     ("uuid", "indexer-7f3a"),
     ("url", "https://example.org/today"),

@@ -1,6 +1,7 @@
 //! Extractors: parse a request into typed values, or return a problem that says what is wrong.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -16,7 +17,7 @@ use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits;
-use wayleave_core::names::{self, Alias, CrawlName, RoleName, Uuid};
+use wayleave_core::names::{self, Alias, CrawlName, MachineId, RoleName, Uuid};
 
 use super::accepts::{BodyKind, body_kind, unsupported};
 use super::app::App;
@@ -157,6 +158,10 @@ fn bad_query(uri: &Uri, cause: &str) -> Problem {
     }
 }
 
+/// The address that a request comes from: of the client, or of a proxy in front of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress(pub IpAddr);
+
 async fn segment(parts: &mut Parts, app: &App, name: &str, code: Code) -> Result<String, Refused> {
     let read = Path::<BTreeMap<String, String>>::from_request_parts(parts, app).await;
     let Path(mut segments) = read.map_err(|e| Problem::new(code, e.body_text()))?;
@@ -216,6 +221,14 @@ path_segment! {
 path_segment! {
     /// A role in the path.
     RoleInPath(RoleName), "utype", BadRole, names::role
+}
+path_segment! {
+    /// A machine in the path.
+    MachineInPath(MachineId), "id", BadMachine, names::machine
+}
+path_segment! {
+    /// An index server in the path.
+    ServerInPath(MachineId), "server", BadMachine, names::machine
 }
 path_segment! {
     /// A candidate's uuid in the path.

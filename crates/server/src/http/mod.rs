@@ -21,6 +21,7 @@ mod routes;
 mod v1;
 
 pub use app::App;
+pub use extract::ClientAddress;
 pub(crate) use held::deadline;
 pub use openapi::served_document;
 pub use routes::router;

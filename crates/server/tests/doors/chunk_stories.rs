@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const SUM: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
 /// A server with these URLs, each of a host of its own, which may be visited at any time.
-async fn door(urls: &[&str]) -> Door {
+pub async fn door(urls: &[&str]) -> Door {
     let door = Door::new();
     for url in urls {
         let host = url.split('/').nth(2).unwrap();
@@ -22,17 +22,17 @@ async fn claim(door: &Door, body: Value) -> Vec<Value> {
 }
 
 /// Claims until there is a chunk: links of one chunk are of one shard, so a claim may find nothing left to combine.
-async fn claim_one(door: &Door, stage: &str) -> Value {
+pub async fn claim_one(door: &Door, stage: &str) -> Value {
     let mut chunks = claim(door, json!({"stage": stage, "worker": "w1", "max": 1, "wait_ms": 5_000})).await;
     assert_eq!(chunks.len(), 1, "{chunks:?}");
     chunks.remove(0)
 }
 
-fn path(chunk: &Value, call: &str) -> String {
+pub fn path(chunk: &Value, call: &str) -> String {
     format!("/v1/chunks/{}/{call}", chunk["id"].as_str().unwrap())
 }
 
-fn artifact(name: &str) -> Value {
+pub fn artifact(name: &str) -> Value {
     json!({"location": format!("s3://crawl/{name}"), "bytes": 48_213, "checksum": SUM})
 }
 
@@ -46,7 +46,7 @@ async fn report(door: &Door, chunk: &Value, outcome: &str) -> Value {
     door.post(&path(chunk, "links"), body).await.ok()
 }
 
-async fn crawl(door: &Door) -> Value {
+pub async fn crawl(door: &Door) -> Value {
     let chunk = claim_one(door, "crawl").await;
     report(door, &chunk, "fetched").await;
     let done = json!({"token": chunk["token"], "artifact": artifact("1.warc.gz")});
@@ -54,7 +54,7 @@ async fn crawl(door: &Door) -> Value {
     chunk
 }
 
-async fn state(door: &Door, chunk: &Value) -> Value {
+pub async fn state(door: &Door, chunk: &Value) -> Value {
     door.get(&format!("/v1/chunks/{}", chunk["id"].as_str().unwrap())).await.ok()
 }
 

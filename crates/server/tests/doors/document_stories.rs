@@ -63,6 +63,16 @@ fn whole() -> Vec<(&'static str, &'static str, Value)> {
         ("post", "/v1/chunks/{chunk}/renew", json!({"token": TOKEN, "lease_ms": 100})),
         ("post", "/v1/chunks/{chunk}/complete", json!({"token": TOKEN, "artifact": artifact})),
         ("post", "/v1/chunks/{chunk}/fail", json!({"token": TOKEN, "reason": "it broke", "input_lost": false})),
+        (
+            "put",
+            "/v1/fleet/{id}",
+            json!({
+                "type": "server", "address": "10.0.0.7:9000", "capacity": 1, "row": 0, "state": "online", "token": TOKEN,
+                "version": "1.4.2",
+            }),
+        ),
+        ("patch", "/v1/fleet/{id}", json!({"desired": "drain"})),
+        ("post", "/v1/placements/{chunk}/{server}", json!({"state": "ready"})),
         ("put", "/v1/hosts/{host}", host.clone()),
         ("patch", "/v1/hosts/{host}", host),
         ("put", "/v1/groups/{group}", group.clone()),

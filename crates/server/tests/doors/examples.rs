@@ -9,7 +9,9 @@ use axum::http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use wayleave_api::{chunks, crawls, groups, hosts, jobs, nodes, reservations, roles, stats, urls};
+use wayleave_api::{
+    chunks, crawls, fleet, groups, hosts, jobs, map, nodes, placements, reservations, roles, stats, urls,
+};
 use wayleave_core::limits;
 
 const REMEDY: &str = "; examples lie in src/http/examples.json";
@@ -57,6 +59,11 @@ fn types() -> BTreeMap<&'static str, Read> {
         crawls::Crawl,
         crawls::ListCrawlsResponse,
         crawls::SetCrawlRequest,
+        fleet::ListMachinesResponse,
+        fleet::Machine,
+        fleet::ReportMachineRequest,
+        fleet::ReportMachineResponse,
+        fleet::SetMachineRequest,
         groups::Group,
         groups::ListGroupsResponse,
         groups::SetGroupRequest,
@@ -71,7 +78,11 @@ fn types() -> BTreeMap<&'static str, Read> {
         jobs::ReworkUrlsRequest,
         jobs::ReworkUrlsResponse,
         jobs::StartedJob,
+        map::Map,
         nodes::Nodes,
+        placements::ListPlacementsResponse,
+        placements::ReportPlacementRequest,
+        placements::ReportPlacementResponse,
         reservations::ListReservationsResponse,
         reservations::ReleaseReservationRequest,
         reservations::ReleaseReservationResponse,
@@ -230,6 +241,14 @@ const STORY: &[&str] = &[
     "POST /v1/chunks/{chunk}/complete",
     "POST /v1/chunks/{chunk}/skip",
     "POST /v1/chunks/{chunk}/retry",
+    "PUT /v1/fleet/{id}",
+    "GET /v1/fleet/{id}",
+    "GET /v1/fleet",
+    "POST /v1/placements/{chunk}/{server}",
+    "GET /v1/placements",
+    "GET /v1/map",
+    "PATCH /v1/fleet/{id}",
+    "DELETE /v1/fleet/{id}",
     "POST /v1/urls/requeue",
     "GET /v1/jobs",
     "GET /v1/jobs/{job}",
@@ -268,6 +287,9 @@ async fn a_server_takes_every_example_and_answers_with_the_same_fields() {
     // Tokens and jobs are new every time, whatever the examples say.
     let mut own: BTreeMap<&str, Value> = BTreeMap::new();
     for call in STORY {
+        if *call == "POST /v1/placements/{chunk}/{server}" {
+            crate::placement_stories::build(&door).await;
+        }
         let operation = &operations[*call];
         let (method, template) = call.split_once(' ').unwrap();
         let (mut path, mut query) = (template.to_owned(), Vec::new());

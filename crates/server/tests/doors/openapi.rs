@@ -10,8 +10,9 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, listed by hand.
-const CALLS: [&str; 53] = [
+const CALLS: [&str; 61] = [
     "DELETE /v1/crawls/{crawl}",
+    "DELETE /v1/fleet/{id}",
     "DELETE /v1/groups/{group}",
     "DELETE /v1/hosts/{host}/queues/{crawl}",
     "DELETE /v1/jobs/{job}",
@@ -24,12 +25,16 @@ const CALLS: [&str; 53] = [
     "GET /v1/chunks/{chunk}",
     "GET /v1/crawls",
     "GET /v1/crawls/{crawl}",
+    "GET /v1/fleet",
+    "GET /v1/fleet/{id}",
     "GET /v1/groups",
     "GET /v1/groups/{group}",
     "GET /v1/hosts",
     "GET /v1/hosts/{host}",
     "GET /v1/jobs",
     "GET /v1/jobs/{job}",
+    "GET /v1/map",
+    "GET /v1/placements",
     "GET /v1/reservations",
     "GET /v1/roles",
     "GET /v1/roles/{utype}",
@@ -39,6 +44,7 @@ const CALLS: [&str; 53] = [
     "GET /v1/urls",
     "GET /v1/urls/lookup",
     "PATCH /v1/crawls/{crawl}",
+    "PATCH /v1/fleet/{id}",
     "PATCH /v1/groups/{group}",
     "PATCH /v1/hosts/{host}",
     "PATCH /v1/roles/{utype}",
@@ -50,6 +56,7 @@ const CALLS: [&str; 53] = [
     "POST /v1/chunks/{chunk}/retry",
     "POST /v1/chunks/{chunk}/skip",
     "POST /v1/crawls/{crawl}/purge",
+    "POST /v1/placements/{chunk}/{server}",
     "POST /v1/reservations",
     "POST /v1/reservations/revoke",
     "POST /v1/reservations/{token}/release",
@@ -61,6 +68,7 @@ const CALLS: [&str; 53] = [
     "POST /v1/urls/delete",
     "POST /v1/urls/requeue",
     "PUT /v1/crawls/{crawl}",
+    "PUT /v1/fleet/{id}",
     "PUT /v1/groups/{group}",
     "PUT /v1/hosts/{host}",
     "PUT /v1/roles/{utype}",

@@ -5,12 +5,14 @@ mod add_batch;
 mod add_urls;
 mod chunks;
 mod crawls;
+mod fleet;
 mod groups;
 mod hosts;
 mod jobs;
 mod list_urls;
 mod lookup_url;
 mod nodes;
+mod placements;
 mod reservations;
 mod result_buffer;
 mod roles;
@@ -47,5 +49,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(snapshot::get_snapshot))
         .merge(chunks::routes())
+        .merge(fleet::routes())
+        .merge(placements::routes())
         .merge(roles::routes())
 }

@@ -18,6 +18,7 @@ use wayleave_roles::Roles;
 use wayleave_server::http::{App, router};
 use wayleave_server::{Config, Services};
 use wayleave_shard::Frontier;
+use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 
 /// Owners outlive the short runtimes of single tests.
@@ -89,8 +90,8 @@ pub fn services() -> Services {
 
 /// Services over this frontier.
 pub fn over(frontier: Frontier) -> Services {
-    let pipeline = Pipeline::new(frontier.clone());
-    Services { frontier, pipeline, roles: roles(), peers: None, store: None }
+    let (pipeline, fleet) = (Pipeline::new(frontier.clone()), Fleet::new(frontier.clone()));
+    Services { frontier, pipeline, fleet, roles: roles(), peers: None, store: None }
 }
 
 impl Door {

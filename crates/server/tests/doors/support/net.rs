@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use wayleave_server::{Config, Port, Server};
+use wayleave_server::{Config, Port, Server, Services};
 
 use super::services;
 
@@ -19,8 +19,13 @@ pub struct Running {
 
 /// Starts a server with these settings on a free port.
 pub async fn start(config: Config) -> Running {
+    serve(config, services()).await
+}
+
+/// Starts a server of these services on a free port.
+pub async fn serve(config: Config, services: Services) -> Running {
     let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
-    let server = Server::on(Port::take(config).unwrap(), services()).unwrap();
+    let server = Server::on(Port::take(config).unwrap(), services).unwrap();
     let address = server.local_addr();
     let (stop, stopped) = oneshot::channel();
     let ended = tokio::spawn(server.run(async { drop(stopped.await) }));

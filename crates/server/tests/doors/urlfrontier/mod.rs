@@ -17,6 +17,7 @@ use wayleave_engine::memory::Memory;
 use wayleave_server::Services;
 use wayleave_server::grpc::{GrpcMetrics, Nodes, routes};
 use wayleave_server::http::App;
+use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 use wayleave_shard::{Config, Frontier};
 
@@ -42,8 +43,8 @@ pub async fn world() -> World {
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let nodes = Nodes { advertised: "localhost:7071".to_owned(), peers: None };
     let roles = wayleave_roles::Roles::new(Arc::new(Memory::new(clock.clone())));
-    let pipeline = Pipeline::new(frontier.clone());
-    let services = Services { frontier: frontier.clone(), pipeline, roles, peers: None, store: None };
+    let (pipeline, fleet) = (Pipeline::new(frontier.clone()), Fleet::new(frontier.clone()));
+    let services = Services { frontier: frontier.clone(), pipeline, fleet, roles, peers: None, store: None };
     let app = App::new(wayleave_server::Config::default(), services);
     let routes = routes(app, Arc::clone(&metrics), nodes);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap().with_nodelay(Some(true));

@@ -1,0 +1,225 @@
+//! Copies of built chunks on index servers, on the wire.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wayleave_core::fleet::RowNo;
+use wayleave_core::ids::ChunkId;
+use wayleave_core::names::{self, MachineId};
+use wayleave_core::{limits, placement as core, redact};
+
+use crate::artifact::{Artifact, chunk_id};
+use crate::bad_value::{BadValue, between};
+use crate::bounded_int::whole_text;
+use crate::fleet::words;
+use crate::{Code, Problem, Timestamp};
+
+const ROW_MAX: u64 = limits::ROW_MAX;
+
+words! {
+    /// The state of a copy that is listed.
+    CopyState = core::PlacementState {
+        /// The server should fetch it.
+        Assigned,
+        /// The server fetches it.
+        Fetching,
+        /// The server has it.
+        Ready,
+        /// The server should delete it and report it gone.
+        Draining,
+    }
+}
+words! {
+    /// What a server says of its copy.
+    SaidOfCopy = core::Said {
+        /// It has begun to fetch it.
+        Fetching,
+        /// It has it and serves it.
+        Ready,
+        /// It does not have it, or no longer.
+        Gone,
+    }
+}
+
+/// A copy of a built chunk on an index server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Placement {
+    /// The id of the chunk.
+    pub chunk: String,
+    /// The name of the index server.
+    pub server: String,
+    /// The row of the server.
+    pub row: u8,
+    /// Its state.
+    pub state: CopyState,
+    /// What to fetch: what the index builder left behind; null if the chunk is gone.
+    pub artifact: Option<Artifact>,
+    /// The addresses of other servers that hold it ready.
+    pub sources: Vec<String>,
+    /// Why it is in this state, and what happens next; never empty.
+    pub reason: String,
+    /// When that changes by time alone; null if it depends on a server or an operator.
+    pub changes_at: Option<Timestamp>,
+}
+
+impl From<core::PlacementView> for Placement {
+    fn from(view: core::PlacementView) -> Self {
+        Self {
+            chunk: view.chunk.to_string(),
+            server: view.server.to_string(),
+            row: view.row.0,
+            state: view.state.into(),
+            artifact: view.artifact.map(Artifact::from),
+            sources: view.sources.iter().map(ToString::to_string).collect(),
+            reason: view.reason,
+            changes_at: view.changes_at.map(Timestamp),
+        }
+    }
+}
+
+impl Placement {
+    /// The same without user names and passwords in the location of its artifact.
+    #[must_use]
+    pub fn redacted(mut self) -> Self {
+        if let Some(artifact) = &mut self.artifact {
+            artifact.location = redact::owned_url(std::mem::take(&mut artifact.location));
+        }
+        self
+    }
+}
+
+/// Which copies to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListPlacementsQuery {
+    /// Only those on this index server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Only those in this row, 0 to 63.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, ROW_MAX>")]
+    pub row: Option<u64>,
+    /// Only those in this state. A copy that is gone is not listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
+    pub state: Option<CopyState>,
+    /// The `next` of the previous page; absent for the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Rows per page, 1 to 1,000; 100 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(default = 100, minimum = 1, maximum = 1000)]
+    pub limit: Option<u64>,
+    /// Whether to show the user names and passwords in the locations of artifacts, such as `http://user:password@host/`.
+    /// An index server that fetches from there needs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<bool>,
+}
+
+impl ListPlacementsQuery {
+    /// The filter.
+    ///
+    /// # Errors
+    /// If the server's name or the row is invalid.
+    pub fn filter(&self) -> Result<core::Filter, BadValue> {
+        let server = self.server.as_deref().map(names::machine).transpose().map_err(|e| BadValue::new("server", e))?;
+        let row = self.row.map(|row| between("row", row, 0, ROW_MAX)).transpose()?;
+        let row = row.and_then(|row| u8::try_from(row).ok()).map(RowNo);
+        Ok(core::Filter { server, row, state: self.state.map(Into::into) })
+    }
+
+    /// The copy to go on after.
+    ///
+    /// # Errors
+    /// If the cursor was not issued by a server.
+    pub fn cursor(&self) -> Result<Option<core::Cursor>, Problem> {
+        let Some(text) = self.after.as_deref() else { return Ok(None) };
+        let parts = text.split_once('@').and_then(|(chunk, server)| {
+            Some(core::Cursor { chunk: chunk_id(chunk).ok()?, server: names::machine(server).ok()? })
+        });
+        let bad = || Problem::new(Code::BadCursor, "'after' is not a cursor of this listing; start again without it");
+        parts.map(Some).ok_or_else(bad)
+    }
+}
+
+/// One page of copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListPlacementsResponse {
+    /// The copies, by server and chunk.
+    pub placements: Vec<Placement>,
+    /// Pass it as `after` to get the next page; null at the end.
+    pub next: Option<String>,
+}
+
+impl From<core::Page> for ListPlacementsResponse {
+    fn from(page: core::Page) -> Self {
+        Self {
+            placements: page.placements.into_iter().map(Placement::from).collect(),
+            next: page.next.map(|core::Cursor { server, chunk }| format!("{chunk}@{server}")),
+        }
+    }
+}
+
+/// An index server says what it does with its copy of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportPlacementRequest {
+    /// What it says.
+    pub state: SaidOfCopy,
+}
+
+/// The state of a copy after a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlacementState {
+    /// The server should fetch it.
+    Assigned,
+    /// The server fetches it.
+    Fetching,
+    /// The server has it.
+    Ready,
+    /// The server should delete it and report it gone.
+    Draining,
+    /// The server does not have it.
+    Gone,
+}
+
+impl From<Option<core::PlacementState>> for PlacementState {
+    fn from(state: Option<core::PlacementState>) -> Self {
+        match state {
+            Some(core::PlacementState::Assigned) => Self::Assigned,
+            Some(core::PlacementState::Fetching) => Self::Fetching,
+            Some(core::PlacementState::Ready) => Self::Ready,
+            Some(core::PlacementState::Draining) => Self::Draining,
+            None => Self::Gone,
+        }
+    }
+}
+
+/// The copy after a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReportPlacementResponse {
+    /// The id of the chunk.
+    pub chunk: String,
+    /// The name of the index server.
+    pub server: String,
+    /// The state of the copy now.
+    pub state: PlacementState,
+    /// What that means for the server; never empty.
+    pub reason: String,
+}
+
+impl ReportPlacementResponse {
+    /// The answer to a report.
+    #[must_use]
+    pub fn new(chunk: ChunkId, server: &MachineId, state: Option<core::PlacementState>) -> Self {
+        let state = state.into();
+        let reason = match state {
+            PlacementState::Assigned => "the server should fetch it",
+            PlacementState::Fetching => "the server is fetching it; readers are sent to it once it reports it ready",
+            PlacementState::Ready => "the server has it",
+            PlacementState::Draining => "no longer wanted here: the server deletes it and reports it gone",
+            PlacementState::Gone => "the server does not have it, and readers are not sent to it for this chunk",
+        };
+        Self { chunk: chunk.to_string(), server: server.to_string(), state, reason: reason.to_owned() }
+    }
+}

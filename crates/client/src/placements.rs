@@ -1,0 +1,59 @@
+//! Built chunks on index servers, and the map that readers use.
+
+use std::time::Duration;
+
+use futures::Stream;
+use reqwest::Method;
+use wayleave_api::map::{GetMapQuery, Map};
+use wayleave_api::placements::{
+    ListPlacementsQuery, ListPlacementsResponse, Placement, ReportPlacementRequest, ReportPlacementResponse, SaidOfCopy,
+};
+
+use crate::call::Call;
+use crate::pages::pages;
+use crate::{Client, Error};
+
+impl Client {
+    /// One page of copies of chunks. An index server that fetches them asks with `credentials`: otherwise user names and
+    /// passwords in locations are hidden.
+    ///
+    /// # Errors
+    /// If the query is refused, the server is not known, or no answer comes.
+    pub async fn list_placements(&self, query: &ListPlacementsQuery) -> Result<ListPlacementsResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["placements"])).query(&self.http, query)?).await
+    }
+
+    /// All copies of chunks that match, page after page.
+    pub fn all_placements(&self, query: ListPlacementsQuery) -> impl Stream<Item = Result<Placement, Error>> + '_ {
+        pages(move |after| {
+            let query = ListPlacementsQuery { after, ..query.clone() };
+            async move {
+                let page = self.list_placements(&query).await?;
+                Ok((page.placements, page.next))
+            }
+        })
+    }
+
+    /// Says what an index server does with its copy of a chunk. Idempotent.
+    ///
+    /// # Errors
+    /// If chunk or server are not known, the chunk is not placed there, the state does not follow, or no answer comes.
+    pub async fn report_placement(
+        &self,
+        chunk: &str,
+        server: &str,
+        state: SaidOfCopy,
+    ) -> Result<ReportPlacementResponse, Error> {
+        let call = Call::new(Method::POST, self.url(&["placements", chunk, server]));
+        self.call(call.body(&ReportPlacementRequest { state })?).await
+    }
+
+    /// The map; long-polls as the query says. `None` if it still has the version `since`.
+    ///
+    /// # Errors
+    /// If the query is refused, too many readers wait, or the server cannot answer.
+    pub async fn map(&self, query: &GetMapQuery) -> Result<Option<Map>, Error> {
+        let call = Call::new(Method::GET, self.url(&["map"])).query(&self.http, query)?;
+        self.call(call.longer(Duration::from_millis(query.wait_ms.unwrap_or(0)))).await
+    }
+}

@@ -1,0 +1,103 @@
+//! Built chunks on index servers, and the map that readers use.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wayleave_api::listing::page_rows;
+use wayleave_api::map::{GetMapQuery, Map};
+use wayleave_api::placements::{
+    ListPlacementsQuery, ListPlacementsResponse, Placement, ReportPlacementRequest, ReportPlacementResponse,
+};
+use wayleave_api::{Code, Problem};
+use wayleave_core::time::Millis;
+
+use crate::http::app::App;
+use crate::http::extract::{ChunkInPath, JsonBody, QueryOf, ServerInPath};
+use crate::http::refused::Refused;
+
+/// The calls under `/v1/placements`, and `/v1/map`.
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list_placements)).routes(routes!(report_placement)).routes(routes!(get_map))
+}
+
+/// Lists copies of built chunks by server and chunk, page by page, each with its state and why.
+///
+/// An index server learns from it what to fetch (`assigned`, `fetching`) and what to delete (`draining`).
+#[utoipa::path(
+    get, path = "/v1/placements", tag = "placements", params(ListPlacementsQuery),
+    responses((status = 200, description = "One page.", body = ListPlacementsResponse))
+)]
+pub async fn list_placements(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<ListPlacementsQuery>,
+) -> Result<Json<ListPlacementsResponse>, Refused> {
+    let (filter, after, most) = (query.filter()?, query.cursor()?, page_rows(query.limit)?);
+    let mut page = ListPlacementsResponse::from(app.fleet.placements(filter, after, most).await?);
+    if query.credentials != Some(true) {
+        page.placements = page.placements.into_iter().map(Placement::redacted).collect();
+    }
+    Ok(Json(page))
+}
+
+/// Takes what an index server says of its copy of a chunk: it fetches it, has it ready, or does not have it.
+///
+/// A copy may go from assigned to fetching or ready, from fetching to ready, and from any state to gone. The map shows the
+/// change when the answer arrives. Repeating the call is harmless.
+#[utoipa::path(
+    post, path = "/v1/placements/{chunk}/{server}", tag = "placements",
+    params(
+        ("chunk" = String, Path, description = "The chunk's id."),
+        ("server" = String, Path, description = "The index server's name."),
+    ),
+    request_body = ReportPlacementRequest,
+    responses((status = 200, description = "The copy now.", body = ReportPlacementResponse))
+)]
+pub async fn report_placement(
+    State(app): State<App>,
+    ChunkInPath(chunk): ChunkInPath,
+    ServerInPath(server): ServerInPath,
+    JsonBody(body): JsonBody<ReportPlacementRequest>,
+) -> Result<Json<ReportPlacementResponse>, Refused> {
+    let state = app.fleet.report_copy(chunk, server.clone(), body.state.into()).await?;
+    Ok(Json(ReportPlacementResponse::new(chunk, &server, state)))
+}
+
+/// Returns the map: where readers find each built chunk, in every row.
+///
+/// With `since` and `wait_ms` it is a long poll for another version. A bounded number of readers may wait.
+#[utoipa::path(
+    get, path = "/v1/map", tag = "placements", params(GetMapQuery),
+    responses(
+        (status = 200, description = "The map.", body = Map),
+        (status = 204, description = "The map still has the version `since`."),
+    )
+)]
+pub async fn get_map(State(app): State<App>, QueryOf(query): QueryOf<GetMapQuery>) -> Result<Response, Refused> {
+    let (since, wait) = (query.since()?, query.wait()?);
+    let waiting = match wait {
+        Millis(0) => None,
+        _ => Some(app.map_readers.clone().try_acquire_owned().map_err(|_| many_readers(&app))?),
+    };
+    let map = tokio::select! {
+        biased;
+        map = app.fleet.map(since, wait) => map?,
+        () = app.stopping.cancelled() => app.fleet.map(since, Millis(0)).await?,
+    };
+    drop(waiting);
+    Ok(match map {
+        Some(map) => Json(Map::from(&*map)).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
+}
+
+fn many_readers(app: &App) -> Problem {
+    let limit = app.config.map_readers_max;
+    let detail = format!(
+        "{limit} readers wait for a change of the map, which is the limit of this server; ask without wait_ms, ask another \
+         node, or have one reader per machine that shares the map with the others"
+    );
+    Problem::new(Code::Overloaded, detail).with("limit", limit)
+}
