@@ -6,7 +6,8 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    chunks, crawls, get, groups, hosts, jobs, nodes, put, release, reservations, roles, stats, urls, why,
+    chunks, crawls, fleet, get, groups, hosts, jobs, map, nodes, placements, put, release, reservations, roles, stats,
+    urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
 use crate::{elect, exit, export, import, seed, serve, snapshot};
@@ -60,6 +61,12 @@ enum Command {
     Reservations(reservations::Args),
     /// Chunks of links on their way from crawl to build: list, show, retry, skip, claim
     Chunks(chunks::Args),
+    /// Machines of the fleet, and which of them are well: list, show, set, remove
+    Fleet(fleet::Args),
+    /// List the copies of built chunks on index servers
+    Placements(placements::Args),
+    /// Show where readers find each built chunk
+    Map(map::Args),
     /// Roles: primary and standbys; list, show, set, step-down, release, delete
     Roles(roles::Args),
     /// List the nodes that share the store, and what they own
@@ -136,6 +143,9 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Jobs(args) => jobs::run(remote, args).await,
         Command::Reservations(args) => reservations::run(remote, args).await,
         Command::Chunks(args) => chunks::run(remote, args).await,
+        Command::Fleet(args) => fleet::run(remote, args).await,
+        Command::Placements(args) => placements::run(remote, args).await,
+        Command::Map(args) => map::run(remote, args).await,
         Command::Roles(args) => roles::run(remote, args).await,
         Command::Nodes => nodes::run(remote).await,
         Command::Why(args) => why::run(remote, args).await,
@@ -165,6 +175,8 @@ mod tests {
             "wayleave hosts --json list",
             "wayleave roles --json show indexer",
             "wayleave chunks --json show 1",
+            "wayleave fleet --json show index-1",
+            "wayleave placements --json --row 1",
             "wayleave --json crawls",
             "wayleave urls --json --host a",
         ] {

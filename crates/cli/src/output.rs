@@ -1,6 +1,6 @@
 //! Output for people and programs: tables or JSON lines on stdout, notes on stderr.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::io::Write;
 
 use serde::Serialize;
@@ -69,6 +69,29 @@ impl Table {
         }
         out
     }
+}
+
+/// Prints items: a line of JSON for each, or a table with a row for each.
+///
+/// # Errors
+/// If stdout is gone.
+pub fn list<T: Serialize, const N: usize>(
+    json: bool,
+    head: [&str; N],
+    items: &[T],
+    row: impl Fn(&T) -> [String; N],
+) -> anyhow::Result<()> {
+    if json {
+        return items.iter().try_for_each(self::json);
+    }
+    let mut table = Table::new(head);
+    items.iter().for_each(|item| table.row(row(item)));
+    table.print()
+}
+
+/// The word of a state that is one word.
+pub fn word(state: impl Debug) -> String {
+    format!("{state:?}").to_lowercase()
 }
 
 /// A duration in its two largest units.

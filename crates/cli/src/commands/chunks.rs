@@ -153,17 +153,12 @@ async fn list(remote: &Remote, args: ListChunksArgs) -> anyhow::Result<()> {
     let (stage, state) = (args.stage.map(Stage::from), args.state.map(ChunkState::from));
     let query = ListChunksQuery { stage, state, crawl: args.crawl, ..ListChunksQuery::default() };
     let now = output::now();
-    let mut table = Table::new(["chunk", "crawl", "state", "since", "links", "attempts", "reason"]);
-    for chunk in args.page.collect(remote.client.all_chunks(query)).await? {
-        if remote.json {
-            output::json(&chunk)?;
-            continue;
-        }
-        let links = links(&chunk);
+    let chunks = args.page.collect(remote.client.all_chunks(query)).await?;
+    output::list(remote.json, ["chunk", "crawl", "state", "since", "links", "attempts", "reason"], &chunks, |chunk| {
+        let (id, crawl, state) = (chunk.id.clone(), chunk.crawl.clone(), word(chunk.state));
         let (since, attempts) = (relative(chunk.since, now), chunk.attempts.to_string());
-        table.row([chunk.id, chunk.crawl, word(chunk.state), since, links, attempts, chunk.reason]);
-    }
-    if remote.json { Ok(()) } else { table.print() }
+        [id, crawl, state, since, links(chunk), attempts, chunk.reason.clone()]
+    })
 }
 
 /// Prints the state of a chunk after a call.
@@ -204,6 +199,10 @@ fn show(remote: &Remote, chunk: &Chunk) -> anyhow::Result<()> {
     table.row(["index".into(), or_dash(chunk.artifacts.build.as_ref().map(artifact))]);
     table.row(["last error".into(), or_dash(chunk.last_error.as_ref())]);
     table.row(["made".into(), relative(chunk.created_at, now)]);
+    for copy in chunk.placements.iter().flatten() {
+        let state = output::word(copy.state);
+        table.row([format!("copy on {}", copy.server), format!("row {}, {state}: {}", copy.row, copy.reason)]);
+    }
     table.print()
 }
 

@@ -3,10 +3,10 @@
 use wayleave_api::Code;
 use wayleave_api::groups::{Group, SetGroupRequest};
 
-use super::hosts::{ListHostsArgs, live, word};
+use super::hosts::{ListHostsArgs, live};
 use super::or_list;
 use super::pace::{Clear, PaceArgs, patch};
-use crate::output::{self, Table, or_dash, span, when};
+use crate::output::{self, Table, or_dash, span, when, word};
 use crate::remote::Remote;
 use crate::values;
 

@@ -5,7 +5,7 @@ use wayleave_api::{Code, Timestamp};
 
 use super::pace::{Clear, PaceArgs, patch};
 use super::{ListArgs, or_list};
-use crate::output::{self, Table, or_dash, span, when};
+use crate::output::{self, Table, or_dash, span, when, word};
 use crate::remote::Remote;
 use crate::values;
 
@@ -87,11 +87,6 @@ impl From<StateArg> for State {
             StateArg::Idle => Self::Idle,
         }
     }
-}
-
-/// The name of a state.
-pub fn word(state: State) -> String {
-    format!("{state:?}").to_lowercase()
 }
 
 /// Which hosts or groups to list.
@@ -202,27 +197,14 @@ async fn list(remote: &Remote, args: &ListHostsArgs) -> anyhow::Result<()> {
     remote.check_crawl(args.crawl.as_deref()).await?;
     let hosts = args.page.collect(remote.client.all_hosts(args.query())).await?;
     let now = output::now();
-    let mut table = Table::new(["host", "state", "ready", "queued", "reserved", "fetched", "group", "reason"]);
-    for host in hosts {
-        if remote.json {
-            output::json(&host)?;
-            continue;
-        }
+    let head = ["host", "state", "ready", "queued", "reserved", "fetched", "group", "reason"];
+    output::list(remote.json, head, &hosts, |host| {
         let [queued, reserved, fetched] =
             [host.counts.queued, host.counts.reserved, host.counts.fetched].map(|n| n.to_string());
-        let group = if host.group == host.host { "-".to_owned() } else { host.group };
-        table.row([
-            host.host,
-            word(host.state),
-            when(host.ready_at, now),
-            queued,
-            reserved,
-            fetched,
-            group,
-            host.reason,
-        ]);
-    }
-    if remote.json { Ok(()) } else { table.print() }
+        let group = if host.group == host.host { "-".to_owned() } else { host.group.clone() };
+        let (state, ready) = (word(host.state), when(host.ready_at, now));
+        [host.host.clone(), state, ready, queued, reserved, fetched, group, host.reason.clone()]
+    })
 }
 
 fn show(remote: &Remote, host: &Host) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use wayleave_api::jobs::Job;
 
-use crate::output::{self, Table, or_dash, relative, when};
+use crate::output::{self, Table, or_dash, relative, when, word};
 use crate::remote::Remote;
 
 /// Arguments of `jobs`.
@@ -85,8 +85,4 @@ fn show(remote: &Remote, job: &Job) -> anyhow::Result<()> {
     table.row(["handed out, left alone".into(), job.reserved.to_string()]);
     table.row(["looked at".into(), job.looked_at.to_string()]);
     table.print()
-}
-
-fn word(value: impl std::fmt::Debug) -> String {
-    format!("{value:?}").to_lowercase()
 }

@@ -3,12 +3,15 @@
 mod chunk_work;
 pub mod chunks;
 pub mod crawls;
+pub mod fleet;
 pub mod get;
 pub mod groups;
 pub mod hosts;
 pub mod jobs;
+pub mod map;
 pub mod nodes;
 pub mod pace;
+pub mod placements;
 pub mod put;
 pub mod release;
 pub mod reservations;

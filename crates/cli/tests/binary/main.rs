@@ -13,6 +13,7 @@ mod descriptors;
 mod documents;
 mod elect;
 mod export_import;
+mod fleet;
 mod full_disk;
 mod great_crawl;
 mod image;
