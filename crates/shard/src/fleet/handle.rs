@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use wayleave_core::fleet::{self, Answer, Desired, MachineView, Probe, ProbeOutcome, Report};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ChunkId;
-use wayleave_core::limits::{LISTING_LOOKS, PROBES_AT_ONCE_MAX};
+use wayleave_core::limits::{LISTING_LOOKS, PAGE_SLICES_MAX, PROBES_AT_ONCE_MAX};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{self, Cursor, Map, PlacementState, PlacementView, Said};
 use wayleave_core::time::Millis;
@@ -66,18 +66,20 @@ impl Fleet {
         self.ask(ControlCall::Machine(id)).await.map(|view: Box<MachineView>| *view)
     }
 
-    /// A page of machines, by name, and the name after which the next page starts.
+    /// A page of machines, by name, and the name after which the next page starts. A page that has taken many slices is
+    /// returned short.
     ///
     /// # Errors
-    /// If the owner cannot be asked.
+    /// If the owner cannot be asked, or too many listings wait.
     pub async fn machines(
         &self,
         filter: fleet::Filter,
         after: Option<MachineId>,
         most: usize,
     ) -> CallResult<fleet::Page> {
+        let _permit = self.frontier.listings.acquire().await?;
         let mut page = fleet::Page { machines: Vec::new(), next: after };
-        loop {
+        for _ in 0..PAGE_SLICES_MAX {
             let room = most.saturating_sub(page.machines.len()).min(LISTING_LOOKS);
             let call = ControlCall::Machines { filter, after: page.next.take(), most: room };
             let slice: fleet::Page = self.ask(call).await?;
@@ -85,9 +87,10 @@ impl Fleet {
             page.next = slice.next;
             // An empty slice with a name to go on after has met none that matches.
             if page.next.is_none() || page.machines.len() >= most.max(1) {
-                return Ok(page);
+                break;
             }
         }
+        Ok(page)
     }
 
     /// A server says what it does with its copy of a chunk. Returns the state of the copy then; none if it is gone.
@@ -103,27 +106,29 @@ impl Fleet {
         self.ask(ControlCall::ReportCopy { chunk, server, said }).await
     }
 
-    /// A page of placements, by server and chunk, and the last one.
+    /// A page of placements, by server and chunk, and the last one. A page that has taken many slices is returned short.
     ///
     /// # Errors
-    /// If the filter names a server that is not known.
+    /// If the filter names a server that is not known, or too many listings wait.
     pub async fn placements(
         &self,
         filter: placement::Filter,
         after: Option<Cursor>,
         most: usize,
     ) -> CallResult<placement::Page> {
+        let _permit = self.frontier.listings.acquire().await?;
         let mut page = placement::Page { placements: Vec::new(), next: after };
-        loop {
+        for _ in 0..PAGE_SLICES_MAX {
             let room = most.saturating_sub(page.placements.len()).min(LISTING_LOOKS);
             let call = ControlCall::Placements { filter: filter.clone(), after: page.next.take(), most: room };
             let slice: placement::Page = self.ask(call).await?;
             page.placements.extend(slice.placements);
             page.next = slice.next;
             if page.next.is_none() || page.placements.len() >= most.max(1) {
-                return Ok(page);
+                break;
             }
         }
+        Ok(page)
     }
 
     /// The copies of a built chunk.
@@ -205,3 +210,7 @@ impl Frontier {
         encode(&answer)
     }
 }
+
+#[cfg(test)]
+#[path = "handle_tests.rs"]
+mod tests;
