@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use futures::Stream;
 use reqwest::Method;
+use wayleave_api::Code;
 use wayleave_api::fleet::{
     ListMachinesQuery, ListMachinesResponse, Machine, ReportMachineRequest, ReportMachineResponse, SetMachineRequest,
 };
 
-use crate::call::{Call, Repeat};
+use crate::call::{Call, Ended, Repeat};
 use crate::pages::pages;
 use crate::{Client, Error};
 
@@ -45,12 +46,17 @@ impl Client {
         self.call(Call::new(Method::PATCH, self.url(&["fleet", id])).body(request)?).await
     }
 
-    /// Deletes a machine.
+    /// Deletes a machine. One that is not known after a lost answer was deleted by that attempt.
     ///
     /// # Errors
     /// If it is not known, its row needs its chunks, or the server cannot answer.
     pub async fn delete_machine(&self, id: &str) -> Result<(), Error> {
-        self.call(Call::new(Method::DELETE, self.url(&["fleet", id]))).await
+        let Ended { answer, earlier_unknown } =
+            self.call_out(&Call::new(Method::DELETE, self.url(&["fleet", id]))).await;
+        match answer {
+            Err(error) if earlier_unknown && error.code() == Some(Code::UnknownMachine) => Ok(()),
+            answer => answer,
+        }
     }
 
     /// One page of machines.

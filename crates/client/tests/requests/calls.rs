@@ -12,7 +12,7 @@ use wayleave_api::{Code, Problem};
 use wayleave_client::{Client, Error, Repeat, Retry};
 
 /// What a connection of the scripted server does once the request has arrived.
-enum Act {
+pub enum Act {
     /// Closes without a response.
     Hang,
     /// Answers with a status and a body.
@@ -21,7 +21,7 @@ enum Act {
     Later(u16, String, u32),
 }
 
-fn refusal(code: Code) -> Act {
+pub fn refusal(code: Code) -> Act {
     Act::Say(code.status(), serde_json::to_string(&Problem::new(code, "because")).unwrap())
 }
 
@@ -42,16 +42,21 @@ async fn read_request(stream: &mut TcpStream) -> String {
 
 /// A server that acts once per request and then is gone; it returns how many requests it saw.
 async fn scripted(acts: Vec<Act>) -> (Client, JoinHandle<usize>) {
+    let (client, seen) = recorded(acts).await;
+    (client, tokio::spawn(async move { seen.await.unwrap().len() }))
+}
+
+/// The same; it returns the requests that it saw.
+pub async fn recorded(acts: Vec<Act>) -> (Client, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
     let seen = tokio::spawn(async move {
-        let mut seen = 0;
+        let mut seen = Vec::new();
         for act in acts {
             let Ok(Ok((mut stream, _))) = tokio::time::timeout(Duration::from_secs(2), listener.accept()).await else {
                 break;
             };
-            read_request(&mut stream).await;
-            seen += 1;
+            seen.push(read_request(&mut stream).await);
             let (status, body, extra) = match act {
                 Act::Hang => continue,
                 Act::Say(status, body) => (status, body, String::new()),
