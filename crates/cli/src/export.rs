@@ -9,6 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::StreamExt;
 use wayleave_api::chunks::ListChunksQuery;
+use wayleave_api::fleet::ListMachinesQuery;
 use wayleave_api::hosts::{Host, ListHostsQuery};
 use wayleave_api::roles::Role;
 use wayleave_api::urlfrontier::Local;
@@ -33,8 +34,8 @@ Examples:
 One JSON object per line: the settings of crawls, groups, hosts and roles, then every URL with its state. A file gets its name
 only when it is complete. The server keeps running: each line is from the moment when it was read.
 
-An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results or chunks: if a
-store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
+An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results,
+chunks or machines: if a store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
 complete backup use `wayleave snapshot`.
 
 URLs are written with their credentials, such as http://user:password@host/, which other commands do not show: protect the file
@@ -53,7 +54,7 @@ pub struct Args {
     /// Only this crawl, without groups, hosts and roles
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Accept that leases, visit results and chunks are left out
+    /// Accept that leases, visit results, chunks and machines are left out
     #[arg(long)]
     partial: bool,
 }
@@ -88,6 +89,12 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let mut chunks = std::pin::pin!(client.all_chunks(chunks));
     while chunks.next().await.transpose()?.is_some() {
         left_out.chunk();
+    }
+    if args.crawl.is_none() {
+        let mut machines = std::pin::pin!(client.all_machines(ListMachinesQuery::default()));
+        while machines.next().await.transpose()?.is_some() {
+            left_out.machine();
+        }
     }
     let list = left_out.list();
     if !list.is_empty() && !args.partial {

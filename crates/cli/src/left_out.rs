@@ -14,6 +14,7 @@ pub struct LeftOut {
     primaries: u64,
     standbys: u64,
     chunks: u64,
+    machines: u64,
 }
 
 impl LeftOut {
@@ -40,10 +41,15 @@ impl LeftOut {
         self.chunks += 1;
     }
 
+    /// Counts a machine.
+    pub const fn machine(&mut self) {
+        self.machines += 1;
+    }
+
     /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let Self { held, outcomes, results, visited, primaries, standbys, chunks } = *self;
+        let Self { held, outcomes, results, visited, primaries, standbys, chunks, machines } = *self;
         let lines = [
             (held, format!("the reservations and holds of {held} URLs, which become queued")),
             (outcomes, format!("the outcome of {outcomes} URLs that are gone or failed, which count as fetched")),
@@ -51,7 +57,8 @@ impl LeftOut {
             (visited, format!("the last visits, back-offs and robots.txt delays of {visited} groups")),
             (primaries, format!("the primaries of {primaries} roles")),
             (standbys, format!("{standbys} standbys of roles")),
-            (chunks, format!("{chunks} chunks, with the places of their content and their indexes")),
+            (chunks, format!("{chunks} chunks, with the places of their content and their indexes, and their copies")),
+            (machines, format!("{machines} machines, which register again, and what is desired of them")),
         ];
         lines.into_iter().filter(|(count, _)| *count > 0).map(|(_, line)| line).collect()
     }
