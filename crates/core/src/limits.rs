@@ -274,8 +274,7 @@ pub const BUILT_AT_ONCE_MAX: usize = 256;
 pub const REPLACE_AFTER_DEFAULT: Millis = Millis(60_000);
 /// Default number of chunks per minute that move to even out the load of index servers.
 pub const MOVES_PER_MINUTE_DEFAULT: u32 = 600;
-/// Readers in one process that may wait for a change of the map. On a node that does not own the map each of them asks
-/// the owner four times a second.
+/// Readers in one process that may wait for a change of the map.
 pub const MAP_READERS_MAX: usize = 1_024;
 /// Missing chunks that one map lists; their number is always exact.
 pub const MAP_MISSING_MAX: usize = 10_000;

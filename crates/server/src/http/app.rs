@@ -9,6 +9,7 @@ use wayleave_shard::Frontier;
 use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 
+use super::map_body::MapBody;
 use crate::budget::Budget;
 use crate::repeated::Repeated;
 use crate::{Config, Health, Metrics, Peers, Services, Store};
@@ -40,6 +41,8 @@ pub struct App {
     pub(crate) snapshots: Arc<Semaphore>,
     /// Readers that wait for a change of the map.
     pub(crate) map_readers: Arc<Semaphore>,
+    /// The map as they get it.
+    pub(crate) map_body: Arc<MapBody>,
     /// Rate limits repeated log lines.
     pub(crate) repeated: Arc<Repeated>,
 }
@@ -66,6 +69,7 @@ impl App {
             store,
             snapshots,
             map_readers,
+            map_body: Arc::default(),
             repeated,
         }
     }

@@ -12,6 +12,7 @@ mod guard;
 mod health;
 mod held;
 mod lines;
+mod map_body;
 mod named;
 mod observe;
 mod openapi;

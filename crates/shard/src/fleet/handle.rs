@@ -140,7 +140,8 @@ impl Fleet {
     }
 
     /// The map. Long poll: while it still has the version `since`, waits for another one up to `wait`, and then returns
-    /// `None`. A change on this node wakes it at once; another node is asked again and again.
+    /// `None`. A change on this node wakes it at once; another node is asked again and again. Readers that ask at the same
+    /// time share one question and one map.
     ///
     /// # Errors
     /// If the owner cannot be asked.
@@ -152,10 +153,12 @@ impl Fleet {
             // Before asking, so that no change meanwhile is missed.
             news.mark_unchanged();
             owners.mark_unchanged();
-            let map: Option<Arc<Map>> = self.ask(ControlCall::Map { since }).await?;
+            let known = &self.frontier.readiness.map.known;
+            let map = known.present(|since| self.ask(ControlCall::Map { since })).await?;
             let now = Instant::now();
-            if map.is_some() || now >= deadline {
-                return Ok(map);
+            let changed = since != Some(map.version);
+            if changed || now >= deadline {
+                return Ok(changed.then_some(map));
             }
             let here = matches!(router.location(CONTROL_SHARD), OwnerLocation::Local(_));
             let until = if here { deadline } else { deadline.min(now + ASK_AGAIN) };

@@ -3,6 +3,7 @@
 
 pub(crate) mod call;
 mod handle;
+pub(crate) mod known_map;
 pub(crate) mod news;
 
 pub use handle::Fleet;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::fleet::known_map::KnownMap;
 use crate::shared::broadcast::{Broadcast, Subscriber};
 
 /// The version of the map, as the owner in this process has it. It may not be durable yet, and is never answered: who is
@@ -10,6 +11,8 @@ use crate::shared::broadcast::{Broadcast, Subscriber};
 pub(crate) struct MapNews {
     version: AtomicU64,
     news: Broadcast,
+    /// The map as the readers of this process last had it.
+    pub known: KnownMap,
 }
 
 impl MapNews {

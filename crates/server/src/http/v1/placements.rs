@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -88,7 +88,7 @@ pub async fn get_map(State(app): State<App>, QueryOf(query): QueryOf<GetMapQuery
     };
     drop(waiting);
     Ok(match map {
-        Some(map) => Json(Map::from(&*map)).into_response(),
+        Some(map) => ([(header::CONTENT_TYPE, "application/json")], app.map_body.of(map).await?).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }
