@@ -3,15 +3,16 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::fleet::RowNo;
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ChunkId;
 use wayleave_core::names::{self, MachineId};
 use wayleave_core::{limits, placement as core, redact};
 
+use crate::Timestamp;
 use crate::artifact::{Artifact, chunk_id};
 use crate::bad_value::{BadValue, between};
 use crate::bounded_int::whole_text;
 use crate::fleet::words;
-use crate::{Code, Problem, Timestamp};
 
 const ROW_MAX: u64 = limits::ROW_MAX;
 
@@ -131,13 +132,12 @@ impl ListPlacementsQuery {
     ///
     /// # Errors
     /// If the cursor was not issued by a server.
-    pub fn cursor(&self) -> Result<Option<core::Cursor>, Problem> {
+    pub fn cursor(&self) -> Result<Option<core::Cursor>, Refusal> {
         let Some(text) = self.after.as_deref() else { return Ok(None) };
         let parts = text.split_once('@').and_then(|(chunk, server)| {
             Some(core::Cursor { chunk: chunk_id(chunk).ok()?, server: names::machine(server).ok()? })
         });
-        let bad = || Problem::new(Code::BadCursor, "'after' is not a cursor of this listing; start again without it");
-        parts.map(Some).ok_or_else(bad)
+        parts.map(Some).ok_or(Refusal::BadCursor)
     }
 }
 

@@ -7,6 +7,8 @@ use tokio::sync::Mutex;
 use wayleave_api::{Code, Problem, map};
 use wayleave_core::placement::Map;
 
+use super::refused::Refused;
+
 /// The last map that was sent, with its bytes.
 #[derive(Default)]
 pub struct MapBody(Mutex<Option<(Arc<Map>, Bytes)>>);
@@ -17,7 +19,7 @@ impl MapBody {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub async fn of(&self, map: Arc<Map>) -> Result<Bytes, Problem> {
+    pub async fn of(&self, map: Arc<Map>) -> Result<Bytes, Refused> {
         let mut last = self.0.lock().await;
         if let Some((_, body)) = last.as_ref().filter(|(known, _)| Arc::ptr_eq(known, &map)) {
             return Ok(body.clone());
@@ -25,8 +27,9 @@ impl MapBody {
         let known = map.clone();
         // Writing takes long: not on a thread that serves others.
         let written = tokio::task::spawn_blocking(move || serde_json::to_vec(&map::Map::from(&*map))).await;
-        let failed =
-            |cause: &dyn std::fmt::Display| Problem::new(Code::Internal, format!("the map cannot be sent: {cause}"));
+        let failed = |cause: &dyn std::fmt::Display| {
+            Refused::from(Problem::new(Code::Internal, format!("the map cannot be sent: {cause}")))
+        };
         let body = Bytes::from(written.map_err(|cause| failed(&cause))?.map_err(|cause| failed(&cause))?);
         *last = Some((known, body.clone()));
         Ok(body)
@@ -49,6 +52,6 @@ mod tests {
         assert!(all.iter().all(|bytes| bytes.as_ref().unwrap().as_ptr() == place));
         let other = body.of(second).await.unwrap();
         assert_eq!(&other[..], br#"{"version":2,"rows":[],"missing":[],"missing_count":0}"#);
-        assert_eq!(body.of(first).await.unwrap(), all[0].clone().unwrap());
+        assert_eq!(&body.of(first).await.unwrap(), all[0].as_ref().unwrap());
     }
 }

@@ -35,6 +35,7 @@ fn whole() -> Vec<(&'static str, &'static str, Value)> {
     });
     let sum = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let artifact = json!({"location": "s3://crawl/1.warc.gz", "bytes": 1, "checksum": sum});
+    let machine = json!({"type": "server", "address": "10.0.0.7:9000", "capacity": 1, "row": 0, "state": "online", "token": TOKEN, "version": "1"});
     vec![
         ("post", "/v1/urls", json!({"crawl": "news", "urls": [found]})),
         ("post", "/v1/urls/requeue", filter.clone()),
@@ -63,14 +64,7 @@ fn whole() -> Vec<(&'static str, &'static str, Value)> {
         ("post", "/v1/chunks/{chunk}/renew", json!({"token": TOKEN, "lease_ms": 100})),
         ("post", "/v1/chunks/{chunk}/complete", json!({"token": TOKEN, "artifact": artifact})),
         ("post", "/v1/chunks/{chunk}/fail", json!({"token": TOKEN, "reason": "it broke", "input_lost": false})),
-        (
-            "put",
-            "/v1/fleet/{id}",
-            json!({
-                "type": "server", "address": "10.0.0.7:9000", "capacity": 1, "row": 0, "state": "online", "token": TOKEN,
-                "version": "1.4.2",
-            }),
-        ),
+        ("put", "/v1/fleet/{id}", machine),
         ("patch", "/v1/fleet/{id}", json!({"desired": "drain"})),
         ("post", "/v1/placements/{chunk}/{server}", json!({"state": "ready"})),
         ("put", "/v1/hosts/{host}", host.clone()),
