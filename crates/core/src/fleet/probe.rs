@@ -100,6 +100,8 @@ impl State {
     /// Takes the result of a probe. One of a machine that is gone, or of an address that it has left, says nothing. One
     /// that was not sent says nothing of the machine's health, but is told with it.
     pub fn probed(&mut self, probe: &Probe, outcome: &ProbeOutcome, now: Time, out: &mut Vec<Write>) {
+        // Before it judges: after a stall the reports that were missed may be read only after this.
+        self.called(now);
         let Some(machine) = self.machines.get_mut(&probe.id) else { return };
         if (&machine.row.address, machine.row.from) != (&probe.address, probe.from) {
             return;

@@ -185,7 +185,10 @@ proptest! {
                     continue;
                 }
                 Step::Stall(ms) => world.now = world.now.after(Millis(ms)),
-                Step::Probe(who, ok) => world.probed(&name(who), ok),
+                Step::Probe(who, ok) => {
+                    world.probed(&name(who), ok);
+                    model.called(world.now);
+                }
                 Step::Desire(who, desired) => drop(world.desire(&name(who), desired)),
                 Step::Delete(who, holds) => {
                     let known = world.store.contains_key(name(who).as_str());

@@ -88,3 +88,20 @@ fn probes_name_where_the_machine_reports_from_and_a_move_forgets_their_results()
     (0..3).for_each(|_| world.state.probed(&probe, &ProbeOutcome::Missed, world.now, &mut Vec::new()));
     assert_eq!(world.state.view(&"s".into(), world.now).unwrap().judged, Judged::Healthy, "of where it was before");
 }
+
+/// The owner was stalled. Results of probes lie in its inbox before the reports that waited with them.
+#[test]
+fn a_probe_result_that_is_read_before_the_reports_of_a_stall_fails_nobody() {
+    for ok in [true, false] {
+        let mut world = World::new();
+        for id in ["s", "t"] {
+            world.beat(id, &report(Kind::Server)).unwrap();
+        }
+        world.now = world.now.after(Millis(30_000));
+        world.probed("s", ok);
+        assert_eq!(world.store["s"].judged, Judged::Healthy);
+        for id in ["s", "t"] {
+            assert_eq!(world.beat(id, &report(Kind::Server)).unwrap().judged, Judged::Healthy);
+        }
+    }
+}
