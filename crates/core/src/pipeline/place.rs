@@ -3,6 +3,9 @@
 //! The flag `placed` is part of the row. Until it is set the row stays among those in progress, so a reload finds the
 //! chunks that are still to be announced without looking at those at rest. An announcement may be repeated; the flag is
 //! set once.
+//!
+//! Chunks that were built before there was placement are at rest. The pipeline's row says that there may be some: then
+//! opening a shard looks for them among all chunks at rest, until all of them are announced.
 
 use super::row::{ChunkRow, ChunkState, Write};
 use super::state::State;
@@ -22,6 +25,12 @@ impl State {
         !self.unplaced.is_empty()
     }
 
+    /// Whether chunks at rest must be looked through for some that are not announced.
+    #[must_use]
+    pub const fn has_unannounced(&self) -> bool {
+        self.row.unannounced
+    }
+
     /// Placement knows a built chunk, or has `refused` it for good: then it is set aside, and may be built anew. Returns
     /// whether this is news.
     pub fn placed(&mut self, before: &ChunkRow, refused: Option<&str>, now: Time, writes: &mut Vec<Write>) -> bool {
@@ -38,6 +47,10 @@ impl State {
             }
         }
         self.store(Some(before), after, writes);
+        if self.row.unannounced && !self.has_unplaced() {
+            self.row.unannounced = false;
+            writes.push(Write::Pipeline(self.row));
+        }
         true
     }
 }

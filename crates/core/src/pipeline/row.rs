@@ -147,11 +147,13 @@ pub struct Ended {
 pub struct PipelineRow {
     /// The number of the next chunk.
     pub next_chunk: u64,
+    /// Whether chunks at rest may be built and not announced to placement: they came to rest before there was placement.
+    pub unannounced: bool,
 }
 
 impl Default for PipelineRow {
     fn default() -> Self {
-        Self { next_chunk: 1 }
+        Self { next_chunk: 1, unannounced: false }
     }
 }
 

@@ -61,6 +61,7 @@ impl State {
     pub(super) fn next_id(&mut self) -> (ChunkId, Write) {
         let id = ChunkId::new(self.shard, self.row.next_chunk);
         self.row.next_chunk += 1;
+        self.row.unannounced &= self.has_unplaced();
         (id, Write::Pipeline(self.row))
     }
 

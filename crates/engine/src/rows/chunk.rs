@@ -3,7 +3,9 @@
 //! A built chunk is in progress until placement knows it.
 //! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
 //! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases.
-//! The pipeline's row: owning shard · 22. Value: version, number of the next chunk.
+//! Version 1 has no flag for placed: its built chunks are at rest, and are not placed.
+//! The pipeline's row: owning shard · 22. Value: version, number of the next chunk, whether chunks at rest may be built
+//! and not announced. Version 1 has no flag: they may.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::request::{Outcome, RequestId, UrlResult};
@@ -17,7 +19,9 @@ use wayleave_core::time::{Millis, Time};
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Before built chunks were placed.
+const UNPLACED_VERSION: u8 = 1;
 
 /// The key of a chunk.
 #[must_use]
@@ -42,6 +46,7 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
             let mut out = Writer::default();
             out.byte(VERSION);
             out.number(row.next_chunk);
+            out.byte(row.unannounced.into());
             vec![Write { key: pipeline_key(shard), value: Some(out.into()) }]
         }
         CoreWrite::Chunk { row, moved } => {
@@ -59,10 +64,12 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
 /// If the bytes do not decode.
 pub fn decode_pipeline(bytes: &[u8]) -> Result<PipelineRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    let version = input.byte()?;
+    if !(UNPLACED_VERSION..=VERSION).contains(&version) {
         return Err(Damaged("a pipeline row has an unknown version"));
     }
-    Ok(PipelineRow { next_chunk: input.number()? })
+    let next_chunk = input.number()?;
+    Ok(PipelineRow { next_chunk, unannounced: version == UNPLACED_VERSION || input.byte()? != 0 })
 }
 
 const fn state_number(state: ChunkState) -> u8 {
@@ -122,7 +129,8 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    let version = input.byte()?;
+    if !(UNPLACED_VERSION..=VERSION).contains(&version) {
         return Err(Damaged("a chunk row has an unknown version"));
     }
     let mut row = ChunkRow {
@@ -148,7 +156,7 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
     }
     row.crawled = read_artifact(&mut input)?;
     row.built = read_artifact(&mut input)?;
-    row.placed = input.byte()? != 0;
+    row.placed = version > UNPLACED_VERSION && input.byte()? != 0;
     row.last_error = Some(input.text()?).filter(|error| !error.is_empty()).map(Into::into);
     for ended in &mut row.ended {
         let (token, call) = (read_token(&mut input)?, input.number()?);
@@ -370,14 +378,44 @@ mod tests {
     fn a_chunk_has_one_row_wherever_it_is() {
         let id = ChunkId::new(ShardId(3), 77);
         assert_ne!(key(id, true), key(id, false));
-        assert_eq!(
-            decode_pipeline(
-                &encode_write(ShardId(3), &CoreWrite::Pipeline(PipelineRow { next_chunk: 9 }))[0]
-                    .value
-                    .clone()
-                    .unwrap()
-            ),
-            Ok(PipelineRow { next_chunk: 9 })
-        );
+        for unannounced in [false, true] {
+            let row = PipelineRow { next_chunk: 9, unannounced };
+            let write = encode_write(ShardId(3), &CoreWrite::Pipeline(row)).remove(0);
+            assert_eq!(decode_pipeline(&write.value.unwrap()), Ok(row));
+        }
+    }
+
+    /// Rows of version 1, as they were written before there was placement.
+    #[test]
+    fn a_chunk_from_before_placement_reads_as_not_placed() {
+        let artifact = Artifact { location: "l".into(), bytes: 7, checksum: [5; 32] };
+        let row = ChunkRow {
+            id: ChunkId(9),
+            crawl: "c".into(),
+            host: None,
+            visit: None,
+            state: ChunkState::Built,
+            lease: None,
+            attempts: 1,
+            inputs_lost: 2,
+            created_at: Time(3),
+            since: Time(4),
+            links: Vec::new(),
+            crawled: None,
+            built: Some(artifact),
+            placed: false,
+            last_error: Some("e".into()),
+            ended: [None, Some(Ended { token: Token([6; 16]), call: 8 })],
+        };
+        let before = [
+            &b"\x01\x09\x01c\x00\x00\x03\x01\x02\x03\x04\x00\x00\x00\x01\x01l\x07"[..],
+            &[5; 32],
+            b"\x01e\x00\x00\x01",
+            &[6; 16],
+            b"\x08",
+        ];
+        assert_eq!(decode(&before.concat()), Ok(row));
+        assert_eq!(decode_pipeline(&[1, 9]), Ok(PipelineRow { next_chunk: 9, unannounced: true }));
+        assert!(decode_pipeline(&[3, 9, 0]).is_err() && decode_pipeline(&[2, 9]).is_err());
     }
 }

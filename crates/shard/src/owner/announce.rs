@@ -76,9 +76,10 @@ impl Owner {
         Ok(())
     }
 
-    /// The rows of those of these chunks that are in progress.
+    /// The rows of these chunks. One that was built before there was placement is among those at rest.
     async fn placed_rows(&mut self, ids: &[ChunkId]) -> Result<Vec<wayleave_core::pipeline::row::ChunkRow>, Error> {
-        let keys: Vec<_> = ids.iter().map(|id| chunk::key(*id, false)).collect();
+        let rests: &[bool] = if self.pipeline.has_unannounced() { &[false, true] } else { &[false] };
+        let keys: Vec<_> = ids.iter().flat_map(|id| rests.iter().map(|rests| chunk::key(*id, *rests))).collect();
         let rows = self.engine.get_many(&keys).await?;
         rows.into_iter().flatten().map(|row| chunk::decode(&row).map_err(damaged)).collect()
     }
