@@ -266,6 +266,13 @@ pub const PROBATION_MAX: Millis = Millis(600_000);
 pub const FORGIVEN_AFTER: Millis = Millis(1_800_000);
 /// Fleets of a type that are smaller than this are never frozen: one dead machine of two must be replaced.
 pub const FREEZE_MACHINES_MIN: usize = 3;
+/// A crawler or builder that failed this long ago no longer counts as dead at once with others. Index servers stop
+/// counting when their chunks are placed again.
+pub const WRITTEN_OFF_AFTER: Millis = Millis(600_000);
+/// A failed machine that has no copies is forgotten after this long.
+pub const FORGOTTEN_AFTER: Millis = Millis(86_400_000);
+/// A machine's reports may come from several addresses in turn; a new one is noted at most this often.
+pub const SENDER_INTERVAL: Millis = Millis(60_000);
 /// Built chunks that placement keeps in memory.
 pub const CHUNKS_MAX: usize = 100_000_000;
 /// Built chunks that are announced to placement in one call.

@@ -30,6 +30,7 @@ fn server(no: u64) -> ServerView {
         since: Time(0),
         desired: Desired::Online,
         accepts: true,
+        unanswered: false,
     }
 }
 

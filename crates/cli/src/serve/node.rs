@@ -39,7 +39,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
     let peers = Peers::new(id, secret, registry.hints().clone());
     let roles = roles(engine, threads, registry.hints().clone());
-    let (prober, fleet) = (Prober::new(settings.probe_allow.clone())?, Fleet::new(frontier.clone()));
+    let (prober, fleet) = (Prober::of_cluster(settings.probe_allow.clone())?, Fleet::new(frontier.clone()));
     let lead = roles.clone();
     let pipeline = Pipeline::new(frontier.clone());
     let services = Services {

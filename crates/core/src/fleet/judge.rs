@@ -1,9 +1,10 @@
 //! The judge: what silence, self-reported errors and probes say about a machine.
 
-use super::row::{Cause, Judged, MachineRow, Reported, Write};
+use super::row::{Cause, Judged, Kind, MachineRow, Reported, Write};
 use super::state::{Machine, State};
 use crate::limits::{
-    FAILED_AFTER, FORGIVEN_AFTER, PROBATION_BASE, PROBATION_MAX, REPORT_INTERVAL, SLICE_ROWS, SUSPECT_AFTER,
+    FAILED_AFTER, FORGIVEN_AFTER, FORGOTTEN_AFTER, PROBATION_BASE, PROBATION_MAX, REPORT_INTERVAL, SLICE_ROWS,
+    SUSPECT_AFTER, WRITTEN_OFF_AFTER,
 };
 use crate::names::MachineId;
 use crate::time::{Millis, Time};
@@ -31,8 +32,32 @@ impl State {
                 ticked.changed.push(id);
             }
         }
-        ticked.more = self.timers.first().is_some_and(|(at, _)| *at <= now);
+        let buried = self.forget_dead(now, out);
+        ticked.more = buried || self.timers.first().is_some_and(|(at, _)| *at <= now);
         ticked
+    }
+
+    /// Forgets machines that have failed long ago, at most a slice of them; whether there are more. Each had the time
+    /// to report to this owner.
+    fn forget_dead(&mut self, now: Time, out: &mut Vec<Write>) -> bool {
+        let due = |state: &Self| {
+            let (at, _) = state.graves.first()?;
+            (now >= at.after(FORGOTTEN_AFTER).max(state.listening_since.after(FAILED_AFTER))).then_some(())
+        };
+        for _ in 0..SLICE_ROWS {
+            if due(self).is_none() || !self.forget_one(out) {
+                return false;
+            }
+        }
+        due(self).is_some()
+    }
+
+    /// Forgets the machine that failed first of those that may be forgotten; whether there was one.
+    pub(super) fn forget_one(&mut self, out: &mut Vec<Write>) -> bool {
+        let Some((_, id)) = self.graves.first().cloned() else { return false };
+        self.remove(&id);
+        out.push(Write::Machine(id, None));
+        true
     }
 
     /// Judges one machine and sets its timer; whether the verdict changed.
@@ -44,16 +69,22 @@ impl State {
             if judged != before {
                 row.judged_at = now;
                 row.failures = row.failures.saturating_add(u32::from(judged == Judged::Failed));
+                row.written_off = false;
             }
             (row.judged, row.cause) = (judged, cause);
         }
         if row.failures > 0 && row.judged == Judged::Healthy && now >= row.judged_at.after(FORGIVEN_AFTER) {
             row.failures = 0;
         }
+        row.written_off |= written_off_at(&row).is_some_and(|at| at <= now);
         let changed = row.judged != before;
         self.write(id, row, out);
         // Strictly later than now: a timer that has fired must not be due again in the same tick.
-        let next = self.machines.get(id).and_then(|machine| self.next_change(machine, now)).unwrap_or(Time::NEVER);
+        let next = self.machines.get(id).map(|machine| {
+            let off = written_off_at(&machine.row).filter(|_| !machine.row.written_off);
+            self.next_change(machine, now).or(off).unwrap_or(Time::NEVER)
+        });
+        let next = next.unwrap_or(Time::NEVER);
         self.set_timer(id, next.max(now.after(Millis(1))));
         changed
     }
@@ -72,7 +103,9 @@ impl State {
             _ if silent >= FAILED_AFTER => (Judged::Failed, Cause::Silent),
             Judged::Probation if now < probation_ends(row) || !reports => return None,
             _ if silent >= SUSPECT_AFTER => (Judged::Suspect, Cause::Silent),
-            _ if machine.probes.look_bad(row.kind) => (Judged::Suspect, Cause::Probes),
+            _ if machine.probes.look_bad(row.kind) && !self.tallies.distrusts_probes(row.kind) => {
+                (Judged::Suspect, Cause::Probes)
+            }
             Judged::Healthy => return None,
             Judged::Suspect | Judged::Probation if reports => (Judged::Healthy, Cause::Well),
             Judged::Suspect | Judged::Probation => return None,
@@ -99,6 +132,12 @@ impl State {
             Judged::Probation => Some(heard.after(FAILED_AFTER)),
         }
     }
+}
+
+/// When a failed crawler or builder is written off. Of index servers placement says when.
+fn written_off_at(row: &MachineRow) -> Option<Time> {
+    let failed = row.kind != Kind::Server && row.judged == Judged::Failed;
+    failed.then(|| row.judged_at.after(WRITTEN_OFF_AFTER))
 }
 
 /// How long a machine with this many failures must prove itself.

@@ -13,7 +13,8 @@
 //! a stable period its failures are forgiven. Probes (3 misses of the last 5) make a machine suspect at most: one that
 //! reports is never failed by a probe. A machine that never answered a probe may have nothing that answers; that counts
 //! against index servers only, which others must reach. A probe that the settings do not allow is not sent: then
-//! reports alone count, and the reason says so.
+//! reports alone count, and the reason says so. If more than half of a type misses its probes at once, the node that
+//! probes is more likely at fault than they are: then their probes do not count, and the reason says so.
 //!
 //! **What is durable.** A row holds the three columns, the reason and the time of the verdict, the failures and what
 //! the machine registered. When it last reported is kept in memory: a report that changes nothing else writes no row,
@@ -27,11 +28,16 @@
 //! **Mass failure.** If more than half of the machines of a type look dead at once, the watcher is more likely at fault
 //! than they are: [`State::frozen`] says so, and no chunk moves. Counted are machines whose desired state is `online`;
 //! below three of them a type is never frozen, so one dead of one or two is replaced as usual. The verdicts stand; the
-//! freeze ends when enough machines report, or the operator drains or deletes those that are gone.
+//! freeze ends when enough machines report, or the operator drains or deletes those that are gone. A server that failed
+//! and whose chunks were placed again is *written off* ([`State::write_off`]) and not counted: it did not die at once
+//! with those that fail later. In a partition nothing is placed again, so its servers keep counting.
+//!
+//! **Forgetting.** A machine that has failed for a day is forgotten: crawlers and builders, and servers that were written
+//! off; not those that the operator paused. If the fleet is full, the one that failed first makes room for a new one.
 //!
 //! **Names and tokens.** The first report under a name registers the machine and gets a token; later reports must
-//! present it. Until the token has been presented once, the same registration repeated without it gets the same answer
-//! again, because the first answer may have been lost. A deleted machine leaves no row: its token is refused, and its
+//! present it. Until the token has been presented once, the same registration, repeated without it from the same address
+//! and before the machine would be failed, gets the same answer again: the first answer may have been lost. A deleted machine leaves no row: its token is refused, and its
 //! name may register again and gets a fresh token. Type and row are fixed while the name is registered.
 
 mod delete;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::row::{Kind, Write};
-use super::state::State;
+use super::state::{Machine, State};
 use crate::limits::{PROBE_INTERVAL, PROBE_MISSES, PROBES_AT_ONCE_MAX, PROBES_KEPT};
 use crate::names::MachineId;
 use crate::time::Time;
@@ -20,6 +20,8 @@ pub struct Probe {
     pub address: Arc<str>,
     /// Where the machine's reports come from: a probe may go there without being allowed by a setting.
     pub from: Option<IpAddr>,
+    /// The same, if they come from two addresses in turn.
+    pub also_from: Option<IpAddr>,
 }
 
 /// What became of a probe.
@@ -66,6 +68,11 @@ impl Probes {
         self.missed.count_ones()
     }
 
+    /// Whether a machine is held to probes, and there are results.
+    pub fn count(&self, kind: Kind) -> bool {
+        self.answered || (kind == Kind::Server && self.missed > 0)
+    }
+
     /// Whether enough were missed. A crawler or builder may have nothing that answers probes: it is held to them only
     /// after it has answered one.
     pub fn look_bad(&self, kind: Kind) -> bool {
@@ -86,7 +93,8 @@ impl State {
             let Some(machine) = self.machines.get_mut(&id) else { continue };
             machine.probes.next = now.after(PROBE_INTERVAL);
             self.probes.insert((machine.probes.next, id.clone()));
-            due.push(Probe { id, address: machine.row.address.clone(), from: machine.row.from });
+            let row = &machine.row;
+            due.push(Probe { id, address: row.address.clone(), from: row.from, also_from: row.also_from });
         }
         due
     }
@@ -102,12 +110,13 @@ impl State {
     pub fn probed(&mut self, probe: &Probe, outcome: &ProbeOutcome, now: Time, out: &mut Vec<Write>) {
         // Before it judges: after a stall the reports that were missed may be read only after this.
         self.called(now);
-        let Some(machine) = self.machines.get_mut(&probe.id) else { return };
-        if (&machine.row.address, machine.row.from) != (&probe.address, probe.from) {
+        let Some(Machine { row, .. }) = self.machines.get(&probe.id) else { return };
+        let barred = matches!(outcome, ProbeOutcome::NotAllowed(_));
+        // Whether a probe is allowed depends on where reports come from, what it meets does not.
+        if row.address != probe.address || (barred && (row.from, row.also_from) != (probe.from, probe.also_from)) {
             return;
         }
-        let probes = &mut machine.probes;
-        match outcome {
+        self.update(&probe.id, |Machine { probes, .. }| match outcome {
             ProbeOutcome::NotAllowed(why) => *probes = Probes { barred: Some(why.clone()), ..Probes::new(probes.next) },
             ProbeOutcome::Answered | ProbeOutcome::Missed => {
                 let (kept, missed) = ((1 << PROBES_KEPT) - 1, *outcome == ProbeOutcome::Missed);
@@ -115,7 +124,7 @@ impl State {
                 probes.answered |= !missed;
                 probes.barred = None;
             }
-        }
+        });
         self.judge(&probe.id, now, out);
     }
 }

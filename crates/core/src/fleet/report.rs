@@ -75,11 +75,14 @@ impl State {
             None => {
                 self.check_new(id, report)?;
                 self.called(now);
+                if self.machines.len() >= limits::MACHINES_MAX {
+                    self.forget_one(out);
+                }
                 self.register(id, report, &facts, Token::new(shard, entropy), now, out);
                 true
             }
             Some(machine) => {
-                check_known(id, &machine.row, report, &facts)?;
+                check_known(id, &machine.row, report, &facts, now)?;
                 self.called(now);
                 self.hear(id, report, &facts, now, out);
                 false
@@ -101,7 +104,7 @@ impl State {
         if report.token.is_some() {
             return Err(Refusal::Deleted(id.to_string()));
         }
-        if self.machines.len() >= limits::MACHINES_MAX {
+        if self.machines.len() >= limits::MACHINES_MAX && self.graves.is_empty() {
             let max = limits::MACHINES_MAX;
             return Err(Refusal::OverLimit(format!(
                 "there are {max} machines, which is the limit; delete those that are gone before '{id}' registers"
@@ -123,6 +126,7 @@ impl State {
             kind: report.kind,
             address: report.address.clone(),
             from: report.from,
+            also_from: None,
             capacity: facts.capacity,
             row: facts.row,
             version: report.version.clone(),
@@ -133,6 +137,7 @@ impl State {
             judged: Judged::Healthy,
             cause: Cause::Well,
             judged_at: now,
+            written_off: false,
             failures: 0,
             seen_at: now,
             registered_at: now,
@@ -145,10 +150,18 @@ impl State {
         let Some(machine) = self.machines.get_mut(id) else { return };
         machine.heard = Some(now.max(machine.heard.unwrap_or_default()));
         let mut row = machine.row.clone();
-        if (&row.address, row.from) != (&report.address, report.from) {
-            row.address = report.address.clone();
-            row.from = report.from;
-            machine.probes.forget();
+        let known = report.from.is_none() || [row.from, row.also_from].contains(&report.from);
+        let moved = row.address != report.address;
+        if moved {
+            (row.address, row.from, row.also_from) = (report.address.clone(), report.from, None);
+        } else if !known && machine.sender_at.is_none_or(|at| now >= at.after(limits::SENDER_INTERVAL)) {
+            (row.from, row.also_from) = (report.from, row.from);
+        }
+        if row.from != machine.row.from {
+            machine.sender_at = Some(now);
+        }
+        if moved {
+            self.update(id, |machine| machine.probes.forget());
         }
         row.version.clone_from(&report.version);
         row.capacity = facts.capacity;
@@ -158,9 +171,11 @@ impl State {
     }
 }
 
-fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts) -> Result<(), Refusal> {
-    // The answer with the token may have been lost; the same machine sends the same registration again.
-    let repeated = !row.confirmed && row.kind == report.kind && row.address == report.address && row.row == facts.row;
+fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts, now: Time) -> Result<(), Refusal> {
+    // The answer with the token may have been lost; the same machine soon sends the same registration again. From
+    // elsewhere or later it may be anybody who has read what the machine registered.
+    let same = (row.kind, &row.address, row.row, row.from) == (report.kind, &report.address, facts.row, report.from);
+    let repeated = !row.confirmed && same && now.since(row.registered_at) < limits::FAILED_AFTER;
     match report.token {
         Some(token) if token != row.token => return Err(Refusal::AnothersToken(id.to_string())),
         None if !repeated => return Err(Refusal::TokenMissing(id.to_string())),
@@ -205,7 +220,12 @@ fn check_row(row: u64) -> Result<RowNo, Refusal> {
 fn check_address(address: &str) -> Result<(), Refusal> {
     let bad = || Refusal::BadAddress(address.chars().filter(|c| !c.is_control()).take(80).collect());
     let strange = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '/' | '\\' | '?' | '#' | '@');
-    if address.is_empty() || address.len() > limits::ADDRESS_BYTES_MAX || address.contains(strange) {
+    // A name outside ASCII would be encoded anew by everyone who reads it, perhaps differently.
+    if address.is_empty()
+        || address.len() > limits::ADDRESS_BYTES_MAX
+        || !address.is_ascii()
+        || address.contains(strange)
+    {
         return Err(bad());
     }
     let url = url::Url::parse(&format!("http://{address}/")).map_err(|_| bad())?;

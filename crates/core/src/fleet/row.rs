@@ -139,6 +139,8 @@ pub struct MachineRow {
     pub address: Arc<str>,
     /// The address that its reports come from, if that is known. Probes may go there.
     pub from: Option<IpAddr>,
+    /// Another one that its reports came from before, at the same address: they may alternate.
+    pub also_from: Option<IpAddr>,
     /// Its share of the work, relative to others.
     pub capacity: u32,
     /// Its row; index servers have one.
@@ -159,6 +161,8 @@ pub struct MachineRow {
     pub cause: Cause,
     /// Since when it is judged so.
     pub judged_at: Time,
+    /// Whether it has failed, and nothing waits for it any more: it no longer counts in the mass-failure guard.
+    pub written_off: bool,
     /// Failures that are not forgiven yet.
     pub failures: u32,
     /// The last report before this row was written. Later ones are known in memory only.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::guard::Tallies;
 use super::probe::Probes;
-use super::row::{Kind, MachineRow, Write};
+use super::row::{Desired, Judged, Kind, MachineRow, Write};
+use super::view::server_view;
 use crate::limits::{DEAF_AFTER, REPORT_INTERVAL};
 use crate::names::MachineId;
 use crate::time::Time;
@@ -18,6 +19,8 @@ pub struct State {
     pub(super) timers: BTreeSet<(Time, MachineId)>,
     pub(super) probes: BTreeSet<(Time, MachineId)>,
     pub(super) tallies: Tallies,
+    /// Machines that may be forgotten, by when they failed.
+    pub(super) graves: BTreeSet<(Time, MachineId)>,
     /// Since when reports are heard without a gap.
     pub(super) listening_since: Time,
     last_call: Time,
@@ -33,6 +36,18 @@ pub(super) struct Machine {
     pub heard: Option<Time>,
     pub timer: Time,
     pub probes: Probes,
+    /// When this state last noted another address that its reports come from.
+    pub sender_at: Option<Time>,
+}
+
+impl Machine {
+    /// When it failed, if it may be forgotten: it can have no copies, and no operator has paused it.
+    fn grave(&self) -> Option<Time> {
+        let row = &self.row;
+        let empty = row.kind != Kind::Server || row.written_off;
+        let gone = row.judged == Judged::Failed && empty && row.desired != Desired::Paused;
+        gone.then_some(row.judged_at)
+    }
 }
 
 impl State {
@@ -43,6 +58,7 @@ impl State {
             timers: BTreeSet::new(),
             probes: BTreeSet::new(),
             tallies: Tallies::default(),
+            graves: BTreeSet::new(),
             listening_since: now,
             last_call: now,
             servers_changed: true,
@@ -92,16 +108,19 @@ impl State {
     }
 
     pub(super) fn insert(&mut self, id: MachineId, row: MachineRow, heard: Option<Time>, now: Time) {
-        self.tallies.add(&row);
-        self.servers_changed |= row.kind == Kind::Server;
+        let machine = Machine { row, heard, timer: now, probes: Probes::new(now), sender_at: None };
+        self.tallies.add(&machine);
+        self.graves.extend(machine.grave().map(|at| (at, id.clone())));
+        self.servers_changed |= machine.row.kind == Kind::Server;
         self.timers.insert((now, id.clone()));
         self.probes.insert((now, id.clone()));
-        self.machines.insert(id, Machine { row, heard, timer: now, probes: Probes::new(now) });
+        self.machines.insert(id, machine);
     }
 
     pub(super) fn remove(&mut self, id: &MachineId) {
         if let Some(machine) = self.machines.remove(id) {
-            self.tallies.subtract(&machine.row);
+            self.tallies.subtract(&machine);
+            machine.grave().map(|at| self.graves.remove(&(at, id.clone())));
             self.servers_changed |= machine.row.kind == Kind::Server;
             self.timers.remove(&(machine.timer, id.clone()));
             self.probes.remove(&(machine.probes.next, id.clone()));
@@ -115,11 +134,37 @@ impl State {
             return;
         }
         row.seen_at = row.seen_at.max(machine.heard.unwrap_or_default());
-        self.tallies.subtract(&machine.row);
-        self.tallies.add(&row);
-        self.servers_changed |= row.kind == Kind::Server;
-        machine.row.clone_from(&row);
+        // The freeze of servers changes with these too.
+        self.servers_changed |= row.kind == Kind::Server
+            && (server_view(id, &row) != server_view(id, &machine.row) || row.written_off != machine.row.written_off);
+        self.update(id, |machine| machine.row.clone_from(&row));
         out.push(Write::Machine(id.clone(), Some(row)));
+    }
+
+    /// Changes a machine, with everything that is counted from it.
+    pub(super) fn update(&mut self, id: &MachineId, change: impl FnOnce(&mut Machine)) {
+        let Some(machine) = self.machines.get_mut(id) else { return };
+        let kind = machine.row.kind;
+        let distrusted = self.tallies.distrusts_probes(kind);
+        self.tallies.subtract(machine);
+        machine.grave().map(|at| self.graves.remove(&(at, id.clone())));
+        change(machine);
+        self.tallies.add(machine);
+        self.graves.extend(machine.grave().map(|at| (at, id.clone())));
+        if self.tallies.distrusts_probes(kind) != distrusted {
+            self.judge_probes_again(kind);
+        }
+    }
+
+    /// Has the next tick judge all machines of a type that missed probes.
+    fn judge_probes_again(&mut self, kind: Kind) {
+        let missed =
+            self.machines.iter_mut().filter(|(_, machine)| machine.row.kind == kind && machine.probes.look_bad(kind));
+        for (id, machine) in missed {
+            self.timers.remove(&(machine.timer, id.clone()));
+            machine.timer = Time::ZERO;
+            self.timers.insert((Time::ZERO, id.clone()));
+        }
     }
 
     /// Sets a machine's timer.

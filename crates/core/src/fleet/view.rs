@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::judge::{MISSES, hold_down, probation_ends};
-use super::row::{Cause, Desired, Judged, Kind, Reported, RowNo};
+use super::row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo};
 use super::state::{Machine, State};
 use crate::limits::{FAILED_AFTER, PROBES_KEPT, SUSPECT_AFTER};
 use crate::names::MachineId;
@@ -67,6 +67,23 @@ pub struct ServerView {
     pub desired: Desired,
     /// Whether it reports that it takes work.
     pub accepts: bool,
+    /// Whether it is suspect only because it does not answer probes: it reports.
+    pub unanswered: bool,
+}
+
+/// An index server, from its row.
+pub(super) fn server_view(id: &MachineId, row: &MachineRow) -> ServerView {
+    ServerView {
+        id: id.clone(),
+        row: row.row.unwrap_or_default(),
+        capacity: row.capacity,
+        address: row.address.clone(),
+        judged: row.judged,
+        since: row.judged_at,
+        desired: row.desired,
+        accepts: matches!(row.reported, Reported::Online | Reported::Waiting),
+        unanswered: row.judged == Judged::Suspect && row.cause == Cause::Probes,
+    }
 }
 
 impl State {
@@ -80,18 +97,7 @@ impl State {
     #[must_use]
     pub fn servers(&self) -> Vec<ServerView> {
         let servers = self.machines.iter().filter(|(_, machine)| machine.row.kind == Kind::Server);
-        servers
-            .map(|(id, Machine { row, .. })| ServerView {
-                id: id.clone(),
-                row: row.row.unwrap_or_default(),
-                capacity: row.capacity,
-                address: row.address.clone(),
-                judged: row.judged,
-                since: row.judged_at,
-                desired: row.desired,
-                accepts: matches!(row.reported, Reported::Online | Reported::Waiting),
-            })
-            .collect()
+        servers.map(|(id, machine)| server_view(id, &machine.row)).collect()
     }
 
     pub(super) fn view_of(&self, id: &MachineId, machine: &Machine, now: Time) -> MachineView {
@@ -119,9 +125,11 @@ impl State {
     /// Why a machine is judged as it is, and what changes that.
     pub(super) fn explain(&self, machine: &Machine, now: Time) -> String {
         let told = self.explain_verdict(machine, now);
-        match machine.probes.barred() {
-            Some(why) => format!("{told}; it is not probed: {why}"),
-            None => told,
+        let kind = machine.row.kind;
+        match (machine.probes.barred(), self.distrust(kind).filter(|_| machine.probes.look_bad(kind))) {
+            (Some(why), _) => format!("{told}; it is not probed: {why}"),
+            (None, Some(why)) => format!("{told}; {why}"),
+            (None, None) => told,
         }
     }
 

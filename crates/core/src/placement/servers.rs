@@ -142,6 +142,11 @@ impl State {
     pub(super) fn time_failure(&mut self, ix: Ix) {
         let failed = self.servers.get(&ix).filter(|server| server.facts.judged == Judged::Failed);
         let at = failed.map(|server| self.given_up_at(server));
+        if at.is_some() {
+            self.failed.insert(ix);
+        } else {
+            self.failed.remove(&ix);
+        }
         let Some(server) = self.servers.get_mut(&ix) else { return };
         let before = std::mem::replace(&mut server.timer, at);
         before.map(|before| self.timers.remove(&(before, ix)));
@@ -164,6 +169,7 @@ impl State {
     pub(super) fn forget(&mut self, ix: Ix, now: Time, out: &mut Vec<Write>) {
         let Some(server) = self.servers.remove(&ix) else { return };
         self.names.remove(&server.id);
+        self.failed.remove(&ix);
         server.timer.map(|at| self.timers.remove(&(at, ix)));
         let no = server.facts.row;
         if let Some(row) = self.rows.get_mut(&no) {

@@ -38,6 +38,8 @@ pub struct State {
     pub(super) servers: BTreeMap<Ix, Server>,
     pub(super) names: BTreeMap<MachineId, Ix>,
     pub(super) rows: BTreeMap<RowNo, Row>,
+    /// Servers that have failed.
+    pub(super) failed: BTreeSet<Ix>,
     /// When failed servers are given up.
     pub(super) timers: BTreeSet<(Time, Ix)>,
     /// Servers whose copies must be looked at again.
@@ -144,6 +146,7 @@ impl State {
             servers: BTreeMap::new(),
             names: BTreeMap::new(),
             rows: BTreeMap::new(),
+            failed: BTreeSet::new(),
             timers: BTreeSet::new(),
             sweeping: BTreeSet::new(),
             ledger: LedgerRow { version: 0, frozen: false, thawed_at: Time::ZERO, moves_from: Time::ZERO, moves: 0 },
@@ -182,6 +185,15 @@ impl State {
     /// When a failed server is given up.
     pub(super) fn given_up_at(&self, server: &Server) -> Time {
         server.facts.since.max(self.ledger.thawed_at).after(self.config.replace_after)
+    }
+
+    /// Failed servers whose chunks are placed elsewhere, as far as they are wanted: nothing waits for them any more. None
+    /// during a freeze.
+    #[must_use]
+    pub fn replaced(&self, now: Time) -> Vec<MachineId> {
+        let failed = self.failed.iter().filter_map(|ix| self.servers.get(ix)).filter(|_| !self.ledger.frozen);
+        let empty = failed.filter(|server| server.copies.len() == server.draining && now >= self.given_up_at(server));
+        empty.map(|server| server.id.clone()).collect()
     }
 
     /// Whether a server's chunks must be placed elsewhere now.

@@ -1,7 +1,8 @@
 //! A machine of the fleet.
 //! Lifetime: from its registration until it is deleted.
 //! Key: shard 0 · 23 · its name. Value: version, type, address, where its reports come from, capacity, row, version
-//! text, token, whether it was presented, the three columns, the cause, times, failures.
+//! text, token, whether it was presented, the three columns, the cause, times, failures, where else its reports come
+//! from, whether it is written off. Version 1 ends before the last two.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +18,9 @@ use wayleave_core::time::Time;
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Before machines had a second sender and were written off.
+const FIRST_VERSION: u8 = 1;
 const KINDS: [MachineKind; 3] = [MachineKind::Crawler, MachineKind::Builder, MachineKind::Server];
 pub(super) const DESIRED: [Desired; 3] = [Desired::Online, Desired::Paused, Desired::Drain];
 const REPORTED: [Reported; 4] = [Reported::Online, Reported::Waiting, Reported::Paused, Reported::Error];
@@ -54,11 +57,7 @@ pub fn encode(row: &MachineRow) -> Vec<u8> {
     out.byte(VERSION);
     out.byte(number(&KINDS, &row.kind));
     out.text(&row.address);
-    match row.from {
-        None => out.bytes(&[]),
-        Some(IpAddr::V4(ip)) => out.bytes(&ip.octets()),
-        Some(IpAddr::V6(ip)) => out.bytes(&ip.octets()),
-    }
+    write_ip(&mut out, row.from);
     out.number(row.capacity.into());
     out.maybe(row.row.map(|row| row.0.into()));
     out.byte(row.version.is_some().into());
@@ -73,6 +72,8 @@ pub fn encode(row: &MachineRow) -> Vec<u8> {
     out.number(row.failures.into());
     out.number(row.seen_at.0);
     out.number(row.registered_at.0);
+    write_ip(&mut out, row.also_from);
+    out.byte(row.written_off.into());
     out.into()
 }
 
@@ -82,7 +83,8 @@ pub fn encode(row: &MachineRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<MachineRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
+    let layout = input.byte()?;
+    if !(FIRST_VERSION..=VERSION).contains(&layout) {
         return Err(Damaged("the row of a machine has an unknown version"));
     }
     let kind = one_of(&KINDS, input.byte()?)?;
@@ -92,10 +94,11 @@ pub fn decode(bytes: &[u8]) -> Result<MachineRow, Damaged> {
     let row = input.maybe()?.map(u8::try_from).transpose().map_err(|_| Damaged("a row is out of range"))?;
     let (has_version, version) = (input.byte()? != 0, input.text()?);
     let token = Token(input.raw(16)?.try_into().map_err(|_| Damaged("a token is too short"))?);
-    Ok(MachineRow {
+    let mut row = MachineRow {
         kind,
         address,
         from,
+        also_from: None,
         capacity,
         row: row.map(RowNo),
         version: has_version.then(|| Arc::from(version)),
@@ -106,10 +109,24 @@ pub fn decode(bytes: &[u8]) -> Result<MachineRow, Damaged> {
         judged: one_of(&JUDGED, input.byte()?)?,
         cause: one_of(&CAUSES, input.byte()?)?,
         judged_at: Time(input.number()?),
+        written_off: false,
         failures: input.small()?,
         seen_at: Time(input.number()?),
         registered_at: Time(input.number()?),
-    })
+    };
+    if layout > FIRST_VERSION {
+        row.also_from = read_ip(input.bytes()?)?;
+        row.written_off = input.byte()? != 0;
+    }
+    Ok(row)
+}
+
+fn write_ip(out: &mut Writer, ip: Option<IpAddr>) {
+    match ip {
+        None => out.bytes(&[]),
+        Some(IpAddr::V4(ip)) => out.bytes(&ip.octets()),
+        Some(IpAddr::V6(ip)) => out.bytes(&ip.octets()),
+    }
 }
 
 fn read_ip(bytes: &[u8]) -> Result<Option<IpAddr>, Damaged> {
@@ -165,22 +182,26 @@ mod tests {
         #[test]
         fn machines_read_back_and_what_is_cut_off_is_refused(
             columns in (select(&KINDS[..]), select(&DESIRED[..]), select(&REPORTED[..]), select(&JUDGED[..]), select(&CAUSES[..])),
-            from in ip(), capacity: u32, row: Option<u8>, version in prop::option::of("[a-z]{0,9}"), token: [u8; 16],
+            from in ip(), also_from in ip(), written_off: bool, capacity: u32, row: Option<u8>, version in prop::option::of("[a-z]{0,9}"), token: [u8; 16],
             confirmed: bool, times: [u32; 3], failures: u32, id in "[a-zø:.]{1,20}", shard: u16,
         ) {
             let (kind, desired, reported, judged, cause) = columns;
             let [judged_at, seen_at, registered_at] = times.map(|at| Time(at.into()));
             let row = MachineRow {
-                kind, address: "10.0.0.1:80".into(), from, capacity, row: row.map(RowNo), version: version.map(Into::into),
+                kind, address: "10.0.0.1:80".into(), from, also_from, written_off, capacity, row: row.map(RowNo), version: version.map(Into::into),
                 token: Token(token), confirmed, desired, reported, judged, cause, judged_at, failures, seen_at, registered_at,
             };
             let write = encode_write(ShardId(shard), &CoreWrite::Machine(id.as_str().into(), Some(row.clone())));
             prop_assert_eq!(parse_key(&write.key), Ok(id.into()));
             let bytes = write.value.unwrap();
-            prop_assert_eq!(decode(&bytes), Ok(row));
+            prop_assert_eq!(decode(&bytes), Ok(row.clone()));
             for cut in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..cut]).is_err(), "{} bytes", cut);
             }
+            // Version 1 ended before the last two fields.
+            let more = 2 + also_from.map_or(0, |ip| if ip.is_ipv4() { 4 } else { 16 });
+            let first = [&[1], &bytes[1..bytes.len() - more]].concat();
+            prop_assert_eq!(decode(&first), Ok(MachineRow { also_from: None, written_off: false, ..row.clone() }));
         }
 
         #[test]

@@ -137,6 +137,9 @@ impl Control {
         let judged = self.fleet.tick(now, &mut writes.fleet);
         self.pass_on(now, writes);
         let placed = self.placement.tick(now, &mut writes.placement);
+        // Servers that are replaced no longer count in the guard, which may end a freeze but never begins one.
+        self.fleet.write_off(&self.placement.replaced(now), &mut writes.fleet);
+        self.pass_on(now, writes);
         self.due = if judged.more || placed.more {
             Some(now)
         } else {

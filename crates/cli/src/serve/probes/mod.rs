@@ -5,19 +5,23 @@
 //! that: if two nodes probed at the same time for a moment, each would get other machines, because one that was given
 //! out is not due again for an interval. The results of a node that was suspended are as true as late ones.
 //!
-//! A name is resolved here, and the probe goes to the very address that was checked: what a second resolution would say
-//! does not matter. Redirects are not followed, and no proxy is used.
+//! A name is resolved here, and the probe goes to the very addresses that were checked: what a second resolution would
+//! say does not matter. A machine answers if one of them does. A lookup blocks a thread for as long as the resolver takes,
+//! so few are made at once; the others wait. Redirects are not followed, and no proxy is used.
 
 mod rules;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::StreamExt;
 use futures::future::join_all;
-use tokio::sync::watch;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{Semaphore, watch};
 use wayleave_core::fleet::{Probe, ProbeOutcome};
 use wayleave_core::names::Uuid;
 use wayleave_roles::{Roles, led};
@@ -34,12 +38,19 @@ const EVERY: Duration = Duration::from_secs(1);
 const RESIGNING: Duration = Duration::from_secs(1);
 /// A machine that has not answered by then has missed a probe.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// Names that are looked up at once.
+const LOOKUPS_AT_ONCE: usize = 16;
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
 
 /// Sends probes.
 pub struct Prober {
     http: reqwest::Client,
     allowed: Vec<Range>,
     deadline: Duration,
+    lookups: Arc<Semaphore>,
+    /// Whether there is no other node, which might have heard a machine's report.
+    alone: bool,
 }
 
 impl Prober {
@@ -51,6 +62,14 @@ impl Prober {
         Self::with(allowed, DEADLINE)
     }
 
+    /// The same for one of several nodes.
+    ///
+    /// # Errors
+    /// If no HTTP client can be made.
+    pub fn of_cluster(allowed: Vec<Range>) -> anyhow::Result<Self> {
+        Ok(Self { alone: false, ..Self::with(allowed, DEADLINE)? })
+    }
+
     fn with(allowed: Vec<Range>, deadline: Duration) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -59,7 +78,7 @@ impl Prober {
             .user_agent(concat!("wayleave/", env!("CARGO_PKG_VERSION")))
             .build()
             .context("cannot start probes")?;
-        Ok(Self { http, allowed, deadline })
+        Ok(Self { http, allowed, deadline, lookups: Arc::new(Semaphore::new(LOOKUPS_AT_ONCE)), alone: true })
     }
 
     /// Probes the machines of a fleet, round after round, until `stop` changes.
@@ -115,15 +134,31 @@ impl Prober {
     }
 
     async fn attempt(&self, probe: &Probe) -> ProbeOutcome {
-        let Ok(addresses) = resolve(&probe.address).await else { return ProbeOutcome::Missed };
-        let mut barred = None;
+        let Ok(addresses) = self.resolve(&probe.address).await else { return ProbeOutcome::Missed };
+        let senders = [probe.from, probe.also_from];
+        let (mut allowed, mut barred) = (Vec::new(), None);
         for address in addresses {
-            match rules::may_probe(address.ip(), probe.from, &self.allowed) {
-                Ok(()) => return self.get(address, &probe.address).await,
+            match rules::may_probe(address.ip(), senders, &self.allowed, self.alone) {
+                Ok(()) => allowed.push(address),
                 Err(why) => barred = barred.or(Some(why)),
             }
         }
-        barred.map_or(ProbeOutcome::Missed, |why| ProbeOutcome::NotAllowed(why.into()))
+        match barred {
+            Some(why) if allowed.is_empty() => ProbeOutcome::NotAllowed(why.into()),
+            _ => self.get_any(&allowed, &probe.address).await,
+        }
+    }
+
+    /// Asks all of a machine's addresses at once: one that hangs must not use up the time of the others.
+    async fn get_any(&self, addresses: &[SocketAddr], host: &str) -> ProbeOutcome {
+        let asked = addresses.iter().take(ADDRESSES_MAX);
+        let mut answers: FuturesUnordered<_> = asked.map(|to| self.get(*to, host)).collect();
+        while let Some(answer) = answers.next().await {
+            if answer == ProbeOutcome::Answered {
+                return answer;
+            }
+        }
+        ProbeOutcome::Missed
     }
 
     async fn get(&self, to: SocketAddr, host: &str) -> ProbeOutcome {
@@ -133,17 +168,26 @@ impl Prober {
             Ok(_) | Err(_) => ProbeOutcome::Missed,
         }
     }
-}
 
-/// The addresses of a machine, with their port.
-async fn resolve(address: &str) -> anyhow::Result<Vec<SocketAddr>> {
-    let url = url::Url::parse(&format!("http://{address}/"))?;
-    let port = url.port_or_known_default().unwrap_or(80);
-    Ok(match url.host().context("no host")? {
-        url::Host::Ipv4(ip) => vec![(IpAddr::from(ip), port).into()],
-        url::Host::Ipv6(ip) => vec![(IpAddr::from(ip), port).into()],
-        url::Host::Domain(name) => tokio::net::lookup_host((name, port)).await?.collect(),
-    })
+    /// The addresses of a machine, with their port.
+    async fn resolve(&self, address: &str) -> anyhow::Result<Vec<SocketAddr>> {
+        let url = url::Url::parse(&format!("http://{address}/"))?;
+        let port = url.port_or_known_default().unwrap_or(80);
+        Ok(match url.host().context("no host")? {
+            url::Host::Ipv4(ip) => vec![(IpAddr::from(ip), port).into()],
+            url::Host::Ipv6(ip) => vec![(IpAddr::from(ip), port).into()],
+            url::Host::Domain(name) => {
+                let (permit, name) = (self.lookups.clone().acquire_owned().await?, name.to_owned());
+                // A task of its own: past the probe's deadline the thread is still busy, and so is the permit.
+                let lookup = tokio::spawn(async move {
+                    let found = tokio::net::lookup_host((name, port)).await.map(Iterator::collect);
+                    drop(permit);
+                    found
+                });
+                lookup.await??
+            }
+        })
+    }
 }
 
 /// Probes in the background; ends when told, or with the process.

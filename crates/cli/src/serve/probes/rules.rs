@@ -1,5 +1,6 @@
 //! Where probes may go: to the address that a machine reports from, and to ranges that the operator allows. A machine
 //! names its own address, so without this rule anybody who can register could have the server call into its network.
+//! Of several nodes one probes, and another may have heard the report: then a loopback address is not the machine's.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -58,7 +59,7 @@ const METADATA: [&str; 5] = ["169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "10
 ///
 /// # Errors
 /// If not; the text says why, for the operator.
-pub fn may_probe(ip: IpAddr, from: Option<IpAddr>, allowed: &[Range]) -> Result<(), String> {
+pub fn may_probe(ip: IpAddr, senders: [Option<IpAddr>; 2], allowed: &[Range], alone: bool) -> Result<(), String> {
     let ip = ip.to_canonical();
     if allowed.iter().any(|range| range.contains(ip)) {
         return Ok(());
@@ -70,8 +71,12 @@ pub fn may_probe(ip: IpAddr, from: Option<IpAddr>, allowed: &[Range]) -> Result<
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::from([255; 4]) {
         return Err(format!("{ip} is not the address of one machine"));
     }
-    match from.map(|from| from.to_canonical()) {
-        Some(from) if from == ip => Ok(()),
+    if ip.is_loopback() && !alone {
+        return Err(format!("{ip} is another machine for each of several nodes; {remedy}"));
+    }
+    let mut senders = senders.into_iter().flatten().map(|from| from.to_canonical()).peekable();
+    match senders.peek().copied() {
+        _ if senders.any(|from| from == ip) => Ok(()),
         Some(from) => Err(format!("its reports come from {from}, and not from {ip}; {remedy}")),
         None => Err(format!("it is not known whether its reports come from {ip}; {remedy}")),
     }
@@ -123,7 +128,9 @@ mod tests {
             ("10.9.9.9", None),
             ("fd12::1", Some("203.0.113.7")),
         ] {
-            assert_eq!(may_probe(ip(address), from.map(ip), &allowed), Ok(()), "{address}");
+            for senders in [[from.map(ip), None], [Some(ip("192.0.2.1")), from.map(ip)]] {
+                assert_eq!(may_probe(ip(address), senders, &allowed, true), Ok(()), "{address}");
+            }
         }
         for (address, from, why) in [
             ("203.0.113.8", Some("203.0.113.7"), "its reports come from 203.0.113.7"),
@@ -132,8 +139,19 @@ mod tests {
             ("0.0.0.0", Some("0.0.0.0"), "not the address of one machine"),
             ("224.0.0.1", Some("224.0.0.1"), "not the address of one machine"),
         ] {
-            let error = may_probe(ip(address), from.map(ip), &allowed).unwrap_err();
+            let error = may_probe(ip(address), [from.map(ip), None], &allowed, true).unwrap_err();
             assert!(error.contains(why), "{address}: {error}");
+        }
+    }
+
+    #[test]
+    fn with_several_nodes_a_loopback_address_is_probed_only_if_it_is_allowed() {
+        for address in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"] {
+            let senders = [Some(ip(address)), None];
+            assert_eq!(may_probe(ip(address), senders, &[], true), Ok(()));
+            let error = may_probe(ip(address), senders, &[], false).unwrap_err();
+            assert!(error.contains("for each of several nodes; start the servers with --probe-allow"), "{error}");
+            assert_eq!(may_probe(ip(address), senders, &ranges(&["127.0.0.0/8", "::1"]), false), Ok(()));
         }
     }
 
@@ -141,9 +159,9 @@ mod tests {
     fn metadata_services_are_probed_only_if_they_are_allowed_by_name() {
         for address in ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200"] {
             let same = Some(ip(address));
-            let error = may_probe(ip(address), same, &ranges(&["10.0.0.0/8"])).unwrap_err();
+            let error = may_probe(ip(address), [same, None], &ranges(&["10.0.0.0/8"]), true).unwrap_err();
             assert!(error.contains("metadata"), "{error}");
         }
-        assert_eq!(may_probe(ip("169.254.169.254"), None, &ranges(&["169.254.0.0/16"])), Ok(()));
+        assert_eq!(may_probe(ip("169.254.169.254"), [None; 2], &ranges(&["169.254.0.0/16"]), true), Ok(()));
     }
 }

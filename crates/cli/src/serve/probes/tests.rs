@@ -1,6 +1,5 @@
 //! Probes over real sockets, of a real fleet in memory.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -61,6 +60,10 @@ async fn view(fleet: &Fleet, id: &str) -> MachineView {
     fleet.machine(id.into()).await.unwrap()
 }
 
+fn probe_of(address: &str, from: Option<IpAddr>) -> Probe {
+    Probe { id: "m".into(), address: address.into(), from, also_from: None }
+}
+
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 #[tokio::test]
@@ -72,8 +75,7 @@ async fn a_machine_answers_a_probe_or_misses_it() {
     let (hangs, _) = machine(None).await;
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let prober = Prober::with(Vec::new(), Duration::from_millis(500)).unwrap();
-    let probe =
-        async |address: &str| prober.probe(&Probe { id: "m".into(), address: address.into(), from: Some(HERE) }).await;
+    let probe = async |address: &str| prober.probe(&probe_of(address, Some(HERE))).await;
     assert_eq!(probe(&well).await, ProbeOutcome::Answered);
     for address in [&redirects, &ill, &hangs, &closed, "no-such-name.invalid:80"] {
         assert_eq!(probe(address).await, ProbeOutcome::Missed, "{address}");
@@ -97,8 +99,7 @@ async fn an_address_that_is_not_allowed_is_never_called_and_its_machine_says_why
         assert!(reason.contains("it is not probed: ") && reason.contains(why), "{reason}");
     }
     let allowed = Prober::with(vec!["127.0.0.0/8".parse().unwrap()], DEADLINE).unwrap();
-    let probe = Probe { id: "foreign".into(), address: secret.as_str().into(), from: None };
-    assert_eq!(allowed.probe(&probe).await, ProbeOutcome::Answered);
+    assert_eq!(allowed.probe(&probe_of(&secret, None)).await, ProbeOutcome::Answered);
 }
 
 #[tokio::test]
@@ -122,4 +123,30 @@ async fn one_node_probes_while_it_leads_and_resigns_when_it_stops() {
         }
         probing.end().await;
     }
+}
+
+#[tokio::test]
+async fn a_machine_answers_if_one_of_its_addresses_does() {
+    let (well, _) = machine(answer("200 OK", "")).await;
+    let (hangs, _) = machine(None).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let prober = Prober::with(Vec::new(), DEADLINE).unwrap();
+    let addresses: Vec<SocketAddr> = [&closed, &hangs, &well].iter().map(|address| address.parse().unwrap()).collect();
+    assert_eq!(prober.get_any(&addresses, "m").await, ProbeOutcome::Answered);
+    assert_eq!(prober.get_any(&addresses[..1], "m").await, ProbeOutcome::Missed);
+    assert_eq!(prober.get_any(&[], "m").await, ProbeOutcome::Missed);
+}
+
+#[tokio::test]
+async fn lookups_of_names_wait_for_each_other_and_addresses_need_none() {
+    let (well, asked) = machine(answer("200 OK", "")).await;
+    let name = format!("localhost:{}", well.rsplit_once(':').unwrap().1);
+    let prober = Prober::with(vec!["127.0.0.0/8".parse().unwrap()], Duration::from_millis(500)).unwrap();
+    let all = prober.lookups.clone().acquire_many_owned(LOOKUPS_AT_ONCE as u32).await.unwrap();
+    assert_eq!(prober.probe(&probe_of(&name, None)).await, ProbeOutcome::Missed);
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    assert_eq!(prober.probe(&probe_of(&well, None)).await, ProbeOutcome::Answered);
+    drop(all);
+    assert_eq!(prober.probe(&probe_of(&name, None)).await, ProbeOutcome::Answered);
+    assert_eq!(prober.lookups.available_permits(), LOOKUPS_AT_ONCE);
 }

@@ -26,7 +26,9 @@ fn a_malformed_report_is_refused_and_names_the_bound() {
     }
     assert!(refused(&mut world, &Report { row: Some(0), ..report(Kind::Crawler) }).contains("a crawler has no row"));
     let long = "x".repeat(513);
-    for address in ["", "a b:1", "u@h:1", "h:1/path", "h:99999", "h\n:1", "http://h:1", "?", &long] {
+    for address in
+        ["", "a b:1", "u@h:1", "h:1/path", "h:99999", "h\n:1", "http://h:1", "?", "ındex:1", "例え:80", &long]
+    {
         let told = refused(&mut world, &Report { address: address.into(), ..good.clone() });
         assert!(told.contains("is not an address"), "{address}: {told}");
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use wayleave_core::fleet::{Desired, Holdings, Judged, Kind, Refusal, Report, Reported};
+use wayleave_core::fleet::{Desired, Holdings, Judged, Kind, MachineRow, Refusal, Report, Reported};
 use wayleave_core::ids::Token;
 use wayleave_core::limits::{
     DEAF_AFTER, FAILED_AFTER, FREEZE_MACHINES_MIN, PROBATION_BASE, PROBATION_MAX, SUSPECT_AFTER,
@@ -25,6 +25,8 @@ enum Step {
     Probe(u8, bool),
     Desire(u8, Desired),
     Delete(u8, bool),
+    /// Placement has nothing on it any more.
+    WriteOff(u8),
     Takeover,
 }
 
@@ -37,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..MACHINES, any::<bool>()).prop_map(|(who, ok)| Step::Probe(who, ok)),
         1 => (0..MACHINES, prop_oneof![Just(Desired::Online), Just(Desired::Drain), Just(Desired::Paused)]).prop_map(|(who, d)| Step::Desire(who, d)),
         1 => (0..MACHINES, any::<bool>()).prop_map(|(who, holds)| Step::Delete(who, holds)),
+        2 => (0..MACHINES).prop_map(Step::WriteOff),
         1 => Just(Step::Takeover),
     ]
 }
@@ -115,12 +118,13 @@ fn check(world: &World, model: &Model, before: &Verdicts) -> Result<(), TestCase
         if row.judged == Judged::Healthy && was.is_some_and(|(judged, ..)| judged != Judged::Healthy) {
             prop_assert!(!error && now.since(heard) < SUSPECT_AFTER, "{} was promoted without a report", id);
         }
+        prop_assert!(!row.written_off || row.judged == Judged::Failed, "{} lives and is written off", id);
         let view = world.state.view(id, now).unwrap();
         prop_assert!(!view.reason.is_empty());
     }
     for kind in Kind::ALL {
-        let online: Vec<_> =
-            world.store.values().filter(|row| row.kind == kind && row.desired == Desired::Online).collect();
+        let counts = |row: &&MachineRow| row.kind == kind && row.desired == Desired::Online && !row.written_off;
+        let online: Vec<_> = world.store.values().filter(counts).collect();
         let dead = online.iter().filter(|row| row.judged == Judged::Failed).count();
         let frozen = online.len() >= FREEZE_MACHINES_MIN && 2 * dead > online.len();
         prop_assert_eq!(world.state.frozen(kind).is_some(), frozen);
@@ -188,6 +192,16 @@ proptest! {
                 Step::Probe(who, ok) => {
                     world.probed(&name(who), ok);
                     model.called(world.now);
+                }
+                Step::WriteOff(who) => {
+                    let id = name(who);
+                    let was = world.store.get(id.as_str()).cloned();
+                    let frozen = world.state.frozen(Kind::Server).is_some();
+                    world.write_off(&id);
+                    if let Some(was) = was {
+                        let lost = was.judged == Judged::Failed && was.kind == Kind::Server && !frozen;
+                        prop_assert_eq!(world.store[id.as_str()].written_off, was.written_off || lost);
+                    }
                 }
                 Step::Desire(who, desired) => drop(world.desire(&name(who), desired)),
                 Step::Delete(who, holds) => {

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod history;
+mod lasting;
 mod probing;
 mod story;
 pub mod world;

@@ -74,17 +74,21 @@ fn a_probe_that_is_not_allowed_is_told_and_does_not_count_against_the_machine() 
 }
 
 #[test]
-fn probes_name_where_the_machine_reports_from_and_a_move_forgets_their_results() {
+fn probes_name_where_the_machine_reports_from_and_only_a_new_address_forgets_their_results() {
     let mut world = World::new();
     let first = Report { from: Some([10, 0, 0, 7].into()), ..report(Kind::Server) };
     world.beat("s", &first).unwrap();
     let probe = world.state.probes_due(world.now).remove(0);
-    assert_eq!(probe.from, first.from);
+    assert_eq!((probe.from, probe.also_from), (first.from, None));
     (0..3).for_each(|_| world.probed("s", false));
     assert_eq!(world.store["s"].judged, Judged::Suspect);
-    let moved = Report { from: Some([10, 0, 0, 8].into()), ..first };
+    let elsewhere = Report { from: Some([10, 0, 0, 8].into()), ..first.clone() };
+    assert_eq!(world.beat("s", &elsewhere).unwrap().judged, Judged::Suspect);
+    world.now = world.now.after(PROBE_INTERVAL);
+    let probe = world.state.probes_due(world.now).remove(0);
+    assert_eq!((probe.from, probe.also_from), (elsewhere.from, first.from));
+    let moved = Report { address: "10.0.0.8:80".into(), ..elsewhere };
     assert_eq!(world.beat("s", &moved).unwrap().judged, Judged::Healthy);
-    assert_eq!(world.store["s"].from, moved.from);
     (0..3).for_each(|_| world.state.probed(&probe, &ProbeOutcome::Missed, world.now, &mut Vec::new()));
     assert_eq!(world.state.view(&"s".into(), world.now).unwrap().judged, Judged::Healthy, "of where it was before");
 }

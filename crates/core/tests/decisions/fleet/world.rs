@@ -104,9 +104,10 @@ impl World {
     }
 
     pub fn probed_as(&mut self, id: &str, outcome: &ProbeOutcome) {
-        let (address, from) = self.store.get(id).map(|row| (row.address.clone(), row.from)).unwrap_or_default();
+        let row = self.store.get(id).map(|row| (row.address.clone(), row.from, row.also_from));
+        let (address, from, also_from) = row.unwrap_or_default();
         let mut out = Vec::new();
-        self.state.probed(&Probe { id: id.into(), address, from }, outcome, self.now, &mut out);
+        self.state.probed(&Probe { id: id.into(), address, from, also_from }, outcome, self.now, &mut out);
         self.commit(out);
     }
 
@@ -115,6 +116,12 @@ impl World {
         let answer = self.state.set_desired(&id.into(), desired, self.now, &mut out);
         self.commit(out);
         answer.map(drop)
+    }
+
+    pub fn write_off(&mut self, id: &str) {
+        let mut out = Vec::new();
+        self.state.write_off(&[id.into()], &mut out);
+        self.commit(out);
     }
 
     pub fn delete(&mut self, id: &str, holds: Holdings) -> Result<(), Refusal> {

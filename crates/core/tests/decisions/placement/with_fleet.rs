@@ -67,11 +67,16 @@ impl Owner {
         self.fleet.tick(self.now, &mut machines);
         self.pass_on(&mut out);
         while self.placement.tick(self.now, &mut out).more {}
+        self.fleet.write_off(&self.placement.replaced(self.now), &mut machines);
+        self.pass_on(&mut out);
         for id in names.iter().filter(|id| !dead.contains(&id.as_str())) {
             self.work(id, &mut out);
         }
         for fleet::Write::Machine(id, row) in machines {
-            row.map(|row| self.machines.insert(id.to_string(), row));
+            match row {
+                Some(row) => self.machines.insert(id.to_string(), row),
+                None => self.machines.remove(&*id),
+            };
         }
         self.store.apply(out);
     }
@@ -175,4 +180,51 @@ fn a_partition_that_hides_most_servers_moves_nothing() {
     assert_eq!(owner.fleet.frozen(Kind::Server), None);
     (0..100).for_each(|_| owner.round(&[]));
     assert_eq!(owner.homes(), homes);
+}
+
+/// Over months one server after the other dies for good, and its chunks are placed again each time.
+#[test]
+fn servers_that_were_replaced_long_ago_freeze_nothing() {
+    let mut owner = Owner::filled(5);
+    let mut dead = Vec::new();
+    for next in ["a0", "b0", "a1", "b1", "a2", "b2"] {
+        dead.push(next);
+        (0..40).for_each(|_| owner.round(&dead));
+        owner.takeover();
+        assert_eq!(owner.fleet.frozen(Kind::Server), None, "after {next}");
+        assert_eq!(owner.placement.map().missing_count, 0, "after {next}");
+    }
+    // A partition hides three of the four that are left: that is more than half of them at once.
+    let homes = owner.homes();
+    let hidden: Vec<&str> = dead.iter().copied().chain(["a3", "a4", "b3"]).collect();
+    (0..100).for_each(|_| owner.round(&hidden));
+    owner.takeover();
+    (0..100).for_each(|_| owner.round(&hidden));
+    let frozen = owner.fleet.frozen(Kind::Server).unwrap();
+    assert_eq!((frozen.dead, frozen.of), (3, 4));
+    (0..100).for_each(|_| owner.round(&dead));
+    assert_eq!((owner.fleet.frozen(Kind::Server), owner.homes()), (None, homes));
+    // One of the dead comes back, and counts again.
+    (0..100).for_each(|_| owner.round(&dead[1..]));
+    (0..20).for_each(|_| owner.round(&[&dead[1..], &["a0", "a3", "a4"]].concat()));
+    assert_eq!(owner.fleet.frozen(Kind::Server).map(|frozen| (frozen.dead, frozen.of)), Some((3, 5)));
+}
+
+#[test]
+fn a_server_that_is_dead_for_a_day_and_was_replaced_is_forgotten_and_one_with_copies_is_not() {
+    let mut owner = Owner::filled(2);
+    let mut dead = Vec::new();
+    // The last one of row 1 dies with its copies: there is no other place for them.
+    for next in ["a0", "b0", "b1"] {
+        dead.push(next);
+        (0..40).for_each(|_| owner.round(&dead));
+    }
+    assert_eq!((owner.fleet.frozen(Kind::Server), owner.fleet.len()), (None, 4));
+    (0..24 * 720).for_each(|_| owner.round(&dead));
+    let left: Vec<String> = owner.fleet.rows().map(|(id, _)| id.to_string()).collect();
+    assert_eq!(left, ["a1", "b1"]);
+    assert_eq!(owner.placement.map().rows.len(), 2);
+    owner.takeover();
+    owner.round(&dead);
+    assert_eq!(owner.placement.self_check(), Ok(()));
 }

@@ -83,6 +83,7 @@ impl World {
             since: self.now,
             desired: Desired::Online,
             accepts: true,
+            unanswered: false,
         };
         self.fleet.insert(id.into(), view);
         self.tell_servers();
