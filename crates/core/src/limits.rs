@@ -279,6 +279,10 @@ pub const CHUNKS_MAX: usize = 100_000_000;
 pub const BUILT_AT_ONCE_MAX: usize = 256;
 /// Default delay before the chunks of a lost index server are placed again.
 pub const REPLACE_AFTER_DEFAULT: Millis = Millis(60_000);
+/// A copy of which nothing was heard for this long before it was ready is placed elsewhere.
+pub const FETCH_SILENCE_MAX: Millis = Millis(600_000);
+/// Repeated news of a fetch are written at most this often.
+pub const FETCH_NEWS_INTERVAL: Millis = Millis(60_000);
 /// Default number of chunks per minute that move to even out the load of index servers.
 pub const MOVES_PER_MINUTE_DEFAULT: u32 = 600;
 /// Readers in one process that may wait for a change of the map.

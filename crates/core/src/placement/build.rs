@@ -67,7 +67,7 @@ impl State {
         }
         let rows: Vec<RowNo> = self.rows.keys().copied().collect();
         for no in rows {
-            self.lay(chunk.0, no, Layout::default(), None, out);
+            self.lay(chunk.0, no, Layout::default(), None, Time::ZERO, out);
             if let Some(row) = self.rows.get_mut(&no) {
                 row.unplaced.remove(&chunk.0);
                 row.blocked.remove(&chunk.0);

@@ -1,9 +1,10 @@
 //! The place of a chunk in a row, and the one function that changes it, with everything that is counted from it.
 
 use super::row::{Part, PlacementRow, PlacementState, Write};
-use super::state::{Ix, State};
+use super::state::{Copy, Ix, State, is_unready};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
+use crate::time::Time;
 
 /// The place of a chunk in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +66,20 @@ impl State {
     pub(super) fn layout(&self, chunk: u64, row: RowNo) -> Layout {
         let Some(cell) = self.cell(chunk, row) else { return Layout::default() };
         let state_on = |ix: Ix| self.servers.get(&ix).and_then(|server| server.copies.get(&chunk)).copied();
-        let chosen = cell.chosen.and_then(|ix| Some((ix, state_on(ix)?)));
+        let chosen = cell.chosen.and_then(|ix| Some((ix, state_on(ix)?.state)));
         Layout { chosen, former: cell.former, lost: cell.lost }
     }
 
     /// Changes a cell. A copy that is in it no longer is drained, or forgotten if it is `gone` or its server is.
-    pub(super) fn lay(&mut self, chunk: u64, row: RowNo, next: Layout, gone: Option<Ix>, out: &mut Vec<Write>) {
+    pub(super) fn lay(
+        &mut self,
+        chunk: u64,
+        row: RowNo,
+        next: Layout,
+        gone: Option<Ix>,
+        now: Time,
+        out: &mut Vec<Write>,
+    ) {
         let before = self.layout(chunk, row);
         if before == next {
             return;
@@ -80,12 +89,12 @@ impl State {
             if removed || gone == Some(ix) {
                 self.erase(chunk, ix, out);
             } else {
-                self.record(chunk, ix, (PlacementState::Draining, Part::Chosen), out);
+                self.record(chunk, ix, (PlacementState::Draining, Part::Chosen), now, out);
             }
         }
         for ix in next.servers().into_iter().flatten() {
             if let Some(copy) = next.copy_on(ix).filter(|copy| before.copy_on(ix) != Some(*copy)) {
-                self.record(chunk, ix, copy, out);
+                self.record(chunk, ix, copy, now, out);
             }
         }
         let [was, is] = [before, next].map(|layout| layout.chosen.map(|(ix, _)| ix));
@@ -120,20 +129,32 @@ impl State {
     }
 
     /// Writes the copy of a chunk on a server.
-    fn record(&mut self, chunk: u64, ix: Ix, (state, part): (PlacementState, Part), out: &mut Vec<Write>) {
+    pub(super) fn record(
+        &mut self,
+        chunk: u64,
+        ix: Ix,
+        (state, part): (PlacementState, Part),
+        now: Time,
+        out: &mut Vec<Write>,
+    ) {
         let Some(server) = self.servers.get_mut(&ix) else { return };
-        let was = server.copies.insert(chunk, state);
+        let copy = Copy::new(state, now);
+        let was = server.copies.insert(chunk, copy).map(|was| was.state);
         server.draining -= usize::from(was == Some(PlacementState::Draining));
         server.draining += usize::from(state == PlacementState::Draining);
-        let row = PlacementRow { row: server.facts.row, state, part };
+        server.unready -= usize::from(was.is_some_and(is_unready));
+        server.unready += usize::from(is_unready(state));
+        let row = PlacementRow { row: server.facts.row, state, part, since: copy.since() };
         out.push(Write::Placement(ChunkId(chunk), server.id.clone(), Some(row)));
+        self.time_fetch(chunk, ix, now);
     }
 
     /// Forgets the copy of a chunk on a server.
     pub(super) fn erase(&mut self, chunk: u64, ix: Ix, out: &mut Vec<Write>) {
         let Some(server) = self.servers.get_mut(&ix) else { return };
         if let Some(was) = server.copies.remove(&chunk) {
-            server.draining -= usize::from(was == PlacementState::Draining);
+            server.draining -= usize::from(was.state == PlacementState::Draining);
+            server.unready -= usize::from(is_unready(was.state));
             out.push(Write::Placement(ChunkId(chunk), server.id.clone(), None));
         }
     }
@@ -152,8 +173,10 @@ impl State {
         }
         let after = (server.fullness(0), ix);
         let Some(row) = self.rows.get_mut(&server.facts.row) else { return };
-        if row.eligible.remove(&before) {
-            row.eligible.insert(after);
+        for servers in [&mut row.eligible, &mut row.doubted] {
+            if servers.remove(&before) {
+                servers.insert(after);
+            }
         }
     }
 

@@ -86,13 +86,13 @@ impl State {
             }
             let start =
                 after.filter(|after| after.server == *id).map_or(Bound::Unbounded, |a| Bound::Excluded(a.chunk.0));
-            for (chunk, state) in server.copies.range((start, Bound::Unbounded)) {
+            for (chunk, copy) in server.copies.range((start, Bound::Unbounded)) {
                 if looks == 0 || page.placements.len() >= limit.max(1) {
                     return Ok(page);
                 }
                 looks -= 1;
-                if filter.state.is_none_or(|wanted| wanted == *state) {
-                    page.placements.push(self.view(*chunk, *ix, server, *state, now));
+                if filter.state.is_none_or(|wanted| wanted == copy.state) {
+                    page.placements.push(self.view(*chunk, *ix, server, copy.state, now));
                 }
                 page.next = Some(Cursor { server: id.clone(), chunk: ChunkId(*chunk) });
             }
@@ -107,7 +107,7 @@ impl State {
     /// If the chunk is not known.
     pub fn copies_of(&self, chunk: ChunkId, now: Time) -> Result<Vec<PlacementView>, Refusal> {
         let servers = self.names.values().filter_map(|ix| Some((*ix, self.servers.get(ix)?)));
-        let copies = servers.filter_map(|(ix, server)| Some((ix, server, *server.copies.get(&chunk.0)?)));
+        let copies = servers.filter_map(|(ix, server)| Some((ix, server, server.copies.get(&chunk.0)?.state)));
         let found: Vec<PlacementView> =
             copies.map(|(ix, server, state)| self.view(chunk.0, ix, server, state, now)).collect();
         if found.is_empty() && !self.chunks.contains_key(&chunk.0) {
@@ -141,7 +141,11 @@ impl State {
             Some(former) => format!("; it was lost with '{}'", name(former)),
             None => String::new(),
         };
-        let (fate, changes_at) = self.fate(server, now);
+        let (mut fate, mut changes_at) = self.fate(server, now);
+        if let Some(at) = self.overdue_at(chunk, ix).filter(|_| changes_at.is_none() && fate.is_empty()) {
+            fate = format!("; placed elsewhere if nothing is heard of it for {}", at.since(now).told());
+            changes_at = Some(at.max(now));
+        }
         let text = match state {
             PlacementState::Draining => {
                 return ("no longer wanted here: the server deletes it and reports it gone".into(), None);

@@ -3,7 +3,7 @@
 use super::cell::Cell;
 use super::chunk::Chunk;
 use super::row::{LedgerRow, Part, PlacementRow, PlacementState, ServerRow, Write};
-use super::state::{Config, Ix, State};
+use super::state::{Config, Copy, Ix, State, is_unready};
 use crate::ids::ChunkId;
 use crate::names::MachineId;
 use crate::pipeline::row::Artifact;
@@ -56,7 +56,8 @@ impl State {
                 copy.row.0
             )));
         };
-        server.copies.insert(id, copy.state);
+        server.copies.insert(id, Copy::new(copy.state, copy.since));
+        server.unready += usize::from(is_unready(copy.state));
         if copy.state == PlacementState::Draining {
             server.draining += 1;
             return Ok(());
@@ -76,6 +77,7 @@ impl State {
             return Err(Damaged(format!("chunk {id} has two copies for one place in row {}", row.0)));
         }
         cell.lost |= copy.part == Part::Lost;
+        self.time_fetch(id, ix, copy.since);
         if copy.part == Part::Chosen {
             self.weigh(id, Some(ix), true);
         } else {
@@ -92,7 +94,11 @@ impl State {
             let (no, alive) = (server.facts.row, server.is_alive());
             let serves = |chunk: &&u64| self.layout(**chunk, no).holder() == Some(ix);
             let held = server.copies.keys().filter(serves).count();
+            let keeps_back = server.keeps_work_back();
             self.servers.entry(ix).and_modify(|server| server.held = held);
+            if keeps_back {
+                self.start_sweep(ix);
+            }
             self.rows.entry(no).and_modify(|row| row.served += if alive { held } else { 0 });
         }
         for row in self.rows.values_mut() {
@@ -109,11 +115,11 @@ impl State {
         let chunks = self.chunks.iter().map(|(id, chunk)| Write::Chunk(ChunkId(*id), Some(chunk.artifact())));
         let copies = self.names.values().filter_map(|ix| Some((*ix, self.servers.get(ix)?)));
         let copies = copies.flat_map(|(ix, server)| {
-            server.copies.iter().map(move |(chunk, state)| {
+            server.copies.iter().map(move |(chunk, held)| {
                 let row = server.facts.row;
                 let cell = self.cell(*chunk, row).filter(|cell| cell.former == Some(ix));
                 let part = cell.map_or(Part::Chosen, |cell| if cell.lost { Part::Lost } else { Part::Leaving });
-                let copy = PlacementRow { row, state: *state, part };
+                let copy = PlacementRow { row, state: held.state, part, since: held.since() };
                 Write::Placement(ChunkId(*chunk), server.id.clone(), Some(copy))
             })
         });

@@ -15,8 +15,10 @@
 //! gives up its chunks at once, a failed one after a delay (60 s by default). If it comes back before the new copy is
 //! ready, the new copy is cancelled; if after, its own copy is surplus. While the fleet is frozen no such move
 //! begins, and when the freeze ends the delay of failed servers starts anew: they are about to come back as well.
+//! Copies that are not ready have deadlines of their own, see `unready`.
 //!
-//! **Balance.** A copy goes to the server with the fewest bytes per capacity. A server that leaves moves only its own
+//! **Balance.** A copy goes to the healthy server with the fewest bytes per capacity; the first copy in a row without
+//! healthy servers to one that reports, and that only probes doubt. A server that leaves moves only its own
 //! chunks. Towards one that joins, chunks move from the fullest server until the two are within 8 %, a bounded number
 //! per minute. A move is planned only if it narrows the gap by a chunk of mean size, so placing alone never causes one.
 //!
@@ -46,6 +48,7 @@ mod self_check;
 mod servers;
 mod state;
 mod tick;
+mod unready;
 
 pub use build::Built;
 pub use listing::{Cursor, Filter, Page, PlacementView};

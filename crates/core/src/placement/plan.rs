@@ -1,5 +1,7 @@
 //! What a cell should look like, given the health of its servers.
 
+use std::collections::BTreeSet;
+
 use super::cell::Layout;
 use super::row::{PlacementState, Write};
 use super::state::{Ix, State};
@@ -18,12 +20,12 @@ impl State {
             return;
         }
         let next = self.plan(chunk, row, avoid, now);
-        self.lay(chunk, row, next, None, out);
+        self.lay(chunk, row, next, None, now, out);
         let Some(row) = self.rows.get_mut(&row) else { return };
         if next.chosen.is_some() {
             row.unplaced.remove(&chunk);
             row.blocked.remove(&chunk);
-        } else if row.eligible.is_empty() {
+        } else if !row.takes_copies() {
             row.unplaced.insert(chunk);
         } else {
             row.unplaced.remove(&chunk);
@@ -38,7 +40,7 @@ impl State {
         let former = now_is.former.filter(is_here);
         match (chosen, former) {
             (None, None) => {
-                let target = self.pick(chunk, row, avoid);
+                let target = self.pick_first(chunk, row, avoid);
                 target.map_or_else(Layout::default, |ix| Layout::only(ix, PlacementState::Assigned))
             }
             (Some((ix, state)), None) => self.plan_only(chunk, row, (ix, state), avoid, now),
@@ -53,6 +55,13 @@ impl State {
                     // The lost server is back before its chunk was fetched by another.
                     _ if now_is.lost && from_stays => instead(),
                     (ix, _) if self.must_leave(ix, now) => instead(),
+                    // A move that does not come to its end. The former copy stays if it can; else another server tries.
+                    (ix, state) if state != PlacementState::Ready && self.is_overdue(chunk, ix, now) => {
+                        let other =
+                            || self.pick(chunk, row, avoid).map(|other| Layout::moving(other, from, now_is.lost));
+                        let stays = Layout { chosen: Some(to), former: Some(from), lost: now_is.lost };
+                        if from_stays { Layout::only(from, PlacementState::Ready) } else { other().unwrap_or(stays) }
+                    }
                     _ => Layout { chosen: Some(to), former: Some(from), lost: now_is.lost },
                 }
             }
@@ -68,7 +77,17 @@ impl State {
         avoid: Option<Ix>,
         now: Time,
     ) -> Layout {
-        let target = if self.must_leave(ix, now) { self.pick(chunk, row, avoid) } else { None };
+        let target = if state == PlacementState::Ready {
+            self.must_leave(ix, now).then(|| self.pick(chunk, row, avoid)).flatten()
+        } else if self.is_overdue(chunk, ix, now) {
+            self.pick_first(chunk, row, avoid)
+        } else if self.must_leave(ix, now) || self.is_kept_back(ix, state) {
+            // Not from one doubted server to another.
+            let doubted = self.servers.get(&ix).is_some_and(super::state::Server::is_doubted);
+            if doubted { self.pick(chunk, row, avoid) } else { self.pick_first(chunk, row, avoid) }
+        } else {
+            None
+        };
         match target {
             None => Layout::only(ix, state),
             Some(to) if state == PlacementState::Ready => {
@@ -79,10 +98,20 @@ impl State {
         }
     }
 
+    /// The server for a chunk that nobody in the row serves: if there is no eligible one, one that only probes doubt.
+    fn pick_first(&self, id: u64, no: RowNo, avoid: Option<Ix>) -> Option<Ix> {
+        let row = self.rows.get(&no)?;
+        self.pick_of(id, if row.eligible.is_empty() { &row.doubted } else { &row.eligible }, avoid)
+    }
+
     /// The server that would be the least full with the chunk, of those that have no copy of it.
     fn pick(&self, id: u64, row: RowNo, avoid: Option<Ix>) -> Option<Ix> {
-        let (row, chunk) = (self.rows.get(&row)?, self.chunks.get(&id)?);
-        let eligible = row.eligible.iter().filter_map(|(_, ix)| Some((*ix, self.servers.get(ix)?)));
+        self.pick_of(id, &self.rows.get(&row)?.eligible, avoid)
+    }
+
+    fn pick_of(&self, id: u64, servers: &BTreeSet<(u128, Ix)>, avoid: Option<Ix>) -> Option<Ix> {
+        let chunk = self.chunks.get(&id)?;
+        let eligible = servers.iter().filter_map(|(_, ix)| Some((*ix, self.servers.get(ix)?)));
         let free = eligible.filter(|(_, server)| !server.copies.contains_key(&id));
         let others = free.clone().filter(|(ix, _)| Some(*ix) != avoid).take(COMPARED);
         let best = others.min_by_key(|(ix, server)| (server.fullness(chunk.weight()), *ix));

@@ -28,7 +28,7 @@ impl State {
         for no in rows {
             while *room > 0 && self.budget(now) > 0 {
                 let Some(Move { chunk, from, to }) = self.next_move(no) else { break };
-                self.lay(chunk, no, Layout::moving(to, from, false), None, out);
+                self.lay(chunk, no, Layout::moving(to, from, false), None, now, out);
                 self.spend(now);
                 *room -= 1;
             }
@@ -75,7 +75,7 @@ impl State {
         let (empty, full) = (self.servers.get(&to)?, self.servers.get(&from)?);
         let [here, there] = [full, empty].map(|server| u128::from(server.facts.capacity));
         // After moving this much both would be equally full.
-        let ideal = ((high - low) * here * there / (here + there)) >> 32;
+        let ideal = (high - low).saturating_mul(here).saturating_mul(there) / (here + there) >> 32;
         let mean = full.load / full.chosen.len().max(1) as u128;
         if ideal < mean {
             return None;
@@ -83,7 +83,7 @@ impl State {
         let ideal = u64::try_from(ideal).unwrap_or(u64::MAX);
         let candidates = full.chosen.range(..=(ideal, u64::MAX)).rev().take(EXAMINED).map(|(_, chunk)| *chunk);
         let settled = |chunk: &u64| {
-            let ready = full.copies.get(chunk) == Some(&PlacementState::Ready);
+            let ready = full.copies.get(chunk).is_some_and(|copy| copy.state == PlacementState::Ready);
             ready
                 && self.cell(*chunk, no).is_some_and(|cell| cell.former.is_none())
                 && !empty.copies.contains_key(chunk)

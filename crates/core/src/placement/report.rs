@@ -1,15 +1,17 @@
 //! A server reports what it does with a copy.
 //!
 //! Allowed: assigned → fetching or ready, fetching → ready, every state → gone. Repeating the present state changes
-//! nothing; so does `gone` for a chunk that is known and not placed there.
+//! nothing; so does `gone` for a chunk that is known and not placed there. Repeated `fetching` is news of the fetch, and
+//! is written from time to time.
 
 use serde::{Deserialize, Serialize};
 
 use super::cell::Layout;
 use super::refusal::Refusal;
-use super::row::{PlacementState, Write};
+use super::row::{Part, PlacementState, Write};
 use super::state::State;
 use crate::ids::ChunkId;
+use crate::limits::FETCH_NEWS_INTERVAL;
 use crate::names::MachineId;
 use crate::time::Time;
 
@@ -54,7 +56,11 @@ impl State {
         let found = ix.and_then(|ix| Some((ix, self.servers.get(&ix).filter(|server| !server.facts.removed)?)));
         let Some((ix, holder)) = found else { return Err(Refusal::UnknownServer(name())) };
         let row = holder.facts.row;
-        let copy = holder.copies.get(&id).copied();
+        let known = holder.copies.get(&id).copied();
+        let copy = known.map(|copy| copy.state);
+        if copy.is_some() {
+            self.servers.entry(ix).and_modify(|server| server.news = now);
+        }
         match (copy, said) {
             (None, _) if !self.chunks.contains_key(&id) => return Err(Refusal::UnknownChunk(id)),
             (None, Said::Gone) => return Ok(None),
@@ -69,17 +75,22 @@ impl State {
                 let (is, asked) = (PlacementState::Ready.name().into(), said.name().into());
                 return Err(Refusal::WrongStep { chunk: id, server: name(), is, asked });
             }
-            (Some(state @ PlacementState::Fetching), Said::Fetching)
-            | (Some(state @ PlacementState::Ready), Said::Ready) => return Ok(Some(state)),
+            (Some(state @ PlacementState::Fetching), Said::Fetching) => {
+                if known.is_some_and(|copy| now.since(copy.since()) >= FETCH_NEWS_INTERVAL) {
+                    self.record(id, ix, (state, Part::Chosen), now, out);
+                }
+                return Ok(Some(state));
+            }
+            (Some(state @ PlacementState::Ready), Said::Ready) => return Ok(Some(state)),
             (Some(_), Said::Fetching) => {
                 let before = self.layout(id, row);
                 let next = Layout { chosen: Some((ix, PlacementState::Fetching)), ..before };
-                self.lay(id, row, next, None, out);
+                self.lay(id, row, next, None, now, out);
             }
             (Some(_), Said::Ready) => {
                 let before = self.layout(id, row);
                 let next = Layout { chosen: Some((ix, PlacementState::Ready)), ..before };
-                self.lay(id, row, next, None, out);
+                self.lay(id, row, next, None, now, out);
                 self.reconcile(id, row, None, now, out);
             }
             (Some(_), Said::Gone) => {
@@ -87,11 +98,11 @@ impl State {
                 let kept = before.chosen.filter(|(chosen, _)| *chosen != ix);
                 let former = before.former.filter(|former| *former != ix).map(|former| (former, PlacementState::Ready));
                 let next = Layout { chosen: kept.or(former), ..Layout::default() };
-                self.lay(id, row, next, Some(ix), out);
+                self.lay(id, row, next, Some(ix), now, out);
                 self.reconcile(id, row, Some(ix), now, out);
             }
         }
         self.finish(out);
-        Ok(self.servers.get(&ix).and_then(|server| server.copies.get(&id)).copied())
+        Ok(self.servers.get(&ix).and_then(|server| server.copies.get(&id)).map(|copy| copy.state))
     }
 }

@@ -56,6 +56,8 @@ pub struct PlacementRow {
     pub state: PlacementState,
     /// What it is to its cell.
     pub part: Part,
+    /// The last news of it, in whole seconds, while it is not ready: since then it is assigned, or fetched. Else zero.
+    pub since: Time,
 }
 
 /// A server as placement last knew it. Kept apart from the fleet's row, so that the map of a version can always be
@@ -76,6 +78,8 @@ pub struct ServerRow {
     pub desired: Desired,
     /// Whether it takes new copies, by its own report.
     pub accepts: bool,
+    /// Whether it is suspect only because it does not answer probes.
+    pub unanswered: bool,
     /// It has left the fleet; its copies are being forgotten.
     pub removed: bool,
 }

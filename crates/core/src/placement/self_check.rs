@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cell::Cell;
 use super::row::PlacementState;
-use super::state::{Row, Server, State};
+use super::state::{Row, Server, State, is_unready};
 use crate::fleet::RowNo;
 
 impl State {
@@ -33,8 +33,8 @@ impl State {
             let Some(server) = server.filter(|server| server.facts.row == cell.row) else {
                 return Err(format!("chunk {id} is on a server that is not in row {}", cell.row.0));
             };
-            let state = server.copies.get(&id);
-            let good = if former { state == Some(&PlacementState::Ready) } else { state.is_some_and(is_wanted) };
+            let state = server.copies.get(&id).map(|copy| copy.state);
+            let good = if former { state == Some(PlacementState::Ready) } else { state.is_some_and(is_wanted) };
             hold(good, || format!("chunk {id} on '{}' is {state:?}", server.id))?;
         }
         Ok(())
@@ -42,7 +42,7 @@ impl State {
 
     fn check_server(&self, ix: u16, server: &Server) -> Result<(), String> {
         let id = &server.id;
-        let wanted = server.copies.iter().filter(|(_, state)| is_wanted(state));
+        let wanted = server.copies.iter().filter(|(_, copy)| is_wanted(copy.state));
         let mut held = 0;
         let mut chosen = BTreeSet::new();
         for (chunk, _) in wanted {
@@ -56,19 +56,26 @@ impl State {
             }
         }
         let load: u128 = chosen.iter().map(|(weight, _)| u128::from(*weight)).sum();
-        let draining = server.copies.values().filter(|state| !is_wanted(state)).count();
-        hold((held, draining) == (server.held, server.draining), || format!("'{id}' miscounts its copies"))?;
+        let draining = server.copies.values().filter(|copy| !is_wanted(copy.state)).count();
+        let unready = server.copies.values().filter(|copy| is_unready(copy.state)).count();
+        let counts = (server.held, server.draining, server.unready);
+        hold((held, draining, unready) == counts, || format!("'{id}' miscounts its copies"))?;
+        hold(unready == 0 || server.stall.is_some(), || format!("'{id}' may keep copies that it never fetches"))?;
         hold(chosen == server.chosen && load == server.load, || format!("'{id}' miscounts its load"))?;
         let key = (server.fullness(0), ix);
         let listed = self.rows.get(&server.facts.row).is_some_and(|row| row.eligible.contains(&key));
-        hold(listed == server.is_eligible(), || format!("'{id}' is listed as eligible: {listed}"))
+        hold(listed == server.is_eligible(), || format!("'{id}' is listed as eligible: {listed}"))?;
+        let listed = self.rows.get(&server.facts.row).is_some_and(|row| row.doubted.contains(&key));
+        hold(listed == server.is_doubted(), || format!("'{id}' is listed as doubted: {listed}"))
     }
 
     fn check_row(&self, no: RowNo, row: &Row) -> Result<(), String> {
         let placed = self.chunks.keys().filter(|id| self.cell(**id, no).is_some()).count();
         let served = self.chunks.keys().filter(|id| self.holder(**id, no).is_some()).count();
         hold((placed, served) == (row.placed, row.served), || format!("row {} miscounts its cells", no.0))?;
-        hold(row.eligible.len() <= row.servers.len(), || format!("row {} lists a server twice", no.0))?;
+        hold(row.eligible.len() + row.doubted.len() <= row.servers.len(), || {
+            format!("row {} lists a server twice", no.0)
+        })?;
         let waits = |id: &u64| {
             let later = row.backfill.is_some_and(|from| from <= *id);
             later || row.unplaced.contains(id) || row.blocked.contains(id)
@@ -81,7 +88,7 @@ impl State {
     }
 }
 
-const fn is_wanted(state: &PlacementState) -> bool {
+const fn is_wanted(state: PlacementState) -> bool {
     !matches!(state, PlacementState::Draining)
 }
 

@@ -65,6 +65,7 @@ impl State {
             since: view.since,
             desired: view.desired,
             accepts: view.accepts,
+            unanswered: view.unanswered,
             removed: false,
         };
         let Some(ix) = self.names.get(&view.id).copied() else {
@@ -102,6 +103,9 @@ impl State {
         if server.is_eligible() {
             row.eligible.insert((server.fullness(0), ix));
         }
+        if server.is_doubted() {
+            row.doubted.insert((server.fullness(0), ix));
+        }
         self.names.insert(id, ix);
         self.servers.insert(ix, server);
         ix
@@ -121,16 +125,22 @@ impl State {
             self.visible = true;
         }
         self.visible |= alive && was.address != facts.address;
-        let eligible = row.eligible.remove(&key);
-        let woken = server.is_eligible() && !eligible;
+        let (eligible, doubted) = (row.eligible.remove(&key), row.doubted.remove(&key));
         if server.is_eligible() {
             row.eligible.insert((server.fullness(0), ix));
         }
+        if server.is_doubted() {
+            row.doubted.insert((server.fullness(0), ix));
+        }
+        // The last eligible one that goes makes way for those that only probes doubt.
+        let last = eligible && row.eligible.is_empty() && !row.doubted.is_empty();
+        let woken = (server.is_eligible() && !eligible) || (server.is_doubted() && !doubted) || last;
+        let keeps_back = server.keeps_work_back();
         let returned = server.is_alive() && !alive;
         let drained = server.is_drained() && (was.desired != Desired::Drain || was.judged != facts.judged);
         out.push(Write::Server(server.id.clone(), Some(facts.clone())));
         self.time_failure(ix);
-        if returned || drained || facts.removed {
+        if returned || drained || facts.removed || keeps_back {
             self.start_sweep(ix);
         }
         if woken {
@@ -159,7 +169,7 @@ impl State {
         row.unplaced.append(&mut row.blocked);
         let servers: Vec<Ix> = row.servers.iter().copied().collect();
         for ix in servers {
-            if self.must_leave(ix, now) {
+            if self.must_leave(ix, now) || self.servers.get(&ix).is_some_and(Server::keeps_work_back) {
                 self.start_sweep(ix);
             }
         }
@@ -171,6 +181,7 @@ impl State {
         self.names.remove(&server.id);
         self.failed.remove(&ix);
         server.timer.map(|at| self.timers.remove(&(at, ix)));
+        server.stall.map(|at| self.stalls.remove(&(at, ix)));
         let no = server.facts.row;
         if let Some(row) = self.rows.get_mut(&no) {
             row.servers.remove(&ix);

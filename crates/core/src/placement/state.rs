@@ -30,6 +30,32 @@ impl Default for Config {
 /// A server, by its number in memory.
 pub(super) type Ix = u16;
 
+/// A copy of a chunk on a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copy {
+    pub state: PlacementState,
+    /// Seconds; there may be very many copies.
+    since: u32,
+}
+
+impl Copy {
+    /// A copy of which there are news; the time counts while it is not ready.
+    pub fn new(state: PlacementState, now: Time) -> Self {
+        let since = if is_unready(state) { u32::try_from(now.as_secs()).unwrap_or(u32::MAX) } else { 0 };
+        Self { state, since }
+    }
+
+    /// The last news of it, while it is not ready.
+    pub const fn since(self) -> Time {
+        Time::from_secs(self.since as u64)
+    }
+}
+
+/// Whether a copy is wanted and not there yet.
+pub(super) const fn is_unready(state: PlacementState) -> bool {
+    matches!(state, PlacementState::Assigned | PlacementState::Fetching)
+}
+
 /// All placements.
 #[derive(Debug)]
 pub struct State {
@@ -42,6 +68,12 @@ pub struct State {
     pub(super) failed: BTreeSet<Ix>,
     /// When failed servers are given up.
     pub(super) timers: BTreeSet<(Time, Ix)>,
+    /// When to look whether a server with copies that are not ready does anything at all.
+    pub(super) stalls: BTreeSet<(Time, Ix)>,
+    /// When to look at copies that are being fetched. Entries of copies that have moved on are passed over.
+    pub(super) fetches: BTreeSet<(Time, Ix, u64)>,
+    /// Since when this state hears of copies.
+    pub(super) opened: Option<Time>,
     /// Servers whose copies must be looked at again.
     pub(super) sweeping: BTreeSet<Ix>,
     pub(super) ledger: LedgerRow,
@@ -56,7 +88,7 @@ pub(super) struct Server {
     pub id: MachineId,
     /// As it is durable.
     pub facts: ServerRow,
-    pub copies: BTreeMap<u64, PlacementState>,
+    pub copies: BTreeMap<u64, Copy>,
     /// Chunks whose chosen copy it has, by weight.
     pub chosen: BTreeSet<(u64, u64)>,
     /// Their weights together.
@@ -64,6 +96,12 @@ pub(super) struct Server {
     /// Cells that it serves, if it is alive.
     pub held: usize,
     pub draining: usize,
+    /// Copies that are not ready yet.
+    pub unready: usize,
+    /// When it last said anything about a copy to this state.
+    pub news: Time,
+    /// When to look whether it does anything about them.
+    pub stall: Option<Time>,
     /// The copy from which on its sweep continues.
     pub sweep: u64,
     /// When it is given up, if it has failed and is not given up yet.
@@ -82,6 +120,9 @@ impl Server {
             load: 0,
             held: 0,
             draining: 0,
+            unready: 0,
+            news: Time::ZERO,
+            stall: None,
             sweep: 0,
             timer: None,
             successor: None,
@@ -97,6 +138,18 @@ impl Server {
     pub fn is_eligible(&self) -> bool {
         let facts = &self.facts;
         !facts.removed && facts.judged == Judged::Healthy && facts.desired == Desired::Online && facts.accepts
+    }
+
+    /// Whether it may get a first copy if its row has no eligible server: it reports, and only probes doubt it.
+    pub fn is_doubted(&self) -> bool {
+        let facts = &self.facts;
+        let suspect = facts.judged == Judged::Suspect && facts.unanswered;
+        !facts.removed && suspect && facts.desired == Desired::Online && facts.accepts
+    }
+
+    /// Whether it has copies that should be with a server that gets work.
+    pub fn keeps_work_back(&self) -> bool {
+        self.unready > 0 && !self.is_eligible()
     }
 
     /// Whether the operator wants it emptied.
@@ -117,7 +170,9 @@ pub(super) struct Row {
     pub servers: BTreeSet<Ix>,
     /// Those that may get new copies, the emptiest first.
     pub eligible: BTreeSet<(u128, Ix)>,
-    /// Chunks without a copy here, for lack of an eligible server.
+    /// Those that may get first copies if there are no eligible ones.
+    pub doubted: BTreeSet<(u128, Ix)>,
+    /// Chunks without a copy here, for lack of a server that takes it.
     pub unplaced: BTreeSet<u64>,
     /// Chunks without a copy here because each eligible server must first delete an old one.
     pub blocked: BTreeSet<u64>,
@@ -130,9 +185,14 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Whether a server takes first copies.
+    pub fn takes_copies(&self) -> bool {
+        !self.eligible.is_empty() || !self.doubted.is_empty()
+    }
+
     /// Whether chunks wait for a copy that they could get now.
     pub fn has_work(&self) -> bool {
-        !self.eligible.is_empty() && (self.backfill.is_some() || !self.unplaced.is_empty())
+        self.takes_copies() && (self.backfill.is_some() || !self.unplaced.is_empty())
     }
 }
 
@@ -148,6 +208,9 @@ impl State {
             rows: BTreeMap::new(),
             failed: BTreeSet::new(),
             timers: BTreeSet::new(),
+            stalls: BTreeSet::new(),
+            fetches: BTreeSet::new(),
+            opened: None,
             sweeping: BTreeSet::new(),
             ledger: LedgerRow { version: 0, frozen: false, thawed_at: Time::ZERO, moves_from: Time::ZERO, moves: 0 },
             ledger_changed: false,

@@ -16,6 +16,7 @@ pub struct Ticked {
 impl State {
     /// Does a slice of the waiting work.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Write>) -> Ticked {
+        self.opened.get_or_insert(now);
         while let Some((at, ix)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, ix));
             self.start_sweep(ix);
@@ -24,17 +25,20 @@ impl State {
         let mut room = SLICE_ROWS / 2;
         self.place_waiting(&mut room, now, out);
         room += SLICE_ROWS / 2;
+        self.end_fetches(&mut room, now, out);
         self.sweep(&mut room, now, out);
         self.rebalance(&mut room, now, out);
         self.finish(out);
-        Ticked { more: self.has_work() || self.may_rebalance(now) }
+        let late = self.fetches.first().is_some_and(|(at, ..)| *at <= now);
+        Ticked { more: late || self.has_work() || self.may_rebalance(now) }
     }
 
     /// When to tick next, if there is no more to do now.
     #[must_use]
     pub fn next_tick(&self, now: Time) -> Option<Time> {
         let renewed = self.budget_renewed_at(now);
-        self.timers.first().map(|(at, _)| *at).into_iter().chain(renewed).min()
+        let timers = self.timers.first().into_iter().chain(self.stalls.first()).map(|(at, _)| *at);
+        timers.chain(self.fetches.first().map(|(at, ..)| *at)).chain(renewed).min()
     }
 
     fn has_work(&self) -> bool {
@@ -75,7 +79,8 @@ impl State {
             };
             let (no, removed) = (server.facts.row, server.facts.removed);
             let mut rest = server.copies.range(server.sweep..);
-            let copies: Vec<(u64, PlacementState)> = rest.by_ref().take(*room).map(|(id, s)| (*id, *s)).collect();
+            let copies: Vec<(u64, PlacementState)> =
+                rest.by_ref().take(*room).map(|(id, copy)| (*id, copy.state)).collect();
             let next = rest.next().map(|(id, _)| *id);
             *room -= copies.len();
             for (chunk, state) in copies {

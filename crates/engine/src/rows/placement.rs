@@ -3,7 +3,7 @@
 //! Lifetime: a chunk from when it is built until it is gone; a copy until its server has deleted it; a server until it
 //! has left the fleet and its copies are forgotten; the ledger for ever.
 //! Keys: shard 0 · 24 · chunk id; 25 · chunk id, server; 26 · server; 27. Values: version, then the fields in their
-//! order.
+//! order. Version 1 of a copy has no time of its last news, and of a server no doubt by probes.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::fleet::RowNo;
@@ -19,6 +19,8 @@ use super::{Kind, key as keys};
 use crate::{Key, Write};
 
 const VERSION: u8 = 1;
+/// Of copies and servers.
+const SECOND_VERSION: u8 = 2;
 const STATES: [PlacementState; 4] =
     [PlacementState::Assigned, PlacementState::Fetching, PlacementState::Ready, PlacementState::Draining];
 const PARTS: [Part; 3] = [Part::Chosen, Part::Leaving, Part::Lost];
@@ -79,7 +81,10 @@ pub fn decode_chunk(key: &[u8], value: &[u8]) -> Result<(ChunkId, Artifact), Dam
 }
 
 fn encode_copy(row: &PlacementRow) -> Vec<u8> {
-    vec![VERSION, row.row.0, number(&STATES, &row.state), number(&PARTS, &row.part)]
+    let mut out = Writer::with_capacity(12);
+    out.raw(&[SECOND_VERSION, row.row.0, number(&STATES, &row.state), number(&PARTS, &row.part)]);
+    out.number(row.since.as_secs());
+    out.into()
 }
 
 /// Decodes a copy of a chunk on a server.
@@ -91,15 +96,16 @@ pub fn decode_copy(key: &[u8], value: &[u8]) -> Result<(ChunkId, MachineId, Plac
     parts.prefix()?;
     let id = ChunkId(parts.number::<8>()?);
     let server = read_name(parts.rest())?;
-    let mut input = versioned(value)?;
+    let (version, mut input) = up_to(SECOND_VERSION, value)?;
     let row = RowNo(input.byte()?);
     let (state, part) = (one_of(&STATES, input.byte()?)?, one_of(&PARTS, input.byte()?)?);
-    Ok((id, server, PlacementRow { row, state, part }))
+    let since = if version == SECOND_VERSION { Time::from_secs(input.number()?) } else { Time::ZERO };
+    Ok((id, server, PlacementRow { row, state, part, since }))
 }
 
 fn encode_server(row: &ServerRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(32 + row.address.len());
-    out.byte(VERSION);
+    out.byte(SECOND_VERSION);
     out.byte(row.row.0);
     out.number(row.capacity.into());
     out.text(&row.address);
@@ -108,6 +114,7 @@ fn encode_server(row: &ServerRow) -> Vec<u8> {
     out.byte(number(&DESIRED, &row.desired));
     out.byte(row.accepts.into());
     out.byte(row.removed.into());
+    out.byte(row.unanswered.into());
     out.into()
 }
 
@@ -119,7 +126,7 @@ pub fn decode_server(key: &[u8], value: &[u8]) -> Result<(MachineId, ServerRow),
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     let id = read_name(parts.rest())?;
-    let mut input = versioned(value)?;
+    let (version, mut input) = up_to(SECOND_VERSION, value)?;
     let row = ServerRow {
         row: RowNo(input.byte()?),
         capacity: input.small()?,
@@ -129,6 +136,7 @@ pub fn decode_server(key: &[u8], value: &[u8]) -> Result<(MachineId, ServerRow),
         desired: one_of(&DESIRED, input.byte()?)?,
         accepts: input.byte()? != 0,
         removed: input.byte()? != 0,
+        unanswered: version == SECOND_VERSION && input.byte()? != 0,
     };
     Ok((id, row))
 }
@@ -160,8 +168,15 @@ pub fn decode_ledger(value: &[u8]) -> Result<LedgerRow, Damaged> {
 }
 
 fn versioned(value: &[u8]) -> Result<Reader<'_>, Damaged> {
+    up_to(VERSION, value).map(|(_, input)| input)
+}
+
+/// The version of a row that is no newer than this, and the rest.
+fn up_to(newest: u8, value: &[u8]) -> Result<(u8, Reader<'_>), Damaged> {
     let mut input = Reader::new(value);
-    if input.byte()? == VERSION { Ok(input) } else { Err(Damaged("a row of placement has an unknown version")) }
+    let version = input.byte()?;
+    let known = (VERSION..=newest).contains(&version);
+    if known { Ok((version, input)) } else { Err(Damaged("a row of placement has an unknown version")) }
 }
 
 #[cfg(test)]
@@ -179,7 +194,7 @@ mod tests {
         for cut in 0..value.len() {
             assert!(read(&write.key, &value[..cut]).is_err(), "{cut} bytes");
         }
-        let other = [&[VERSION + 1], &value[1..]].concat();
+        let other = [&[SECOND_VERSION + 1], &value[1..]].concat();
         assert!(read(&write.key, &other).is_err(), "an unknown version");
         assert!(read(&[0, 0], value).is_err() || write.key.len() == 3, "a key that is cut off");
     }
@@ -189,23 +204,29 @@ mod tests {
         fn placements_read_back_and_what_is_cut_off_is_refused(
             id: u64, server in "[a-zø:.]{1,20}", location in "[a-z:/]{1,20}", bytes: u64, checksum: [u8; 32], no: u8,
             state in select(&STATES[..]), part in select(&PARTS[..]), capacity: u32, times: [u32; 3],
-            judged in select(&JUDGED[..]), desired in select(&DESIRED[..]), flags: [bool; 3], version: u64, moves: u32,
+            judged in select(&JUDGED[..]), desired in select(&DESIRED[..]), flags: [bool; 4], version: u64, moves: u32,
         ) {
             let (id, server, row) = (ChunkId(id), MachineId::from(server), RowNo(no));
             let [since, thawed_at, moves_from] = times.map(|at| Time(at.into()));
-            let [accepts, removed, frozen] = flags;
+            let [accepts, removed, unanswered, frozen] = flags;
             let artifact = Artifact { location: location.into(), bytes, checksum };
             let write = encode_write(SHARD, &CoreWrite::Chunk(id, Some(artifact.clone())));
             prop_assert_eq!(decode_chunk(&write.key, write.value.as_deref().unwrap()), Ok((id, artifact)));
             cut(&write, decode_chunk);
-            let copy = PlacementRow { row, state, part };
+            let copy = PlacementRow { row, state, part, since: Time::from_secs(since.0) };
             let write = encode_write(SHARD, &CoreWrite::Placement(id, server.clone(), Some(copy)));
             prop_assert_eq!(decode_copy(&write.key, write.value.as_deref().unwrap()), Ok((id, server.clone(), copy)));
             cut(&write, decode_copy);
-            let facts = ServerRow { row, capacity, address: "10.0.0.1:80".into(), judged, since, desired, accepts, removed };
+            let first = [&[1], &write.value.as_deref().unwrap()[1..4]].concat();
+            prop_assert_eq!(decode_copy(&write.key, &first).unwrap().2, PlacementRow { since: Time::ZERO, ..copy });
+            let address = "10.0.0.1:80".into();
+            let facts = ServerRow { row, capacity, address, judged, since, desired, accepts, removed, unanswered };
             let write = encode_write(SHARD, &CoreWrite::Server(server.clone(), Some(facts.clone())));
-            prop_assert_eq!(decode_server(&write.key, write.value.as_deref().unwrap()), Ok((server, facts)));
+            prop_assert_eq!(decode_server(&write.key, write.value.as_deref().unwrap()), Ok((server, facts.clone())));
             cut(&write, decode_server);
+            let value = write.value.as_deref().unwrap();
+            let first = [&[1], &value[1..value.len() - 1]].concat();
+            prop_assert_eq!(decode_server(&write.key, &first).unwrap().1, ServerRow { unanswered: false, ..facts });
             let ledger = LedgerRow { version, frozen, thawed_at, moves_from, moves };
             let write = encode_write(SHARD, &CoreWrite::Ledger(ledger));
             prop_assert_eq!(decode_ledger(write.value.as_deref().unwrap()), Ok(ledger));
@@ -214,8 +235,11 @@ mod tests {
 
         #[test]
         fn damaged_placements_are_refused_or_read_but_never_panic(key: Vec<u8>, value: Vec<u8>) {
-            let value = [&[VERSION], value.as_slice()].concat();
-            _ = (decode_chunk(&key, &value), decode_copy(&key, &value), decode_server(&key, &value), decode_ledger(&value));
+            for version in [VERSION, SECOND_VERSION] {
+                let value = [&[version], value.as_slice()].concat();
+                _ = (decode_chunk(&key, &value), decode_copy(&key, &value));
+                _ = (decode_server(&key, &value), decode_ledger(&value));
+            }
         }
     }
 

@@ -5,11 +5,12 @@
 //! anew while servers still have it; a name is deleted and registers again before its copies are forgotten; all of it
 //! cut off by a takeover between any two commits, or by a commit that fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use wayleave_core::fleet::{Desired, Judged, RowNo};
+use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
 use wayleave_core::ids::ChunkId;
+use wayleave_core::names::MachineId;
 use wayleave_core::placement::{Config, Map, Part, PlacementRow, PlacementState, Refusal, Said, Write};
 use wayleave_core::time::Millis;
 
@@ -23,6 +24,8 @@ enum Step {
     Built(u64, u64),
     Gone(u64),
     Judged(u8, Judged),
+    /// Its probes are missed.
+    Doubted(u8),
     Desire(u8, Desired),
     Accepts(u8, bool),
     Join(u8),
@@ -52,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (chunk.clone(), 0..200u64).prop_map(|(chunk, bytes)| Step::Built(chunk, bytes)),
         1 => chunk.clone().prop_map(Step::Gone),
         4 => (server.clone(), judged).prop_map(|(server, judged)| Step::Judged(server, judged)),
+        2 => server.clone().prop_map(Step::Doubted),
         2 => (server.clone(), desired).prop_map(|(server, desired)| Step::Desire(server, desired)),
         1 => (server.clone(), any::<bool>()).prop_map(|(server, accepts)| Step::Accepts(server, accepts)),
         3 => server.clone().prop_map(Step::Join),
@@ -59,7 +63,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Freeze),
         8 => (chunk, server.clone(), said).prop_map(|(chunk, server, said)| Step::Report(chunk, server, said)),
         4 => server.prop_map(Step::Work),
-        4 => prop_oneof![1..1_000u64, 30_000..61_000u64].prop_map(Step::Pass),
+        4 => prop_oneof![1..1_000u64, 30_000..61_000u64, 599_000..700_000u64].prop_map(Step::Pass),
         4 => Just(Step::Tick),
     ]
 }
@@ -82,6 +86,7 @@ fn run(world: &mut World, step: &Step) {
         }
         Step::Gone(chunk) => drop(world.state.chunk_gone(ChunkId(chunk), &mut world.out)),
         Step::Judged(server, judged) => world.judge(&name(server), judged),
+        Step::Doubted(server) => world.doubt(&name(server)),
         Step::Desire(server, desired) => world.desire(&name(server), desired),
         Step::Accepts(server, accepts) => {
             world.fleet.entry(name(server)).and_modify(|server| server.accepts = accepts);
@@ -110,8 +115,13 @@ fn check_writes(world: &World, before: &Before, writes: &[Write]) -> Result<(), 
         copies.insert((*chunk, id.to_string()), *copy);
         if copy.state == PlacementState::Assigned {
             let server = &world.fleet[&**id];
-            let eligible = server.judged == Judged::Healthy && server.desired == Desired::Online && server.accepts;
-            prop_assert!(eligible, "chunk {} was assigned to {:?}", chunk, server);
+            let open = |server: &ServerView| server.desired == Desired::Online && server.accepts;
+            let healthy = |server: &ServerView| server.judged == Judged::Healthy && open(server);
+            let doubted = open(server) && server.judged == Judged::Suspect && server.unanswered;
+            // One that registers again under its name is not there before its old copies are forgotten.
+            let here = |other: &ServerView| before.servers.contains(&other.id) && other.row == server.row;
+            let alone = !world.fleet.values().any(|other| here(other) && healthy(other));
+            prop_assert!(healthy(server) || (doubted && alone), "chunk {} was assigned to {:?}", chunk, server);
             prop_assert!(was.is_none(), "chunk {} was assigned to '{}', which has it", chunk, id);
         }
         if copy.part != Part::Chosen && was.is_none_or(|was| was.part == Part::Chosen) {
@@ -127,6 +137,7 @@ fn check_writes(world: &World, before: &Before, writes: &[Write]) -> Result<(), 
 }
 
 struct Before {
+    servers: BTreeSet<MachineId>,
     copies: BTreeMap<(ChunkId, String), PlacementRow>,
     map: Map,
 }
@@ -136,7 +147,11 @@ fn snapshot(world: &World) -> Before {
         Write::Placement(chunk, id, Some(copy)) => Some(((chunk, id.to_string()), copy)),
         _ => None,
     });
-    Before { copies: copies.collect(), map: world.state.map() }
+    let servers = world.state.rows().into_iter().filter_map(|row| match row {
+        Write::Server(id, Some(server)) if !server.removed => Some(id),
+        _ => None,
+    });
+    Before { servers: servers.collect(), copies: copies.collect(), map: world.state.map() }
 }
 
 /// The laws of copies and of the map.
@@ -197,6 +212,7 @@ fn check_liveness(world: &mut World) -> Result<(), TestCaseError> {
     world.frozen = false;
     for server in world.fleet.values_mut() {
         (server.judged, server.desired, server.accepts) = (Judged::Healthy, Desired::Online, true);
+        server.unanswered = false;
     }
     world.tell_servers();
     for _ in 0..3 {

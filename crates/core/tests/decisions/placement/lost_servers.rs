@@ -166,6 +166,7 @@ fn while_frozen_nothing_moves_but_new_chunks_and_new_rows_are_placed() {
     world.join("u0", 2, 1);
     world.join("s_new", 0, 1);
     world.build(99, 100);
+    world.settle();
     world.pass(600_000);
     world.settle();
     world.commit();

@@ -5,5 +5,6 @@ mod history;
 mod lost_servers;
 mod reports;
 mod story;
+mod unready;
 mod with_fleet;
 mod world;

@@ -98,9 +98,22 @@ impl World {
     pub fn judge(&mut self, id: &str, judged: Judged) {
         let now = self.now;
         if let Some(server) = self.fleet.get_mut(id).filter(|server| server.judged != judged) {
-            (server.judged, server.since) = (judged, now);
+            (server.judged, server.since, server.unanswered) = (judged, now, false);
         }
         self.tell_servers();
+    }
+
+    /// It reports, and misses its probes.
+    pub fn doubt(&mut self, id: &str) {
+        let now = self.now;
+        if let Some(server) = self.fleet.get_mut(id).filter(|server| !server.unanswered) {
+            (server.judged, server.since, server.unanswered) = (Judged::Suspect, now, true);
+        }
+        self.tell_servers();
+    }
+
+    pub fn gone(&mut self, chunk: u64) {
+        drop(self.state.chunk_gone(ChunkId(chunk), &mut self.out));
     }
 
     pub fn desire(&mut self, id: &str, desired: Desired) {
