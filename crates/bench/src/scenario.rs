@@ -15,8 +15,8 @@ pub const HELP: &str = "Scenarios:
   mixed-in, mixed-out             4 streams in while one client takes URLs out: rate and latency of either side
   ingest-0, ingest-30, ingest-45  4 streams in with so many percent known
   native-put, native-cycle        HTTP: batches of 100 in; reservations taken and released, 4 clients
-  chunks-claim-1, chunks-claim-100  HTTP: chunks of 5 links claimed, 1 and 100 per call, every link on a host of its own, 4 clients
-  chunks-cycle                    HTTP: chunks claimed, reported and completed, 4 clients
+  chunks-cycle                    HTTP: chunks of 5 links claimed, reported and completed, 4 clients
+  chunks-claim-1, chunks-claim-100  HTTP: chunks claimed, 1 and 100 per call, 4 clients
 
 It fills the server it measures with URLs of crawls named bench-*: give it a server of its own.
 
@@ -105,9 +105,10 @@ const ALL: [Scenario; 19] = [
     put("ingest-45", 4, Form::Single, Some(45)),
     Scenario { name: "native-put", load: Load::NativePut, many_hosts: false },
     Scenario { name: "native-cycle", load: Load::NativeCycle, many_hosts: false },
+    // Before the claims, whose chunks keep their hosts.
+    chunks("chunks-cycle", 1, true),
     chunks("chunks-claim-1", 1, false),
     chunks("chunks-claim-100", 100, false),
-    chunks("chunks-cycle", 1, true),
 ];
 
 /// Checks a name or a prefix of a scenario.
