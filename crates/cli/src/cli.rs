@@ -10,7 +10,7 @@ use crate::commands::{
     urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
-use crate::{elect, exit, export, import, seed, serve, snapshot};
+use crate::{elect, exit, export, import, seed, serve, snapshot, workers};
 
 /// The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it.
 #[derive(Debug, Parser)]
@@ -79,6 +79,8 @@ enum Command {
     /// Execs that command
     #[command(hide = true)]
     ElectExec(elect::ExecArgs),
+    /// Crawl: fetch what the server hands out, obey robots.txt, follow links, and store the pages as WARC files
+    Crawl(Box<workers::crawl::Args>),
     /// Explain what a host or group waits for
     Why(why::Args),
     /// Totals
@@ -112,6 +114,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::ElectGuard(args) => elect::guard(&args),
         Command::ElectExec(args) => elect::exec(&args),
         Command::Restore(args) => snapshot::restore(remote.json, &args),
+        Command::Crawl(args) => workers::run(remote, |remote| workers::crawl::run(remote, *args)),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?.told(), command))
@@ -131,6 +134,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         // These need threads of their own, or none, and were handled before.
         Command::Serve(_) | Command::Bench(_) | Command::Restore(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
+        Command::Crawl(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,
         Command::Get(args) => get::run(remote, args).await,

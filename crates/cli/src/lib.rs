@@ -22,5 +22,6 @@ mod snapshot;
 mod unpacked;
 mod values;
 mod whole_file;
+mod workers;
 
 pub use cli::{Cli, main};

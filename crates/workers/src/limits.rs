@@ -37,6 +37,25 @@ pub const TITLE_BYTES_MAX: usize = 1_000;
 /// Bytes of a page's text for the index.
 pub const TEXT_BYTES_MAX: usize = MIB;
 
+/// Bytes of the links of one report. The server takes bodies up to 16 MiB.
+pub const FOUND_BYTES_MAX: usize = 8 * MIB;
+/// Chunks or visits that a crawler works on at once.
+pub const TASKS_MAX: usize = 64;
+/// Pages of one chunk that are fetched at once. Each may take the memory of a body and its text.
+pub const FETCHES_MAX: usize = 16;
+/// How many links of a chunk, for each one that it began with, are reported before none is replaced any more. Where
+/// everything fails, a chunk would otherwise never end.
+pub const REPLACED_MAX: usize = 2;
+/// Hosts that a crawler counts apart.
+pub const HOSTS_COUNTED_MAX: usize = 100_000;
+/// How long a claim waits for work. Short, because a worker that is told to stop lets its claim end: dropped, it might
+/// leave a chunk to nobody until its lease ends. At most a quarter of the lease, which counts from the claim.
+pub const CLAIM_WAIT: Duration = Duration::from_secs(2);
+/// How long a worker pauses after a call that its server did not answer.
+pub const OUTAGE_PAUSE: Duration = Duration::from_secs(5);
+/// After so many artifacts in a row that could not be stored, a worker ends.
+pub const STORE_FAILURES_MAX: usize = 3;
+
 /// Bytes of the named fields at the head of a WARC record.
 pub const WARC_HEAD_BYTES_MAX: usize = 64 * KIB;
 /// Bytes of the block of a WARC record.

@@ -24,8 +24,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "client", "elect", "bench", "api", "server", "cluster", "shard", "roles", "registry", "engine", "engine-*",
-            "core",
+            "client", "elect", "workers", "bench", "api", "server", "cluster", "shard", "roles", "registry", "engine",
+            "engine-*", "core",
         ],
     ),
     ("sim", &["*"]),

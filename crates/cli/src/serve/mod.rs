@@ -138,20 +138,20 @@ fn announce(settings: &Settings, address: SocketAddr, place: &str, shards: u16) 
 }
 
 /// The two signals that stop the process.
-struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
     /// Waits for the first of them. From then on a second one exits at once: everything acknowledged is durable, so
     /// nothing is lost.
-    async fn first(mut self) {
+    pub(crate) async fn first(mut self) {
         self.next().await;
         tokio::spawn(async move {
             self.next().await;

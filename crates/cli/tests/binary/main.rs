@@ -27,3 +27,4 @@ mod sixteen_workers;
 mod snapshot;
 mod support;
 mod worker_guide;
+mod workers;

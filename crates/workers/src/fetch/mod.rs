@@ -167,17 +167,26 @@ impl Fetcher {
         Ok(Self { client: client::https(limits::CONNECT_TIME_MAX, &config.authorities)?, config, user_agent })
     }
 
-    /// Fetches a URL with GET.
+    /// Whether this fetcher may ask for a URL at all.
     ///
     /// # Errors
-    /// If there is no complete response. A status such as 404 or 500 is a response.
-    pub async fn fetch(&self, url: &Url) -> Result<Fetched, Error> {
+    /// If it is no http(s) URL, or is off loopback and no contact is set.
+    pub fn allowed(&self, url: &Url) -> Result<(), Error> {
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
             return Err(Error::NotHttp(url.clone()));
         }
         if self.config.contact.is_none() && !is_loopback(url) {
             return Err(Error::NoContact(url.clone()));
         }
+        Ok(())
+    }
+
+    /// Fetches a URL with GET.
+    ///
+    /// # Errors
+    /// If there is no complete response. A status such as 404 or 500 is a response.
+    pub async fn fetch(&self, url: &Url) -> Result<Fetched, Error> {
+        self.allowed(url)?;
         let request = self.request(url)?;
         let request_headers = request.headers().clone();
         let (started, clock) = (Timestamp::now(), Instant::now());

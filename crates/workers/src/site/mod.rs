@@ -105,6 +105,12 @@ impl Site {
         pages::base(host, self.port).and_then(|base| base.join(path).ok())
     }
 
+    /// A page of a host.
+    #[must_use]
+    pub fn page(&self, host: usize, path: &str) -> Option<pages::Page> {
+        pages::page(&self.config, host, self.port, path)
+    }
+
     /// All pages that a crawl from the seeds should bring into an index, with their words.
     pub fn indexable(&self) -> impl Iterator<Item = (Url, pages::Page)> {
         (0..self.config.hosts).flat_map(move |host| {

@@ -24,11 +24,16 @@ pub fn router(folder: impl Into<PathBuf>) -> Router {
 
 async fn artifact(State(folder): State<PathBuf>, Path(name): Path<String>, headers: HeaderMap) -> Response {
     let Ok(name) = name.parse::<Name>() else { return StatusCode::NOT_FOUND.into_response() };
-    match send(folder.join(name.as_ref()), &headers).await {
+    file(folder.join(name.as_ref()), &headers).await
+}
+
+/// Sends a file, or the part of it that the headers ask for.
+pub(crate) async fn file(path: PathBuf, headers: &HeaderMap) -> Response {
+    match send(path.clone(), headers).await {
         Ok(response) => response,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => StatusCode::NOT_FOUND.into_response(),
         Err(error) => {
-            tracing::error!(artifact.name = name.as_ref(), error = %error, "an artifact cannot be served");
+            tracing::error!(file = %path.display(), error = %error, "a file cannot be served");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -1,0 +1,43 @@
+//! The reference workers as commands: settings in, a worker of `wayleave-workers` started, its progress told.
+
+pub mod crawl;
+mod place;
+mod progress;
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio_util::sync::CancellationToken;
+
+use crate::remote::{Remote, RemoteArgs};
+use crate::serve::Signals;
+
+/// How long tasks on other threads may take to end after the worker has.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// Runs a worker on all cores.
+///
+/// # Errors
+/// If it cannot start, or cannot go on.
+pub fn run<F>(remote: &RemoteArgs, worker: impl FnOnce(Remote) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let ended = runtime.block_on(worker(Remote::new(remote)?));
+    runtime.shutdown_timeout(ENDING);
+    ended
+}
+
+/// Ctrl-C and SIGTERM: the worker finishes or gives back what it holds. A second one ends it at once.
+fn stopped(note: &'static str) -> anyhow::Result<CancellationToken> {
+    let (stop, signals) = (CancellationToken::new(), Signals::listen()?);
+    let told = stop.clone();
+    tokio::spawn(async move {
+        signals.first().await;
+        eprintln!("{note}; once more to stop at once");
+        told.cancel();
+    });
+    Ok(stop)
+}

@@ -1,0 +1,77 @@
+//! Where a worker is and keeps its artifacts: its name, its address, its store.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::Context;
+use axum::Router;
+use axum::routing::get;
+use wayleave_workers::serving::Listening;
+use wayleave_workers::store::{self, Store};
+
+use crate::values;
+
+/// Arguments of every worker.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlaceArgs {
+    /// Name of this worker, unique in the fleet; the machine's name and the process id by default
+    #[arg(long, value_name = "NAME", value_parser = values::name)]
+    id: Option<String>,
+    /// Address to listen on, for other workers and health checks; port 0 takes a free one, and the same one after a restart
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Host and port under which others reach this worker; the address that it listens on by default
+    #[arg(long, value_name = "HOST[:PORT]")]
+    advertise: Option<String>,
+    /// What to log: error, warn, info, debug or trace
+    #[arg(long, default_value = "warn", value_name = "LEVEL")]
+    pub log_level: String,
+}
+
+impl PlaceArgs {
+    /// The worker's name.
+    pub fn id(&self) -> String {
+        let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        self.id.clone().unwrap_or_else(|| format!("{}-{}", machine(), std::process::id()))
+    }
+
+    /// Listens, with the port noted in `folder`.
+    ///
+    /// # Errors
+    /// If the address cannot be used.
+    pub async fn listen(&self, folder: Option<&Path>) -> anyhow::Result<Listening> {
+        Ok(Listening::start(self.listen, self.advertise.as_deref(), folder).await?)
+    }
+
+    /// Opens the store of a worker and serves it, if it is a folder. Returns the address of the worker too.
+    ///
+    /// # Errors
+    /// If the store or the address cannot be used.
+    pub async fn open(&self, setting: &str) -> anyhow::Result<(Store, String)> {
+        let folder = (!setting.contains("://")).then(|| Path::new(setting));
+        let listening = self.listen(folder).await?;
+        let store = Store::open(setting, Some(listening.base())).context("cannot open the store")?;
+        let address = listening.address();
+        let mut router = health();
+        if let Some(folder) = folder {
+            router = router.merge(store::serve::router(folder));
+        }
+        listening.serve(router);
+        Ok((store, address))
+    }
+
+    /// Listens for health checks alone.
+    ///
+    /// # Errors
+    /// If the address cannot be used.
+    pub async fn open_without_store(&self) -> anyhow::Result<String> {
+        let listening = self.listen(None).await?;
+        let address = listening.address();
+        listening.serve(health());
+        Ok(address)
+    }
+}
+
+fn health() -> Router {
+    Router::new().route("/healthz", get(async || "ok\n"))
+}

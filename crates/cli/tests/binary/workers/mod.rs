@@ -1,0 +1,6 @@
+//! The reference workers: real processes, a real server on the embedded store, and the built-in site, whose access log
+//! says how it was treated.
+
+mod crawl;
+mod cut;
+mod stage;

@@ -1,0 +1,121 @@
+//! A server, a site, and commands for both.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use serde_json::Value;
+use wayleave_workers::site::{Config, Site};
+
+use crate::support::{Ended, Server, folder, run, wayleave};
+
+/// The delay that the robots.txt of the site asks for. The crawl's own setting is smaller: only a Crawl-delay that was
+/// reported keeps visits apart.
+pub const DELAY: Duration = Duration::from_millis(150);
+
+pub struct Stage {
+    keep: tempfile::TempDir,
+    pub server: Server,
+    pub site: Site,
+}
+
+impl Stage {
+    pub async fn start(hosts: usize, pages: usize) -> Self {
+        Self::start_with(hosts, pages, 1).await
+    }
+
+    /// `/busy` answers 429 so many times.
+    pub async fn start_with(hosts: usize, pages: usize, busy_times: usize) -> Self {
+        let (keep, data) = folder();
+        let server = Server::start(&data);
+        let slow = Duration::from_millis(400);
+        let config = Config { hosts, pages, slow, busy_times, crawl_delay: Some(DELAY), ..Config::default() };
+        let stage = Self { keep, server, site: Site::start(config).await.unwrap() };
+        let set = ["crawls", "set", "site", "--delay", "20ms", "--max-attempts", "3"];
+        stage.server.run(&[&set[..], &["--retry-first", "50ms", "--retry-max", "100ms"]].concat()).ok();
+        let seeds: Vec<String> = stage.site.seeds().iter().map(ToString::to_string).collect();
+        stage.server.run_with(&["seed", "--crawl", "site", "-"], &seeds.join("\n")).ok();
+        stage
+    }
+
+    /// A folder for a worker.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.keep.path().join(name)
+    }
+
+    /// A worker with its folder, short leases and more arguments, against a server.
+    pub fn worker(&self, kind: &str, name: &str, server: &str, args: &[&str]) -> Command {
+        let folder = self.folder(name);
+        let mut command = wayleave(&[kind, "--crawl", "site", "--store", folder.to_str().unwrap(), "--id", name]);
+        if !args.contains(&"--lease") {
+            command.args(["--lease", "2s"]);
+        }
+        command.args(["--server", server]).args(args);
+        command
+    }
+
+    /// Runs a worker to its end.
+    pub async fn run(&self, kind: &str, name: &str, args: &[&str]) -> Ended {
+        let command = self.worker(kind, name, &self.server.url, args);
+        let ended = tokio::task::spawn_blocking(move || run(command, "")).await.unwrap();
+        println!("{kind} {name}: {}{}", ended.out, ended.err);
+        ended
+    }
+
+    /// Starts a worker that a test ends.
+    pub fn spawn(&self, kind: &str, name: &str, server: &str, args: &[&str]) -> Child {
+        let mut command = self.worker(kind, name, server, args);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::inherit());
+        command.spawn().unwrap()
+    }
+
+    /// The state of every URL that the server knows.
+    pub fn states(&self) -> BTreeMap<String, String> {
+        let urls = self.server.run(&["urls", "--crawl", "site", "--all", "--json"]).json();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        urls.iter().map(|url| (text(&url["url"]), text(&url["state"]))).collect()
+    }
+
+    /// All chunks.
+    pub fn chunks(&self) -> Vec<Value> {
+        self.server.run(&["chunks", "--all", "--json"]).json()
+    }
+
+    /// Every URL of the site has ended, as it should; and the site was treated well.
+    pub fn check_crawled(&self) {
+        let states = self.states();
+        for (url, _) in self.site.indexable() {
+            assert_eq!(states.get(url.as_str()).map(String::as_str), Some("fetched"), "{url}");
+        }
+        for (host, seed) in self.site.seeds().iter().enumerate() {
+            for (path, wanted) in [
+                ("/moved", "fetched"),
+                ("/moved-away", "fetched"),
+                ("/loop", "fetched"),
+                ("/noindex", "fetched"),
+                ("/twin", "fetched"),
+                ("/missing", "gone"),
+                ("/broken", "failed"),
+                ("/private/secret", "failed"),
+            ] {
+                let url = seed.join(path).unwrap();
+                assert_eq!(states.get(url.as_str()).map(String::as_str), Some(wanted), "{url} of host {host}");
+            }
+            for never in ["/nofollow", "/unlinked"] {
+                assert!(!states.contains_key(seed.join(never).unwrap().as_str()), "{never} was followed");
+            }
+        }
+        self.check_politeness();
+    }
+
+    /// No overlap, no gap below the delay, nothing that robots.txt forbids.
+    pub fn check_politeness(&self) {
+        assert_eq!(self.site.log().lost(), 0);
+        for (host, treated) in self.site.log().politeness() {
+            assert_eq!(treated.overlaps, 0, "{host}: {treated:?}");
+            assert!(treated.smallest_gap.is_none_or(|gap| gap >= DELAY), "{host}: {treated:?}");
+        }
+        assert!(self.site.log().entries().iter().all(|access| access.path != "/private/secret"));
+    }
+}

@@ -1,0 +1,292 @@
+//! The crawler: claims chunks or reservations, fetches, reports, and publishes what it fetched.
+//!
+//! It must not know how a server decides. When to visit which host is the server's decision alone: the crawler never
+//! fetches a URL that it does not hold, and never after its lease has ended. It obeys robots.txt, follows no link out of
+//! its scope, and names a contact in its User-Agent off loopback.
+
+mod bounds;
+pub(crate) mod chunk;
+mod outcome;
+pub(crate) mod recorder;
+mod single;
+mod tally;
+mod visit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+use wayleave_api::chunks::{ClaimChunksRequest, Stage};
+use wayleave_api::reservations::ReserveGroupsRequest;
+use wayleave_client::Client;
+
+use crate::fetch::{self, Fetcher};
+use crate::limits::{CLAIM_WAIT, OUTAGE_PAUSE, STORE_FAILURES_MAX, TASKS_MAX};
+use crate::robots::{self, Robots};
+use crate::scope::Reach;
+use crate::store::Store;
+use bounds::Bounds;
+pub use tally::{Counts, Tally};
+
+/// When a crawler ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Until {
+    /// When it is told to.
+    #[default]
+    Stopped,
+    /// After one chunk or visit, or when there is none within the time.
+    Once,
+    /// When its crawl is finished, or all crawls are if it has none.
+    Idle,
+}
+
+impl Until {
+    /// How long a claim waits.
+    pub(crate) fn wait(self, lease_ms: u64) -> Duration {
+        let wait = if self == Self::Once { CLAIM_WAIT * 5 } else { CLAIM_WAIT };
+        wait.min(Duration::from_millis(lease_ms) / 4)
+    }
+}
+
+/// Settings of a crawler.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name.
+    pub id: String,
+    /// Only URLs of this crawl.
+    pub crawl: Option<String>,
+    /// Reservations instead of chunks.
+    pub single: bool,
+    /// Chunks or visits at once, 1 to [`TASKS_MAX`].
+    pub tasks: usize,
+    /// Links of a chunk, or URLs of a visit.
+    pub links: u64,
+    /// Pages of one chunk that are fetched at once.
+    pub fetches: usize,
+    /// The time of a lease.
+    pub lease_ms: u64,
+    /// How long a claim waits for a chunk to fill up.
+    pub linger_ms: u64,
+    /// How far the crawl may wander.
+    pub reach: Reach,
+    /// Seeds that are in scope wherever they are linked from.
+    pub seeds: Vec<Url>,
+    /// When it ends.
+    pub until: Until,
+    /// How it fetches.
+    pub fetch: fetch::Config,
+    /// How it keeps robots.txt.
+    pub robots: robots::Config,
+}
+
+/// Why a crawler ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server refuses its calls.
+    #[error(transparent)]
+    Server(#[from] wayleave_client::Error),
+    /// It cannot fetch as it is set up.
+    #[error("{0}")]
+    SetUp(String),
+    /// What it fetches cannot be stored.
+    #[error("{STORE_FAILURES_MAX} times in a row nothing could be stored, the last time because: {0}")]
+    Store(String),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+    /// A chunk needs a place for its pages.
+    #[error("chunks need a store")]
+    NoStore,
+    /// A task of the program has stopped.
+    #[error("a task has stopped: {0}")]
+    Stopped(#[from] tokio::task::JoinError),
+}
+
+/// How work on a chunk or reservation ended.
+#[derive(Debug)]
+enum Ended {
+    Done,
+    /// The lease, or the server. Others go on with it.
+    Lost,
+    NotStored(String),
+    /// This crawler can go on with nothing.
+    Fatal(String),
+}
+
+/// A crawler.
+#[derive(Debug)]
+pub struct Crawler {
+    client: Client,
+    config: Config,
+    fetcher: Fetcher,
+    robots: Robots,
+    bounds: Arc<Bounds>,
+    store: Option<Store>,
+    user_agent: String,
+    tally: Arc<Tally>,
+    stop: CancellationToken,
+    pause: crate::pause::Pause,
+}
+
+impl Crawler {
+    /// A crawler that ends its work when `stop` is cancelled, and begins none while `pause` is on.
+    ///
+    /// # Errors
+    /// If its settings cannot be used.
+    pub fn new(
+        client: Client,
+        config: Config,
+        store: Option<Store>,
+        stop: CancellationToken,
+        pause: crate::pause::Pause,
+    ) -> Result<Arc<Self>, Error> {
+        if store.is_none() && !config.single {
+            return Err(Error::NoStore);
+        }
+        let fetcher = Fetcher::new(config.fetch.clone()).map_err(|error| Error::Tls(error.to_string()))?;
+        let robots = Robots::new(fetcher.clone(), config.robots.clone());
+        let agent = fetch::user_agent(config.fetch.contact.as_ref());
+        let user_agent = agent.to_str().unwrap_or(fetch::PRODUCT).to_owned();
+        let bounds = Arc::new(Bounds::new(config.reach, &config.seeds));
+        let tally = Arc::default();
+        Ok(Arc::new(Self { client, config, fetcher, robots, bounds, store, user_agent, tally, stop, pause }))
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// Works until it is told to stop, or as its settings say. What it holds is finished or given back.
+    ///
+    /// # Errors
+    /// If it cannot go on.
+    pub async fn run(self: &Arc<Self>) -> Result<(), Error> {
+        let tasks = if self.config.until == Until::Once { 1 } else { self.config.tasks.clamp(1, TASKS_MAX) };
+        let mut running = JoinSet::new();
+        for _ in 0..tasks {
+            let crawler = Arc::clone(self);
+            running.spawn(async move { crawler.work().await });
+        }
+        let mut first = Ok(());
+        while let Some(ended) = running.join_next().await {
+            let ended = ended.map_err(Error::from).flatten();
+            if ended.is_err() && first.is_ok() {
+                // The others finish what they have.
+                self.stop.cancel();
+                first = ended;
+            }
+        }
+        first
+    }
+
+    /// One task: claims and works until the end.
+    async fn work(self: &Arc<Self>) -> Result<(), Error> {
+        let mut not_stored = 0;
+        while !self.stop.is_cancelled() {
+            tokio::select! {
+                () = self.pause.over() => {}
+                () = self.stop.cancelled() => return Ok(()),
+            }
+            let worked = match self.step().await {
+                Ok(worked) => worked,
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(error = %error, "no work: the server does not answer");
+                    self.rest().await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            for ended in worked.ended {
+                match ended {
+                    Ended::Fatal(why) => return Err(Error::SetUp(why)),
+                    Ended::NotStored(why) if not_stored + 1 == STORE_FAILURES_MAX => return Err(Error::Store(why)),
+                    Ended::NotStored(_) => {
+                        not_stored += 1;
+                        self.rest().await;
+                    }
+                    Ended::Done => not_stored = 0,
+                    Ended::Lost => {}
+                }
+            }
+            if worked.finished || self.config.until == Until::Once {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn rest(&self) {
+        tokio::select! {
+            () = sleep(OUTAGE_PAUSE) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    async fn step(self: &Arc<Self>) -> Result<Step, wayleave_client::Error> {
+        let asked = Instant::now();
+        let wait = self.config.until.wait(self.config.lease_ms);
+        let mut ended = Vec::new();
+        let (nothing, finished) = match (&self.store, self.config.single) {
+            (Some(store), false) => {
+                let answer = self.client.claim_chunks(&self.claim(wait)).await?;
+                let nothing = answer.chunks.is_empty();
+                for chunk in answer.chunks {
+                    ended.push(self.chunk(chunk, asked, store).await);
+                }
+                (nothing, answer.finished)
+            }
+            (store, _) => {
+                let answer = self.client.reserve(&self.reserve(wait)).await?;
+                let nothing = answer.reservations.is_empty();
+                for held in answer.reservations {
+                    ended.push(self.reservation(held, asked, store.as_ref()).await);
+                }
+                (nothing, answer.finished)
+            }
+        };
+        let finished = self.config.until == Until::Idle && nothing && (finished || self.all_finished().await?);
+        Ok(Step { ended, finished })
+    }
+
+    fn claim(&self, wait: Duration) -> ClaimChunksRequest {
+        ClaimChunksRequest {
+            crawl: self.config.crawl.clone(),
+            max: Some(1),
+            links: self.config.links,
+            lease_ms: self.config.lease_ms,
+            linger_ms: self.config.linger_ms,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or_default(),
+            ..ClaimChunksRequest::new(Stage::Crawl, self.config.id.clone())
+        }
+    }
+
+    fn reserve(&self, wait: Duration) -> ReserveGroupsRequest {
+        ReserveGroupsRequest {
+            crawl: self.config.crawl.clone(),
+            urls: self.config.links,
+            lease_ms: self.config.lease_ms,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or_default(),
+            ..ReserveGroupsRequest::new(self.config.id.clone())
+        }
+    }
+
+    /// A claim without a crawl does not tell whether all of them are finished.
+    async fn all_finished(&self) -> Result<bool, wayleave_client::Error> {
+        if self.config.crawl.is_some() {
+            return Ok(false);
+        }
+        self.client.all_crawls().try_fold(true, |all, crawl| async move { Ok(all && crawl.finished) }).await
+    }
+}
+
+/// What a turn of a task led to.
+struct Step {
+    ended: Vec<Ended>,
+    finished: bool,
+}
