@@ -81,6 +81,8 @@ enum Command {
     ElectExec(elect::ExecArgs),
     /// Crawl: fetch what the server hands out, obey robots.txt, follow links, and store the pages as WARC files
     Crawl(Box<workers::crawl::Args>),
+    /// Build an index of each crawled chunk
+    Build(Box<workers::build::Args>),
     /// Explain what a host or group waits for
     Why(why::Args),
     /// Totals
@@ -115,6 +117,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::ElectExec(args) => elect::exec(&args),
         Command::Restore(args) => snapshot::restore(remote.json, &args),
         Command::Crawl(args) => workers::run(remote, |remote| workers::crawl::run(remote, *args)),
+        Command::Build(args) => workers::run(remote, |remote| workers::build::run(remote, *args)),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?.told(), command))
@@ -134,7 +137,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         // These need threads of their own, or none, and were handled before.
         Command::Serve(_) | Command::Bench(_) | Command::Restore(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
-        Command::Crawl(_) => Ok(()),
+        Command::Crawl(_) | Command::Build(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,
         Command::Get(args) => get::run(remote, args).await,

@@ -1,10 +1,11 @@
-//! The reference workers: a crawler and its parts, and those of an index builder and server.
+//! The reference workers: a crawler, an index builder, and their parts.
 //!
 //! The parts are small and can be used alone. None of them knows the API of chunks, leases or placements: a page comes in
 //! as a URL and leaves as a record of a WARC file, a WARC file as an index, an index as an answer to a query. The workers
-//! ([`crawler`]) use them between two calls to a server, like any other client. Everything that comes from the web or
+//! ([`crawler`], [`builder`]) use them between two calls to a server, like any other client. Everything that comes from the web or
 //! from another worker is bounded ([`limits`]).
 
+pub mod builder;
 pub mod charset;
 pub mod crawler;
 pub mod digest;

@@ -56,6 +56,11 @@ pub const OUTAGE_PAUSE: Duration = Duration::from_secs(5);
 /// After so many artifacts in a row that could not be stored, a worker ends.
 pub const STORE_FAILURES_MAX: usize = 3;
 
+/// Attempts at a chunk after which a WARC file that is out of reach counts as lost.
+pub const INPUT_ATTEMPTS_MAX: u32 = 3;
+/// The longest pause before a WARC file that is out of reach is tried again.
+pub const INPUT_PAUSE_MAX: Duration = Duration::from_secs(5);
+
 /// Bytes of the named fields at the head of a WARC record.
 pub const WARC_HEAD_BYTES_MAX: usize = 64 * KIB;
 /// Bytes of the block of a WARC record.

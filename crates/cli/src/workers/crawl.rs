@@ -25,7 +25,7 @@ Examples:
   wayleave crawl --contact https://example.org/bot --crawl news --store s3://bucket/pages
   wayleave crawl --store pages --listen 0.0.0.0:7081 --advertise crawler-1.example:7081 --contact you@example.org
 
-Chunks go on to index builders: --store must be a place that they can read. A folder is served over HTTP by the crawler
+Chunks go on to `wayleave build`: --store must be a place that builders can read. A folder is served over HTTP by the crawler
 itself, at --advertise; file:///shared/folder is read by workers that have the same folder; s3://bucket/prefix takes its settings
 from AWS_* variables; https://… is a WebDAV server. With --single URLs are reserved host by host, and nothing is stored unless
 --store is given. docs/workers.md explains more.

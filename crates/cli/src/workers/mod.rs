@@ -1,5 +1,6 @@
 //! The reference workers as commands: settings in, a worker of `wayleave-workers` started, its progress told.
 
+pub mod build;
 pub mod crawl;
 mod place;
 mod progress;

@@ -1,0 +1,119 @@
+//! `build`: the reference index builder.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use wayleave_workers::builder::{Builder, Config, Counts};
+use wayleave_workers::crawler::Until;
+use wayleave_workers::pause;
+
+use super::place::PlaceArgs;
+use super::progress::Progress;
+use super::stopped;
+use crate::exit::{self, Ended};
+use crate::output::{self, size, span};
+use crate::remote::Remote;
+use crate::serve::{LogForm, start_logging};
+use crate::values;
+
+const AFTER_HELP: &str = "\
+Examples:
+  wayleave build                                   indexes in ./wayleave-indexes, served over HTTP
+  wayleave build --crawl news --until-idle
+  wayleave build --store s3://bucket/indexes --chunks 20
+
+Takes what `wayleave crawl` has left behind, one WARC file per chunk, and leaves one index per chunk behind, which
+`wayleave index` serves. --store is as for `wayleave crawl`: index servers must be able to read it. A WARC file that is gone sends
+its chunk back to be crawled again. docs/workers.md explains more.
+
+The first Ctrl-C finishes the chunks in hand. Exits with 3 if --once found nothing to do.";
+
+/// Arguments of `build`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Only chunks of this crawl; of any by default
+    #[arg(long, value_name = "CRAWL", value_parser = values::name)]
+    crawl: Option<String>,
+    /// Folder or URL to store indexes in
+    #[arg(long, default_value = "wayleave-indexes", value_name = "FOLDER|URL")]
+    store: String,
+    /// Chunks to claim at once
+    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=100))]
+    chunks: u64,
+    /// Time of a lease; it is renewed while the work goes on
+    #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
+    lease: u64,
+    /// How long a machine with a WARC file may be out of reach before the attempt fails; three such attempts lose the file
+    #[arg(long, default_value = "30s", value_name = "SPAN", value_parser = values::span)]
+    patience: u64,
+    /// End after one chunk
+    #[arg(long, conflicts_with = "until_idle")]
+    once: bool,
+    /// End when the crawl is finished and all its chunks are built; without --crawl, when all are
+    #[arg(long)]
+    until_idle: bool,
+}
+
+/// Builds.
+///
+/// # Errors
+/// If the settings are wrong, or the builder cannot go on.
+pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
+    start_logging(LogForm::Text, &args.place.log_level)?;
+    let stop = stopped("finishing the chunks in hand")?;
+    let client = remote.patient().await?;
+    let (store, _address) = args.place.open(&args.store).await?;
+    let (_switch, pause) = pause::switch();
+    let until = match (args.once, args.until_idle) {
+        (true, _) => Until::Once,
+        (_, true) => Until::Idle,
+        _ => Until::Stopped,
+    };
+    let config = Config {
+        id: args.place.id(),
+        crawl: args.crawl.clone(),
+        chunks: args.chunks,
+        lease_ms: args.lease,
+        patience: Duration::from_millis(args.patience),
+        until,
+    };
+    let builder = Builder::new(client, config, store, stop, pause);
+    let (counts, shown, begun) = (builder.counts(), builder.counts(), Instant::now());
+    let progress = Progress::start(move || line(&shown()));
+    let ended = builder.run().await;
+    drop(progress);
+    tell(&remote, &counts(), begun)?;
+    ended?;
+    if args.once && counts() == Counts::default() {
+        return Err(Ended { code: exit::NOT_FOUND, message: "there was nothing to build".to_owned() }.into());
+    }
+    Ok(())
+}
+
+fn line(counts: &Counts) -> String {
+    let Counts { chunks, pages, bytes, .. } = counts;
+    format!("{chunks} chunks built, {pages} pages, {}", size(*bytes))
+}
+
+fn tell(remote: &Remote, counts: &Counts, begun: Instant) -> anyhow::Result<()> {
+    let Counts { chunks, pages, bytes, inputs_lost, lost } = counts;
+    let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if remote.json {
+        return output::json(&json!({
+            "chunks": chunks, "pages": pages, "bytes": bytes, "inputs_lost": inputs_lost, "lost": lost, "elapsed_ms": ms,
+        }));
+    }
+    eprintln!("{} in {}", line(counts), span(ms));
+    if *inputs_lost > 0 {
+        eprintln!("{inputs_lost} chunks are crawled again, because their WARC files are gone");
+    }
+    if *lost > 0 {
+        eprintln!(
+            "{lost} chunks were lost or given back; `wayleave chunks --state set-aside` shows those that need you"
+        );
+    }
+    Ok(())
+}

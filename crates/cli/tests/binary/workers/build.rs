@@ -1,0 +1,95 @@
+//! `wayleave build`, after `wayleave crawl`.
+
+use std::collections::HashSet;
+use std::fs::File;
+
+use super::cut::{Cut, Moment, Proxy};
+use super::stage::Stage;
+use wayleave_workers::digest::sha256;
+use wayleave_workers::index::{self, Shelf};
+
+/// All built chunks as one index. Their files must be whole.
+fn shelf(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, Shelf) {
+    let unpacked = tempfile::tempdir().unwrap();
+    let mut shelf = Shelf::default();
+    for chunk in stage.chunks().iter().filter(|chunk| chunk["state"] == "built") {
+        let (id, artifact) = (chunk["id"].as_str().unwrap(), &chunk["artifacts"]["build"]);
+        let name = artifact["location"].as_str().unwrap().rsplit_once('/').unwrap().1;
+        let file = builders.iter().map(|builder| stage.folder(builder).join(name)).find(|file| file.exists()).unwrap();
+        assert_eq!(artifact["checksum"], sha256(&std::fs::read(&file).unwrap()));
+        let folder = unpacked.path().join(id);
+        index::unpack(File::open(&file).unwrap(), &folder).unwrap();
+        shelf.open(id, &folder).unwrap();
+    }
+    (unpacked, shelf)
+}
+
+/// Every chunk is built, and every word of every page is found.
+fn check_built(stage: &Stage, builders: &[&str]) {
+    for chunk in stage.chunks() {
+        assert!(matches!(chunk["state"].as_str(), Some("built" | "skipped")), "{chunk}");
+    }
+    let (_unpacked, shelf) = shelf(stage, builders);
+    for (url, page) in stage.site.indexable() {
+        for word in &page.words {
+            let query = format!("{word} {}", page.own_word()).parse().unwrap();
+            let hits = shelf.search(&query, None, 10).unwrap();
+            assert_eq!(hits.len(), 1, "{word} of {url}");
+            assert_eq!((hits[0].url.as_str(), hits[0].crawl.as_str()), (url.as_str(), "site"));
+        }
+    }
+    for hidden in ["/noindex", "/twin"] {
+        for host in 0..stage.site.seeds().len() {
+            let page = stage.site.page(host, hidden).unwrap();
+            assert!(shelf.search(&page.own_word().parse().unwrap(), None, 10).unwrap().is_empty(), "{hidden}");
+        }
+    }
+}
+
+/// Interleavings: the answer to the claim is lost with the builder; it dies with a published index that no chunk refers
+/// to; after `complete`, without hearing of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_builder_that_is_killed_at_any_step_leaves_every_chunk_built_once() {
+    let stage = Stage::start(3, 6).await;
+    // It stays, because it serves its files.
+    let mut crawler = stage.spawn("crawl", "crawler", &stage.server.url, &[]);
+    stage.server.run(&["crawls", "show", "site", "--wait-finished", "--wait", "2m"]).ok();
+    stage.check_crawled();
+    let cuts = [
+        Cut { path: "/chunks/claim", moment: Moment::After, spared: 0, content: "\"token\"" },
+        Cut { path: "/complete", moment: Moment::Before, spared: 1, content: "\"artifact\"" },
+        Cut { path: "/complete", moment: Moment::After, spared: 1, content: "\"built\"" },
+    ];
+    for cut in cuts {
+        let proxy = Proxy::start(&stage.server.url, cut).await;
+        proxy.kills(stage.spawn("build", "dies", &proxy.url, &["--chunks", "2"])).await;
+    }
+    let told = stage.run("build", "lives", &["--until-idle", "--json"]).await.json().remove(0);
+    assert_eq!(told["lost"], 0, "{told}");
+    // What the killed one built is still in its folder, which nobody serves.
+    check_built(&stage, &["lives", "dies"]);
+    let built = stage.chunks().iter().filter(|chunk| chunk["state"] == "built").count();
+    let files = |builder: &str| {
+        let files = std::fs::read_dir(stage.folder(builder)).unwrap().map(|file| file.unwrap().file_name());
+        files.filter(|name| name.to_str().unwrap().starts_with("chunk-")).count()
+    };
+    assert_eq!(files("lives") + files("dies"), built + 1, "one was published and not completed");
+    crawler.kill().unwrap();
+    crawler.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_whose_pages_are_gone_are_crawled_again() {
+    let stage = Stage::start(2, 4).await;
+    assert_eq!(stage.run("crawl", "first", &["--until-idle"]).await.code, 0);
+    let before: HashSet<String> = stage.states().into_keys().collect();
+    // Its crawler is gone for good, and nobody answers at its address.
+    let mut crawler = stage.spawn("crawl", "second", &stage.server.url, &[]);
+    let told = stage.run("build", "builder", &["--until-idle", "--patience", "300ms", "--json"]).await.json().remove(0);
+    assert!(told["inputs_lost"].as_u64().unwrap() > 0, "{told}");
+    assert_eq!(stage.states().into_keys().collect::<HashSet<_>>(), before);
+    check_built(&stage, &["builder"]);
+    stage.check_crawled();
+    crawler.kill().unwrap();
+    crawler.wait().unwrap();
+}

@@ -1,0 +1,204 @@
+//! The index builder: claims crawled chunks, fetches their WARC files, and publishes one index for each.
+//!
+//! It must not know how a server decides, or where indexes go: placement is the server's.
+
+mod chunk;
+mod extract;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use wayleave_api::chunks::{ChunkState, ClaimChunksRequest, ListChunksQuery, Stage};
+use wayleave_client::Client;
+
+use crate::crawler::Until;
+use crate::limits::{OUTAGE_PAUSE, STORE_FAILURES_MAX};
+use crate::pause::Pause;
+use crate::store::Store;
+
+/// Settings of a builder.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name.
+    pub id: String,
+    /// Only chunks of this crawl.
+    pub crawl: Option<String>,
+    /// Chunks to claim at once.
+    pub chunks: u64,
+    /// The time of a lease.
+    pub lease_ms: u64,
+    /// How long the machine that has a WARC file may be out of reach.
+    pub patience: Duration,
+    /// When it ends.
+    pub until: Until,
+}
+
+/// Numbers of a builder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Indexes published.
+    pub chunks: u64,
+    /// Their pages.
+    pub pages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Chunks whose WARC file is gone, and whose links are crawled again.
+    pub inputs_lost: u64,
+    /// Chunks that were lost or could not be built; others go on with them.
+    pub lost: u64,
+}
+
+/// Why a builder ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server refuses its calls.
+    #[error(transparent)]
+    Server(#[from] wayleave_client::Error),
+    /// What it builds cannot be stored.
+    #[error("{STORE_FAILURES_MAX} times in a row nothing could be stored, the last time because: {0}")]
+    Store(String),
+}
+
+/// How work on a chunk ended.
+enum Ended {
+    Built { pages: u64, bytes: u64 },
+    InputLost,
+    Lost,
+    NotStored(String),
+}
+
+/// An index builder.
+#[derive(Debug)]
+pub struct Builder {
+    client: Client,
+    config: Config,
+    store: Store,
+    counts: Arc<Mutex<Counts>>,
+    stop: CancellationToken,
+    pause: Pause,
+}
+
+impl Builder {
+    /// A builder that ends its work when `stop` is cancelled, and begins none while `pause` is on.
+    #[must_use]
+    pub fn new(client: Client, config: Config, store: Store, stop: CancellationToken, pause: Pause) -> Self {
+        Self { client, config, store, counts: Arc::default(), stop, pause }
+    }
+
+    /// What it has done, as often as it is called.
+    pub fn counts(&self) -> impl Fn() -> Counts + Send + 'static {
+        let counts = Arc::clone(&self.counts);
+        move || *counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works until it is told to stop, or as its settings say. What it holds is finished.
+    ///
+    /// # Errors
+    /// If it cannot go on.
+    pub async fn run(&self) -> Result<(), Error> {
+        let mut not_stored = 0;
+        while !self.stop.is_cancelled() {
+            tokio::select! {
+                () = self.pause.over() => {}
+                () = self.stop.cancelled() => return Ok(()),
+            }
+            let (worked, idle) = match self.step(&mut not_stored).await {
+                Ok(step) => step,
+                Err(Error::Server(error)) if error.is_transient() => {
+                    tracing::warn!(error = %error, "no work: the server does not answer");
+                    self.rest().await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if self.config.until == Until::Once || (idle && !worked) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims and builds. Tells whether there was work, and whether there will be none.
+    async fn step(&self, not_stored: &mut usize) -> Result<(bool, bool), Error> {
+        let asked = Instant::now();
+        let answer = self.client.claim_chunks(&self.claim()).await?;
+        if answer.chunks.is_empty() {
+            let idle = self.config.until == Until::Idle && self.is_idle().await?;
+            return Ok((false, idle));
+        }
+        let held: Vec<_> = answer.chunks.into_iter().map(|chunk| self.hold(chunk, asked)).collect();
+        for chunk in held {
+            let ended = self.build(&chunk).await;
+            self.count(&ended);
+            match ended {
+                Ended::Built { .. } => *not_stored = 0,
+                Ended::NotStored(why) => {
+                    *not_stored += 1;
+                    if *not_stored >= STORE_FAILURES_MAX {
+                        return Err(Error::Store(why));
+                    }
+                    self.rest().await;
+                }
+                Ended::InputLost | Ended::Lost => {}
+            }
+        }
+        Ok((true, false))
+    }
+
+    fn count(&self, ended: &Ended) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended {
+            Ended::Built { pages, bytes } => {
+                counts.chunks += 1;
+                counts.pages += pages;
+                counts.bytes += bytes;
+            }
+            Ended::InputLost => counts.inputs_lost += 1,
+            Ended::Lost | Ended::NotStored(_) => counts.lost += 1,
+        }
+    }
+
+    async fn rest(&self) {
+        tokio::select! {
+            () = sleep(OUTAGE_PAUSE) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    fn claim(&self) -> ClaimChunksRequest {
+        let once = self.config.until == Until::Once;
+        let wait = self.config.until.wait(self.config.lease_ms);
+        ClaimChunksRequest {
+            crawl: self.config.crawl.clone(),
+            max: Some(if once { 1 } else { self.config.chunks }),
+            lease_ms: self.config.lease_ms,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or_default(),
+            ..ClaimChunksRequest::new(Stage::Build, self.config.id.clone())
+        }
+    }
+
+    /// Whether no chunk is on its way to a builder and no link on its way to a chunk.
+    async fn is_idle(&self) -> Result<bool, Error> {
+        let finished = match &self.config.crawl {
+            Some(crawl) => self.client.crawl(crawl).await?.finished,
+            None => {
+                let crawls = self.client.all_crawls();
+                crawls.try_fold(true, |all, crawl| async move { Ok(all && crawl.finished) }).await?
+            }
+        };
+        if !finished {
+            return Ok(false);
+        }
+        for state in [ChunkState::Crawling, ChunkState::Crawled, ChunkState::Building] {
+            let crawl = self.config.crawl.clone();
+            let query = ListChunksQuery { state: Some(state), crawl, limit: Some(1), ..ListChunksQuery::default() };
+            if !self.client.list_chunks(&query).await?.chunks.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
