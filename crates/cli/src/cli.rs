@@ -83,6 +83,10 @@ enum Command {
     Crawl(Box<workers::crawl::Args>),
     /// Build an index of each crawled chunk
     Build(Box<workers::build::Args>),
+    /// Hold index chunks, and answer searches in them
+    Index(Box<workers::index::Args>),
+    /// Search all built chunks
+    Search(workers::search::Args),
     /// Explain what a host or group waits for
     Why(why::Args),
     /// Totals
@@ -118,6 +122,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::Restore(args) => snapshot::restore(remote.json, &args),
         Command::Crawl(args) => workers::run(remote, |remote| workers::crawl::run(remote, *args)),
         Command::Build(args) => workers::run(remote, |remote| workers::build::run(remote, *args)),
+        Command::Index(args) => workers::run(remote, |remote| workers::index::run(remote, *args)),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?.told(), command))
@@ -137,7 +142,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         // These need threads of their own, or none, and were handled before.
         Command::Serve(_) | Command::Bench(_) | Command::Restore(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
-        Command::Crawl(_) | Command::Build(_) => Ok(()),
+        Command::Crawl(_) | Command::Build(_) | Command::Index(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,
         Command::Get(args) => get::run(remote, args).await,
@@ -155,6 +160,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Map(args) => map::run(remote, args).await,
         Command::Roles(args) => roles::run(remote, args).await,
         Command::Nodes => nodes::run(remote).await,
+        Command::Search(args) => workers::search::run(remote, args).await,
         Command::Why(args) => why::run(remote, args).await,
         Command::Stats => stats::run(remote).await,
         Command::Snapshot(args) => snapshot::take(remote, args).await,

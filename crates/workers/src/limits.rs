@@ -61,6 +61,9 @@ pub const INPUT_ATTEMPTS_MAX: u32 = 3;
 /// The longest pause before a WARC file that is out of reach is tried again.
 pub const INPUT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// How often a machine reports, until the server says otherwise.
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Bytes of the named fields at the head of a WARC record.
 pub const WARC_HEAD_BYTES_MAX: usize = 64 * KIB;
 /// Bytes of the block of a WARC record.
@@ -89,6 +92,21 @@ pub const QUERY_WORDS_MAX: usize = 32;
 pub const HITS_MAX: usize = 100;
 /// Characters of a snippet.
 pub const SNIPPET_CHARS_MAX: usize = 200;
+
+/// Searches that an index server works on at once; more are refused.
+pub const SEARCHES_MAX: usize = 32;
+/// Chunks that a search may be narrowed to.
+pub const SEARCH_CHUNKS_MAX: usize = 2_000;
+/// Bytes of an index server's answer.
+pub const ANSWER_BYTES_MAX: usize = 4 * MIB;
+/// Time of one question to an index server.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Index servers that one search asks at the same time.
+pub const ASKED_AT_ONCE_MAX: usize = 32;
+/// Chunks that an index server fetches at once.
+pub const COPIES_AT_ONCE_MAX: usize = 4;
+/// The longest pause before a chunk that could not be fetched is tried again.
+pub const COPY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Accesses that the demonstration site remembers.
 pub const ACCESS_LOG_MAX: usize = 100_000;

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use wayleave_api::fleet::MachineType;
 use wayleave_workers::builder::{Builder, Config, Counts};
 use wayleave_workers::crawler::Until;
-use wayleave_workers::pause;
 
-use super::place::PlaceArgs;
+use super::place::{PlaceArgs, check_refused};
 use super::progress::Progress;
 use super::stopped;
 use crate::exit::{self, Ended};
@@ -65,8 +65,9 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.place.log_level)?;
     let stop = stopped("finishing the chunks in hand")?;
     let client = remote.patient().await?;
-    let (store, _address) = args.place.open(&args.store).await?;
-    let (_switch, pause) = pause::switch();
+    let (store, address) = args.place.open(&args.store).await?;
+    let (registration, pause) =
+        args.place.register(&client, MachineType::Builder, address, store.folder(), &stop).await?;
     let until = match (args.once, args.until_idle) {
         (true, _) => Until::Once,
         (_, true) => Until::Idle,
@@ -86,6 +87,8 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let ended = builder.run().await;
     drop(progress);
     tell(&remote, &counts(), begun)?;
+    check_refused(&registration)?;
+    registration.leave().await;
     ended?;
     if args.once && counts() == Counts::default() {
         return Err(Ended { code: exit::NOT_FOUND, message: "there was nothing to build".to_owned() }.into());

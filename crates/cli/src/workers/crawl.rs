@@ -4,13 +4,15 @@ use std::time::Instant;
 
 use serde_json::json;
 use url::Url;
+use wayleave_api::fleet::MachineType;
 use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
 use wayleave_workers::crawler::{Config, Counts, Crawler, Error, Until};
 use wayleave_workers::fetch::{self, Contact, is_loopback};
+use wayleave_workers::robots;
 use wayleave_workers::scope::Reach;
-use wayleave_workers::{pause, robots};
+use wayleave_workers::store::Store;
 
-use super::place::PlaceArgs;
+use super::place::{PlaceArgs, check_refused};
 use super::progress::{Progress, rate};
 use super::stopped;
 use crate::exit::{self, Ended, Usage};
@@ -89,7 +91,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let stop = stopped("finishing what is being fetched")?;
     let client = remote.patient().await?;
     let setting = args.store.clone().or_else(|| (!args.single).then(|| "wayleave-pages".to_owned()));
-    let (store, _address) = match &setting {
+    let (store, address) = match &setting {
         Some(setting) => {
             let (store, address) = args.place.open(setting).await?;
             (Some(store), address)
@@ -97,7 +99,8 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
         None => (None, args.place.open_without_store().await?),
     };
     seed(&remote, &args).await?;
-    let (_switch, pause) = pause::switch();
+    let folder = store.as_ref().and_then(Store::folder);
+    let (registration, pause) = args.place.register(&client, MachineType::Crawler, address, folder, &stop).await?;
     let crawler = Crawler::new(client, args.config(), store, stop, pause)?;
     let (tally, begun) = (crawler.tally(), Instant::now());
     let shown = tally.clone();
@@ -106,6 +109,8 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     drop(progress);
     let counts = tally.counts();
     tell(&remote, &counts, begun)?;
+    check_refused(&registration)?;
+    registration.leave().await;
     match ended {
         Err(Error::SetUp(why)) => Err(Usage(format!("{why} (--contact)")).into()),
         Err(error) => Err(error.into()),

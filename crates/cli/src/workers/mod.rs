@@ -2,8 +2,10 @@
 
 pub mod build;
 pub mod crawl;
+pub mod index;
 mod place;
 mod progress;
+pub mod search;
 
 use std::future::Future;
 use std::time::Duration;

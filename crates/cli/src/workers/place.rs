@@ -1,14 +1,21 @@
 //! Where a worker is and keeps its artifacts: its name, its address, its store.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use axum::Router;
 use axum::routing::get;
+use tokio_util::sync::CancellationToken;
+use wayleave_api::fleet::MachineType;
+use wayleave_client::Client;
+use wayleave_workers::digest::sha256;
+use wayleave_workers::fleet::{self, Orders, Registration};
+use wayleave_workers::pause::{self, Pause};
 use wayleave_workers::serving::Listening;
 use wayleave_workers::store::{self, Store};
 
+use crate::exit::{Ended, REFUSED};
 use crate::values;
 
 /// Arguments of every worker.
@@ -33,6 +40,43 @@ impl PlaceArgs {
     pub fn id(&self) -> String {
         let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         self.id.clone().unwrap_or_else(|| format!("{}-{}", machine(), std::process::id()))
+    }
+
+    /// The name of a worker that keeps it, with other things, in a folder.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub fn id_of(&self, folder: &Path) -> anyhow::Result<String> {
+        let file = folder.join(".id");
+        if let Some(id) = &self.id {
+            return Ok(id.clone());
+        }
+        if let Ok(id) = std::fs::read_to_string(&file) {
+            return Ok(id.trim().to_owned());
+        }
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot use {}", folder.display()))?;
+        std::fs::write(&file, self.id()).with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(self.id())
+    }
+
+    /// Registers a crawler or builder, which ends when it is drained. Returns what keeps it from new work.
+    ///
+    /// # Errors
+    /// If the server refuses it.
+    pub async fn register(
+        &self,
+        client: &Client,
+        kind: MachineType,
+        address: String,
+        folder: Option<&Path>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<(Registration, Pause)> {
+        let (switch, pause) = pause::switch();
+        let id = self.id();
+        let token_file = folder.map(|folder| token_file(folder, &id));
+        let config = fleet::Config { id, kind, address, capacity: 1, row: None, token_file };
+        let orders = Orders { pause: switch, drain: stop.clone(), stop: stop.clone() };
+        Ok((Registration::start(client.clone(), config, orders).await?, pause))
     }
 
     /// Listens, with the port noted in `folder`.
@@ -69,6 +113,25 @@ impl PlaceArgs {
         let address = listening.address();
         listening.serve(health());
         Ok(address)
+    }
+}
+
+/// Where a machine's token is kept. Several machines may share a folder.
+pub fn token_file(folder: &Path, id: &str) -> PathBuf {
+    let digest = sha256(id.as_bytes());
+    folder.join(format!(".token-{}", digest.get(7..19).unwrap_or_default()))
+}
+
+/// The end of a worker that the server has refused.
+///
+/// # Errors
+/// If it has.
+pub fn check_refused(registration: &Registration) -> anyhow::Result<()> {
+    match registration.refused() {
+        Some(why) => {
+            Err(Ended { code: REFUSED, message: format!("this machine is no longer in the fleet: {why}") }.into())
+        }
+        None => Ok(()),
     }
 }
 

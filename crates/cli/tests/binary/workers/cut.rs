@@ -1,7 +1,6 @@
 //! A proxy between a worker and its server that kills the worker at a chosen call: before the call reaches the server,
 //! or after the server has answered and before the worker hears of it.
 
-use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -9,6 +8,8 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+
+use super::stage::Worker;
 
 /// When the worker dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ struct Between {
     server: String,
     http: reqwest::Client,
     cut: Mutex<Option<Cut>>,
-    worker: Mutex<Option<Child>>,
+    worker: Mutex<Option<Worker>>,
     killed: tokio::sync::Notify,
 }
 
@@ -61,7 +62,7 @@ impl Proxy {
     }
 
     /// Waits until the worker has been killed.
-    pub async fn kills(&self, worker: Child) {
+    pub async fn kills(&self, worker: Worker) {
         *self.between.worker.lock().unwrap() = Some(worker);
         let waited = tokio::time::timeout(std::time::Duration::from_secs(60), self.between.killed.notified()).await;
         waited.expect("the worker never made the call");
@@ -90,9 +91,8 @@ impl Between {
     }
 
     fn kill(&self) -> Response {
-        let mut worker = self.worker.lock().unwrap().take().expect("a call before its worker is known");
-        worker.kill().unwrap();
-        worker.wait().unwrap();
+        let worker = self.worker.lock().unwrap().take().expect("a call before its worker is known");
+        worker.kill();
         self.killed.notify_one();
         StatusCode::BAD_GATEWAY.into_response()
     }

@@ -4,4 +4,6 @@
 mod build;
 mod crawl;
 mod cut;
+mod fleet;
+mod index;
 mod stage;

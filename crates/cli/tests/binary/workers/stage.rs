@@ -14,6 +14,34 @@ use crate::support::{Ended, Server, folder, run, wayleave};
 /// reported keeps visits apart.
 pub const DELAY: Duration = Duration::from_millis(150);
 
+/// A worker in a process of its own; killed on drop, also by a test that fails.
+pub struct Worker(pub Child);
+
+impl Worker {
+    pub fn start(mut command: Command) -> Self {
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::inherit());
+        Self(command.spawn().unwrap())
+    }
+
+    /// As a power cut would.
+    pub fn kill(self) {
+        drop(self);
+    }
+
+    /// Waits for its end by itself.
+    pub async fn wait(mut self) -> Option<i32> {
+        let status = tokio::task::spawn_blocking(move || self.0.wait().unwrap().code());
+        status.await.unwrap()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 pub struct Stage {
     keep: tempfile::TempDir,
     pub server: Server,
@@ -47,12 +75,22 @@ impl Stage {
     /// A worker with its folder, short leases and more arguments, against a server.
     pub fn worker(&self, kind: &str, name: &str, server: &str, args: &[&str]) -> Command {
         let folder = self.folder(name);
-        let mut command = wayleave(&[kind, "--crawl", "site", "--store", folder.to_str().unwrap(), "--id", name]);
-        if !args.contains(&"--lease") {
-            command.args(["--lease", "2s"]);
+        let mut command = wayleave(&[kind, "--store", folder.to_str().unwrap()]);
+        for (flag, value) in [("--crawl", "site"), ("--id", name), ("--lease", "2s")] {
+            if !args.contains(&flag) {
+                command.args([flag, value]);
+            }
         }
         command.args(["--server", server]).args(args);
         command
+    }
+
+    /// An index server.
+    pub fn index(&self, name: &str, row: &str, server: &str) -> Worker {
+        let folder = self.folder(name);
+        let mut command = wayleave(&["index", "--row", row, "--data", folder.to_str().unwrap(), "--id", name]);
+        command.args(["--poll", "100ms", "--grace", "0", "--server", server]);
+        Worker::start(command)
     }
 
     /// Runs a worker to its end.
@@ -64,10 +102,8 @@ impl Stage {
     }
 
     /// Starts a worker that a test ends.
-    pub fn spawn(&self, kind: &str, name: &str, server: &str, args: &[&str]) -> Child {
-        let mut command = self.worker(kind, name, server, args);
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::inherit());
-        command.spawn().unwrap()
+    pub fn spawn(&self, kind: &str, name: &str, server: &str, args: &[&str]) -> Worker {
+        Worker::start(self.worker(kind, name, server, args))
     }
 
     /// The state of every URL that the server knows.

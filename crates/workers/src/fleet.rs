@@ -1,0 +1,177 @@
+//! A worker as a machine of the fleet: it registers, reports, and learns what the operator wants of it.
+//!
+//! `paused` keeps it from new work; `drain` ends a crawler or builder once it has finished, and leaves an index server
+//! running, because its chunks move away first. A report is sent once and never repeated: the next one supersedes it.
+//!
+//! Interleavings: the first answer is lost: the same report is sent again, and the server tells the same token. The
+//! machine was deleted: its token is refused, and it registers anew. Its name is taken by another machine: it ends. A
+//! worker that is restarted under a fixed name keeps its token in a file, else its name would be another's.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use wayleave_api::Code;
+use wayleave_api::fleet::{Desired, MachineState, MachineType, ReportMachineRequest};
+use wayleave_client::{Client, Error};
+
+use crate::limits::REPORT_INTERVAL;
+use crate::pause::{Pause, Switch};
+
+/// How a worker appears in the fleet.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name.
+    pub id: String,
+    /// What it does.
+    pub kind: MachineType,
+    /// Where others reach it.
+    pub address: String,
+    /// Its share of the work.
+    pub capacity: u64,
+    /// Its row, if it is an index server.
+    pub row: Option<u64>,
+    /// Where its token is kept across restarts, if it has a folder.
+    pub token_file: Option<PathBuf>,
+}
+
+/// A registered machine. It reports until it is dropped.
+#[derive(Debug)]
+pub struct Registration {
+    client: Client,
+    id: String,
+    task: JoinHandle<()>,
+    refused: watch::Receiver<Option<String>>,
+}
+
+/// How a machine is told what is wanted of it.
+#[derive(Debug)]
+pub struct Orders {
+    /// On while the operator wants it paused or drained.
+    pub pause: Switch,
+    /// Cancelled when it is to be drained.
+    pub drain: CancellationToken,
+    /// Cancelled when the server refuses it.
+    pub stop: CancellationToken,
+}
+
+struct Reporter {
+    client: Client,
+    config: Config,
+    token: Option<String>,
+    orders: Orders,
+    seen: Pause,
+}
+
+impl Registration {
+    /// Registers a machine: returns once the server knows it.
+    ///
+    /// # Errors
+    /// If the server refuses it.
+    pub async fn start(client: Client, config: Config, orders: Orders) -> Result<Self, Error> {
+        let seen = orders.pause.pause();
+        let token = config.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let (id, of) = (config.id.clone(), client.clone());
+        let mut reporter = Reporter { client, config, token, orders, seen };
+        let mut interval = match reporter.report().await {
+            Err(error) if error.is_transient() => REPORT_INTERVAL,
+            told => told?,
+        };
+        let (tell, refused) = watch::channel(None);
+        let task = tokio::spawn(async move {
+            let mut last = Instant::now();
+            loop {
+                sleep_until(last + interval).await;
+                last = Instant::now();
+                match reporter.report().await {
+                    Ok(next) => interval = next,
+                    Err(error) if error.is_transient() => {
+                        tracing::warn!(error = %error, "a report to the fleet was not answered");
+                    }
+                    Err(error) => {
+                        tell.send_replace(Some(error.to_string()));
+                        reporter.orders.stop.cancel();
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Self { client: of, id, task, refused })
+    }
+
+    /// Why the server refused this machine, if it did.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        self.refused.borrow().clone()
+    }
+
+    /// Leaves the fleet: for a worker that ends in good order, and has nothing that others rely on.
+    pub async fn leave(self) {
+        self.task.abort();
+        if self.refused().is_none()
+            && let Err(error) = self.client.delete_machine(&self.id).await
+        {
+            tracing::warn!(error = %error, "this machine is still in the fleet: `wayleave fleet remove` forgets it");
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Reporter {
+    /// Sends a report and does what the answer says. Returns the time until the next one.
+    async fn report(&mut self) -> Result<Duration, Error> {
+        let answer = match self.send().await {
+            // Deleted meanwhile, or a token of another store: as a new machine it may be welcome.
+            Err(error) if self.token.is_some() && error.code() == Some(Code::MachineTaken) => {
+                self.token = None;
+                self.send().await?
+            }
+            answer => answer?,
+        };
+        if self.token.as_ref() != Some(&answer.token) {
+            if let Some(file) = &self.config.token_file
+                && let Err(error) = keep(file, &answer.token)
+            {
+                tracing::warn!(error = %error, "the token of this machine cannot be kept: a restart needs another --id");
+            }
+            self.token = Some(answer.token);
+        }
+        self.orders.pause.set(answer.desired != Desired::Online);
+        if answer.desired == Desired::Drain {
+            self.orders.drain.cancel();
+        }
+        Ok(Duration::from_millis(answer.interval_ms.clamp(100, 60_000)))
+    }
+
+    async fn send(&self) -> Result<wayleave_api::fleet::ReportMachineResponse, Error> {
+        let state = if self.seen.is_on() { MachineState::Paused } else { MachineState::Online };
+        let request = ReportMachineRequest {
+            capacity: self.config.capacity,
+            row: self.config.row,
+            state,
+            token: self.token.clone(),
+            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            ..ReportMachineRequest::new(self.config.kind, self.config.address.clone())
+        };
+        self.client.report_machine(&self.config.id, &request, REPORT_INTERVAL / 2).await
+    }
+}
+
+/// Readable by the owner only: who has it can report in the machine's place.
+fn keep(file: &std::path::Path, token: &str) -> std::io::Result<()> {
+    let folder = file.parent().unwrap_or(std::path::Path::new("."));
+    let new = tempfile::Builder::new().prefix(".part-").tempfile_in(folder)?;
+    fs::write(new.path(), token)?;
+    new.persist(file).map_err(|error| error.error)?;
+    Ok(())
+}

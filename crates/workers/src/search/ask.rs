@@ -1,0 +1,74 @@
+//! One question to one index server, bounded in time and size.
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::Request;
+use tokio::time::timeout;
+use url::Url;
+
+use crate::fetch::client::{Https, causes, https};
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, CONNECT_TIME_MAX, SEARCH_CHUNKS_MAX};
+use crate::server::wire::{Hit, SearchAnswer};
+
+/// A client of index servers.
+#[derive(Debug, Clone)]
+pub(super) struct Asker(Https<Empty<Bytes>>);
+
+/// What to ask.
+#[derive(Debug, Clone)]
+pub(super) struct Question<'a> {
+    pub words: &'a str,
+    pub crawl: Option<&'a str>,
+    pub limit: usize,
+}
+
+impl Asker {
+    pub fn new() -> Result<Self, String> {
+        https(CONNECT_TIME_MAX, &[]).map(Self).map_err(|error| error.to_string())
+    }
+
+    /// Asks for some chunks of a server, in several calls if there are very many.
+    pub async fn ask(&self, address: &str, question: &Question<'_>, chunks: &[String]) -> Result<Vec<Hit>, String> {
+        let mut hits = Vec::new();
+        // Short enough for a line of a request.
+        for part in chunks.chunks(SEARCH_CHUNKS_MAX.min(500)) {
+            hits.extend(self.part(address, question, part).await?);
+        }
+        Ok(hits)
+    }
+
+    async fn part(&self, address: &str, question: &Question<'_>, chunks: &[String]) -> Result<Vec<Hit>, String> {
+        let mut url: Url =
+            format!("http://{address}/search").parse().map_err(|_| format!("{address} is no address"))?;
+        url.query_pairs_mut()
+            .append_pair("q", question.words)
+            .append_pair("limit", &question.limit.to_string())
+            .append_pair("chunks", &chunks.join(","));
+        if let Some(crawl) = question.crawl {
+            url.query_pairs_mut().append_pair("crawl", crawl);
+        }
+        let answer = timeout(ANSWER_TIME_MAX, self.get(&url)).await;
+        let bytes = answer.map_err(|_| format!("{address} took longer than {ANSWER_TIME_MAX:?}"))??;
+        let answer: SearchAnswer =
+            serde_json::from_slice(&bytes).map_err(|error| format!("{address} answered nonsense: {error}"))?;
+        Ok(answer.hits)
+    }
+
+    async fn get(&self, url: &Url) -> Result<Bytes, String> {
+        let request = Request::get(url.as_str()).body(Empty::new()).map_err(|error| error.to_string())?;
+        let response = self.0.request(request).await.map_err(|error| causes(&error))?;
+        if !response.status().is_success() {
+            return Err(format!("status {}", response.status()));
+        }
+        let mut body = response.into_body();
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|error| causes(&error))?.into_data() else { continue };
+            bytes.extend_from_slice(&data);
+            if bytes.len() > ANSWER_BYTES_MAX {
+                return Err("the answer is too long".to_owned());
+            }
+        }
+        Ok(bytes.freeze())
+    }
+}

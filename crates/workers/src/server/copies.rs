@@ -1,0 +1,177 @@
+//! Keeps the chunks of an index server as the placements say.
+//!
+//! Interleavings:
+//! - The server dies after it has fetched a chunk and before it has reported it ready: the file has its name, so the next
+//!   start opens it, and reports it.
+//! - A chunk is reported ready, and its file is lost: it is reported gone, and placed anew.
+//! - A chunk drains while readers have an older map: it is served for a grace period before it is removed.
+//! - A chunk is no longer listed (its machine was deleted, or the chunk is another's now): it is removed after the same
+//!   time. Only a complete listing counts; one that fails changes nothing.
+//! - A chunk is placed, cancelled and placed again while it is being fetched: what is fetched is used if its checksum is
+//!   the one that is asked for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use tokio::time::Instant;
+use url::Url;
+use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement, SaidOfCopy};
+use wayleave_client::{Client, Error};
+
+use super::shelves::Shelves;
+use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX};
+use crate::store::{Artifact, Store};
+
+/// The first pause after a chunk could not be fetched.
+const COPY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The chunks of one server, and when to do what with them.
+pub(super) struct Copies {
+    pub client: Client,
+    pub id: String,
+    pub shelves: Arc<Shelves>,
+    /// Only to fetch with.
+    pub store: Store,
+    pub grace: Duration,
+    /// When a chunk that drains or is not listed was first seen so.
+    leaving: HashMap<String, Instant>,
+    /// When a chunk that could not be fetched is tried again, and the pause after that.
+    failed: HashMap<String, (Instant, Duration)>,
+}
+
+impl Copies {
+    pub fn new(client: Client, id: String, shelves: Arc<Shelves>, store: Store, grace: Duration) -> Self {
+        Self { client, id, shelves, store, grace, leaving: HashMap::new(), failed: HashMap::new() }
+    }
+
+    /// One round: reads the placements, fetches, removes, reports.
+    pub async fn round(&mut self) -> Result<(), Error> {
+        let query = ListPlacementsQuery {
+            server: Some(self.id.clone()),
+            limit: Some(1_000),
+            credentials: Some(true),
+            ..ListPlacementsQuery::default()
+        };
+        let listed: Vec<Placement> = self.client.all_placements(query).try_collect().await?;
+        let now = Instant::now();
+        self.forget(&listed, now).await?;
+        self.failed.retain(|chunk, _| listed.iter().any(|placement| placement.chunk == *chunk));
+        let wanted: Vec<Placement> = listed.into_iter().filter(|placement| self.is_due(placement, now)).collect();
+        let this = &*self;
+        let ended: Vec<(String, Result<bool, Error>)> = futures::stream::iter(wanted)
+            .map(|placement| async move { (placement.chunk.clone(), this.copy(&placement).await) })
+            .buffer_unordered(COPIES_AT_ONCE_MAX)
+            .collect()
+            .await;
+        for (chunk, ended) in ended {
+            if ended? {
+                self.failed.remove(&chunk);
+            } else {
+                let pause = self.failed.get(&chunk).map_or(COPY_PAUSE, |(_, pause)| (*pause * 2).min(COPY_PAUSE_MAX));
+                self.failed.insert(chunk, (Instant::now() + pause, pause));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, placement: &Placement, now: Instant) -> bool {
+        let here = |placement: &Placement| {
+            placement.artifact.as_ref().is_some_and(|artifact| self.shelves.has(&placement.chunk, &artifact.checksum))
+        };
+        match placement.state {
+            CopyState::Assigned | CopyState::Fetching => {
+                self.failed.get(&placement.chunk).is_none_or(|(at, _)| *at <= now)
+            }
+            CopyState::Ready => !here(placement),
+            CopyState::Draining => false,
+        }
+    }
+
+    /// Brings one chunk here. False if it could not be fetched.
+    async fn copy(&self, placement: &Placement) -> Result<bool, Error> {
+        let chunk = &placement.chunk;
+        let Some(artifact) = &placement.artifact else { return Ok(false) };
+        if placement.state == CopyState::Ready {
+            tracing::warn!(chunk.id = chunk, "a chunk that was here is lost");
+            self.say(chunk, SaidOfCopy::Gone).await?;
+            return Ok(true);
+        }
+        if !self.shelves.has(chunk, &artifact.checksum) {
+            if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching).await? {
+                return Ok(true);
+            }
+            if let Err(why) = self.fetch(placement).await {
+                tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched");
+                return Ok(false);
+            }
+        }
+        self.say(chunk, SaidOfCopy::Ready).await?;
+        Ok(true)
+    }
+
+    /// Reports; false if the chunk is no longer to be here, which the next listing shows.
+    async fn say(&self, chunk: &str, said: SaidOfCopy) -> Result<bool, Error> {
+        match self.client.report_placement(chunk, &self.id, said).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.problem().is_some_and(|problem| matches!(problem.status, 404 | 409)) => {
+                tracing::info!(chunk.id = chunk, error = %error, "a report of a chunk was refused");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// From where the builder left it, else from another server that has it.
+    async fn fetch(&self, placement: &Placement) -> Result<(), String> {
+        let Some(wanted) = &placement.artifact else { return Err("nothing is known of its content".to_owned()) };
+        let place = self.shelves.place(&placement.chunk, &wanted.checksum);
+        let others = placement.sources.iter().map(|source| format!("http://{source}/chunks/{}", placement.chunk));
+        let mut why = String::new();
+        for location in std::iter::once(wanted.location.clone()).chain(others) {
+            let Ok(location) = location.parse::<Url>() else { continue };
+            let artifact = Artifact { location, bytes: wanted.bytes, checksum: wanted.checksum.clone() };
+            match self.store.get(&artifact, &place).await {
+                Ok(()) => {
+                    let (shelves, chunk, checksum) =
+                        (Arc::clone(&self.shelves), placement.chunk.clone(), wanted.checksum.clone());
+                    let shelved = tokio::task::spawn_blocking(move || shelves.shelve(&chunk, &checksum)).await;
+                    return shelved.map_err(|error| error.to_string())?.map_err(|error| error.to_string());
+                }
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
+    }
+
+    /// Removes what drains or is not listed, once its time is over.
+    async fn forget(&mut self, listed: &[Placement], now: Instant) -> Result<(), Error> {
+        let state = |chunk: &str| listed.iter().find(|placement| placement.chunk == chunk).map(|found| found.state);
+        let mut leaving: Vec<String> = self
+            .shelves
+            .chunks()
+            .into_iter()
+            .filter(|chunk| matches!(state(chunk), None | Some(CopyState::Draining)))
+            .collect();
+        // A draining chunk that is not here any more was removed before its report.
+        let drains = listed.iter().filter(|placement| placement.state == CopyState::Draining);
+        leaving.extend(drains.map(|placement| placement.chunk.clone()));
+        leaving.sort();
+        leaving.dedup();
+        self.leaving.retain(|chunk, _| leaving.contains(chunk));
+        for chunk in leaving {
+            let since = *self.leaving.entry(chunk.clone()).or_insert(now);
+            if now < since + self.grace {
+                continue;
+            }
+            let (shelves, removed) = (Arc::clone(&self.shelves), chunk.clone());
+            let _ = tokio::task::spawn_blocking(move || shelves.remove(&removed)).await;
+            if state(&chunk).is_some() {
+                self.say(&chunk, SaidOfCopy::Gone).await?;
+            }
+            self.leaving.remove(&chunk);
+        }
+        Ok(())
+    }
+}

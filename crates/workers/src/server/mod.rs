@@ -1,0 +1,71 @@
+//! The index server: holds the chunks that are placed on it, and answers searches in them.
+//!
+//! It must not know which chunks it should have but from the placements, or how a search is spread over servers.
+
+mod answers;
+mod copies;
+mod shelves;
+pub mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio_util::sync::CancellationToken;
+use wayleave_client::Client;
+
+use copies::Copies;
+pub use shelves::{Error, Shelves};
+
+use crate::store::Store;
+
+/// Settings of an index server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Its name.
+    pub id: String,
+    /// How often it reads its placements.
+    pub poll: Duration,
+    /// How long it serves a chunk that it should no longer have.
+    pub grace: Duration,
+}
+
+/// The routes of a server.
+pub fn router(shelves: &Arc<Shelves>) -> Router {
+    answers::router(Arc::clone(shelves))
+}
+
+/// Keeps the chunks as the placements say, until it is told to stop.
+///
+/// # Errors
+/// If the server refuses its calls.
+pub async fn run(
+    client: Client,
+    config: Config,
+    shelves: Arc<Shelves>,
+    store: Store,
+    stop: CancellationToken,
+) -> Result<(), wayleave_client::Error> {
+    let mut copies = Copies::new(client, config.id, shelves, store, config.grace);
+    loop {
+        let round = tokio::select! {
+            round = copies.round() => round,
+            () = stop.cancelled() => return Ok(()),
+        };
+        match round {
+            Ok(()) => {}
+            Err(error) if error.is_transient() => {
+                tracing::warn!(error = %error, "the placements cannot be read: the server does not answer");
+            }
+            // Not known while it registers anew, after it was deleted.
+            Err(error) if error.problem().is_some_and(|problem| problem.status == 404) => {
+                tracing::warn!(error = %error, "the placements cannot be read");
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(config.poll) => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+    }
+}
