@@ -24,6 +24,7 @@ pub struct Cli {
 
 const AFTER_HELP: &str = "\
 Start here:
+  wayleave demo                         see all of it at work on this machine
   wayleave serve                        run a server on 127.0.0.1:7071, with its data in ./wayleave-data
   wayleave seed urls.txt                add URLs
   wayleave get --release fetched        play a crawler that fetches one of them
@@ -85,6 +86,8 @@ enum Command {
     Build(Box<workers::build::Args>),
     /// Hold index chunks, and answer searches in them
     Index(Box<workers::index::Args>),
+    /// See it all at work on this machine: a small web, a server, crawlers, index servers, a search
+    Demo(workers::demo::Args),
     /// Search all built chunks
     Search(workers::search::Args),
     /// Explain what a host or group waits for
@@ -123,6 +126,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::Crawl(args) => workers::run(remote, |remote| workers::crawl::run(remote, *args)),
         Command::Build(args) => workers::run(remote, |remote| workers::build::run(remote, *args)),
         Command::Index(args) => workers::run(remote, |remote| workers::index::run(remote, *args)),
+        Command::Demo(args) => workers::run(remote, |_| workers::demo::run(args)),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?.told(), command))
@@ -142,7 +146,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         // These need threads of their own, or none, and were handled before.
         Command::Serve(_) | Command::Bench(_) | Command::Restore(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
-        Command::Crawl(_) | Command::Build(_) | Command::Index(_) => Ok(()),
+        Command::Crawl(_) | Command::Build(_) | Command::Index(_) | Command::Demo(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,
         Command::Get(args) => get::run(remote, args).await,

@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod crawl;
+pub mod demo;
 pub mod index;
 mod place;
 mod progress;

@@ -4,6 +4,7 @@
 mod build;
 mod crawl;
 mod cut;
+mod demo;
 mod fleet;
 mod index;
 mod stage;
