@@ -131,8 +131,8 @@ impl Reporter {
     /// Sends a report and does what the answer says. Returns the time until the next one.
     async fn report(&mut self) -> Result<Duration, Error> {
         let answer = match self.send().await {
-            // Deleted meanwhile, or a token of another store: as a new machine it may be welcome.
-            Err(error) if self.token.is_some() && error.code() == Some(Code::MachineTaken) => {
+            // Deleted meanwhile, or a token of another store: as a new machine it is welcome.
+            Err(error) if self.token.is_some() && error.code() == Some(Code::NotCurrent) => {
                 self.token = None;
                 self.send().await?
             }

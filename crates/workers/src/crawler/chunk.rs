@@ -6,14 +6,16 @@
 //! - The lease is lost after the file was published: `complete` is refused and names the file, which is removed.
 //! - The answer to `complete` is lost: it is repeated by the client; if no answer comes at all, the file stays, because
 //!   the chunk may refer to it.
-//! - A link's host moves to another group, or an operator ends its visit: the server names it as ended, its result is
-//!   not taken, and another worker gets it. The fetch itself is not stopped.
+//! - A link's host moves to another group, or an operator ends its visit: the next renewal names it as ended. It is not
+//!   fetched, or its fetch is dropped, because another worker may be at its host. If it is reported before, its result
+//!   is not taken.
 //! - The crawler is told to stop: what is being fetched is finished, the rest returns to its queues at `complete`.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use wayleave_api::chunks::{
@@ -47,6 +49,8 @@ struct Held {
     id: String,
     token: String,
     lease: Lease,
+    /// Links that are no longer part of it.
+    ended: watch::Receiver<HashSet<String>>,
     recorder: Recorder,
     /// Links at the beginning.
     links: usize,
@@ -56,14 +60,15 @@ impl Crawler {
     /// Works on a chunk that was asked for at `asked`.
     pub(super) async fn chunk(self: &Arc<Self>, chunk: ClaimedChunk, asked: Instant, store: &Store) -> Ended {
         let ClaimedChunk { id, token, links, .. } = chunk;
-        let lease = self.keep_chunk(&id, &token, asked);
+        let (tell, ended) = watch::channel(HashSet::new());
+        let lease = self.keep_chunk(&id, &token, asked, tell);
         let folder = store.folder().map_or_else(std::env::temp_dir, std::path::Path::to_owned);
         let begun = Recorder::begin(&format!("chunk-{id}"), &token, &self.user_agent, &folder).await;
         let recorder = match begun {
             Ok(recorder) => recorder,
             Err(error) => return self.fail(&id, &token, &error).await,
         };
-        let held = Arc::new(Held { id, token, lease, recorder, links: links.len() });
+        let held = Arc::new(Held { id, token, lease, ended, recorder, links: links.len() });
         let ended = match self.fetch_all(&held, links).await {
             Ok(fetched) => self.complete(&held, fetched, store).await,
             Err(Halt::Trouble(Trouble::NoContact(error))) => {
@@ -82,13 +87,19 @@ impl Crawler {
         ended
     }
 
-    fn keep_chunk(&self, id: &str, token: &str, asked: Instant) -> Lease {
-        let (client, id) = (self.client.clone(), id.to_owned());
+    fn keep_chunk(&self, id: &str, token: &str, asked: Instant, ended: watch::Sender<HashSet<String>>) -> Lease {
+        let (client, id, ended) = (self.client.clone(), id.to_owned(), Arc::new(ended));
         let lease_ms = self.config.lease_ms;
         let request = RenewChunkRequest { token: token.to_owned(), lease_ms };
         Lease::keep(asked, Duration::from_millis(lease_ms), move || {
-            let (client, id, request) = (client.clone(), id.clone(), request.clone());
-            async move { client.renew_chunk(&id, &request).await.map(|_| ()) }
+            let (client, id, request, ended) = (client.clone(), id.clone(), request.clone(), Arc::clone(&ended));
+            async move {
+                let answer = client.renew_chunk(&id, &request).await?;
+                if !answer.ended.is_empty() {
+                    ended.send_modify(|links| links.extend(answer.ended));
+                }
+                Ok(())
+            }
         })
     }
 
@@ -118,7 +129,16 @@ impl Crawler {
     }
 
     async fn fetch_and_report(&self, held: &Held, link: &Link, replace: bool) -> Result<Reported, Halt> {
-        let visited = self.visit(&link.url, link.depth, Some(&held.recorder)).await.map_err(Halt::Trouble)?;
+        let mut ended = held.ended.clone();
+        let visited = tokio::select! {
+            // In this order: a link that has ended is not even begun.
+            biased;
+            Ok(_) = ended.wait_for(|links| links.contains(&link.url)) => {
+                tracing::info!(chunk.id = held.id, "a link is no longer part of its chunk");
+                return Ok(Reported { fetched: false, replacements: Vec::new() });
+            }
+            visited = self.visit(&link.url, link.depth, Some(&held.recorder)) => visited.map_err(Halt::Trouble)?,
+        };
         let replace = replace && !self.stop.is_cancelled();
         let (result, out_of_scope) = (visited.result, visited.out_of_scope);
         let request = ReportLinksRequest { token: held.token.clone(), results: vec![result.clone()], replace };

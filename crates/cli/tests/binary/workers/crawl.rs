@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::time::{Duration, Instant};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
@@ -93,7 +94,7 @@ async fn a_crawler_that_is_told_to_stop_gives_back_what_it_has_not_fetched() {
     let mut crawler = stage.spawn("crawl", "stops", &stage.server.url, &["--lease", "1h"]);
     while stage.site.log().entries().len() < 8 {
         assert!(crawler.0.try_wait().unwrap().is_none(), "it has ended");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&crawler.0), rustix::process::Signal::INT).unwrap();
     assert_eq!(crawler.wait().await, Some(0));
@@ -101,6 +102,40 @@ async fn a_crawler_that_is_told_to_stop_gives_back_what_it_has_not_fetched() {
     assert!(stage.states().values().all(|state| state != "reserved"), "{:?}", stage.states());
     assert_eq!(stage.run("crawl", "goes-on", &["--until-idle"]).await.code, 0);
     stage.check_crawled();
+}
+
+/// The answers of the slow page, with the status that its visitors stayed for.
+fn slow_answers(stage: &Stage) -> Vec<Option<u16>> {
+    let entries = stage.site.log().entries();
+    entries.iter().filter(|access| access.path == "/slow").map(|access| access.status).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_takes_longer_than_a_lease_is_fetched_once() {
+    let stage = Stage::start_slow(1, 1, Duration::from_secs(5)).await;
+    assert_eq!(stage.run("crawl", "patient", &["--until-idle", "--lease", "2s"]).await.code, 0);
+    assert_eq!(slow_answers(&stage), [Some(200)]);
+    stage.check_crawled();
+}
+
+/// The crawler learns of it with its next renewal, long before the page has come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_visit_that_an_operator_ends_is_broken_off() {
+    let stage = Stage::start_slow(1, 1, Duration::from_secs(20)).await;
+    let slow = stage.site.url(0, "/slow").unwrap().to_string();
+    let crawler = stage.spawn("crawl", "obedient", &stage.server.url, &[]);
+    let patience = Instant::now() + Duration::from_secs(60);
+    while stage.states().get(&slow).is_none_or(|state| state != "reserved") {
+        assert!(Instant::now() < patience, "the page is never visited");
+    }
+    let host = stage.site.url(0, "/").unwrap().host_str().unwrap().to_owned();
+    stage.server.run(&["hosts", "set", &host, "--pause"]).ok();
+    stage.server.run(&["reservations", "revoke", "--host", &host]).ok();
+    while slow_answers(&stage).is_empty() {
+        assert!(Instant::now() < patience, "the fetch goes on");
+    }
+    assert_eq!(slow_answers(&stage), [None]);
+    crawler.kill();
 }
 
 #[test]

@@ -32,6 +32,11 @@ async fn a_worker_is_in_the_fleet_and_obeys_pause_and_drain() {
         wait(&stage, machine, "it registers", |shown| shown["type"] == machine && shown["state"] == "online");
         stage.server.run(&["fleet", "set", machine, "--desired", "paused"]).ok();
         wait(&stage, machine, "it says that it is paused", |shown| shown["state"] == "paused");
+        stage.server.run(&["fleet", "remove", machine]).ok();
+        wait(&stage, machine, "it registers anew", |shown| shown["state"] == "paused");
+        wait(&stage, machine, "nobody wants a new machine paused", |shown| shown["state"] == "online");
+        stage.server.run(&["fleet", "set", machine, "--desired", "paused"]).ok();
+        wait(&stage, machine, "it is paused again", |shown| shown["state"] == "paused");
         if kind == "crawl" {
             // A claim that was made before may still be waiting, for a quarter of its lease.
             tokio::time::sleep(Duration::from_millis(600)).await;

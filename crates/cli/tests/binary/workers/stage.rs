@@ -50,15 +50,14 @@ pub struct Stage {
 
 impl Stage {
     pub async fn start(hosts: usize, pages: usize) -> Self {
-        Self::start_with(hosts, pages, 1).await
+        Self::start_slow(hosts, pages, Duration::from_millis(400)).await
     }
 
-    /// `/busy` answers 429 so many times.
-    pub async fn start_with(hosts: usize, pages: usize, busy_times: usize) -> Self {
+    /// With a page that takes so long.
+    pub async fn start_slow(hosts: usize, pages: usize, slow: Duration) -> Self {
         let (keep, data) = folder();
         let server = Server::start(&data);
-        let slow = Duration::from_millis(400);
-        let config = Config { hosts, pages, slow, busy_times, crawl_delay: Some(DELAY), ..Config::default() };
+        let config = Config { hosts, pages, slow, crawl_delay: Some(DELAY), ..Config::default() };
         let stage = Self { keep, server, site: Site::start(config).await.unwrap() };
         let set = ["crawls", "set", "site", "--delay", "20ms", "--max-attempts", "3"];
         stage.server.run(&[&set[..], &["--retry-first", "50ms", "--retry-max", "100ms"]].concat()).ok();
