@@ -82,7 +82,7 @@ pub struct MapRow {
     pub row: u8,
     /// The share of the built chunks that it serves, 0 to 1.
     pub complete: f64,
-    /// Whether readers should use it: it serves at least 97 % of what the median row does.
+    /// Whether readers should use it: it serves at least 97 % of all built chunks.
     pub serving: bool,
     /// Why it should be used or not; never empty.
     pub reason: String,
@@ -100,7 +100,7 @@ impl From<&core::MapRow> for MapRow {
         let reason = match row.serving {
             true => told,
             false => {
-                format!("{told}, less than 97 % of what the median row serves: use other rows until it has caught up")
+                format!("{told}, less than 97 %: use other rows until it has caught up")
             }
         };
         let servers = row.servers.iter().map(|server| MapServer {

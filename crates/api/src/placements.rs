@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::fleet::RowNo;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::ids::ChunkId;
+use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::names::{self, MachineId};
 use wayleave_core::{limits, placement as core, redact};
 
@@ -13,6 +13,7 @@ use crate::artifact::{Artifact, chunk_id};
 use crate::bad_value::{BadValue, between};
 use crate::bounded_int::whole_text;
 use crate::fleet::words;
+use crate::roles::token;
 
 const ROW_MAX: u64 = limits::ROW_MAX;
 
@@ -160,11 +161,31 @@ impl From<core::Page> for ListPlacementsResponse {
 }
 
 /// An index server says what it does with its copy of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportPlacementRequest {
     /// What it says.
     pub state: SaidOfCopy,
+    /// The token of the server's registration. It is required once a report of the server has presented it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+// The token stays out of logs.
+impl std::fmt::Debug for ReportPlacementRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReportPlacementRequest").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl ReportPlacementRequest {
+    /// The token in the core's form.
+    ///
+    /// # Errors
+    /// If it is malformed.
+    pub fn token(&self) -> Result<Option<Token>, BadValue> {
+        token(self.token.as_deref())
+    }
 }
 
 /// The state of a copy after a report.

@@ -34,7 +34,8 @@ impl Client {
         })
     }
 
-    /// Says what an index server does with its copy of a chunk. Idempotent.
+    /// Says what an index server does with its copy of a chunk. The server's token is required once it has presented it.
+    /// Idempotent.
     ///
     /// # Errors
     /// If chunk or server are not known, the chunk is not placed there, the state does not follow, or no answer comes.
@@ -43,9 +44,10 @@ impl Client {
         chunk: &str,
         server: &str,
         state: SaidOfCopy,
+        token: Option<&str>,
     ) -> Result<ReportPlacementResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["placements", chunk, server]));
-        self.call(call.body(&ReportPlacementRequest { state })?).await
+        self.call(call.body(&ReportPlacementRequest { state, token: token.map(str::to_owned) })?).await
     }
 
     /// The map; long-polls as the query says. `None` if it still has the version `since`.

@@ -283,6 +283,10 @@ pub const REPLACE_AFTER_DEFAULT: Millis = Millis(60_000);
 pub const FETCH_SILENCE_MAX: Millis = Millis(600_000);
 /// Repeated news of a fetch are written at most this often.
 pub const FETCH_NEWS_INTERVAL: Millis = Millis(60_000);
+/// Copies of a chunk that servers may give up before any of them was ready; then its index is taken for lost.
+pub const UNFETCHED_MAX: u32 = 3;
+/// For how long placement remembers a chunk that has left it, so that a late announcement is recognised.
+pub const RETURN_KEPT: Millis = Millis(3_600_000);
 /// Default number of chunks per minute that move to even out the load of index servers.
 pub const MOVES_PER_MINUTE_DEFAULT: u32 = 600;
 /// Readers in one process that may wait for a change of the map.

@@ -49,7 +49,7 @@ fn a_chunk_costs_no_more_memory_than_it_may() {
         let location = text.as_str().into();
         let bytes = 1_000_000 + chunk * 7_919 % 1_000_000;
         let artifact = Artifact { location, bytes, checksum: [chunk as u8; 32] };
-        state.chunk_built(ChunkId(chunk), &artifact, Time(0), &mut writes).unwrap();
+        state.chunk_built(ChunkId(chunk), &artifact, 0, Time(0), &mut writes).unwrap();
     }
     // Apart, because what listings allocate for a moment leaves holes between what stays.
     for chunk in (0..CHUNKS).map(ChunkId) {

@@ -84,7 +84,8 @@ impl Servers {
             let filter = placement::Filter { server: Some(id.into()), ..placement::Filter::default() };
             for copy in fleet.placements(filter, None, 1_000).await?.placements {
                 if matches!(copy.state, PlacementState::Assigned | PlacementState::Fetching) {
-                    fleet.report_copy(copy.chunk, id.into(), Said::Ready).await?;
+                    let token = self.tokens.get(id).copied();
+                    fleet.report_copy(copy.chunk, id.into(), Said::Ready, token).await?;
                 }
             }
         }

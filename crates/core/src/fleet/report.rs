@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
 use super::row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo, Write};
-use super::state::State;
+use super::state::{Machine, State};
 use crate::ids::{ShardId, Token};
 use crate::limits;
 use crate::names::MachineId;
@@ -98,6 +98,20 @@ impl State {
             token: machine.row.token,
             registered,
         })
+    }
+
+    /// Checks the token of a call that is a machine's own. It must be given once the machine has presented it. A machine
+    /// that is not known is not refused here.
+    ///
+    /// # Errors
+    /// If the token is missing, or is another one.
+    pub fn check_token(&self, id: &MachineId, token: Option<Token>) -> Result<(), Refusal> {
+        let Some(Machine { row, .. }) = self.machines.get(id) else { return Ok(()) };
+        match token {
+            Some(token) if token != row.token => Err(Refusal::AnothersToken(id.to_string())),
+            None if row.confirmed => Err(Refusal::TokenMissing(id.to_string())),
+            _ => Ok(()),
+        }
     }
 
     fn check_new(&self, id: &MachineId, report: &Report) -> Result<(), Refusal> {

@@ -155,6 +155,8 @@ impl State {
             crawled: None,
             built: None,
             placed: false,
+            index: 0,
+            indexes_lost: 0,
             last_error: None,
             ended: [None; 2],
         };

@@ -191,7 +191,7 @@ impl State {
             what: what.into(),
             remedy: remedy.into(),
         };
-        let mut after = ChunkRow { attempts: 0, inputs_lost: 0, ended: [None; 2], ..before.clone() };
+        let mut after = ChunkRow { attempts: 0, inputs_lost: 0, indexes_lost: 0, ended: [None; 2], ..before.clone() };
         match (decision, before.state) {
             (Decision::Retry, ChunkState::SetAside | ChunkState::Skipped) if before.crawled.is_some() => {
                 after.move_on(ChunkState::Crawled, facts.now);
@@ -200,7 +200,7 @@ impl State {
                 after.crawl_again(facts, frontier, writes);
             }
             (Decision::Retry, ChunkState::Built) => {
-                return Err(wrong("retried", "it is built, and nothing is left to do"));
+                return Err(wrong("retried", "it is built and about to be placed; try again in a moment"));
             }
             (Decision::Retry, _) => return Err(wrong("retried", "it is in progress, wait for its lease to end")),
             (Decision::Skip, ChunkState::Built) => {

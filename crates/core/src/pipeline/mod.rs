@@ -4,7 +4,8 @@
 //! in the same way: a lease with a token and a deadline; whoever completes it with the current token moves the chunk on,
 //! exactly once. A chunk whose lease ends is offered again, and set aside after too many attempts.
 //!
-//! A chunk whose index is built is announced to placement, see [`crate::placement`], and then comes to rest.
+//! A chunk whose index is built is announced to placement, see [`crate::placement`], and then comes to rest. If its index
+//! is given up there, it goes back to the index builders.
 //!
 //! The links of a chunk in its crawl stage are reservations of the frontier ([`crate::frontier::link`]), so politeness,
 //! limits and priorities are the frontier's alone. The decisions here change both states; what they write is committed
@@ -16,6 +17,7 @@
 pub mod claim;
 mod departed;
 pub mod end;
+mod index_lost;
 mod offers;
 mod place;
 pub mod refusal;

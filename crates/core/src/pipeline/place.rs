@@ -42,6 +42,7 @@ impl State {
             None => after.placed = true,
             Some(why) => {
                 after.built = None;
+                after.index = after.index.saturating_add(1);
                 after.last_error = Some(format!("its index could not be placed: {why}").into());
                 after.move_on(ChunkState::SetAside, now);
             }

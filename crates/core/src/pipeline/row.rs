@@ -41,6 +41,11 @@ pub struct ChunkRow {
     pub built: Option<Artifact>,
     /// Whether placement knows its index.
     pub placed: bool,
+    /// Which of its indexes is built or to be built: how many were given up. It never goes back, so that placement and
+    /// pipeline never mistake one for another.
+    pub index: u32,
+    /// How often its index was lost after it was built.
+    pub indexes_lost: u32,
     /// Why the last attempt ended without a result.
     pub last_error: Option<Box<str>>,
     /// The last call that ended a lease, of the crawl stage and of the build stage: a repetition is answered alike.

@@ -1,7 +1,7 @@
-//! A chunk is built, or gone.
+//! A chunk is built.
 
-use super::cell::Layout;
 use super::chunk::Chunk;
+use super::give_up::Mark;
 use super::refusal::Refusal;
 use super::row::Write;
 use super::state::State;
@@ -21,7 +21,8 @@ pub enum Built {
 }
 
 impl State {
-    /// Takes a built chunk and places it in every row. Repeated with the same artifact it changes nothing.
+    /// Takes a built chunk and places it in every row. Repeated with the same artifact it changes nothing. `index` counts
+    /// the indexes of the chunk that were given up: the announcement of one of those is late, and changes nothing.
     ///
     /// # Errors
     /// If the artifact is malformed, or another than before.
@@ -29,6 +30,7 @@ impl State {
         &mut self,
         chunk: ChunkId,
         artifact: &Artifact,
+        index: u32,
         now: Time,
         out: &mut Vec<Write>,
     ) -> Result<Built, Refusal> {
@@ -37,7 +39,11 @@ impl State {
         if !whole {
             return Err(Refusal::BadArtifact { chunk: chunk.0 });
         }
+        if self.is_late(chunk.0, index, out) {
+            return Ok(Built::Known);
+        }
         match self.chunks.get(&chunk.0) {
+            Some(_) if index < self.mark(chunk.0).index => return Ok(Built::Known),
             Some(known) if known.artifact() == *artifact => return Ok(Built::Known),
             Some(_) => return Err(Refusal::AnotherArtifact(chunk.0)),
             None if self.chunks.len() >= limits::CHUNKS_MAX => {
@@ -47,36 +53,13 @@ impl State {
             None => {}
         }
         self.chunks.insert(chunk.0, Chunk::new(artifact, self.rows.len()));
-        out.push(Write::Chunk(chunk, Some(artifact.clone())));
+        self.set_mark(chunk.0, Mark { index, unfetched: 0 }, out);
         let rows: Vec<RowNo> = self.rows.keys().copied().collect();
         for row in rows {
             self.reconcile(chunk.0, row, None, now, out);
         }
-        self.visible = true;
+        self.visible |= self.has_map_rows();
         self.finish(out);
         Ok(Built::New)
-    }
-
-    /// Forgets a chunk; its servers are to delete their copies.
-    ///
-    /// # Errors
-    /// If it is not known.
-    pub fn chunk_gone(&mut self, chunk: ChunkId, out: &mut Vec<Write>) -> Result<(), Refusal> {
-        if !self.chunks.contains_key(&chunk.0) {
-            return Err(Refusal::UnknownChunk(chunk.0));
-        }
-        let rows: Vec<RowNo> = self.rows.keys().copied().collect();
-        for no in rows {
-            self.lay(chunk.0, no, Layout::default(), None, Time::ZERO, out);
-            if let Some(row) = self.rows.get_mut(&no) {
-                row.unplaced.remove(&chunk.0);
-                row.blocked.remove(&chunk.0);
-            }
-        }
-        self.chunks.remove(&chunk.0);
-        out.push(Write::Chunk(chunk, None));
-        self.visible = true;
-        self.finish(out);
-        Ok(())
     }
 }

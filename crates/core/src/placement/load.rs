@@ -2,11 +2,11 @@
 
 use super::cell::Cell;
 use super::chunk::Chunk;
-use super::row::{LedgerRow, Part, PlacementRow, PlacementState, ServerRow, Write};
+use super::give_up::Mark;
+use super::row::{BuiltRow, LedgerRow, Part, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
 use super::state::{Config, Copy, Ix, State, is_unready};
 use crate::ids::ChunkId;
 use crate::names::MachineId;
-use crate::pipeline::row::Artifact;
 
 /// The rows contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,8 @@ impl State {
         config: Config,
         ledger: Option<LedgerRow>,
         servers: impl IntoIterator<Item = (MachineId, ServerRow)>,
-        chunks: impl IntoIterator<Item = (ChunkId, Artifact)>,
+        chunks: impl IntoIterator<Item = (ChunkId, BuiltRow)>,
+        returns: impl IntoIterator<Item = (ChunkId, ReturnRow)>,
         placements: impl IntoIterator<Item = (ChunkId, MachineId, PlacementRow)>,
     ) -> Result<Self, Damaged> {
         let mut state = Self::new(config);
@@ -37,8 +38,14 @@ impl State {
             }
         }
         let rows = state.rows.len();
-        for (id, artifact) in chunks {
+        for (id, BuiltRow { artifact, index, unfetched }) in chunks {
             state.chunks.insert(id.0, Chunk::new(&artifact, rows));
+            if (index, unfetched) != (0, 0) {
+                state.marks.insert(id.0, Mark { index, unfetched });
+            }
+        }
+        for (id, row) in returns {
+            state.load_return(id.0, Some(row));
         }
         for (chunk, server, row) in placements {
             state.load_copy(chunk.0, &server, row)?;
@@ -112,7 +119,8 @@ impl State {
         let ledger = std::iter::once(Write::Ledger(self.ledger));
         let servers = self.names.values().filter_map(|ix| self.servers.get(ix));
         let servers = servers.map(|server| Write::Server(server.id.clone(), Some(server.facts.clone())));
-        let chunks = self.chunks.iter().map(|(id, chunk)| Write::Chunk(ChunkId(*id), Some(chunk.artifact())));
+        let chunks = self.chunks.keys().map(|id| Write::Chunk(ChunkId(*id), self.built_row(*id)));
+        let returns = self.returns.iter().map(|(id, row)| Write::Return(ChunkId(*id), Some(row.clone())));
         let copies = self.names.values().filter_map(|ix| Some((*ix, self.servers.get(ix)?)));
         let copies = copies.flat_map(|(ix, server)| {
             server.copies.iter().map(move |(chunk, held)| {
@@ -123,6 +131,6 @@ impl State {
                 Write::Placement(ChunkId(*chunk), server.id.clone(), Some(copy))
             })
         });
-        ledger.chain(servers).chain(chunks).chain(copies).collect()
+        ledger.chain(servers).chain(chunks).chain(returns).chain(copies).collect()
     }
 }

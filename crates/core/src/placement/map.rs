@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Ix, Server, State};
+use super::state::{Ix, Row, Server, State};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
 use crate::limits::MAP_MISSING_MAX;
 use crate::names::MachineId;
 
-/// A row serves if it has at least this share, in percent, of what the median row has.
+/// A row serves if it has at least this share, in percent, of all built chunks.
 const SERVING_PERCENT: usize = 97;
 
 /// Where readers find each chunk.
@@ -35,7 +35,7 @@ pub struct MapRow {
     pub chunks: usize,
     /// Those that it serves.
     pub served: usize,
-    /// Whether readers should use it: it has at least 97 % of what the median row has.
+    /// Whether readers should use it: it has at least 97 % of all built chunks.
     pub serving: bool,
     /// Its servers that are not failed.
     pub servers: Vec<MapServer>,
@@ -112,7 +112,7 @@ impl State {
         let mut rows: Vec<MapRow> = Vec::with_capacity(self.rows.len());
         for (no, row) in &self.rows {
             let here = || row.servers.iter().filter_map(|ix| Some((*ix, self.servers.get(ix)?)));
-            if here().all(|(_, server)| server.facts.removed) {
+            if !self.is_map_row(row) {
                 continue;
             }
             let mut servers: Vec<MapServer> = here()
@@ -122,15 +122,20 @@ impl State {
             servers.sort_by(|a, b| a.server.cmp(&b.server));
             rows.push(MapRow { row: *no, chunks: self.chunks.len(), served: row.served, serving: false, servers });
         }
-        let mut shares: Vec<usize> = rows.iter().map(|row| row.served).collect();
-        shares.sort_unstable();
-        // Of two in the middle the larger: with two rows, one that lags behind the other does not serve.
-        let median = shares.get(shares.len() / 2).copied().unwrap_or(0);
         for row in &mut rows {
-            let some = row.served > 0 || row.chunks == 0;
-            row.serving = some && row.served * 100 >= median * SERVING_PERCENT;
+            row.serving = row.served * 100 >= row.chunks * SERVING_PERCENT;
         }
         rows
+    }
+
+    /// Whether a row is in the map: it has a server that has not left.
+    pub(super) fn is_map_row(&self, row: &Row) -> bool {
+        row.servers.iter().filter_map(|ix| self.servers.get(ix)).any(|server| !server.facts.removed)
+    }
+
+    /// Whether the map has rows; without any, chunks are not visible.
+    pub(super) fn has_map_rows(&self) -> bool {
+        self.rows.values().any(|row| self.is_map_row(row))
     }
 
     fn map_server(&self, ix: Ix, server: &Server) -> MapServer {

@@ -22,6 +22,9 @@
 //! chunks. Towards one that joins, chunks move from the fullest server until the two are within 8 %, a bounded number
 //! per minute. A move is planned only if it narrows the gap by a chunk of mean size, so placing alone never causes one.
 //!
+//! **What no server can fetch.** After a few copies that servers gave up before any was ready, the index is given up as
+//! well: the chunk leaves placement, and the pipeline has it built anew, see `give_up`.
+//!
 //! **The map.** Each chunk appears at most once per row: at its former copy while there is one, else at its chosen copy
 //! once that is ready; never at a failed server. Each visible change raises the version, in the same commit.
 //!
@@ -36,6 +39,7 @@
 mod build;
 mod cell;
 mod chunk;
+mod give_up;
 mod listing;
 mod load;
 pub mod map;
@@ -51,11 +55,12 @@ mod tick;
 mod unready;
 
 pub use build::Built;
+pub use give_up::Returned;
 pub use listing::{Cursor, Filter, Page, PlacementView};
 pub use load::Damaged;
 pub use map::{Map, MapRow, MapServer, Missing};
 pub use refusal::Refusal;
 pub use report::Said;
-pub use row::{LedgerRow, Part, PlacementRow, PlacementState, ServerRow, Write};
+pub use row::{BuiltRow, LedgerRow, Part, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
 pub use state::{Config, State};
 pub use tick::Ticked;

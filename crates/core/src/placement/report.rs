@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::Layout;
 use super::refusal::Refusal;
 use super::row::{Part, PlacementState, Write};
-use super::state::State;
+use super::state::{State, is_unready};
 use crate::ids::ChunkId;
 use crate::limits::FETCH_NEWS_INTERVAL;
 use crate::names::MachineId;
@@ -88,6 +88,7 @@ impl State {
                 self.lay(id, row, next, None, now, out);
             }
             (Some(_), Said::Ready) => {
+                self.forgive_unfetched(id, out);
                 let before = self.layout(id, row);
                 let next = Layout { chosen: Some((ix, PlacementState::Ready)), ..before };
                 self.lay(id, row, next, None, now, out);
@@ -99,6 +100,10 @@ impl State {
                 let former = before.former.filter(|former| *former != ix).map(|former| (former, PlacementState::Ready));
                 let next = Layout { chosen: kept.or(former), ..Layout::default() };
                 self.lay(id, row, next, Some(ix), now, out);
+                if copy.is_some_and(is_unready) && self.count_unfetched(id, now, out) {
+                    self.finish(out);
+                    return Ok(None);
+                }
                 self.reconcile(id, row, Some(ix), now, out);
             }
         }

@@ -99,11 +99,37 @@ pub struct LedgerRow {
     pub moves: u32,
 }
 
+/// A built chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuiltRow {
+    /// Its index.
+    pub artifact: Artifact,
+    /// Which of the chunk's indexes: how many were given up before. Messages about another one are out of date.
+    pub index: u32,
+    /// Copies that servers gave up before any was ready.
+    pub unfetched: u32,
+}
+
+/// A chunk that has left placement. The pipeline must be told, or has been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReturnRow {
+    /// The index that is given up.
+    pub index: u32,
+    /// Why.
+    pub why: Box<str>,
+    /// When.
+    pub at: Time,
+    /// Whether the pipeline knows. Then the row only tells late announcements from new ones.
+    pub taken: bool,
+}
+
 /// A change of rows; none removes the row. Within a list, a later write to the same row wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// A chunk.
-    Chunk(ChunkId, Option<Artifact>),
+    Chunk(ChunkId, Option<BuiltRow>),
+    /// A chunk that has left.
+    Return(ChunkId, Option<ReturnRow>),
     /// A copy of a chunk on a server.
     Placement(ChunkId, MachineId, Option<PlacementRow>),
     /// A server.

@@ -18,6 +18,11 @@ impl State {
             hold(rows.len() == chunk.cells.len(), || format!("chunk {id} has two cells in a row"))?;
             chunk.cells.iter().try_for_each(|cell| self.check_cell(*id, cell))?;
         }
+        let untaken = self.returns.iter().filter(|(_, row)| !row.taken).map(|(id, _)| id);
+        hold(self.untaken.iter().eq(untaken), || "chunks that have left are miscounted".to_owned())?;
+        let ends = self.return_ends.len() + self.untaken.len();
+        hold(ends == self.returns.len(), || "a chunk that has left is kept for ever".to_owned())?;
+        hold(self.marks.keys().all(|id| self.chunks.contains_key(id)), || "a mark has no chunk".to_owned())?;
         self.servers.iter().try_for_each(|(ix, server)| self.check_server(*ix, server))?;
         self.rows.iter().try_for_each(|(no, row)| self.check_row(*no, row))
     }

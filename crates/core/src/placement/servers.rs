@@ -69,9 +69,11 @@ impl State {
             removed: false,
         };
         let Some(ix) = self.names.get(&view.id).copied() else {
+            let new_row = self.rows.get(&view.row).is_none_or(|row| !self.is_map_row(row));
             let ix = self.enter(view.id.clone(), facts.clone());
             out.push(Write::Server(view.id.clone(), Some(facts)));
-            self.visible = true;
+            // A failed one is not in the map, but makes its row.
+            self.visible |= new_row || self.is_alive(ix);
             self.time_failure(ix);
             self.woken(view.row, now);
             return;
@@ -87,10 +89,11 @@ impl State {
     fn leave(&mut self, ix: Ix, successor: Option<ServerView>, now: Time, out: &mut Vec<Write>) {
         let Some(server) = self.servers.get_mut(&ix) else { return };
         server.successor = successor;
-        // Its row may go with it, also if it had failed.
-        self.visible |= !server.facts.removed;
+        let (no, was_here) = (server.facts.row, !server.facts.removed);
         let facts = ServerRow { removed: true, ..server.facts.clone() };
         self.change(ix, facts, now, out);
+        // Its row may go with it, also if it had failed.
+        self.visible |= was_here && self.rows.get(&no).is_none_or(|row| !self.is_map_row(row));
     }
 
     /// Adds a server to memory.

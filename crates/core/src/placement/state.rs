@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chunk::Chunk;
-use super::row::{LedgerRow, PlacementState, ServerRow, Write};
+use super::give_up::Mark;
+use super::row::{LedgerRow, PlacementState, ReturnRow, ServerRow, Write};
 use crate::fleet::{Desired, Judged, RowNo, ServerView};
 use crate::limits;
 use crate::names::MachineId;
@@ -61,6 +62,14 @@ pub(super) const fn is_unready(state: PlacementState) -> bool {
 pub struct State {
     pub(super) config: Config,
     pub(super) chunks: BTreeMap<u64, Chunk>,
+    /// Of chunks of which there is anything out of the ordinary.
+    pub(super) marks: BTreeMap<u64, Mark>,
+    /// Chunks that have left.
+    pub(super) returns: BTreeMap<u64, ReturnRow>,
+    /// Those of them that the pipelines may not know yet.
+    pub(super) untaken: BTreeSet<u64>,
+    /// When the others are forgotten.
+    pub(super) return_ends: BTreeSet<(Time, u64)>,
     pub(super) servers: BTreeMap<Ix, Server>,
     pub(super) names: BTreeMap<MachineId, Ix>,
     pub(super) rows: BTreeMap<RowNo, Row>,
@@ -203,6 +212,10 @@ impl State {
         Self {
             config,
             chunks: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            returns: BTreeMap::new(),
+            untaken: BTreeSet::new(),
+            return_ends: BTreeSet::new(),
             servers: BTreeMap::new(),
             names: BTreeMap::new(),
             rows: BTreeMap::new(),

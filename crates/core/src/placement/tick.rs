@@ -25,11 +25,13 @@ impl State {
         let mut room = SLICE_ROWS / 2;
         self.place_waiting(&mut room, now, out);
         room += SLICE_ROWS / 2;
+        self.forget_returns(&mut room, now, out);
         self.end_fetches(&mut room, now, out);
         self.sweep(&mut room, now, out);
         self.rebalance(&mut room, now, out);
         self.finish(out);
-        let late = self.fetches.first().is_some_and(|(at, ..)| *at <= now);
+        let late = self.fetches.first().is_some_and(|(at, ..)| *at <= now)
+            || self.return_ends.first().is_some_and(|(at, _)| *at <= now);
         Ticked { more: late || self.has_work() || self.may_rebalance(now) }
     }
 
@@ -38,7 +40,9 @@ impl State {
     pub fn next_tick(&self, now: Time) -> Option<Time> {
         let renewed = self.budget_renewed_at(now);
         let timers = self.timers.first().into_iter().chain(self.stalls.first()).map(|(at, _)| *at);
-        timers.chain(self.fetches.first().map(|(at, ..)| *at)).chain(renewed).min()
+        let chunks = self.fetches.first().map(|(at, ..)| *at).into_iter();
+        let chunks = chunks.chain(self.return_ends.first().map(|(at, _)| *at));
+        timers.chain(chunks).chain(renewed).min()
     }
 
     fn has_work(&self) -> bool {

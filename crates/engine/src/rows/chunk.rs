@@ -2,7 +2,8 @@
 //! Lifetime: from its first claim on. A chunk has one row: in progress (20) or at rest (21).
 //! A built chunk is in progress until placement knows it.
 //! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
-//! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases.
+//! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases, number of its index,
+//! lost indexes. Version 2 ends before those.
 //! Version 1 has no flag for placed: its built chunks are at rest, and are not placed.
 //! The pipeline's row: owning shard · 22. Value: version, number of the next chunk, whether chunks at rest may be built
 //! and not announced. Version 1 has no flag: they may.
@@ -19,7 +20,9 @@ use wayleave_core::time::{Millis, Time};
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Of the pipeline's row, and of chunks whose indexes were not numbered.
+const UNNUMBERED_VERSION: u8 = 2;
 /// Before built chunks were placed.
 const UNPLACED_VERSION: u8 = 1;
 
@@ -44,7 +47,7 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
     match write {
         CoreWrite::Pipeline(row) => {
             let mut out = Writer::default();
-            out.byte(VERSION);
+            out.byte(UNNUMBERED_VERSION);
             out.number(row.next_chunk);
             out.byte(row.unannounced.into());
             vec![Write { key: pipeline_key(shard), value: Some(out.into()) }]
@@ -65,7 +68,7 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
 pub fn decode_pipeline(bytes: &[u8]) -> Result<PipelineRow, Damaged> {
     let mut input = Reader::new(bytes);
     let version = input.byte()?;
-    if !(UNPLACED_VERSION..=VERSION).contains(&version) {
+    if !(UNPLACED_VERSION..=UNNUMBERED_VERSION).contains(&version) {
         return Err(Damaged("a pipeline row has an unknown version"));
     }
     let next_chunk = input.number()?;
@@ -120,6 +123,8 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
         write_token(&mut out, ended.map(|ended| ended.token));
         out.number(ended.map_or(0, |ended| ended.call));
     }
+    out.number(row.index.into());
+    out.number(row.indexes_lost.into());
     out.into()
 }
 
@@ -148,6 +153,8 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
         crawled: None,
         built: None,
         placed: false,
+        index: 0,
+        indexes_lost: 0,
         last_error: None,
         ended: [None; 2],
     };
@@ -161,6 +168,9 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
     for ended in &mut row.ended {
         let (token, call) = (read_token(&mut input)?, input.number()?);
         *ended = token.map(|token| Ended { token, call });
+    }
+    if version > UNNUMBERED_VERSION {
+        (row.index, row.indexes_lost) = (input.small()?, input.small()?);
     }
     Ok(row)
 }
@@ -336,7 +346,7 @@ mod tests {
     proptest! {
         #[test]
         fn chunks_read_back_and_what_is_cut_off_is_refused(
-            id: u64, state in 0..6u8, placed: bool, attempts: u32, times in (time(), time(), time()), tokens in (token(), token(), token()),
+            id: u64, state in 0..6u8, placed: bool, index in 0..100u32, attempts: u32, times in (time(), time(), time()), tokens in (token(), token(), token()),
             links in prop::collection::vec(link(), 0..5), artifacts in (artifact(), artifact()),
             error in prop::option::of("[a-z]{1,20}"), request in prop::option::of(("[a-z]{1,9}", any::<u64>())),
         ) {
@@ -358,6 +368,8 @@ mod tests {
                 crawled: artifacts.0,
                 built: artifacts.1,
                 placed,
+                index,
+                indexes_lost: index / 2,
                 last_error: error.map(Into::into),
                 ended: [tokens.2, tokens.1].map(|token| token.map(|token| Ended { token, call: id })),
             };
@@ -367,10 +379,12 @@ mod tests {
             let keys: Vec<(&Key, bool)> = writes.iter().map(|write| (&write.key, write.value.is_some())).collect();
             prop_assert_eq!(keys, [(&key(row.id, rests), true), (&key(row.id, !rests), false)]);
             let bytes = encode(&row);
-            prop_assert_eq!(decode(&bytes), Ok(row));
+            prop_assert_eq!(decode(&bytes), Ok(row.clone()));
             for cut in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..cut]).is_err(), "{} bytes", cut);
             }
+            let second = [&[2], &bytes[1..bytes.len() - 2]].concat();
+            prop_assert_eq!(decode(&second), Ok(ChunkRow { index: 0, indexes_lost: 0, ..row }));
         }
     }
 
@@ -404,6 +418,8 @@ mod tests {
             crawled: None,
             built: Some(artifact),
             placed: false,
+            index: 0,
+            indexes_lost: 0,
             last_error: Some("e".into()),
             ended: [None, Some(Ended { token: Token([6; 16]), call: 8 })],
         };

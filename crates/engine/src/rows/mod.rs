@@ -31,10 +31,11 @@
 //! | 25 | copy | chunk id, server | until the server has deleted it |
 //! | 26 | index server | name | until it has left the fleet and its copies are forgotten |
 //! | 27 | map ledger | nothing | from the first machine or built chunk on |
+//! | 28 | returned chunk | id | from when it leaves placement until an hour after its pipeline knows |
 //!
 //! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
 //! checkpoint writes them individually from time to time. Kinds 12 to 16, 18 and 19 are outside the
-//! shards, under [`key::OUTSIDE`]; kinds 23 to 27 are in shard 0 only.
+//! shards, under [`key::OUTSIDE`]; kinds 23 to 28 are in shard 0 only.
 
 pub mod bulk_job;
 pub mod chunk;
@@ -122,6 +123,8 @@ pub enum Kind {
     IndexServer = 26,
     /// The version of the map, and what else concerns all of placement.
     MapLedger = 27,
+    /// A chunk that has left placement.
+    ReturnedChunk = 28,
 }
 
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.

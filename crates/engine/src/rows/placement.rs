@@ -1,16 +1,18 @@
 //! Where built chunks are: the chunk with its artifact, its copies, the index servers as placement last knew them, and
 //! one ledger. All lie in shard 0.
 //! Lifetime: a chunk from when it is built until it is gone; a copy until its server has deleted it; a server until it
-//! has left the fleet and its copies are forgotten; the ledger for ever.
-//! Keys: shard 0 · 24 · chunk id; 25 · chunk id, server; 26 · server; 27. Values: version, then the fields in their
-//! order. Version 1 of a copy has no time of its last news, and of a server no doubt by probes.
+//! has left the fleet and its copies are forgotten; the ledger for ever; a chunk that has left until an hour after its
+//! pipeline knows.
+//! Keys: shard 0 · 24 · chunk id; 25 · chunk id, server; 26 · server; 27; 28 · chunk id. Values: version, then the fields
+//! in their order. Version 1 of a chunk has no numbers, of a copy no time of its last news, of a server no doubt by probes.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::fleet::RowNo;
 use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::names::MachineId;
-use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{LedgerRow, Part, PlacementRow, PlacementState, ServerRow, Write as CoreWrite};
+use wayleave_core::placement::{
+    BuiltRow, LedgerRow, Part, PlacementRow, PlacementState, ReturnRow, ServerRow, Write as CoreWrite,
+};
 use wayleave_core::time::Time;
 
 use super::chunk::{read_artifact, write_artifact};
@@ -19,7 +21,7 @@ use super::{Kind, key as keys};
 use crate::{Key, Write};
 
 const VERSION: u8 = 1;
-/// Of copies and servers.
+/// Of chunks, copies and servers.
 const SECOND_VERSION: u8 = 2;
 const STATES: [PlacementState; 4] =
     [PlacementState::Assigned, PlacementState::Fetching, PlacementState::Ready, PlacementState::Draining];
@@ -29,8 +31,11 @@ const PARTS: [Part; 3] = [Part::Chosen, Part::Leaving, Part::Lost];
 #[must_use]
 pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Write {
     match write {
-        CoreWrite::Chunk(id, artifact) => {
-            Write { key: chunk_key(shard, *id), value: artifact.as_ref().map(encode_chunk) }
+        CoreWrite::Chunk(id, row) => {
+            Write { key: chunk_key(shard, Kind::BuiltChunk, *id), value: row.as_ref().map(encode_chunk) }
+        }
+        CoreWrite::Return(id, row) => {
+            Write { key: chunk_key(shard, Kind::ReturnedChunk, *id), value: row.as_ref().map(encode_return) }
         }
         CoreWrite::Placement(id, server, row) => {
             Write { key: copy_key(shard, *id, server), value: row.as_ref().map(encode_copy) }
@@ -48,8 +53,8 @@ pub fn ledger_key(shard: ShardId) -> Key {
     keys::start(shard, Kind::MapLedger, 0)
 }
 
-fn chunk_key(shard: ShardId, id: ChunkId) -> Key {
-    let mut key = keys::start(shard, Kind::BuiltChunk, 8);
+fn chunk_key(shard: ShardId, kind: Kind, id: ChunkId) -> Key {
+    let mut key = keys::start(shard, kind, 8);
     key.extend_from_slice(&id.0.to_be_bytes());
     key
 }
@@ -61,23 +66,50 @@ fn copy_key(shard: ShardId, id: ChunkId, server: &MachineId) -> Key {
     key
 }
 
-fn encode_chunk(artifact: &Artifact) -> Vec<u8> {
-    let mut out = Writer::with_capacity(64 + artifact.location.len());
-    out.byte(VERSION);
-    write_artifact(&mut out, Some(artifact));
+fn encode_chunk(row: &BuiltRow) -> Vec<u8> {
+    let mut out = Writer::with_capacity(64 + row.artifact.location.len());
+    out.byte(SECOND_VERSION);
+    write_artifact(&mut out, Some(&row.artifact));
+    out.number(row.index.into());
+    out.number(row.unfetched.into());
     out.into()
+}
+
+fn encode_return(row: &ReturnRow) -> Vec<u8> {
+    let mut out = Writer::with_capacity(32 + row.why.len());
+    out.byte(VERSION);
+    out.number(row.index.into());
+    out.text(&row.why);
+    out.number(row.at.0);
+    out.byte(row.taken.into());
+    out.into()
+}
+
+/// Decodes a chunk that has left.
+///
+/// # Errors
+/// If key or value do not decode.
+pub fn decode_return(key: &[u8], value: &[u8]) -> Result<(ChunkId, ReturnRow), Damaged> {
+    let mut parts = keys::Parts(key);
+    parts.prefix()?;
+    let id = ChunkId(parts.number::<8>()?);
+    let mut input = versioned(value)?;
+    let (index, why, at) = (input.small()?, input.text()?.into(), Time(input.number()?));
+    Ok((id, ReturnRow { index, why, at, taken: input.byte()? != 0 }))
 }
 
 /// Decodes a built chunk.
 ///
 /// # Errors
 /// If key or value do not decode.
-pub fn decode_chunk(key: &[u8], value: &[u8]) -> Result<(ChunkId, Artifact), Damaged> {
+pub fn decode_chunk(key: &[u8], value: &[u8]) -> Result<(ChunkId, BuiltRow), Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     let id = ChunkId(parts.number::<8>()?);
-    let artifact = read_artifact(&mut versioned(value)?)?.ok_or(Damaged("a built chunk has no artifact"))?;
-    Ok((id, artifact))
+    let (version, mut input) = up_to(SECOND_VERSION, value)?;
+    let artifact = read_artifact(&mut input)?.ok_or(Damaged("a built chunk has no artifact"))?;
+    let (index, unfetched) = if version == SECOND_VERSION { (input.small()?, input.small()?) } else { (0, 0) };
+    Ok((id, BuiltRow { artifact, index, unfetched }))
 }
 
 fn encode_copy(row: &PlacementRow) -> Vec<u8> {
@@ -183,6 +215,7 @@ fn up_to(newest: u8, value: &[u8]) -> Result<(u8, Reader<'_>), Damaged> {
 mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
+    use wayleave_core::pipeline::row::Artifact;
 
     use super::*;
 
@@ -210,9 +243,17 @@ mod tests {
             let [since, thawed_at, moves_from] = times.map(|at| Time(at.into()));
             let [accepts, removed, unanswered, frozen] = flags;
             let artifact = Artifact { location: location.into(), bytes, checksum };
-            let write = encode_write(SHARD, &CoreWrite::Chunk(id, Some(artifact.clone())));
-            prop_assert_eq!(decode_chunk(&write.key, write.value.as_deref().unwrap()), Ok((id, artifact)));
+            let built = BuiltRow { artifact, index: moves % 100, unfetched: capacity % 100 };
+            let write = encode_write(SHARD, &CoreWrite::Chunk(id, Some(built.clone())));
+            prop_assert_eq!(decode_chunk(&write.key, write.value.as_deref().unwrap()), Ok((id, built.clone())));
             cut(&write, decode_chunk);
+            let value = write.value.as_deref().unwrap();
+            let first = [&[1], &value[1..value.len() - 2]].concat();
+            prop_assert_eq!(decode_chunk(&write.key, &first).unwrap().1, BuiltRow { index: 0, unfetched: 0, ..built });
+            let left = ReturnRow { index: moves, why: "why".into(), at: since, taken: flags[0] };
+            let write = encode_write(SHARD, &CoreWrite::Return(id, Some(left.clone())));
+            prop_assert_eq!(decode_return(&write.key, write.value.as_deref().unwrap()), Ok((id, left)));
+            cut(&write, decode_return);
             let copy = PlacementRow { row, state, part, since: Time::from_secs(since.0) };
             let write = encode_write(SHARD, &CoreWrite::Placement(id, server.clone(), Some(copy)));
             prop_assert_eq!(decode_copy(&write.key, write.value.as_deref().unwrap()), Ok((id, server.clone(), copy)));
@@ -238,7 +279,7 @@ mod tests {
             for version in [VERSION, SECOND_VERSION] {
                 let value = [&[version], value.as_slice()].concat();
                 _ = (decode_chunk(&key, &value), decode_copy(&key, &value));
-                _ = (decode_server(&key, &value), decode_ledger(&value));
+                _ = (decode_server(&key, &value), decode_ledger(&value), decode_return(&key, &value));
             }
         }
     }
@@ -247,6 +288,7 @@ mod tests {
     fn what_is_gone_has_no_row_and_copies_lie_by_chunk() {
         for gone in [
             CoreWrite::Chunk(ChunkId(1), None),
+            CoreWrite::Return(ChunkId(1), None),
             CoreWrite::Placement(ChunkId(1), "s".into(), None),
             CoreWrite::Server("s".into(), None),
         ] {
@@ -254,7 +296,7 @@ mod tests {
         }
         let key = |chunk: u64, server: &str| copy_key(SHARD, ChunkId(chunk), &server.into());
         assert!(key(1, "b") < key(2, "a") && key(1, "a") < key(1, "b") && key(255, "z") < key(256, "a"));
-        let nameless = chunk_key(SHARD, ChunkId(1));
+        let nameless = chunk_key(SHARD, Kind::BuiltChunk, ChunkId(1));
         assert!(decode_copy(&nameless, &[VERSION, 0, 0, 0]).is_err(), "a copy on no server");
     }
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use wayleave_core::fleet::{self, Answer, Desired, MachineView, Probe, ProbeOutcome, Report};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::ids::{ChunkId, ShardId};
+use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::MachineId;
-use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{self, Cursor, Map, PlacementState, PlacementView, Said};
+use wayleave_core::placement::{self, Cursor, Map, PlacementState, PlacementView, Returned, Said};
 
 use crate::message::{ControlReply, Message};
+use crate::pipeline::call::Built;
 use crate::routing::links::encode;
 use crate::routing::protocol::Service;
 use crate::routing::service_call::ServiceCall;
@@ -40,6 +40,8 @@ pub(crate) enum ControlCall {
         chunk: ChunkId,
         server: MachineId,
         said: Said,
+        /// The machine's token, required once it has presented it.
+        token: Option<Token>,
     },
     Placements {
         filter: placement::Filter,
@@ -51,8 +53,17 @@ pub(crate) enum ControlCall {
     Map {
         since: Option<u64>,
     },
-    /// Chunks that are built, each with its answer.
-    Built(Vec<(ChunkId, Artifact)>),
+    /// Chunks that are built, each with the number of its index, and with an answer.
+    Built(Built),
+    /// An operator wants a chunk built anew: this index is given up.
+    GiveUp {
+        chunk: ChunkId,
+        index: u32,
+    },
+    /// Indexes that are given up and of which pipelines may not know, at most a batch of them.
+    Returns,
+    /// Pipelines know of these.
+    Returned(Vec<(ChunkId, u32)>),
     /// A chunk that is to be forgotten.
     Gone(ChunkId),
     /// The probes to send now. It changes nothing that is durable: one whose answer is lost is missed once.
@@ -78,12 +89,15 @@ impl ServiceCall for ControlCall {
             | Self::Placements { .. }
             | Self::CopiesOf(_)
             | Self::Map { .. }
+            | Self::Returns
             | Self::ProbesDue => true,
             Self::Report { .. }
             | Self::SetDesired { .. }
             | Self::Delete(_)
             | Self::ReportCopy { .. }
             | Self::Built(_)
+            | Self::GiveUp { .. }
+            | Self::Returned(_)
             | Self::Gone(_)
             | Self::Probed(_) => false,
         }
@@ -140,4 +154,5 @@ responses! {
     Map(Option<Arc<Map>>),
     Taken(Taken),
     Probes(Vec<Probe>),
+    Returns(Vec<Returned>),
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wayleave_core::fleet::{self, Answer, Desired, MachineView, Probe, ProbeOutcome, Report};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::ids::ChunkId;
+use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits::{LISTING_LOOKS, PAGE_SLICES_MAX, PROBES_AT_ONCE_MAX};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{self, Cursor, Map, PlacementState, PlacementView, Said};
@@ -93,17 +93,20 @@ impl Fleet {
         Ok(page)
     }
 
-    /// A server says what it does with its copy of a chunk. Returns the state of the copy then; none if it is gone.
+    /// A server says what it does with its copy of a chunk. Returns the state of the copy then; none if it is gone. The
+    /// machine's token is required once it has presented it.
     ///
     /// # Errors
-    /// If chunk or server are not known, the chunk is not placed there, or the state does not follow.
+    /// If the token is missing or another one, chunk or server are not known, the chunk is not placed there, or the state
+    /// does not follow.
     pub async fn report_copy(
         &self,
         chunk: ChunkId,
         server: MachineId,
         said: Said,
+        token: Option<Token>,
     ) -> CallResult<Option<PlacementState>> {
-        self.ask(ControlCall::ReportCopy { chunk, server, said }).await
+        self.ask(ControlCall::ReportCopy { chunk, server, said, token }).await
     }
 
     /// A page of placements, by server and chunk, and the last one. A page that has taken many slices is returned short.

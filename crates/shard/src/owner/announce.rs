@@ -11,7 +11,9 @@
 //! 4. A chunk is built while the task finds that nothing is left: each turn of the owner that leaves chunks to announce
 //!    wakes the task, and a wake that comes while it works is kept.
 //! 5. The task of an earlier owner is late: its announcement is known, and its note changes nothing.
-//! 6. Placement refuses a chunk for good: it is set aside with the reason, so it does not keep others back. If there are
+//! 6. An index is given up, and its chunk built anew, while a message about the old index is late: every message names the
+//!    number of the index, and one about another number changes nothing.
+//! 7. Placement refuses a chunk for good: it is set aside with the reason, so it does not keep others back. If there are
 //!    too many chunks, they wait.
 
 use std::sync::Weak;
@@ -30,7 +32,7 @@ use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::{ControlCall, Taken};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
-use crate::pipeline::call::{Built, ChunkCall};
+use crate::pipeline::call::{Built, ChunkCall, Noted};
 use crate::routing::router::{CallResult, Router};
 
 /// Retry interval.
@@ -59,18 +61,20 @@ impl Owner {
     pub async fn unplaced_chunks(&mut self) -> Result<Built, Error> {
         let ids = self.pipeline.unplaced(BUILT_AT_ONCE_MAX);
         let rows = self.placed_rows(&ids).await?;
-        Ok(rows.into_iter().filter_map(|row| Some((row.id, row.built?))).collect())
+        Ok(rows.into_iter().filter_map(|row| Some((row.id, row.built?, row.index))).collect())
     }
 
-    /// Notes what placement has answered.
-    pub async fn note_placed(&mut self, chunks: &[(ChunkId, Option<Box<str>>)]) -> Result<(), Error> {
+    /// Notes what placement has answered. What it says of an index that was given up meanwhile is out of date.
+    pub async fn note_placed(&mut self, chunks: &[Noted]) -> Result<(), Error> {
         let chunks = chunks.get(..BUILT_AT_ONCE_MAX).unwrap_or(chunks);
-        let ids: Vec<ChunkId> = chunks.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<ChunkId> = chunks.iter().map(|(id, ..)| *id).collect();
         let rows = self.placed_rows(&ids).await?;
         let (now, mut writes) = (self.now(), Writes::default());
         for row in rows {
-            let refused = chunks.iter().find(|(id, _)| *id == row.id).and_then(|(_, refused)| refused.as_deref());
-            self.pipeline.placed(&row, refused, now, &mut writes.pipeline);
+            let noted = chunks.iter().find(|(id, index, _)| (*id, *index) == (row.id, row.index));
+            if let Some((_, _, refused)) = noted {
+                self.pipeline.placed(&row, refused.as_deref(), now, &mut writes.pipeline);
+            }
         }
         self.commit_chunks(writes);
         Ok(())
@@ -109,15 +113,15 @@ async fn announce_once(router: &Router, shard: ShardId) -> CallResult<bool> {
     if built.is_empty() {
         return Ok(false);
     }
-    let ids: Vec<ChunkId> = built.iter().map(|(id, _)| *id).collect();
+    let ids: Vec<(ChunkId, u32)> = built.iter().map(|(id, _, index)| (*id, *index)).collect();
     let taken: Taken = router.call(CONTROL_SHARD, ControlCall::Built(built)).await?;
     let mut full = None;
     let mut known = Vec::with_capacity(ids.len());
-    for (id, taken) in ids.into_iter().zip(taken) {
+    for ((id, index), taken) in ids.into_iter().zip(taken) {
         match taken {
-            Ok(()) => known.push((id, None)),
+            Ok(()) => known.push((id, index, None)),
             Err(placement::Refusal::OverLimit(why)) => full = Some(why),
-            Err(why) => known.push((id, Some(why.to_string().into()))),
+            Err(why) => known.push((id, index, Some(why.to_string().into()))),
         }
     }
     if known.is_empty() {

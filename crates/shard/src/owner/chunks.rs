@@ -88,6 +88,16 @@ impl Owner {
                 self.answer_chunk(mark, reply, page.map(Ok))
             }
             ChunkCall::Counts => self.answer_chunk(mark, reply, Ok(Ok(self.pipeline.counts()))),
+            call @ (ChunkCall::Unplaced
+            | ChunkCall::Placed(_)
+            | ChunkCall::PlacedIndex(_)
+            | ChunkCall::IndexLost(_)) => self.handle_placing(call, mark, reply).await,
+        }
+    }
+
+    /// Calls between pipeline and placement.
+    async fn handle_placing(&mut self, call: ChunkCall, mark: Mark, reply: ChunkReply) -> Result<(), Error> {
+        match call {
             ChunkCall::Unplaced => {
                 let built = self.unplaced_chunks().await;
                 self.answer_chunk(mark, reply, built.map(Ok))
@@ -96,6 +106,15 @@ impl Owner {
                 let noted = self.note_placed(&chunks).await;
                 self.answer_chunk(mark, reply, noted.map(Ok))
             }
+            ChunkCall::PlacedIndex(id) => {
+                let row = self.chunk_row(id).await;
+                self.answer_chunk(mark, reply, row.map(|row| Ok(row.and_then(|row| row.placed_index()))))
+            }
+            ChunkCall::IndexLost(chunks) => {
+                let noted = self.note_index_lost(&chunks).await;
+                self.answer_chunk(mark, reply, noted.map(Ok))
+            }
+            _ => self.answer_chunk(mark, reply, Ok(Err::<(), _>(Refusal::Internal("no such call".to_owned())))),
         }
     }
 

@@ -31,6 +31,9 @@ use crate::owner::owner_loop::Owner;
 use crate::routing::router::CallResult;
 use crate::routing::service_call::ServiceCall;
 
+/// Why an operator's index is given up.
+pub(crate) const ASKED: &str = "an operator asked for another one";
+
 /// Fleet and placement in memory.
 pub(crate) struct Control {
     fleet: fleet::State,
@@ -96,7 +99,8 @@ impl Control {
                 Box::new(view).into()
             }
             ControlCall::Machines { filter, after, most } => fleet.list(filter, after.as_ref(), most, now).into(),
-            ControlCall::ReportCopy { chunk, server, said } => {
+            ControlCall::ReportCopy { chunk, server, said, token } => {
+                fleet.check_token(&server, token)?;
                 placement.report(chunk, &server, said, now, &mut writes.placement)?.into()
             }
             ControlCall::Placements { filter, after, most } => {
@@ -109,11 +113,19 @@ impl Control {
             ControlCall::Built(chunks) => {
                 let chunks = chunks.into_iter().take(BUILT_AT_ONCE_MAX);
                 let taken: Taken = chunks
-                    .map(|(id, artifact)| placement.chunk_built(id, &artifact, now, &mut writes.placement).map(drop))
+                    .map(|(id, artifact, index)| {
+                        placement.chunk_built(id, &artifact, index, now, &mut writes.placement).map(drop)
+                    })
                     .collect();
                 taken.into()
             }
-            ControlCall::Gone(chunk) => placement.chunk_gone(chunk, &mut writes.placement)?.into(),
+            ControlCall::Gone(chunk) => placement.chunk_gone(chunk, now, &mut writes.placement)?.into(),
+            ControlCall::GiveUp { chunk, index } => {
+                placement.give_up(chunk, index, ASKED, now, &mut writes.placement);
+                ().into()
+            }
+            ControlCall::Returns => placement.returns(BUILT_AT_ONCE_MAX).into(),
+            ControlCall::Returned(taken) => placement.returned(&taken, &mut writes.placement).into(),
             ControlCall::ProbesDue => fleet.probes_due(now).into(),
             ControlCall::Probed(results) => {
                 for (probe, outcome) in results.into_iter().take(PROBES_AT_ONCE_MAX) {
@@ -201,6 +213,11 @@ impl Owner {
     /// When fleet or placement have work of their own next.
     pub fn control_due(&self) -> Option<Time> {
         self.control.as_ref()?.due
+    }
+
+    /// Whether pipelines must be told of indexes that are given up.
+    pub fn has_returns(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| control.placement.has_returns())
     }
 
     /// Publishes the version of the map, so that readers who wait for a newer one ask again.

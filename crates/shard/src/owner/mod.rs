@@ -8,6 +8,7 @@ pub(crate) mod control;
 pub(crate) mod cycle;
 pub(crate) mod decide;
 pub(crate) mod dispatch;
+pub(crate) mod give_back;
 pub(crate) mod hot_log;
 pub(crate) mod inbox;
 pub(crate) mod jobs;

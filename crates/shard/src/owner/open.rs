@@ -111,7 +111,8 @@ async fn open_control(engine: &dyn Engine, config: &Config) -> Result<Control, E
     let servers = decode_all(engine, Kind::IndexServer, placement::decode_server).await?;
     let chunks = decode_all(engine, Kind::BuiltChunk, placement::decode_chunk).await?;
     let copies = decode_all(engine, Kind::Copy, placement::decode_copy).await?;
-    let placements = wayleave_core::placement::State::load(config.placement, ledger, servers, chunks, copies);
+    let returns = decode_all(engine, Kind::ReturnedChunk, placement::decode_return).await?;
+    let placements = wayleave_core::placement::State::load(config.placement, ledger, servers, chunks, returns, copies);
     let placements = placements.map_err(|damage| Error::Corrupt(damage.to_string()))?;
     // After the reads: from now on reports are heard.
     let fleet = wayleave_core::fleet::State::load(machines, engine.now());

@@ -30,6 +30,7 @@ use crate::message::Message;
 use crate::owner::announce::Announcer;
 use crate::owner::control::Control;
 use crate::owner::cycle::{self, Cycle};
+use crate::owner::give_back::Returner;
 use crate::owner::hot_log::HotLog;
 use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
@@ -63,6 +64,8 @@ pub(crate) struct Owner {
     pub control: Option<Box<Control>>,
     /// Announces built chunks to placement; started with the first one.
     pub announcer: Option<Announcer>,
+    /// Tells pipelines of indexes that are given up.
+    pub returner: Option<Returner>,
     pub lane_cache: LaneCache,
     pub held_cache: HeldCache,
     pub filter: Filter,
@@ -113,6 +116,7 @@ impl Owner {
             pipeline,
             control,
             announcer: None,
+            returner: None,
             deleted_queues,
             bulk_jobs,
             cycle: Cycle::default(),
@@ -285,6 +289,7 @@ impl Owner {
         self.readiness.finishing.notify(&self.state.take_settled());
         self.publish_chunks();
         self.announce_chunks();
+        self.give_chunks_back();
         self.publish_map();
     }
 

@@ -12,6 +12,7 @@ use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, Links
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
+use wayleave_core::placement::Returned;
 use wayleave_core::time::{Millis, Time};
 
 use crate::message::{ChunkReply, Message};
@@ -72,7 +73,11 @@ pub(crate) enum ChunkCall {
     /// Built chunks that placement may not know yet, at most a batch of them.
     Unplaced,
     /// Placement knows these chunks, or has refused them for good, and why.
-    Placed(Vec<(ChunkId, Option<Box<str>>)>),
+    Placed(Vec<Noted>),
+    /// The number of a chunk's index, if placement knows it.
+    PlacedIndex(ChunkId),
+    /// Placement has given up these indexes.
+    IndexLost(Vec<Returned>),
 }
 
 /// A call from one node to another.
@@ -102,7 +107,8 @@ impl ServiceCall for ChunkCall {
             | Self::Get(_)
             | Self::List { .. }
             | Self::Counts
-            | Self::Unplaced => true,
+            | Self::Unplaced
+            | Self::PlacedIndex(_) => true,
             Self::Claim(_)
             | Self::Renew { .. }
             | Self::Keep { .. }
@@ -110,7 +116,8 @@ impl ServiceCall for ChunkCall {
             | Self::End { .. }
             | Self::Decide { .. }
             | Self::EndCrawled { .. }
-            | Self::Placed(_) => false,
+            | Self::Placed(_)
+            | Self::IndexLost(_) => false,
         }
     }
 
@@ -161,8 +168,11 @@ pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 /// Links of a crawl whose hosts have moved away: hosts and URLs.
 pub(crate) type Departed = Option<(CrawlName, Vec<(HostName, Box<str>)>)>;
 
-/// Built chunks, with their indexes.
-pub(crate) type Built = Vec<(ChunkId, Artifact)>;
+/// Built chunks, with their indexes and the numbers of those.
+pub(crate) type Built = Vec<(ChunkId, Artifact, u32)>;
+
+/// A chunk and the number of its index that placement knows, or has refused for good, and why.
+pub(crate) type Noted = (ChunkId, u32, Option<Box<str>>);
 
 responses! {
     Claimed(Vec<Claimed>),
@@ -176,5 +186,6 @@ responses! {
     Built(Built),
     Departed(Departed),
     Next(Option<CrawledAt>),
+    Index(Option<u32>),
     Done(()),
 }

@@ -16,8 +16,10 @@ use wayleave_core::placement;
 use wayleave_core::time::{Millis, Time};
 
 use super::call::{ChunkCall, ChunkPage, ChunkResponse, PipelineCall};
-use crate::fleet::Fleet;
+use crate::fleet::call::ControlCall;
+use crate::fleet::{CONTROL_SHARD, Fleet};
 use crate::handle::frontier::Frontier;
+use crate::owner::control::ASKED;
 use crate::routing::links::{decode, encode};
 use crate::routing::protocol::Service;
 use crate::routing::router::CallResult;
@@ -100,6 +102,10 @@ impl Pipeline {
     /// If there is no such chunk, or the decision does not fit its state.
     pub async fn decide(&self, chunk: ChunkId, decision: Decision) -> CallResult<ChunkState> {
         if decision == Decision::Retry {
+            let placed: Option<u32> = self.of_chunk(chunk, ChunkCall::PlacedIndex(chunk)).await?;
+            if let Some(index) = placed {
+                return self.build_again(chunk, index).await;
+            }
             self.queue_departed(chunk, None).await?;
         }
         self.of_chunk(chunk, ChunkCall::Decide { chunk, decision }).await
@@ -119,6 +125,16 @@ impl Pipeline {
             }
         }
         Ok(())
+    }
+
+    /// Has the index of a chunk given up that is placed. Once placement has noted that, its owner tells the pipeline as
+    /// well, if this call does not come to its end.
+    async fn build_again(&self, chunk: ChunkId, index: u32) -> CallResult<ChunkState> {
+        self.frontier.router.call::<_, ()>(CONTROL_SHARD, ControlCall::GiveUp { chunk, index }).await?;
+        let lost = vec![(chunk, index, ASKED.into())];
+        self.of_chunk::<()>(chunk, ChunkCall::IndexLost(lost)).await?;
+        let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await?;
+        Ok(view.ok_or(ChunkRefusal::Unknown(chunk))?.state)
     }
 
     /// A chunk, with its copies on index servers.

@@ -18,7 +18,7 @@ pub const NOW: Millis = Millis(0);
 pub struct Machines {
     pub world: World,
     pub fleet: Fleet,
-    tokens: BTreeMap<String, Token>,
+    pub tokens: BTreeMap<String, Token>,
 }
 
 impl Machines {

@@ -23,6 +23,9 @@ const CHUNKS: u64 = 8;
 enum Step {
     Built(u64, u64),
     Gone(u64),
+    GiveUp(u64),
+    /// Pipelines are told what is given up.
+    Tell,
     Judged(u8, Judged),
     /// Its probes are missed.
     Doubted(u8),
@@ -54,6 +57,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (chunk.clone(), 0..200u64).prop_map(|(chunk, bytes)| Step::Built(chunk, bytes)),
         1 => chunk.clone().prop_map(Step::Gone),
+        1 => chunk.clone().prop_map(Step::GiveUp),
+        2 => Just(Step::Tell),
         4 => (server.clone(), judged).prop_map(|(server, judged)| Step::Judged(server, judged)),
         2 => server.clone().prop_map(Step::Doubted),
         2 => (server.clone(), desired).prop_map(|(server, desired)| Step::Desire(server, desired)),
@@ -81,10 +86,16 @@ fn name(server: u8) -> String {
 fn run(world: &mut World, step: &Step) {
     match *step {
         Step::Built(chunk, bytes) => {
-            let told = world.state.chunk_built(ChunkId(chunk), &artifact(chunk, bytes), world.now, &mut world.out);
+            let (index, artifact) = (world.index(chunk), artifact(chunk, bytes));
+            let told = world.state.chunk_built(ChunkId(chunk), &artifact, index, world.now, &mut world.out);
             assert!(matches!(told, Ok(_) | Err(Refusal::AnotherArtifact(_))));
         }
-        Step::Gone(chunk) => drop(world.state.chunk_gone(ChunkId(chunk), &mut world.out)),
+        Step::Gone(chunk) => world.gone(chunk),
+        Step::GiveUp(chunk) => {
+            let index = world.index(chunk);
+            world.state.give_up(ChunkId(chunk), index, "asked", world.now, &mut world.out);
+        }
+        Step::Tell => world.tell_pipeline(),
         Step::Judged(server, judged) => world.judge(&name(server), judged),
         Step::Doubted(server) => world.doubt(&name(server)),
         Step::Desire(server, desired) => world.desire(&name(server), desired),
@@ -188,11 +199,12 @@ fn check_state(world: &World, before: &Before) -> Result<(), TestCaseError> {
     }
     prop_assert_eq!(map.missing.len(), missing);
     prop_assert_eq!(map.missing_count, missing);
-    prop_assert!(
-        map.rows.is_empty() || map.rows.iter().all(|row| row.served == 0) || map.rows.iter().any(|row| row.serving)
-    );
+    for row in &map.rows {
+        prop_assert_eq!(row.serving, row.served * 100 >= row.chunks * 97, "of all chunks");
+    }
     let same = Map { version: 0, ..map.clone() } == Map { version: 0, ..before.map.clone() };
     prop_assert!(map.version > before.map.version || same, "the map changed and kept version {}", map.version);
+    prop_assert!(map.version == before.map.version || !same, "version {} is like the one before", map.version);
     prop_assert!(map.version >= before.map.version);
     for copy in world.list(None) {
         prop_assert!(!copy.reason.is_empty());
@@ -204,6 +216,12 @@ fn reload(world: &mut World) -> Result<(), TestCaseError> {
     world.state = world.store.load(world.config);
     prop_assert_eq!(world.state.self_check(), Ok(()));
     world.out.clear();
+    // The pipeline's number grew only if that was committed as well.
+    for (chunk, index) in &mut world.indexes {
+        let left = world.store.returns.get(&ChunkId(*chunk)).filter(|row| row.taken).map(|row| row.index + 1);
+        let here = world.store.chunks.get(&ChunkId(*chunk)).map(|row| row.index);
+        *index = here.or(left).unwrap_or(*index).min(*index);
+    }
     Ok(())
 }
 

@@ -60,7 +60,7 @@ fn what_is_not_known_is_named_and_changes_nothing() {
     }
     let stray = Refusal::NotPlaced { chunk: 1, server: other.into() };
     assert_eq!(world.report(1, other, Said::Ready), Err(stray));
-    assert_eq!(world.state.chunk_gone(ChunkId(9), &mut world.out), Err(Refusal::UnknownChunk(9)));
+    assert_eq!(world.state.chunk_gone(ChunkId(9), world.now, &mut world.out), Err(Refusal::UnknownChunk(9)));
     let filter = Filter { server: Some("x".into()), ..Filter::default() };
     assert_eq!(world.state.list(&filter, None, 1, world.now), Err(Refusal::UnknownServer("x".into())));
     assert_eq!(world.state.copies_of(ChunkId(9), world.now), Err(Refusal::UnknownChunk(9)));
@@ -72,7 +72,7 @@ fn a_chunk_is_built_once_and_its_artifact_is_whole() {
     let mut world = World::with_servers(1);
     let good = artifact(1, 10);
     let built = |world: &mut World, artifact: &Artifact| {
-        world.state.chunk_built(ChunkId(1), artifact, world.now, &mut world.out)
+        world.state.chunk_built(ChunkId(1), artifact, 0, world.now, &mut world.out)
     };
     assert_eq!(built(&mut world, &good), Ok(Built::New));
     world.commit();
@@ -94,7 +94,7 @@ fn a_chunk_built_anew_waits_until_its_old_copy_is_gone() {
     let mut world = World::with_servers(1);
     world.build(1, 10);
     world.settle();
-    world.state.chunk_gone(ChunkId(1), &mut world.out).unwrap();
+    world.gone(1);
     world.build(1, 20);
     world.pass(0);
     assert_eq!(world.list(None)[0].state, PlacementState::Draining);
@@ -139,4 +139,81 @@ fn listings_come_in_slices_and_filters_hold() {
         }
     }
     assert!(seen.into_iter().eq(100..400));
+}
+
+/// Its artifact was lost before a server had it: asking the next server does not help.
+#[test]
+fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
+    let mut world = World::with_servers(2);
+    world.build(1, 10);
+    for attempt in 1..=3 {
+        assert_eq!(world.state.chunk_count(), 1, "attempt {attempt}");
+        world.commit();
+        world.state = world.store.load(world.config);
+        let home = world.homes(0)[&ChunkId(1)].to_string();
+        world.report(1, &home, Said::Fetching).unwrap();
+        world.report(1, &home, Said::Gone).unwrap();
+    }
+    assert_eq!(world.state.chunk_count(), 0);
+    world.commit();
+    world.state = world.store.load(world.config);
+    let told = world.state.returns(10);
+    assert!(
+        matches!(&told[..], [(ChunkId(1), 0, why)] if why.contains("3 index servers could not fetch it")),
+        "{told:?}"
+    );
+    // A late announcement of the lost index, before and after the pipeline knows.
+    for _ in 0..2 {
+        world.build(1, 10);
+        assert_eq!(world.state.chunk_count(), 0);
+        world.state.returned(&[(ChunkId(1), 0)], &mut world.out);
+        assert!(!world.state.has_returns());
+    }
+    world.given_up(1);
+    world.build(1, 10);
+    world.settle();
+    assert_eq!((world.state.chunk_count(), world.state.returns(10)), (1, Vec::new()));
+    // It is remembered for an hour.
+    assert_eq!(world.state.map().missing_count, 0);
+    world.pass(3_600_000);
+    world.commit();
+    assert_eq!((world.store.returns.len(), world.store.chunks[&ChunkId(1)].index), (0, 1));
+}
+
+#[test]
+fn a_chunk_that_a_server_has_or_had_is_not_given_up_for_those_that_cannot_fetch_it() {
+    let mut world = World::with_servers(2);
+    world.join("t0", 1, 1);
+    world.build(1, 10);
+    world.report(1, "t0", Said::Ready).unwrap();
+    let gone = |world: &mut World| {
+        world.commit();
+        let home = world.homes(0)[&ChunkId(1)].to_string();
+        world.report(1, &home, Said::Gone).unwrap();
+    };
+    (0..10).for_each(|_| gone(&mut world));
+    assert_eq!(world.state.chunk_count(), 1);
+    // Being ready forgives; a copy that was ready and is lost is none that could not be fetched.
+    world.settle();
+    world.commit();
+    assert_eq!(world.store.chunks[&ChunkId(1)].unfetched, 0);
+    world.report(1, "t0", Said::Gone).unwrap();
+    (0..2).for_each(|_| gone(&mut world));
+    assert_eq!(world.state.chunk_count(), 1);
+    world.commit();
+    assert_eq!(world.store.chunks[&ChunkId(1)].unfetched, 1);
+}
+
+/// The pipeline knows by an announcement of the next index, before that is noted.
+#[test]
+fn the_announcement_of_the_next_index_shows_that_the_pipeline_knows() {
+    let mut world = World::with_servers(1);
+    world.build(1, 10);
+    world.state.give_up(ChunkId(1), 0, "asked", world.now, &mut world.out);
+    assert!(world.state.has_returns());
+    world.given_up(1);
+    world.build(1, 20);
+    assert!(!world.state.has_returns() && world.state.chunk_count() == 1);
+    world.state.give_up(ChunkId(1), 0, "asked", world.now, &mut world.out);
+    assert_eq!((world.state.chunk_count(), world.state.has_returns()), (1, false), "a late call");
 }

@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use wayleave_core::fleet::{Desired, Judged};
-use wayleave_core::ids::ChunkId;
 use wayleave_core::placement::{Config, Part, Said, Write};
 
 use super::world::World;
@@ -59,6 +58,11 @@ fn row(write: &Write, out: &mut String) {
         Write::Server(id, None) => writeln!(out, "  - server {id}").unwrap(),
         Write::Chunk(id, Some(_)) => writeln!(out, "  + chunk {id}").unwrap(),
         Write::Chunk(id, None) => writeln!(out, "  - chunk {id}").unwrap(),
+        Write::Return(id, row) => {
+            let told =
+                row.as_ref().map_or("- chunk that left:", |row| if row.taken { "+ left:" } else { "+ goes back:" });
+            writeln!(out, "  {told} {id}").unwrap();
+        }
         Write::Placement(chunk, id, None) => writeln!(out, "  - {chunk} on {id}").unwrap(),
         Write::Placement(chunk, id, Some(copy)) => {
             let part = match copy.part {
@@ -77,7 +81,7 @@ fn run(world: &mut World, verb: &str, words: &[&str]) -> Vec<String> {
         "join" => world.join(words[0], number(1) as u8, words.get(2).map_or(1, |c| c.parse().unwrap())),
         "leave" => world.leave(words[0]),
         "built" => world.build(number(0), number(1)),
-        "gone" => world.state.chunk_gone(ChunkId(number(0)), &mut world.out).unwrap(),
+        "gone" => world.gone(number(0)),
         "after" => drop(world.pass(number(0))),
         "takeover" => world.state = world.store.load(world.config),
         "freeze" => world.freeze(true),

@@ -35,7 +35,7 @@ impl Owner {
         owner.round(&[]);
         let mut out = Vec::new();
         for chunk in 0..CHUNKS {
-            owner.placement.chunk_built(ChunkId(chunk), &artifact(chunk, 100), now, &mut out).unwrap();
+            owner.placement.chunk_built(ChunkId(chunk), &artifact(chunk, 100), 0, now, &mut out).unwrap();
         }
         owner.store.apply(out);
         (0..3).for_each(|_| owner.round(&[]));

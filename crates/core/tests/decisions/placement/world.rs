@@ -7,8 +7,8 @@ use wayleave_core::ids::ChunkId;
 use wayleave_core::names::MachineId;
 use wayleave_core::pipeline::row::Artifact;
 use wayleave_core::placement::{
-    Config, Filter, LedgerRow, Map, Part, PlacementRow, PlacementState, PlacementView, Refusal, Said, ServerRow, State,
-    Write,
+    BuiltRow, Config, Filter, LedgerRow, Map, Part, PlacementRow, PlacementState, PlacementView, Refusal, ReturnRow,
+    Said, ServerRow, State, Write,
 };
 use wayleave_core::time::{Millis, Time};
 
@@ -16,7 +16,8 @@ use wayleave_core::time::{Millis, Time};
 pub struct Store {
     pub ledger: Option<LedgerRow>,
     pub servers: BTreeMap<MachineId, ServerRow>,
-    pub chunks: BTreeMap<ChunkId, Artifact>,
+    pub chunks: BTreeMap<ChunkId, BuiltRow>,
+    pub returns: BTreeMap<ChunkId, ReturnRow>,
     pub placements: BTreeMap<(ChunkId, MachineId), PlacementRow>,
 }
 
@@ -29,6 +30,8 @@ impl Store {
                 Write::Server(id, None) => drop(self.servers.remove(&id)),
                 Write::Chunk(id, Some(row)) => drop(self.chunks.insert(id, row)),
                 Write::Chunk(id, None) => drop(self.chunks.remove(&id)),
+                Write::Return(id, Some(row)) => drop(self.returns.insert(id, row)),
+                Write::Return(id, None) => drop(self.returns.remove(&id)),
                 Write::Placement(chunk, id, Some(row)) => drop(self.placements.insert((chunk, id), row)),
                 Write::Placement(chunk, id, None) => drop(self.placements.remove(&(chunk, id))),
             }
@@ -37,7 +40,8 @@ impl Store {
 
     pub fn load(&self, config: Config) -> State {
         let copies = self.placements.iter().map(|((chunk, id), row)| (*chunk, id.clone(), *row));
-        State::load(config, self.ledger, self.servers.clone(), self.chunks.clone(), copies).unwrap()
+        State::load(config, self.ledger, self.servers.clone(), self.chunks.clone(), self.returns.clone(), copies)
+            .unwrap()
     }
 }
 
@@ -48,6 +52,8 @@ pub struct World {
     pub now: Time,
     pub fleet: BTreeMap<String, ServerView>,
     pub frozen: bool,
+    /// The number of each chunk's index.
+    pub indexes: BTreeMap<u64, u32>,
     /// Decided and not committed yet.
     pub out: Vec<Write>,
 }
@@ -61,7 +67,16 @@ pub fn artifact(chunk: u64, bytes: u64) -> Artifact {
 impl World {
     pub fn new(config: Config) -> Self {
         let (store, now) = (Store::default(), Time(1_000_000));
-        Self { state: State::new(config), store, config, now, fleet: BTreeMap::new(), frozen: false, out: Vec::new() }
+        Self {
+            state: State::new(config),
+            store,
+            config,
+            now,
+            fleet: BTreeMap::new(),
+            frozen: false,
+            indexes: BTreeMap::new(),
+            out: Vec::new(),
+        }
     }
 
     /// A world with servers of capacity 1 in row 0.
@@ -113,7 +128,18 @@ impl World {
     }
 
     pub fn gone(&mut self, chunk: u64) {
-        drop(self.state.chunk_gone(ChunkId(chunk), &mut self.out));
+        if self.state.chunk_gone(ChunkId(chunk), self.now, &mut self.out).is_ok() {
+            self.given_up(chunk);
+        }
+    }
+
+    /// The number of a chunk's index; it grows when one is given up.
+    pub fn index(&self, chunk: u64) -> u32 {
+        self.indexes.get(&chunk).copied().unwrap_or_default()
+    }
+
+    pub fn given_up(&mut self, chunk: u64) {
+        *self.indexes.entry(chunk).or_default() += 1;
     }
 
     pub fn desire(&mut self, id: &str, desired: Desired) {
@@ -134,7 +160,8 @@ impl World {
     }
 
     pub fn build(&mut self, chunk: u64, bytes: u64) {
-        self.state.chunk_built(ChunkId(chunk), &artifact(chunk, bytes), self.now, &mut self.out).unwrap();
+        let index = self.index(chunk);
+        self.state.chunk_built(ChunkId(chunk), &artifact(chunk, bytes), index, self.now, &mut self.out).unwrap();
     }
 
     pub fn report(&mut self, chunk: u64, id: &str, said: Said) -> Result<Option<PlacementState>, Refusal> {
@@ -145,6 +172,16 @@ impl World {
     pub fn pass(&mut self, ms: u64) -> usize {
         self.now = self.now.after(Millis(ms));
         (1..1_000).find(|_| !self.state.tick(self.now, &mut self.out).more).expect("ticks come to an end")
+    }
+
+    /// Pipelines take what is given up.
+    pub fn tell_pipeline(&mut self) {
+        for (chunk, index, _) in self.state.returns(usize::MAX) {
+            if self.index(chunk.0) == index {
+                self.given_up(chunk.0);
+            }
+            self.state.returned(&[(chunk, index)], &mut self.out);
+        }
     }
 
     /// Commits what was decided.
@@ -211,7 +248,7 @@ impl World {
                 && row.state != PlacementState::Draining
                 && let Some(sum) = bytes.get_mut(&**id)
             {
-                *sum += self.store.chunks[chunk].bytes as f64 / f64::from(self.fleet[&**id].capacity);
+                *sum += self.store.chunks[chunk].artifact.bytes as f64 / f64::from(self.fleet[&**id].capacity);
             }
         }
         bytes.into_values().collect()

@@ -45,7 +45,7 @@ pub async fn list_placements(
 /// Takes what an index server says of its copy of a chunk: it fetches it, has it ready, or does not have it.
 ///
 /// A copy may go from assigned to fetching or ready, from fetching to ready, and from any state to gone. The map shows the
-/// change when the answer arrives. Repeating the call is harmless.
+/// change when the answer arrives. Repeating the call is harmless. The server presents its token, as in its reports.
 #[utoipa::path(
     post, path = "/v1/placements/{chunk}/{server}", tag = "placements",
     params(
@@ -61,7 +61,7 @@ pub async fn report_placement(
     ServerInPath(server): ServerInPath,
     JsonBody(body): JsonBody<ReportPlacementRequest>,
 ) -> Result<Json<ReportPlacementResponse>, Refused> {
-    let state = app.fleet.report_copy(chunk, server.clone(), body.state.into()).await?;
+    let state = app.fleet.report_copy(chunk, server.clone(), body.state.into(), body.token()?).await?;
     Ok(Json(ReportPlacementResponse::new(chunk, &server, state)))
 }
 

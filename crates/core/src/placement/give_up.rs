@@ -1,0 +1,184 @@
+//! An index that is given up: the chunk leaves placement, and the pipeline has it built anew.
+//!
+//! That happens when servers report copies gone that were never ready, and no server of any row has one: the artifact is
+//! lost, and asking the next server does not help. Or an operator asks for it.
+//!
+//! The pipeline of the chunk is in another shard, which must be told exactly once, whatever ends in between. So the fact
+//! is a row until the pipeline has acknowledged it, and every message names the number of the index: the pipeline's
+//! number grows when it takes the fact, so a repeated one changes nothing, and an announcement with a greater number shows
+//! that it was taken. The row stays for a while longer, so that a late announcement of the old index is recognised.
+
+use super::cell::Layout;
+use super::refusal::Refusal;
+use super::row::{BuiltRow, ReturnRow, Write};
+use super::state::State;
+use crate::fleet::RowNo;
+use crate::ids::ChunkId;
+use crate::limits::{RETURN_KEPT, UNFETCHED_MAX};
+use crate::time::Time;
+
+/// What the pipeline must be told: the chunk, which of its indexes is given up, and why.
+pub type Returned = (ChunkId, u32, Box<str>);
+
+/// What is rare to know of a chunk: see [`BuiltRow`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub index: u32,
+    pub unfetched: u32,
+}
+
+impl State {
+    /// Forgets a chunk; its servers are to delete their copies. The pipeline is not told.
+    ///
+    /// # Errors
+    /// If it is not known.
+    pub fn chunk_gone(&mut self, chunk: ChunkId, now: Time, out: &mut Vec<Write>) -> Result<(), Refusal> {
+        if !self.chunks.contains_key(&chunk.0) {
+            return Err(Refusal::UnknownChunk(chunk.0));
+        }
+        self.let_go(chunk.0, "it was forgotten", true, now, out);
+        self.finish(out);
+        Ok(())
+    }
+
+    /// Gives an index up because an operator wants it built anew. One that was given up before, or replaced, changes
+    /// nothing.
+    pub fn give_up(&mut self, chunk: ChunkId, index: u32, why: &str, now: Time, out: &mut Vec<Write>) {
+        let known = self.chunks.contains_key(&chunk.0);
+        let later =
+            self.returns.get(&chunk.0).is_some_and(|row| row.index > index || (row.index == index && !row.taken));
+        if known && self.mark(chunk.0).index == index {
+            self.let_go(chunk.0, why, false, now, out);
+        } else if !known && !later {
+            // It was forgotten; the pipeline still has it as built.
+            self.note_return(chunk.0, Some(ReturnRow { index, why: why.into(), at: now, taken: false }), out);
+        }
+        self.finish(out);
+    }
+
+    /// What the pipelines must be told, at most this many.
+    #[must_use]
+    pub fn returns(&self, most: usize) -> Vec<Returned> {
+        let rows = self.untaken.iter().take(most).filter_map(|id| Some((*id, self.returns.get(id)?)));
+        rows.map(|(id, row)| (ChunkId(id), row.index, row.why.clone())).collect()
+    }
+
+    /// Whether there is anything.
+    #[must_use]
+    pub fn has_returns(&self) -> bool {
+        !self.untaken.is_empty()
+    }
+
+    /// The pipelines know that these are given up.
+    pub fn returned(&mut self, taken: &[(ChunkId, u32)], out: &mut Vec<Write>) {
+        for (chunk, index) in taken {
+            let row = self.returns.get(&chunk.0).filter(|row| row.index == *index && !row.taken);
+            if let Some(row) = row.cloned() {
+                self.note_return(chunk.0, Some(ReturnRow { taken: true, ..row }), out);
+            }
+        }
+    }
+
+    /// A copy is gone that was never ready. Whether the chunk is given up for that.
+    pub(super) fn count_unfetched(&mut self, id: u64, now: Time, out: &mut Vec<Write>) -> bool {
+        let rows: Vec<RowNo> = self.rows.keys().copied().collect();
+        let held = rows.into_iter().any(|row| self.layout(id, row).holder().is_some());
+        let mark = self.mark(id);
+        let unfetched = mark.unfetched.saturating_add(1);
+        if unfetched >= UNFETCHED_MAX && !held {
+            let why = format!("{unfetched} index servers could not fetch it, and none has it");
+            self.let_go(id, &why, false, now, out);
+            return true;
+        }
+        self.set_mark(id, Mark { unfetched, ..mark }, out);
+        false
+    }
+
+    /// A copy is ready: the artifact can be fetched.
+    pub(super) fn forgive_unfetched(&mut self, id: u64, out: &mut Vec<Write>) {
+        let mark = self.mark(id);
+        if mark.unfetched > 0 {
+            self.set_mark(id, Mark { unfetched: 0, ..mark }, out);
+        }
+    }
+
+    pub(super) fn mark(&self, id: u64) -> Mark {
+        self.marks.get(&id).copied().unwrap_or_default()
+    }
+
+    /// The row of a built chunk.
+    pub(super) fn built_row(&self, id: u64) -> Option<BuiltRow> {
+        let Mark { index, unfetched } = self.mark(id);
+        Some(BuiltRow { artifact: self.chunks.get(&id)?.artifact(), index, unfetched })
+    }
+
+    /// Sets what is rare, and writes the chunk.
+    pub(super) fn set_mark(&mut self, id: u64, mark: Mark, out: &mut Vec<Write>) {
+        if mark == Mark::default() {
+            self.marks.remove(&id);
+        } else {
+            self.marks.insert(id, mark);
+        }
+        if let Some(row) = self.built_row(id) {
+            out.push(Write::Chunk(ChunkId(id), Some(row)));
+        }
+    }
+
+    /// Takes a chunk out, and notes that.
+    fn let_go(&mut self, id: u64, why: &str, taken: bool, now: Time, out: &mut Vec<Write>) {
+        let rows: Vec<RowNo> = self.rows.keys().copied().collect();
+        for no in rows {
+            self.lay(id, no, Layout::default(), None, now, out);
+            if let Some(row) = self.rows.get_mut(&no) {
+                row.unplaced.remove(&id);
+                row.blocked.remove(&id);
+            }
+        }
+        let index = self.mark(id).index;
+        self.marks.remove(&id);
+        self.chunks.remove(&id);
+        out.push(Write::Chunk(ChunkId(id), None));
+        self.visible |= self.has_map_rows();
+        self.note_return(id, Some(ReturnRow { index, why: why.into(), at: now, taken }), out);
+    }
+
+    /// Adds, changes or removes the row of a chunk that has left.
+    fn note_return(&mut self, id: u64, row: Option<ReturnRow>, out: &mut Vec<Write>) {
+        self.load_return(id, row.clone());
+        out.push(Write::Return(ChunkId(id), row));
+    }
+
+    pub(super) fn load_return(&mut self, id: u64, row: Option<ReturnRow>) {
+        if let Some(before) = self.returns.remove(&id) {
+            self.return_ends.remove(&(before.at.after(RETURN_KEPT), id));
+        }
+        self.untaken.remove(&id);
+        let Some(row) = row else { return };
+        if row.taken {
+            self.return_ends.insert((row.at.after(RETURN_KEPT), id));
+        } else {
+            self.untaken.insert(id);
+        }
+        self.returns.insert(id, row);
+    }
+
+    /// An announcement of an index. One that was given up is late; a later one shows that the pipeline knows.
+    pub(super) fn is_late(&mut self, id: u64, index: u32, out: &mut Vec<Write>) -> bool {
+        let Some(row) = self.returns.get(&id).cloned() else { return false };
+        if index <= row.index {
+            return true;
+        }
+        if !row.taken {
+            self.note_return(id, Some(ReturnRow { taken: true, ..row }), out);
+        }
+        false
+    }
+
+    /// Forgets chunks that left long ago, while `room` lasts.
+    pub(super) fn forget_returns(&mut self, room: &mut usize, now: Time, out: &mut Vec<Write>) {
+        while let Some((_, id)) = self.return_ends.first().copied().filter(|(at, _)| *at <= now && *room > 0) {
+            *room -= 1;
+            self.note_return(id, None, out);
+        }
+    }
+}
