@@ -46,6 +46,19 @@ pub struct Registration {
     id: String,
     task: JoinHandle<()>,
     refused: watch::Receiver<Option<String>>,
+    token: MachineToken,
+}
+
+/// The token of a machine's registration, as it is now: a machine that was deleted gets another one.
+#[derive(Debug, Clone)]
+pub struct MachineToken(watch::Receiver<Option<String>>);
+
+impl MachineToken {
+    /// The token; none before the first report was answered.
+    #[must_use]
+    pub fn now(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
 }
 
 /// How a machine is told what is wanted of it.
@@ -62,7 +75,7 @@ pub struct Orders {
 struct Reporter {
     client: Client,
     config: Config,
-    token: Option<String>,
+    token: watch::Sender<Option<String>>,
     orders: Orders,
     seen: Pause,
 }
@@ -77,7 +90,8 @@ impl Registration {
         let token = config.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
         let (id, of) = (config.id.clone(), client.clone());
-        let mut reporter = Reporter { client, config, token, orders, seen };
+        let (token, shown) = watch::channel(token);
+        let reporter = Reporter { client, config, token, orders, seen };
         let mut interval = match reporter.report().await {
             Err(error) if error.is_transient() => REPORT_INTERVAL,
             told => told?,
@@ -101,7 +115,13 @@ impl Registration {
                 }
             }
         });
-        Ok(Self { client: of, id, task, refused })
+        Ok(Self { client: of, id, task, refused, token: MachineToken(shown) })
+    }
+
+    /// The token that calls of this machine present.
+    #[must_use]
+    pub fn token(&self) -> MachineToken {
+        self.token.clone()
     }
 
     /// Why the server refused this machine, if it did.
@@ -129,22 +149,23 @@ impl Drop for Registration {
 
 impl Reporter {
     /// Sends a report and does what the answer says. Returns the time until the next one.
-    async fn report(&mut self) -> Result<Duration, Error> {
+    async fn report(&self) -> Result<Duration, Error> {
         let answer = match self.send().await {
             // Deleted meanwhile, or a token of another store: as a new machine it is welcome.
-            Err(error) if self.token.is_some() && error.code() == Some(Code::NotCurrent) => {
-                self.token = None;
+            Err(error) if self.token.borrow().is_some() && error.code() == Some(Code::NotCurrent) => {
+                self.token.send_replace(None);
                 self.send().await?
             }
             answer => answer?,
         };
-        if self.token.as_ref() != Some(&answer.token) {
+        let known = self.token.borrow().as_ref() == Some(&answer.token);
+        if !known {
             if let Some(file) = &self.config.token_file
                 && let Err(error) = keep(file, &answer.token)
             {
                 tracing::warn!(error = %error, "the token of this machine cannot be kept: a restart needs another --id");
             }
-            self.token = Some(answer.token);
+            self.token.send_replace(Some(answer.token));
         }
         self.orders.pause.set(answer.desired != Desired::Online);
         if answer.desired == Desired::Drain {
@@ -159,7 +180,7 @@ impl Reporter {
             capacity: self.config.capacity,
             row: self.config.row,
             state,
-            token: self.token.clone(),
+            token: self.token.borrow().clone(),
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             ..ReportMachineRequest::new(self.config.kind, self.config.address.clone())
         };

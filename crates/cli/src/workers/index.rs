@@ -89,7 +89,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let shown = Arc::clone(&shelves);
     let progress = Progress::start(move || line(&shown));
     let config = Config { id, poll: Duration::from_millis(args.poll.max(1)), grace: Duration::from_millis(args.grace) };
-    let ended = server::run(client, config, Arc::clone(&shelves), store, stop).await;
+    let ended = server::run(client, config, registration.token(), Arc::clone(&shelves), store, stop).await;
     drop(progress);
     check_refused(&registration)?;
     Ok(ended?)

@@ -21,6 +21,7 @@ use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement, SaidOf
 use wayleave_client::{Client, Error};
 
 use super::shelves::Shelves;
+use crate::fleet::MachineToken;
 use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX};
 use crate::store::{Artifact, Store};
 
@@ -31,6 +32,7 @@ const COPY_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Copies {
     pub client: Client,
     pub id: String,
+    pub token: MachineToken,
     pub shelves: Arc<Shelves>,
     /// Only to fetch with.
     pub store: Store,
@@ -42,8 +44,14 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    pub fn new(client: Client, id: String, shelves: Arc<Shelves>, store: Store, grace: Duration) -> Self {
-        Self { client, id, shelves, store, grace, leaving: HashMap::new(), failed: HashMap::new() }
+    pub fn new(
+        client: Client,
+        (id, token): (String, MachineToken),
+        shelves: Arc<Shelves>,
+        store: Store,
+        grace: Duration,
+    ) -> Self {
+        Self { client, id, token, shelves, store, grace, leaving: HashMap::new(), failed: HashMap::new() }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -113,7 +121,8 @@ impl Copies {
 
     /// Reports; false if the chunk is no longer to be here, which the next listing shows.
     async fn say(&self, chunk: &str, said: SaidOfCopy) -> Result<bool, Error> {
-        match self.client.report_placement(chunk, &self.id, said).await {
+        let token = self.token.now();
+        match self.client.report_placement(chunk, &self.id, said, token.as_deref()).await {
             Ok(_) => Ok(true),
             Err(error) if error.problem().is_some_and(|problem| matches!(problem.status, 404 | 409)) => {
                 tracing::info!(chunk.id = chunk, error = %error, "a report of a chunk was refused");

@@ -17,6 +17,7 @@ use wayleave_client::Client;
 use copies::Copies;
 pub use shelves::{Error, Shelves};
 
+use crate::fleet::MachineToken;
 use crate::store::Store;
 
 /// Settings of an index server.
@@ -35,18 +36,19 @@ pub fn router(shelves: &Arc<Shelves>) -> Router {
     answers::router(Arc::clone(shelves))
 }
 
-/// Keeps the chunks as the placements say, until it is told to stop.
+/// Keeps the chunks as the placements say, until it is told to stop. Its reports present the machine's token.
 ///
 /// # Errors
 /// If the server refuses its calls.
 pub async fn run(
     client: Client,
     config: Config,
+    token: MachineToken,
     shelves: Arc<Shelves>,
     store: Store,
     stop: CancellationToken,
 ) -> Result<(), wayleave_client::Error> {
-    let mut copies = Copies::new(client, config.id, shelves, store, config.grace);
+    let mut copies = Copies::new(client, (config.id, token), shelves, store, config.grace);
     loop {
         let round = tokio::select! {
             round = copies.round() => round,
