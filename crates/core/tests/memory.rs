@@ -73,6 +73,8 @@ fn chunk(no: u64, leased: bool) -> ChunkRow {
         crawled: None,
         built: None,
         placed: false,
+        index: 0,
+        indexes_lost: 0,
         last_error: None,
         ended: [None; 2],
     }

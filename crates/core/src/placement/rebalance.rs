@@ -75,7 +75,7 @@ impl State {
         let (empty, full) = (self.servers.get(&to)?, self.servers.get(&from)?);
         let [here, there] = [full, empty].map(|server| u128::from(server.facts.capacity));
         // After moving this much both would be equally full.
-        let ideal = (high - low).saturating_mul(here).saturating_mul(there) / (here + there) >> 32;
+        let ideal = ((high - low).saturating_mul(here).saturating_mul(there) / (here + there)) >> 32;
         let mean = full.load / full.chosen.len().max(1) as u128;
         if ideal < mean {
             return None;

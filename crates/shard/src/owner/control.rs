@@ -125,7 +125,10 @@ impl Control {
                 ().into()
             }
             ControlCall::Returns => placement.returns(BUILT_AT_ONCE_MAX).into(),
-            ControlCall::Returned(taken) => placement.returned(&taken, &mut writes.placement).into(),
+            ControlCall::Returned(taken) => {
+                placement.returned(&taken, &mut writes.placement);
+                ().into()
+            }
             ControlCall::ProbesDue => fleet.probes_due(now).into(),
             ControlCall::Probed(results) => {
                 for (probe, outcome) in results.into_iter().take(PROBES_AT_ONCE_MAX) {
