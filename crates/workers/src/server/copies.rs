@@ -7,6 +7,8 @@
 //! - A chunk drains while readers have an older map: it is served for a grace period before it is removed.
 //! - A chunk is no longer listed (its machine was deleted, or the chunk is another's now): it is removed after the same
 //!   time. Only a complete listing counts; one that fails changes nothing.
+//! - A chunk cannot be fetched: at once if its file is gone or is another one, else after a while, it is reported gone.
+//!   After a few such reports the server has it built anew.
 //! - A chunk is placed, cancelled and placed again while it is being fetched: what is fetched is used if its checksum is
 //!   the one that is asked for.
 
@@ -23,10 +25,19 @@ use wayleave_client::{Client, Error};
 use super::shelves::Shelves;
 use crate::fleet::MachineToken;
 use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX};
-use crate::store::{Artifact, Store};
+use crate::store::{self, Artifact, Store};
 
 /// The first pause after a chunk could not be fetched.
 const COPY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Once the pause after a failure is so long, a chunk is given up: half a minute after the first attempt.
+const COPY_PAUSE_GONE: Duration = Duration::from_secs(16);
+
+/// Why a chunk could not be fetched, and whether another attempt would be in vain.
+struct Unfetched {
+    why: String,
+    lost: bool,
+}
 
 /// The chunks of one server, and when to do what with them.
 pub(super) struct Copies {
@@ -110,8 +121,12 @@ impl Copies {
             if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching).await? {
                 return Ok(true);
             }
-            if let Err(why) = self.fetch(placement).await {
+            if let Err(Unfetched { why, lost }) = self.fetch(placement).await {
                 tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched");
+                let long = self.failed.get(chunk).is_some_and(|(_, pause)| *pause >= COPY_PAUSE_GONE);
+                if lost || long {
+                    self.say(chunk, SaidOfCopy::Gone).await?;
+                }
                 return Ok(false);
             }
         }
@@ -133,11 +148,14 @@ impl Copies {
     }
 
     /// From where the builder left it, else from another server that has it.
-    async fn fetch(&self, placement: &Placement) -> Result<(), String> {
-        let Some(wanted) = &placement.artifact else { return Err("nothing is known of its content".to_owned()) };
+    async fn fetch(&self, placement: &Placement) -> Result<(), Unfetched> {
+        let lasting = |why: String| Unfetched { why, lost: true };
+        let Some(wanted) = &placement.artifact else {
+            return Err(lasting("nothing is known of its content".to_owned()));
+        };
         let place = self.shelves.place(&placement.chunk, &wanted.checksum);
         let others = placement.sources.iter().map(|source| format!("http://{source}/chunks/{}", placement.chunk));
-        let mut why = String::new();
+        let mut unfetched = lasting("there is nowhere to fetch it from".to_owned());
         for location in std::iter::once(wanted.location.clone()).chain(others) {
             let Ok(location) = location.parse::<Url>() else { continue };
             let artifact = Artifact { location, bytes: wanted.bytes, checksum: wanted.checksum.clone() };
@@ -146,12 +164,16 @@ impl Copies {
                     let (shelves, chunk, checksum) =
                         (Arc::clone(&self.shelves), placement.chunk.clone(), wanted.checksum.clone());
                     let shelved = tokio::task::spawn_blocking(move || shelves.shelve(&chunk, &checksum)).await;
-                    return shelved.map_err(|error| error.to_string())?.map_err(|error| error.to_string());
+                    let shelved = shelved.map_err(|error| lasting(error.to_string()))?;
+                    return shelved.map_err(|error| lasting(error.to_string()));
                 }
-                Err(error) => why = error.to_string(),
+                Err(error) => {
+                    let away = matches!(error, store::Error::Transfer { .. } | store::Error::File { .. });
+                    unfetched = Unfetched { why: error.to_string(), lost: unfetched.lost && !away };
+                }
             }
         }
-        Err(why)
+        Err(unfetched)
     }
 
     /// Removes what drains or is not listed, once its time is over.

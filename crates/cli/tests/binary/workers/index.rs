@@ -130,6 +130,29 @@ fn check_command(stage: &Stage) {
     assert_eq!(stage.server.run(&["search", "?!"]).code, 2);
 }
 
+/// The builder's file is gone before an index server has fetched it, and its machine too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_is_lost_before_it_was_fetched_is_built_anew() {
+    let stage = Stage::start(1, 1).await;
+    let client = Client::new(&stage.server.url).unwrap();
+    let crawler = stage.spawn("crawl", "crawler", &stage.server.url, &[]);
+    stage.server.run(&["crawls", "show", "site", "--wait-finished", "--wait", "2m"]).ok();
+    assert_eq!(stage.run("build", "builder", &["--until-idle"]).await.code, 0);
+    let lost = stage.chunks().into_iter().find(|chunk| chunk["state"] == "built").unwrap();
+    let location = lost["artifacts"]["build"]["location"].as_str().unwrap().to_owned();
+    std::fs::remove_file(stage.folder("builder").join(location.rsplit_once('/').unwrap().1)).unwrap();
+    let built = stage.chunks().iter().filter(|chunk| chunk["state"] == "built").count();
+    let builder = stage.spawn("build", "builder", &stage.server.url, &[]);
+    let index = stage.index("i0", "0", &stage.server.url);
+    map(&client, "all is served", |map| is_whole(map, 1, built)).await;
+    let again = stage.chunks().into_iter().find(|chunk| chunk["id"] == lost["id"]).unwrap();
+    assert_ne!(again["artifacts"]["build"]["location"], location.as_str(), "{again}");
+    check_words(&stage, &client, 0, built).await;
+    crawler.kill();
+    builder.kill();
+    index.kill();
+}
+
 #[test]
 fn a_search_before_anything_is_indexed_says_so() {
     let (_keep, data) = crate::support::folder();
