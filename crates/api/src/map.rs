@@ -82,7 +82,7 @@ pub struct MapRow {
     pub row: u8,
     /// The share of the built chunks that it serves, 0 to 1.
     pub complete: f64,
-    /// Whether readers should use it: it serves at least 97 % of all built chunks.
+    /// Whether readers should use it: it serves at least 97 % of the chunks that the best row serves.
     pub serving: bool,
     /// Why it should be used or not; never empty.
     pub reason: String,
@@ -97,11 +97,10 @@ impl From<&core::MapRow> for MapRow {
             0 => "no chunk is built yet".to_owned(),
             _ => format!("serves {served} of {chunks} built chunks"),
         };
-        let reason = match row.serving {
-            true => told,
-            false => {
-                format!("{told}, less than 97 %: use other rows until it has caught up")
-            }
+        let reason = match (row.serving, served) {
+            (true, _) => told,
+            (false, 0) => format!("{told}: use it when it has fetched some"),
+            (false, _) => format!("{told}, and another row has more: use that one until this one has caught up"),
         };
         let servers = row.servers.iter().map(|server| MapServer {
             server: server.server.to_string(),

@@ -30,7 +30,7 @@ pub struct Args {
 
 const HELP: &str = "\
 The map says which index server of each row serves which built chunk. Its version grows with every change that readers can see.
-A row should be used while it is serving: it has at least 97 % of all built chunks.
+A row should be used while it is serving: it has at least 97 % of the chunks that the best row has.
 
 Examples:
   wayleave map                                   rows and servers, and what is missing

@@ -10,7 +10,8 @@ use crate::ids::ChunkId;
 use crate::limits::MAP_MISSING_MAX;
 use crate::names::MachineId;
 
-/// A row serves if it has at least this share, in percent, of all built chunks.
+/// A row serves if it has at least this share, in percent, of the chunks that the best row has. Not of all built chunks:
+/// many that are built at once would stop every row from serving.
 const SERVING_PERCENT: usize = 97;
 
 /// Where readers find each chunk.
@@ -35,7 +36,7 @@ pub struct MapRow {
     pub chunks: usize,
     /// Those that it serves.
     pub served: usize,
-    /// Whether readers should use it: it has at least 97 % of all built chunks.
+    /// Whether readers should use it: it has at least 97 % of the chunks that the best row has.
     pub serving: bool,
     /// Its servers that are not failed.
     pub servers: Vec<MapServer>,
@@ -122,8 +123,10 @@ impl State {
             servers.sort_by(|a, b| a.server.cmp(&b.server));
             rows.push(MapRow { row: *no, chunks: self.chunks.len(), served: row.served, serving: false, servers });
         }
+        let best = rows.iter().map(|row| row.served).max().unwrap_or_default();
         for row in &mut rows {
-            row.serving = row.served * 100 >= row.chunks * SERVING_PERCENT;
+            let nearly = row.served > 0 && row.served * 100 >= best * SERVING_PERCENT;
+            row.serving = nearly || row.chunks == 0;
         }
         rows
     }

@@ -200,7 +200,9 @@ fn check_state(world: &World, before: &Before) -> Result<(), TestCaseError> {
     prop_assert_eq!(map.missing.len(), missing);
     prop_assert_eq!(map.missing_count, missing);
     for row in &map.rows {
-        prop_assert_eq!(row.serving, row.served * 100 >= row.chunks * 97, "of all chunks");
+        let best = map.rows.iter().map(|row| row.served).max().unwrap_or_default();
+        let nearly = row.served > 0 && row.served * 100 >= best * 97;
+        prop_assert_eq!(row.serving, nearly || row.chunks == 0, "of the best row's chunks");
     }
     let same = Map { version: 0, ..map.clone() } == Map { version: 0, ..before.map.clone() };
     prop_assert!(map.version > before.map.version || same, "the map changed and kept version {}", map.version);
