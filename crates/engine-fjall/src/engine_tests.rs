@@ -40,21 +40,45 @@ mod suite {
 
 /// What a killed process leaves: the files as they are now, without closing the store.
 fn killed(engine: &Fjall) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    copy_folder(engine.path(), copy.path());
-    copy
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&from, &to);
-        } else {
-            fs::copy(&from, &to).unwrap();
+    // The store may replace files meanwhile; such a copy would be of no moment.
+    loop {
+        let copy = tempfile::tempdir().unwrap();
+        let before = files(engine.path());
+        let copied = before.is_ok() && copy_folder(engine.path(), copy.path()).is_ok();
+        if copied && files(engine.path()).ok() == before.ok() {
+            return copy;
         }
     }
+}
+
+/// Names, lengths and times of all files.
+fn files(folder: &Path) -> std::io::Result<Vec<(PathBuf, u64, std::time::SystemTime)>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let known = entry.metadata()?;
+        if known.is_dir() {
+            all.extend(files(&entry.path())?);
+        } else {
+            all.push((entry.path(), known.len(), known.modified()?));
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_folder(&from, &to)?;
+        } else {
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
 }
 
 fn journal(store: &InFolder) -> JournalFolder {

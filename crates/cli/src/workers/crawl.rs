@@ -109,6 +109,12 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     drop(progress);
     let counts = tally.counts();
     tell(&remote, &counts, begun)?;
+    if let Some(folder) = setting.as_deref().filter(|setting| !setting.contains("://") && counts.pages > 0) {
+        eprintln!(
+            "The pages in {folder} can be read only while a crawler serves them: run `wayleave crawl --store {folder}` until they are \
+             built, or give crawlers and builders of this machine a --store of file:///…"
+        );
+    }
     check_refused(&registration)?;
     registration.leave().await;
     match ended {

@@ -95,6 +95,7 @@ impl PlaceArgs {
         let folder = (!setting.contains("://")).then(|| Path::new(setting));
         let listening = self.listen(folder).await?;
         let store = Store::open(setting, Some(listening.base())).context("cannot open the store")?;
+        store.check().await.with_context(|| format!("cannot write to the store {setting}"))?;
         let address = listening.address();
         let mut router = health();
         if let Some(folder) = folder {

@@ -50,6 +50,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Err(Error::Query(refused @ (Refused::Empty | Refused::TooLong))) => {
             return Err(Usage(refused.to_string()).into());
         }
+        Err(Error::Server(error)) => return Err(error.into()),
         found => found?,
     };
     print(remote.json, &found)?;

@@ -81,6 +81,13 @@ impl State {
                 self.register(id, report, &facts, Token::new(shard, entropy), now, out);
                 true
             }
+            Some(machine) if is_abandoned(&machine.row, report, &facts) => {
+                let row = MachineRow { token: Token::new(shard, entropy), registered_at: now, ..machine.row.clone() };
+                self.called(now);
+                self.write(id, row, out);
+                self.hear(id, report, &facts, now, out);
+                true
+            }
             Some(machine) => {
                 check_known(id, &machine.row, report, &facts, now)?;
                 self.called(now);
@@ -183,6 +190,13 @@ impl State {
         row.confirmed |= report.token.is_some();
         self.write(id, row, out);
     }
+}
+
+/// Whether a registration replaces one that nobody has used: its token was never presented, and the machine has failed.
+/// Its answer was lost, and the machine would be locked out. The token before ends, so nothing is stolen with it.
+fn is_abandoned(row: &MachineRow, report: &Report, facts: &Facts) -> bool {
+    let same = (row.kind, row.row) == (report.kind, facts.row);
+    report.token.is_none() && same && !row.confirmed && row.judged == Judged::Failed
 }
 
 fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts, now: Time) -> Result<(), Refusal> {

@@ -41,11 +41,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// When it failed, if it may be forgotten: it can have no copies, and no operator has paused it.
+    /// When it failed, if it may be forgotten: it can have no copies, and no operator has paused or drained it.
     fn grave(&self) -> Option<Time> {
         let row = &self.row;
         let empty = row.kind != Kind::Server || row.written_off;
-        let gone = row.judged == Judged::Failed && empty && row.desired != Desired::Paused;
+        let gone = row.judged == Judged::Failed && empty && row.desired == Desired::Online;
         gone.then_some(row.judged_at)
     }
 }

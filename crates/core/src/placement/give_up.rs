@@ -11,7 +11,7 @@
 use super::cell::Layout;
 use super::refusal::Refusal;
 use super::row::{BuiltRow, ReturnRow, Write};
-use super::state::State;
+use super::state::{Ix, State};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
 use crate::limits::{RETURN_KEPT, UNFETCHED_MAX};
@@ -56,10 +56,11 @@ impl State {
         self.finish(out);
     }
 
-    /// What the pipelines must be told, at most this many.
+    /// What the pipelines must be told, after this chunk, at most this many.
     #[must_use]
-    pub fn returns(&self, most: usize) -> Vec<Returned> {
-        let rows = self.untaken.iter().take(most).filter_map(|id| Some((*id, self.returns.get(id)?)));
+    pub fn returns(&self, after: Option<ChunkId>, most: usize) -> Vec<Returned> {
+        let first = after.map_or(0, |chunk| chunk.0.saturating_add(1));
+        let rows = self.untaken.range(first..).take(most).filter_map(|id| Some((*id, self.returns.get(id)?)));
         rows.map(|(id, row)| (ChunkId(id), row.index, row.why.clone())).collect()
     }
 
@@ -79,14 +80,20 @@ impl State {
         }
     }
 
-    /// A copy is gone that was never ready. Whether the chunk is given up for that.
-    pub(super) fn count_unfetched(&mut self, id: u64, now: Time, out: &mut Vec<Write>) -> bool {
-        let rows: Vec<RowNo> = self.rows.keys().copied().collect();
-        let held = rows.into_iter().any(|row| self.layout(id, row).holder().is_some());
+    /// A copy on this server is gone that was never ready. Whether the chunk is given up for that: not as long as a
+    /// server that has not said so yet may fetch it, because one server that cannot read the artifact proves nothing.
+    pub(super) fn count_unfetched(&mut self, (id, server): (u64, Ix), now: Time, out: &mut Vec<Write>) -> bool {
+        self.refusers.entry(id).or_default().insert(server);
+        let hopeful = |state: &Self, row: RowNo| {
+            let layout = state.layout(id, row);
+            let refused = |ix: &Ix| state.refusers.get(&id).is_some_and(|known| known.contains(ix));
+            layout.holder().is_some() || layout.chosen.is_some_and(|(ix, _)| state.is_alive(ix) && !refused(&ix))
+        };
+        let hope = self.rows.keys().any(|row| hopeful(self, *row));
         let mark = self.mark(id);
         let unfetched = mark.unfetched.saturating_add(1);
-        if unfetched >= UNFETCHED_MAX && !held {
-            let why = format!("{unfetched} index servers could not fetch it, and none has it");
+        if unfetched >= UNFETCHED_MAX && !hope {
+            let why = format!("index servers could not fetch it in {unfetched} attempts, and none has it");
             self.let_go(id, &why, false, now, out);
             return true;
         }
@@ -96,6 +103,7 @@ impl State {
 
     /// A copy is ready: the artifact can be fetched.
     pub(super) fn forgive_unfetched(&mut self, id: u64, out: &mut Vec<Write>) {
+        self.refusers.remove(&id);
         let mark = self.mark(id);
         if mark.unfetched > 0 {
             self.set_mark(id, Mark { unfetched: 0, ..mark }, out);
@@ -136,6 +144,7 @@ impl State {
         }
         let index = self.mark(id).index;
         self.marks.remove(&id);
+        self.refusers.remove(&id);
         self.chunks.remove(&id);
         out.push(Write::Chunk(ChunkId(id), None));
         self.visible |= self.has_map_rows();

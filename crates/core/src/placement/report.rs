@@ -100,7 +100,7 @@ impl State {
                 let former = before.former.filter(|former| *former != ix).map(|former| (former, PlacementState::Ready));
                 let next = Layout { chosen: kept.or(former), ..Layout::default() };
                 self.lay(id, row, next, Some(ix), now, out);
-                if copy.is_some_and(is_unready) && self.count_unfetched(id, now, out) {
+                if copy.is_some_and(is_unready) && self.count_unfetched((id, ix), now, out) {
                     self.finish(out);
                     return Ok(None);
                 }

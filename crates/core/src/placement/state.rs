@@ -64,6 +64,8 @@ pub struct State {
     pub(super) chunks: BTreeMap<u64, Chunk>,
     /// Of chunks of which there is anything out of the ordinary.
     pub(super) marks: BTreeMap<u64, Mark>,
+    /// Servers that have reported a copy gone that was never ready, since this state was loaded.
+    pub(super) refusers: BTreeMap<u64, BTreeSet<Ix>>,
     /// Chunks that have left.
     pub(super) returns: BTreeMap<u64, ReturnRow>,
     /// Those of them that the pipelines may not know yet.
@@ -213,6 +215,7 @@ impl State {
             config,
             chunks: BTreeMap::new(),
             marks: BTreeMap::new(),
+            refusers: BTreeMap::new(),
             returns: BTreeMap::new(),
             untaken: BTreeSet::new(),
             return_ends: BTreeSet::new(),

@@ -61,7 +61,9 @@ pub(crate) enum ControlCall {
         index: u32,
     },
     /// Indexes that are given up and of which pipelines may not know, at most a batch of them.
-    Returns,
+    Returns {
+        after: Option<ChunkId>,
+    },
     /// Pipelines know of these.
     Returned(Vec<(ChunkId, u32)>),
     /// A chunk that is to be forgotten.
@@ -89,7 +91,7 @@ impl ServiceCall for ControlCall {
             | Self::Placements { .. }
             | Self::CopiesOf(_)
             | Self::Map { .. }
-            | Self::Returns
+            | Self::Returns { .. }
             | Self::ProbesDue => true,
             Self::Report { .. }
             | Self::SetDesired { .. }

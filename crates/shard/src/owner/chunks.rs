@@ -63,12 +63,12 @@ impl Owner {
                 let reported = self.name_unknown(report.chunk, reported).await;
                 self.answer_chunk(mark, reply, reported).and(trouble.map_or(Ok(()), Err))
             }
-            ChunkCall::End { chunk, token, end } => {
-                let ended = self.end_chunk(chunk, token, &end).await;
+            ChunkCall::End { chunk, token, end, queued } => {
+                let ended = self.end_chunk(chunk, token, &end, &queued).await;
                 self.answer_chunk(mark, reply, ended)
             }
-            ChunkCall::Decide { chunk, decision } => {
-                let decided = self.decide_chunk(chunk, decision).await;
+            ChunkCall::Decide { chunk, decision, queued } => {
+                let decided = self.decide_chunk(chunk, decision, &queued).await;
                 self.answer_chunk(mark, reply, decided)
             }
             ChunkCall::EndCrawled { crawl, deleted_at, after } => {
@@ -248,7 +248,13 @@ impl Owner {
         Ok(Ok(parents))
     }
 
-    async fn end_chunk(&mut self, id: ChunkId, token: Token, end: &EndChunk) -> Decided<ChunkState> {
+    async fn end_chunk(
+        &mut self,
+        id: ChunkId,
+        token: Token,
+        end: &EndChunk,
+        queued: &[Box<str>],
+    ) -> Decided<ChunkState> {
         let now = self.now();
         // A repetition is recognised by the row, wherever the chunk is by now.
         let known = self.chunk_row(id).await?;
@@ -258,6 +264,10 @@ impl Owner {
             Err(refusal) => return Ok(Err(refusal.into())),
         };
         let rows = self.link_rows(&chunk).await?;
+        let lost = matches!(end, EndChunk::Fail { input_lost: true, .. });
+        if lost && self.has_unqueued(&chunk, Some(token), queued) {
+            return Ok(Err(Refusal::Moved));
+        }
         let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());
         let facts = facts(&rows, now, &entropy);
         let ended = self.pipeline.end((id, token), end, &facts, &mut self.state, &mut writes);
@@ -265,10 +275,19 @@ impl Owner {
         Ok(ended.map_err(Into::into))
     }
 
-    async fn decide_chunk(&mut self, id: ChunkId, decision: Decision) -> Decided<ChunkState> {
+    /// Whether a link of a chunk that is about to be crawled again has departed and was not queued where it is now.
+    fn has_unqueued(&self, chunk: &ChunkRow, token: Option<Token>, queued: &[Box<str>]) -> bool {
+        let departed = chunk.departed(token, &self.state, self.engine.now());
+        departed.iter().any(|(_, url)| !queued.contains(url))
+    }
+
+    async fn decide_chunk(&mut self, id: ChunkId, decision: Decision, queued: &[Box<str>]) -> Decided<ChunkState> {
         let now = self.now();
         let Some(before) = self.chunk_row(id).await? else { return Ok(Err(ChunkRefusal::Unknown(id).into())) };
         let rows = self.link_rows(&before).await?;
+        if decision == Decision::Retry && self.has_unqueued(&before, None, queued) {
+            return Ok(Err(Refusal::Moved));
+        }
         let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());
         let facts = facts(&rows, now, &entropy);
         let decided = self.pipeline.decide(&before, decision, &facts, &mut self.state, &mut writes);

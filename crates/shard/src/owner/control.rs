@@ -124,7 +124,7 @@ impl Control {
                 placement.give_up(chunk, index, ASKED, now, &mut writes.placement);
                 ().into()
             }
-            ControlCall::Returns => placement.returns(BUILT_AT_ONCE_MAX).into(),
+            ControlCall::Returns { after } => placement.returns(after, BUILT_AT_ONCE_MAX).into(),
             ControlCall::Returned(taken) => {
                 placement.returned(&taken, &mut writes.placement);
                 ().into()

@@ -79,12 +79,21 @@ async fn give_back(router: Weak<Router>, mut wakes: mpsc::Receiver<()>) {
     }
 }
 
-/// Tells a batch; whether there was one.
+/// Tells all that there is, in batches; whether there was any. What a shard cannot be told hides nothing behind it.
 async fn give_back_once(router: &Router) -> CallResult<bool> {
-    let returns: Vec<Returned> = router.call(CONTROL_SHARD, ControlCall::Returns).await?;
-    if returns.is_empty() {
-        return Ok(false);
+    let (mut after, mut trouble) = (None, None);
+    loop {
+        let returns: Vec<Returned> = router.call(CONTROL_SHARD, ControlCall::Returns { after }).await?;
+        let Some(last) = returns.last().map(|(id, ..)| *id) else { break };
+        after = Some(last);
+        if let Err(refusal) = give_back_batch(router, returns).await {
+            trouble = Some(refusal);
+        }
     }
+    trouble.map_or(Ok(after.is_some()), Err)
+}
+
+async fn give_back_batch(router: &Router, returns: Vec<Returned>) -> CallResult<()> {
     let mut by_shard: BTreeMap<ShardId, Vec<Returned>> = BTreeMap::new();
     for chunk in returns {
         by_shard.entry(chunk.0.shard()).or_default().push(chunk);
@@ -97,5 +106,5 @@ async fn give_back_once(router: &Router) -> CallResult<bool> {
             Err(refusal) => trouble = Some(refusal),
         }
     }
-    trouble.map_or(Ok(true), Err)
+    trouble.map_or(Ok(()), Err)
 }

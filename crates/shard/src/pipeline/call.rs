@@ -46,10 +46,14 @@ pub(crate) enum ChunkCall {
         chunk: ChunkId,
         token: Token,
         end: EndChunk,
+        /// Departed links that were queued where they are now.
+        queued: Vec<Box<str>>,
     },
     Decide {
         chunk: ChunkId,
         decision: Decision,
+        /// As in `End`.
+        queued: Vec<Box<str>>,
     },
     /// The crawl was deleted at this time: ends the chunks that wait for an index builder, a slice of them after this
     /// one. Returns where the next slice starts.

@@ -90,10 +90,11 @@ impl Pipeline {
     /// # Errors
     /// If the token is not that of its live lease, or the call does not fit its stage.
     pub async fn end(&self, chunk: ChunkId, token: Token, end: EndChunk) -> CallResult<ChunkState> {
-        if matches!(end, EndChunk::Fail { input_lost: true, .. }) {
-            self.queue_departed(chunk, Some(token)).await?;
+        if !matches!(end, EndChunk::Fail { input_lost: true, .. }) {
+            return self.of_chunk(chunk, ChunkCall::End { chunk, token, end, queued: Vec::new() }).await;
         }
-        self.of_chunk(chunk, ChunkCall::End { chunk, token, end }).await
+        let call = |queued| ChunkCall::End { chunk, token, end: end.clone(), queued };
+        self.crawl_again(chunk, Some(token), call).await
     }
 
     /// Carries out an operator's decision about a chunk. Returns the state that the chunk is in then.
@@ -106,9 +107,9 @@ impl Pipeline {
             if let Some(index) = placed {
                 return self.build_again(chunk, index).await;
             }
-            self.queue_departed(chunk, None).await?;
+            return self.crawl_again(chunk, None, |queued| ChunkCall::Decide { chunk, decision, queued }).await;
         }
-        self.of_chunk(chunk, ChunkCall::Decide { chunk, decision }).await
+        self.of_chunk(chunk, ChunkCall::Decide { chunk, decision, queued: Vec::new() }).await
     }
 
     /// Ends the chunks of a crawl, deleted at this time, that wait for an index builder, in slices. Chunks that someone
@@ -131,9 +132,10 @@ impl Pipeline {
     /// well, if this call does not come to its end.
     async fn build_again(&self, chunk: ChunkId, index: u32) -> CallResult<ChunkState> {
         self.frontier.router.call::<_, ()>(CONTROL_SHARD, ControlCall::GiveUp { chunk, index }).await?;
+        let part = |refusal: Refusal| refusal.after_a_part("its index was given up, and the chunk will be built anew");
         let lost = vec![(chunk, index, ASKED.into())];
-        self.of_chunk::<()>(chunk, ChunkCall::IndexLost(lost)).await?;
-        let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await?;
+        self.of_chunk::<()>(chunk, ChunkCall::IndexLost(lost)).await.map_err(part)?;
+        let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await.map_err(part)?;
         Ok(view.ok_or(ChunkRefusal::Unknown(chunk))?.state)
     }
 

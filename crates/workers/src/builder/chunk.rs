@@ -131,12 +131,19 @@ impl Builder {
                 store::Error::Gone { .. } | store::Error::Differs { .. } | store::Error::Description { .. } => {
                     return Err(failed(error.to_string(), true));
                 }
-                store::Error::Transfer { .. } if begun.elapsed() + pause < self.config.patience => {
-                    sleep(pause).await;
+                store::Error::Transfer { .. }
+                    if begun.elapsed() + pause < self.config.patience && !self.stop.is_cancelled() =>
+                {
+                    tokio::select! {
+                        () = sleep(pause) => {}
+                        () = self.stop.cancelled() => {}
+                    }
                     pause = (pause * 2).min(INPUT_PAUSE_MAX);
                 }
                 store::Error::Transfer { .. } => {
-                    return Err(failed(error.to_string(), chunk.attempts + 1 >= INPUT_ATTEMPTS_MAX));
+                    let lost = chunk.attempts + 1 >= INPUT_ATTEMPTS_MAX && !self.stop.is_cancelled();
+                    let reason = format!("{error}; if its crawler has ended, start one with the same --store again");
+                    return Err(failed(reason, lost));
                 }
                 other => return Err(Failure { reason: other.to_string(), input_lost: false, own: true }),
             }

@@ -155,6 +155,18 @@ impl Store {
         Ok(Self { place, download: download::Client::new().map_err(|error| wrong(&error.to_string()))? })
     }
 
+    /// Publishes a small file and removes it again, so that a store that cannot be written is found before anything is
+    /// fetched for it.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn check(&self) -> Result<(), Error> {
+        let file = tempfile::NamedTempFile::new().map_err(Error::file(Path::new("a temporary file")))?;
+        let name = Name(format!("check-{}", std::process::id()));
+        let artifact = self.put(&name, file.path()).await?;
+        self.remove(&artifact.location).await
+    }
+
     /// The folder, if the store is one.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {

@@ -25,6 +25,26 @@ fn a_repeated_registration_gets_the_token_only_from_the_same_place_and_soon() {
     assert!(world.report("s", &Report { token: Some(token), ..first }).is_ok());
 }
 
+/// The answer to its registration was lost, and it was away for a while.
+#[test]
+fn a_registration_that_nobody_used_is_replaced_once_its_machine_has_failed() {
+    let mut world = World::new();
+    let first = Report { from: Some([10, 0, 0, 7].into()), ..report(Kind::Server) };
+    let lost = world.report("s", &first).unwrap().token;
+    world.pass(60_000);
+    world.pass(60_000);
+    assert_eq!(world.store["s"].judged, Judged::Failed);
+    let answer = world.report("s", &first).unwrap();
+    assert_ne!(answer.token, lost);
+    let with = |token| Report { token: Some(token), ..first.clone() };
+    assert_eq!(world.report("s", &with(lost)).map(drop), Err(Refusal::AnothersToken("s".into())));
+    assert!(world.report("s", &with(answer.token)).is_ok());
+    // From now on it is confirmed, and stays its own.
+    world.pass(60_000);
+    world.pass(60_000);
+    assert_eq!(world.report("s", &first).map(drop), Err(Refusal::TokenMissing("s".into())));
+}
+
 /// A machine with two ways out, or behind several.
 #[test]
 fn an_address_that_alternates_keeps_its_probe_results_and_writes_seldom() {

@@ -157,9 +157,9 @@ fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
     assert_eq!(world.state.chunk_count(), 0);
     world.commit();
     world.state = world.store.load(world.config);
-    let told = world.state.returns(10);
+    let told = world.state.returns(None, 10);
     assert!(
-        matches!(&told[..], [(ChunkId(1), 0, why)] if why.contains("3 index servers could not fetch it")),
+        matches!(&told[..], [(ChunkId(1), 0, why)] if why.contains("index servers could not fetch it in 3 attempts")),
         "{told:?}"
     );
     // A late announcement of the lost index, before and after the pipeline knows.
@@ -172,7 +172,7 @@ fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
     world.given_up(1);
     world.build(1, 10);
     world.settle();
-    assert_eq!((world.state.chunk_count(), world.state.returns(10)), (1, Vec::new()));
+    assert_eq!((world.state.chunk_count(), world.state.returns(None, 10)), (1, Vec::new()));
     // It is remembered for an hour.
     assert_eq!(world.state.map().missing_count, 0);
     world.pass(3_600_000);
@@ -202,6 +202,29 @@ fn a_chunk_that_a_server_has_or_had_is_not_given_up_for_those_that_cannot_fetch_
     assert_eq!(world.state.chunk_count(), 1);
     world.commit();
     assert_eq!(world.store.chunks[&ChunkId(1)].unfetched, 1);
+}
+
+/// A store that is not mounted on one machine says nothing about the artifact.
+#[test]
+fn one_server_that_cannot_fetch_takes_no_chunk_from_those_that_may() {
+    let mut world = World::with_servers(1);
+    world.join("t0", 1, 1);
+    world.build(1, 10);
+    world.report(1, "t0", Said::Fetching).unwrap();
+    for _ in 0..5 {
+        world.commit();
+        world.report(1, "s0", Said::Gone).unwrap();
+    }
+    assert_eq!(world.state.chunk_count(), 1, "the other one is fetching it");
+    world.report(1, "t0", Said::Ready).unwrap();
+    assert_eq!(world.state.chunk_count(), 1);
+    // Once all have said so, it is given up.
+    world.build(2, 10);
+    for server in ["s0", "t0", "s0"] {
+        world.commit();
+        world.report(2, server, Said::Gone).unwrap();
+    }
+    assert_eq!(world.state.returns(None, 9).len(), 1);
 }
 
 /// The pipeline knows by an announcement of the next index, before that is noted.

@@ -176,7 +176,7 @@ impl World {
 
     /// Pipelines take what is given up.
     pub fn tell_pipeline(&mut self) {
-        for (chunk, index, _) in self.state.returns(usize::MAX) {
+        for (chunk, index, _) in self.state.returns(None, usize::MAX) {
             if self.index(chunk.0) == index {
                 self.given_up(chunk.0);
             }
