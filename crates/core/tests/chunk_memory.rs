@@ -3,6 +3,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod resident;
+
+use resident::resident_bytes;
 use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
 use wayleave_core::ids::ChunkId;
 use wayleave_core::pipeline::row::Artifact;
@@ -13,12 +16,6 @@ const CHUNKS: u64 = 200_000;
 const ROWS: u64 = 2;
 /// Maximum bytes of a chunk per row that it is placed in, with a location of 59 bytes; 179 were measured.
 const BYTES_MAX: u64 = 200;
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-}
 
 fn server(no: u64) -> ServerView {
     ServerView {

@@ -3,6 +3,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod resident;
+
+use resident::resident_bytes;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::request::{Put, PutKind};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -21,12 +24,6 @@ const CHUNKS: u64 = 300_000;
 const WAITING_BYTES_MAX: u64 = 130;
 /// Maximum bytes of a chunk of five links that a crawler works on; 1,657 were measured.
 const LEASED_BYTES_MAX: u64 = 1_850;
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-}
 
 fn put(host: u64) -> Put {
     let host = format!("host-{host:07}.example");

@@ -29,6 +29,11 @@ fn a_copy_that_is_never_fetched_is_placed_elsewhere_across_takeovers() {
         }
         world.pass(LIMIT - 1_000);
         assert_eq!(home(&mut world, 1), first);
+        // A new owner does not know what the one before has heard: it waits anew.
+        world.state = world.store.load(world.config);
+        world.pass(0);
+        world.pass(LIMIT - 1_000);
+        assert_eq!(home(&mut world, 1), first);
         assert!(world.state.next_tick(world.now).is_some_and(|at| at.0 <= world.now.0 + 1_000));
         world.pass(1_000);
         assert_eq!(home(&mut world, 1), other(&first), "fetching: {fetching}");
