@@ -85,6 +85,9 @@ pub struct Args {
 /// If the settings are wrong, or the crawler cannot go on.
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.place.log_level)?;
+    if let Some(seed) = args.seed.iter().find(|seed| !matches!(seed.scheme(), "http" | "https")) {
+        return Err(Usage(format!("{seed} cannot be fetched: a seed begins with http:// or https://")).into());
+    }
     if let Some(seed) = args.seed.iter().find(|seed| args.contact.is_none() && !is_loopback(seed)) {
         return Err(Usage(format!("{seed} is off loopback: give a --contact, a URL or a mail address of yours")).into());
     }

@@ -30,8 +30,10 @@ A server, two crawlers, an index builder and two rows of index servers crawl and
 Nothing leaves this machine, and nothing stays on it unless --data is given.";
 
 const CRAWL: &str = "demo";
-/// The longest time until the end. Only a demonstration that hangs meets it.
+/// The longest time until the end, for a web without pages. Only a demonstration that hangs meets it.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// What each page adds to it.
+const PATIENCE_PER_PAGE: Duration = Duration::from_millis(100);
 /// How often the state is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -165,11 +167,13 @@ impl Demo {
     async fn tell(&mut self, delay: Duration) -> anyhow::Result<()> {
         let front = self.site.page(0, "/").context("the web has no front page")?;
         let word = front.words.get(1).cloned().unwrap_or_default();
+        let pages = u32::try_from(self.site.indexable().count()).unwrap_or(u32::MAX);
+        let patience = PATIENCE + PATIENCE_PER_PAGE.saturating_mul(pages);
         let mut steps = Steps::default();
         let found = loop {
             self.children.check()?;
-            if self.begun.elapsed() > PATIENCE {
-                anyhow::bail!("not at its end after {PATIENCE:?}; run it again with --data to see its logs");
+            if self.begun.elapsed() > patience {
+                anyhow::bail!("not at its end after {patience:?}; run it again with --data to see its logs");
             }
             if !steps.first_hit {
                 let found = self.search(&word).await?;

@@ -147,6 +147,9 @@ fn a_host_off_loopback_is_not_fetched_without_a_contact() {
     let refused = server.run(&[&crawl[..], &["--seed", "http://host.invalid/"]].concat());
     assert_eq!(refused.code, 2, "{}", refused.err);
     assert!(refused.err.contains("--contact"), "{}", refused.err);
+    let refused = server.run(&[&crawl[..], &["--seed", "ftp://127.0.0.1/"]].concat());
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("http://"), "{}", refused.err);
     assert_eq!(server.stats()["urls"]["queued"], 0, "refused before it is added");
     server.run(&["put", "http://host.invalid/"]).ok();
     for mode in [&[][..], &["--single"]] {
