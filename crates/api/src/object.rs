@@ -39,11 +39,14 @@ pub(crate) fn patch<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer
     Ok(optional(deserializer)?.map_or(Patch::Clear, Patch::Set))
 }
 
-/// Parses an object from a whole text.
+/// Parses an object from a whole text. Only a text that is invalid is parsed by the slower parser that tracks positions.
 ///
 /// # Errors
 /// Where it is invalid (the path of the field, if parsing came that far), and why.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, (String, serde_json::Error)> {
+    if let Ok(Object(read)) = serde_json::from_slice(bytes) {
+        return Ok(read);
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut reader);
     let Object(read) = read.map_err(|error| (error.path().to_string(), error.into_inner()))?;

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use wayleave_api::chunks::chunk_id;
-use wayleave_api::object::{self, Object};
+use wayleave_api::object;
 use wayleave_api::wording::Said;
 use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
@@ -75,10 +75,6 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
 /// # Errors
 /// What is wrong with it, in a sentence.
 pub fn read_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    if let Ok(Object(read)) = serde_json::from_slice(line) {
-        return Ok(read);
-    }
-    // Only a line that fails is parsed again, by the slower parser that tracks positions.
     object::read(line).map_err(|(path, error)| Said::of_json("the line", &path, &error, line).sentence)
 }
 
