@@ -126,7 +126,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::Crawl(args) => workers::run(remote, |remote| workers::crawl::run(remote, *args)),
         Command::Build(args) => workers::run(remote, |remote| workers::build::run(remote, *args)),
         Command::Index(args) => workers::run(remote, |remote| workers::index::run(remote, *args)),
-        Command::Demo(args) => workers::run(remote, |_| workers::demo::run(args)),
+        Command::Demo(args) => workers::run(remote, |remote| workers::demo::run(remote.json, args)),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.context("cannot start")?.block_on(ask(&Remote::new(remote)?.told(), command))

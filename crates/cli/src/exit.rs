@@ -6,6 +6,7 @@ use wayleave_bench::Unreachable;
 use wayleave_client::Error;
 use wayleave_engine_fjall::{OpenError, RestoreError};
 use wayleave_server::server::BindError;
+use wayleave_workers::serving;
 
 /// An error without a code of its own.
 pub const ERROR: u8 = 1;
@@ -111,6 +112,12 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             _ => None,
         };
     }
+    if let Some(error) = cause.downcast_ref::<serving::Error>() {
+        return match error {
+            serving::Error::Listen { .. } => Some(REFUSED),
+            serving::Error::Unspecified(_) | serving::Error::Advertise(_) => Some(USAGE),
+        };
+    }
     match cause.downcast_ref::<BindError>()? {
         BindError::Config(_) => Some(USAGE),
         BindError::Listen { .. } => Some(REFUSED),
@@ -154,6 +161,8 @@ mod tests {
         }
         assert_eq!(code_of(&anyhow::anyhow!("anything")), ERROR);
         assert_eq!(code_of(&Usage("x".into()).into()), USAGE);
+        let (address, cause) = (([127, 0, 0, 1], 80).into(), std::io::ErrorKind::AddrInUse.into());
+        assert_eq!(code_of(&serving::Error::Listen { address, cause }.into()), REFUSED);
     }
 
     #[test]

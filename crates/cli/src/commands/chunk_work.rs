@@ -3,9 +3,9 @@
 use wayleave_api::chunks::{
     Artifact, ClaimChunksRequest, ClaimedChunk, CompleteChunkRequest, FailChunkRequest, ReportLinksRequest,
 };
-use wayleave_api::reservations::{Outcome, UrlResult};
 
 use super::chunks::{StageArg, moved};
+use super::outcomes::OutcomeArgs;
 use crate::exit::{Ended, NOT_FOUND};
 use crate::output::{self, Table, relative, span};
 use crate::remote::Remote;
@@ -119,18 +119,8 @@ struct Held {
 pub struct ReportArgs {
     #[command(flatten)]
     held: Held,
-    /// A link that was fetched; may be repeated
-    #[arg(long, value_name = "URL")]
-    fetched: Vec<String>,
-    /// A link to try again later; may be repeated
-    #[arg(long, value_name = "URL")]
-    retry: Vec<String>,
-    /// A link that no longer exists; may be repeated
-    #[arg(long, value_name = "URL")]
-    gone: Vec<String>,
-    /// A link that cannot be fetched; may be repeated
-    #[arg(long, value_name = "URL")]
-    failed: Vec<String>,
+    #[command(flatten)]
+    outcomes: OutcomeArgs,
     /// Replace links that were not fetched by fresh ones
     #[arg(long)]
     replace: bool,
@@ -141,14 +131,9 @@ pub struct ReportArgs {
 /// # Errors
 /// If the token is not current, a result is refused, or the server does not answer.
 pub async fn report(remote: &Remote, args: ReportArgs) -> anyhow::Result<()> {
-    let ReportArgs { held, fetched, retry, gone, failed, replace } = args;
-    let kinds =
-        [(fetched, Outcome::Fetched), (retry, Outcome::Retry), (gone, Outcome::Gone), (failed, Outcome::Failed)];
-    let of_kind =
-        |(urls, outcome): (Vec<String>, Outcome)| urls.into_iter().map(move |url| UrlResult::new(url, outcome));
-    let results = kinds.into_iter().flat_map(of_kind).collect();
-    let told =
-        remote.client.report_links(&held.id, &ReportLinksRequest { token: held.token, results, replace }).await?;
+    let ReportArgs { held, outcomes, replace } = args;
+    let request = ReportLinksRequest { token: held.token, results: outcomes.results(), replace };
+    let told = remote.client.report_links(&held.id, &request).await?;
     if remote.json {
         return output::json(&told);
     }

@@ -10,6 +10,7 @@ pub mod hosts;
 pub mod jobs;
 pub mod map;
 pub mod nodes;
+mod outcomes;
 pub mod pace;
 pub mod placements;
 pub mod put;

@@ -4,7 +4,7 @@ use wayleave_api::Timestamp;
 use wayleave_api::metadata::Metadata;
 use wayleave_api::urls::{AddCounts, AddUrlsRequest, UrlToAdd};
 
-use crate::exit::{Ended, UNAVAILABLE};
+use crate::exit::{Ended, UNAVAILABLE, Usage};
 use crate::output::{self, Table};
 use crate::remote::Remote;
 use crate::values;
@@ -69,6 +69,9 @@ fn metadata(pairs: &[(String, String)]) -> Metadata {
 /// # Errors
 /// If the server does not answer, or a URL is rejected or could not be stored.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    if args.urls.iter().any(|url| url == "-") {
+        return Err(Usage("- is not a URL; `wayleave seed -` reads URLs from stdin, one per line".to_owned()).into());
+    }
     let metadata = metadata(&args.metadata);
     let url = |url: String| UrlToAdd {
         url,

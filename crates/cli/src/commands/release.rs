@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use wayleave_api::Timestamp;
 use wayleave_api::object;
-use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, RenewReservationRequest, UrlResult};
+use wayleave_api::reservations::{ReleaseReservationRequest, RenewReservationRequest};
 use wayleave_api::urls::{AddCounts, AddStatus, AddUrlsResponse};
 use wayleave_api::wording::Said;
 
+use super::outcomes::OutcomeArgs;
 use crate::exit::{Ended, UNAVAILABLE, Usage};
 use crate::output::{self, relative};
 use crate::remote::Remote;
@@ -36,18 +37,8 @@ Exits with 4 if the token is not current. Rejected found URLs are reported on st
 pub struct ReleaseArgs {
     /// The reservation's token
     token: String,
-    /// A URL that was fetched; may be repeated
-    #[arg(long, value_name = "URL")]
-    fetched: Vec<String>,
-    /// A URL to retry; may be repeated
-    #[arg(long, value_name = "URL")]
-    retry: Vec<String>,
-    /// A URL that no longer exists; may be repeated
-    #[arg(long, value_name = "URL")]
-    gone: Vec<String>,
-    /// A URL that cannot be fetched; may be repeated
-    #[arg(long, value_name = "URL")]
-    failed: Vec<String>,
+    #[command(flatten)]
+    outcomes: OutcomeArgs,
     /// Requeue the host itself at this time, or after this span
     #[arg(long, value_name = "WHEN", value_parser = values::when, allow_hyphen_values = true)]
     ready_at: Option<Timestamp>,
@@ -66,7 +57,7 @@ pub async fn release(remote: &Remote, args: ReleaseArgs) -> anyhow::Result<()> {
             let text = crate::input::read_text(path)?;
             object::read(text.as_bytes()).map_err(|(field, error)| not_a_request(path, &text, &field, &error))?
         }
-        None => ReleaseReservationRequest { results: results(&args), ready_at: args.ready_at },
+        None => ReleaseReservationRequest { results: args.outcomes.results(), ready_at: args.ready_at },
     };
     let released = remote.client.release(&args.token, &request).await?;
     if remote.json {
@@ -106,16 +97,6 @@ fn not_a_request(path: &Path, text: &str, field: &str, error: &serde_json::Error
         path.display(),
         said.sentence
     ))
-}
-
-fn results(args: &ReleaseArgs) -> Vec<wayleave_api::reservations::UrlResult> {
-    let kinds = [
-        (&args.fetched, Outcome::Fetched),
-        (&args.retry, Outcome::Retry),
-        (&args.gone, Outcome::Gone),
-        (&args.failed, Outcome::Failed),
-    ];
-    kinds.iter().flat_map(|(urls, outcome)| urls.iter().map(|url| UrlResult::new(url, *outcome))).collect()
 }
 
 /// Arguments of `renew`.

@@ -42,6 +42,7 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
         (vec!["urls", "lookup", "http://nobody.example/"], 3),
         (vec!["get"], 3),
         (vec!["put", "nonsense"], 4),
+        (vec!["put", "-"], 2),
         (vec!["release", "AAAA"], 2),
         (vec!["hosts", "set", "a.example", "--delay", "5"], 2),
         (vec!["no-such-command"], 2),

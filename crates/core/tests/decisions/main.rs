@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests read files and may use any collection")]
 
+#[macro_use]
+mod transcript;
+
 mod chunks;
 mod fleet;
 mod page_limits;

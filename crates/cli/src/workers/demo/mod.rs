@@ -3,8 +3,10 @@
 //! The site is in this process, because its access log is the witness; all else are processes of their own.
 
 mod children;
+mod figures;
 mod place;
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,19 +17,19 @@ use wayleave_api::map::GetMapQuery;
 use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
 use wayleave_client::Client;
 use wayleave_workers::search::{self, Found, Search};
-use wayleave_workers::site::{Config, Politeness, Site};
+use wayleave_workers::site::{Config, Site};
 
-use super::search::print;
 use crate::exit::{ERROR, Ended};
-use crate::output::{self, Table, span};
+use crate::output::{self, span};
 use crate::serve::Signals;
 use children::Children;
+use figures::{Figures, Host, ms};
 use place::Place;
 
 const AFTER_HELP: &str = "\
 A small web of several hosts, with redirects, loops, errors, slow pages and a robots.txt, is served on 127.0.0.2, 127.0.0.3 and so on.
 A server, two crawlers, an index builder and two rows of index servers crawl and index it, until a search finds its pages.
-Nothing leaves this machine, and nothing stays on it unless --data is given.";
+Nothing leaves this machine, and nothing stays on it unless --data is given. With --json the figures are one object on stdout.";
 
 const CRAWL: &str = "demo";
 /// The longest time until the end, for a web without pages. Only a demonstration that hangs meets it.
@@ -68,12 +70,16 @@ struct Demo {
 ///
 /// # Errors
 /// If a part of it fails, or the site was not treated politely.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(json: bool, args: Args) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let place = Place::make(args.data.as_deref())?;
+    let shown_all = Cell::new(false);
     let shown = tokio::select! {
-        shown = show(&args, &place) => shown,
-        () = signals.first() => Err(Ended { code: ERROR, message: "stopped".to_owned() }.into()),
+        shown = show(json, &args, &place, &shown_all) => shown,
+        () = signals.first() => match shown_all.get() {
+            true => Ok(()),
+            false => Err(Ended { code: ERROR, message: "stopped before its end".to_owned() }.into()),
+        }
     };
     if let Place::Kept(folder) = &place {
         eprintln!("data and logs are in {}", folder.display());
@@ -81,14 +87,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     shown
 }
 
-async fn show(args: &Args, place: &Place) -> anyhow::Result<()> {
+async fn show(json: bool, args: &Args, place: &Place, shown_all: &Cell<bool>) -> anyhow::Result<()> {
     let delay = Duration::from_millis(250);
     eprintln!(
         "A small web, a server, two crawlers, an index builder and two rows of index servers, all on this machine.\n"
     );
     let mut demo = Demo::start(args, delay, place).await?;
-    let ended = demo.tell(delay).await;
+    let ended = demo.tell(json, delay).await;
     if ended.is_ok() && args.keep {
+        shown_all.set(true);
         let Demo { server, .. } = &demo;
         eprintln!("\nAll keeps running: {server}/ shows the server's state. In another terminal:\n");
         eprintln!("  export WAYLEAVE_SERVER={server}");
@@ -113,7 +120,11 @@ impl Demo {
         let config = Config { hosts, pages, slow, crawl_delay: Some(delay), ..Config::default() };
         let site = Site::start(config).await.context("cannot serve a web on loopback")?;
         let mut children = Children::new(place.path());
-        note(begun, "web", &format!("{hosts} hosts, {} pages", site.indexable().count()));
+        note(
+            begun,
+            "web",
+            &format!("{hosts} hosts, {} pages with text, and others that redirect or fail", site.indexable().count()),
+        );
         // The links of a chunk are of one shard: with more of them, chunks of so small a web would be shorter still.
         let serve = ["serve", "--listen", "127.0.0.1:0", "--data", "server", "--shards", "1"];
         let log = children.start("server", &serve)?;
@@ -164,43 +175,48 @@ impl Demo {
     }
 
     /// Waits for each step and tells of it.
-    async fn tell(&mut self, delay: Duration) -> anyhow::Result<()> {
+    async fn tell(&mut self, json: bool, delay: Duration) -> anyhow::Result<()> {
         let front = self.site.page(0, "/").context("the web has no front page")?;
         let word = front.words.get(1).cloned().unwrap_or_default();
-        let pages = u32::try_from(self.site.indexable().count()).unwrap_or(u32::MAX);
-        let patience = PATIENCE + PATIENCE_PER_PAGE.saturating_mul(pages);
-        let mut steps = Steps::default();
+        let mut figures = Figures { pages: self.site.indexable().count(), ..Figures::default() };
+        let patience = PATIENCE + PATIENCE_PER_PAGE.saturating_mul(u32::try_from(figures.pages).unwrap_or(u32::MAX));
         let found = loop {
             self.children.check()?;
             if self.begun.elapsed() > patience {
                 anyhow::bail!("not at its end after {patience:?}; run it again with --data to see its logs");
             }
-            if !steps.first_hit {
+            let now = ms(self.begun.elapsed()).max(1);
+            if figures.first_hit_ms == 0 {
                 let found = self.search(&word).await?;
                 if let Some(hit) = found.hits.first() {
-                    let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    note(
-                        self.begun,
-                        "first hit",
-                        &format!("'{word}' on {}, after {}", output::shown(&hit.url), span(ms)),
-                    );
-                    steps.first_hit = true;
+                    figures.first_hit_ms = now;
+                    let text = format!("'{word}' on {}, after {}", output::shown(&hit.url), span(now));
+                    note(self.begun, "first hit", &text);
                 }
-            } else if !steps.crawled {
+            } else if figures.crawled_ms == 0 {
                 let crawl = self.client.crawl(CRAWL).await?;
                 if crawl.finished {
-                    steps.crawled = true;
+                    figures.crawled_ms = now;
                     note(self.begun, "crawled", &output::counts(&crawl.counts));
                 }
             } else if let Some(chunks) = self.served().await? {
+                (figures.served_ms, figures.chunks) = (now, chunks);
                 note(self.begun, "served", &format!("{chunks} chunks, in both rows"));
                 break self.search(&word).await?;
             }
             tokio::time::sleep(LOOK).await;
         };
-        eprintln!("\n$ wayleave search {word}");
-        print(false, &found)?;
-        self.witness(delay)
+        let treated = self.site.log().politeness();
+        figures.hits = found.hits.len();
+        figures.hosts = treated.iter().map(|(host, seen)| Host::new(host, seen)).collect();
+        figures.print(json, &word, &found, delay)?;
+        // What the site's own log says about its visitors.
+        if treated.values().any(|host| host.overlaps > 0 || host.smallest_gap.is_some_and(|gap| gap < delay)) {
+            let message = "a host was visited too early, or by two at once".to_owned();
+            return Err(Ended { code: ERROR, message }.into());
+        }
+        eprintln!("\nNo host had two visitors at once, and none came back too early.");
+        Ok(())
     }
 
     async fn search(&self, word: &str) -> anyhow::Result<Found> {
@@ -224,36 +240,6 @@ impl Demo {
         let all = map.rows.len() == 2 && map.missing_count == 0 && chunks > 0;
         Ok((all && map.rows.iter().all(|row| in_row(row) == chunks)).then_some(chunks))
     }
-
-    /// What the site's own log says about its visitors.
-    fn witness(&self, delay: Duration) -> anyhow::Result<()> {
-        eprintln!("\nWhat the hosts have seen, by their own access logs; their robots.txt asks for {}:\n", ms(delay));
-        let mut table = Table::new(["host", "visits", "smallest gap", "overlaps"]);
-        let treated = self.site.log().politeness();
-        for (host, Politeness { visits, smallest_gap, overlaps }) in &treated {
-            let gap = smallest_gap.map_or_else(|| "-".to_owned(), ms);
-            table.row([host.clone(), visits.to_string(), gap, overlaps.to_string()]);
-        }
-        table.print()?;
-        let rude = treated.values().any(|host| host.overlaps > 0 || host.smallest_gap.is_some_and(|gap| gap < delay));
-        if rude {
-            let message = "a host was visited too early, or by two at once".to_owned();
-            return Err(Ended { code: ERROR, message }.into());
-        }
-        eprintln!("\nNo host had two visitors at once, and none came back too early.");
-        Ok(())
-    }
-}
-
-fn ms(span_of: Duration) -> String {
-    span(u64::try_from(span_of.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// What has been told.
-#[derive(Default)]
-struct Steps {
-    first_hit: bool,
-    crawled: bool,
 }
 
 fn note(begun: Instant, what: &str, text: &str) {

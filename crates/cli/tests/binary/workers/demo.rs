@@ -58,3 +58,19 @@ fn all_processes_die_with_a_demonstration_that_is_killed() {
         assert!(Instant::now() < patience, "{:#?}", processes_in(&data));
     }
 }
+
+#[test]
+fn a_demonstration_that_is_kept_ends_well_with_ctrl_c_and_its_figures_can_be_parsed() {
+    let mut demo = wayleave(&["demo", "--hosts", "2", "--pages", "1", "--keep", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("Ctrl-C ends it")));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&demo), rustix::process::Signal::INT).unwrap();
+    // Its children keep the pipe open until they are gone.
+    let left: Vec<String> = lines.collect();
+    let ended = demo.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{left:?}");
+    let figures: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert!(figures["hits"].as_u64() > Some(0) && figures["served_ms"].as_u64() >= figures["crawled_ms"].as_u64());
+    let hosts = figures["hosts"].as_array().unwrap();
+    assert!(hosts.len() == 2 && hosts.iter().all(|host| host["overlaps"] == 0), "{figures}");
+}

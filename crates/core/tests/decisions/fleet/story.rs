@@ -1,34 +1,17 @@
-//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test decisions` rewrites them; read and understand the difference
-//! before you commit it.
+//! Transcripts (see `crate::transcript`).
 //!
 //! The language: one command per line. `until 20000 a b` passes time up to then, while the machines named report every 5 s;
 //! the owner ticks as it should. `stall 20000` passes time without ticks. Indented lines are the decision: `<` the
 //! answer, `!` a verdict with its time, `+` and `-` rows written and removed.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use wayleave_core::fleet::{Desired, Filter, Holdings, Kind, Refusal, Report, Reported, Write};
 use wayleave_core::time::Time;
 
 use super::world::{World, report};
 
-fn check(name: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/fleet").join(format!("{name}.txt"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let told = tell(&text);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, told).unwrap();
-    } else {
-        assert_eq!(told, text, "{name}.txt tells another story; see UPDATE=1 in this file's header");
-    }
-}
-
-macro_rules! stories {
-    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
-}
-
-stories! { registration, silence, self_reported_error, probes, takeover, mass_failure, deletion }
+stories! { "fleet", tell: registration, silence, self_reported_error, probes, takeover, mass_failure, deletion }
 
 fn tell(text: &str) -> String {
     let mut world = World::new();

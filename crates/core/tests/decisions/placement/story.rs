@@ -1,33 +1,16 @@
-//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test decisions` rewrites them; read and understand the difference
-//! before you commit it.
+//! Transcripts (see `crate::transcript`).
 //!
 //! The language: one command per line. `after 60000` passes time, and ticks until nothing is left. Indented lines are the
 //! decision: `<` the answer, `+` and `-` rows written and removed.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use wayleave_core::fleet::{Desired, Judged};
 use wayleave_core::placement::{Config, Part, Said, Write};
 
 use super::world::World;
 
-fn check(name: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/placement").join(format!("{name}.txt"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let told = tell(&text);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, told).unwrap();
-    } else {
-        assert_eq!(told, text, "{name}.txt tells another story; see UPDATE=1 in this file's header");
-    }
-}
-
-macro_rules! stories {
-    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
-}
-
-stories! { first_chunks, lost_server, drain, join }
+stories! { "placement", tell: first_chunks, lost_server, drain, join }
 
 fn tell(text: &str) -> String {
     let mut world = World::new(Config::default());

@@ -1,11 +1,9 @@
-//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test decisions` rewrites them; read and understand the difference
-//! before you commit it.
+//! Transcripts (see `crate::transcript`).
 //!
 //! The language: one command per line; `at 1000` sets the time. Indented lines are the decision: `<` the answer, `+`
 //! and `-` rows written and removed.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use wayleave_core::roles::{Ask, Bid, Candidate, GoingOn, Mode, RoleChanges};
 use wayleave_core::settings::Change;
@@ -13,22 +11,7 @@ use wayleave_core::time::{Millis, Time};
 
 use crate::roles::world::{World, candidate};
 
-fn check(name: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/roles").join(format!("{name}.txt"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let told = tell(&text);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, told).unwrap();
-    } else {
-        assert_eq!(told, text, "{name}.txt tells another story; see UPDATE=1 in this file's header");
-    }
-}
-
-macro_rules! stories {
-    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
-}
-
-stories! { term, takeover, release, priority, settings, another_store, step_down, going_on }
+stories! { "roles", tell: term, takeover, release, priority, settings, another_store, step_down, going_on }
 
 fn tell(text: &str) -> String {
     let mut world = World::new();
