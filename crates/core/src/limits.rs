@@ -281,6 +281,8 @@ pub const BUILT_AT_ONCE_MAX: usize = 256;
 pub const REPLACE_AFTER_DEFAULT: Millis = Millis(60_000);
 /// A copy of which nothing was heard for this long before it was ready is placed elsewhere.
 pub const FETCH_SILENCE_MAX: Millis = Millis(600_000);
+/// A copy that its server has not begun to fetch is placed elsewhere after this long, whatever else the server reports.
+pub const ASSIGNED_MAX: Millis = Millis(24 * 3_600_000);
 /// Repeated news of a fetch are written at most this often.
 pub const FETCH_NEWS_INTERVAL: Millis = Millis(60_000);
 /// Copies of a chunk that servers may give up before any of them was ready; then its index is taken for lost.

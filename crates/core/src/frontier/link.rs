@@ -279,6 +279,11 @@ impl State {
         visits
     }
 
+    /// Returns a planned visit to the schedule.
+    pub fn return_visit(&mut self, visit: &Visit, now: Time) {
+        self.reschedule(visit.group, now);
+    }
+
     /// Plans to take up to `most` more URLs of the host of a link whose visit goes on. `None` if the host may not be
     /// asked for more now: it was blocked or paused since, or asked for rest.
     pub fn plan_link_more(&mut self, token: Token, most: usize, now: Time) -> Option<Visit> {

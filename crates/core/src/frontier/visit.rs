@@ -47,6 +47,9 @@ impl Visit {
     }
 }
 
+/// A visit with the fronts of its lanes, by scan.
+pub type PlannedVisit = (Visit, Vec<Vec<Found>>);
+
 /// A scan of a lane's front: `limit` rows from here to the end of the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneScan {

@@ -16,15 +16,23 @@ impl ChunkRow {
 
 impl State {
     /// Placement has given up an index of a chunk. A repetition names an index that is not the present one any more, and
-    /// changes nothing. Returns whether this is news.
-    pub fn index_lost(&mut self, before: &ChunkRow, index: u32, why: &str, now: Time, writes: &mut Vec<Write>) -> bool {
+    /// changes nothing. Without a reason an operator asked for it: that counts as no loss and, like every decision of
+    /// an operator, forgives those before. Returns whether this is news.
+    pub fn index_lost(
+        &mut self,
+        before: &ChunkRow,
+        (index, why): (u32, Option<&str>),
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) -> bool {
         if before.state != ChunkState::Built || before.index != index {
             return false;
         }
         let mut after = before.clone();
         (after.built, after.placed) = (None, false);
         after.index = after.index.saturating_add(1);
-        after.indexes_lost = after.indexes_lost.saturating_add(1);
+        after.indexes_lost = if why.is_some() { after.indexes_lost.saturating_add(1) } else { 0 };
+        let why = why.unwrap_or("an operator asked for another one");
         after.last_error = Some(format!("its index was given up: {why}").into());
         let exhausted = after.indexes_lost >= CHUNK_ATTEMPTS_MAX;
         after.move_on(if exhausted { ChunkState::SetAside } else { ChunkState::Crawled }, now);

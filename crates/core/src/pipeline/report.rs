@@ -13,8 +13,8 @@ use crate::frontier::State as Frontier;
 use crate::frontier::request::{Outcome, Parent, Reservation, UrlResult, UrlToFetch};
 use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
-use crate::frontier::visit::Found;
-use crate::ids::{ChunkId, Token};
+use crate::frontier::visit::{Found, PlannedVisit};
+use crate::ids::{ChunkId, QueueId, Token};
 use crate::limits;
 use crate::time::{Millis, Time};
 
@@ -32,14 +32,35 @@ impl State {
     }
 
     /// How many URLs at the front of its host's queue may replace links of a chunk of one host: those before the first
-    /// that was a link of it. Otherwise a page that is due again at once would replace itself, and a repeated report count
-    /// twice.
+    /// that was a link of it. Otherwise a page that is due again at once would replace itself, and a repeated report
+    /// would be taken for one about the link that came back: it would count twice, or end a visit that goes on.
     #[must_use]
     pub fn fresh_in(&self, id: ChunkId, found: &[Vec<Found>], now: Time) -> usize {
         let Some(chunk) = self.active.get(&id) else { return 0 };
         let own: HashSet<&UrlKey> = chunk.links.iter().map(|link| &link.url.1).collect();
-        let due = found.iter().flat_map(|lane| lane.iter().take_while(|found| found.position.due <= now));
-        due.take_while(|found| !own.contains(&found.key)).count()
+        due(found, now).take_while(|found| !own.contains(&found.key)).count()
+    }
+
+    /// Up to `most` of the visits planned to replace links of a chunk: those whose first URL was never a link of it, for
+    /// the same reason. The others go back to the schedule.
+    pub fn fresh_visits(
+        &self,
+        id: ChunkId,
+        planned: Vec<PlannedVisit>,
+        (most, now): (usize, Time),
+        frontier: &mut Frontier,
+    ) -> Vec<PlannedVisit> {
+        let links = self.active.get(&id).map_or(&[][..], |chunk| &chunk.links);
+        let own: HashSet<(QueueId, &UrlKey)> = links.iter().map(|link| (link.url.0, &link.url.1)).collect();
+        let is_own = |(visit, found): &PlannedVisit| {
+            due(found, now)
+                .next()
+                .is_some_and(|first| visit.queue.is_some_and(|queue| own.contains(&(queue, &first.key))))
+        };
+        let (mut back, mut fresh): (Vec<_>, Vec<_>) = planned.into_iter().partition(is_own);
+        back.extend(fresh.split_off(most.min(fresh.len())));
+        back.iter().for_each(|(visit, _)| frontier.return_visit(visit, now));
+        fresh
     }
 
     /// The positions of the links that a report or a page names, whose URL rows must be read.
@@ -200,7 +221,18 @@ impl Places<'_> {
     }
 }
 
+/// What is due of the front of a queue, in the order in which it is taken.
+fn due(found: &[Vec<Found>], now: Time) -> impl Iterator<Item = &Found> {
+    found.iter().flat_map(move |lane| lane.iter().take_while(move |found| found.position.due <= now))
+}
+
 impl ChunkRow {
+    /// The number of links that were failed or returned.
+    #[must_use]
+    pub fn failed_links(&self) -> usize {
+        self.links.iter().filter(|link| matches!(link.state, LinkState::Error(_))).count()
+    }
+
     fn places(&self) -> Places<'_> {
         let mut places = Places { by_text: HashMap::new(), cut: Vec::new() };
         for (at, link) in self.links.iter().enumerate() {

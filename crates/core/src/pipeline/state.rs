@@ -136,7 +136,10 @@ impl State {
         if let Some(before) = before {
             self.remove(before);
         }
-        let moved = before.is_some_and(|before| before.is_at_rest() != after.is_at_rest());
+        // A program from before placement kept built chunks among those at rest; until all are announced, one that is
+        // built and not placed may be in either place. To delete a row that is not there changes nothing.
+        let either = |row: &ChunkRow| self.row.unannounced && row.state == ChunkState::Built && !row.placed;
+        let moved = before.is_some_and(|before| before.is_at_rest() != after.is_at_rest() || either(before));
         writes.push(Write::Chunk { row: Box::new(after.clone()), moved });
         self.insert(after);
     }

@@ -17,8 +17,8 @@ use crate::ids::ChunkId;
 use crate::limits::{RETURN_KEPT, UNFETCHED_MAX};
 use crate::time::Time;
 
-/// What the pipeline must be told: the chunk, which of its indexes is given up, and why.
-pub type Returned = (ChunkId, u32, Box<str>);
+/// What the pipeline must be told: the chunk, which of its indexes is given up, and why; `None` if an operator asked.
+pub type Returned = (ChunkId, u32, Option<Box<str>>);
 
 /// What is rare to know of a chunk: see [`BuiltRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,22 +36,22 @@ impl State {
         if !self.chunks.contains_key(&chunk.0) {
             return Err(Refusal::UnknownChunk(chunk.0));
         }
-        self.let_go(chunk.0, "it was forgotten", true, now, out);
+        self.let_go(chunk.0, Some("it was forgotten"), true, now, out);
         self.finish(out);
         Ok(())
     }
 
     /// Gives an index up because an operator wants it built anew. One that was given up before, or replaced, changes
     /// nothing.
-    pub fn give_up(&mut self, chunk: ChunkId, index: u32, why: &str, now: Time, out: &mut Vec<Write>) {
+    pub fn give_up(&mut self, chunk: ChunkId, index: u32, now: Time, out: &mut Vec<Write>) {
         let known = self.chunks.contains_key(&chunk.0);
         let later =
             self.returns.get(&chunk.0).is_some_and(|row| row.index > index || (row.index == index && !row.taken));
         if known && self.mark(chunk.0).index == index {
-            self.let_go(chunk.0, why, false, now, out);
+            self.let_go(chunk.0, None, false, now, out);
         } else if !known && !later {
             // It was forgotten; the pipeline still has it as built.
-            self.note_return(chunk.0, Some(ReturnRow { index, why: why.into(), at: now, taken: false }), out);
+            self.note_return(chunk.0, Some(ReturnRow { index, why: None, at: now, taken: false }), out);
         }
         self.finish(out);
     }
@@ -94,7 +94,7 @@ impl State {
         let unfetched = mark.unfetched.saturating_add(1);
         if unfetched >= UNFETCHED_MAX && !hope {
             let why = format!("index servers could not fetch it in {unfetched} attempts, and none has it");
-            self.let_go(id, &why, false, now, out);
+            self.let_go(id, Some(&why), false, now, out);
             return true;
         }
         self.set_mark(id, Mark { unfetched, ..mark }, out);
@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Takes a chunk out, and notes that.
-    fn let_go(&mut self, id: u64, why: &str, taken: bool, now: Time, out: &mut Vec<Write>) {
+    fn let_go(&mut self, id: u64, why: Option<&str>, taken: bool, now: Time, out: &mut Vec<Write>) {
         let rows: Vec<RowNo> = self.rows.keys().copied().collect();
         for no in rows {
             self.lay(id, no, Layout::default(), None, now, out);
@@ -148,7 +148,7 @@ impl State {
         self.chunks.remove(&id);
         out.push(Write::Chunk(ChunkId(id), None));
         self.visible |= self.has_map_rows();
-        self.note_return(id, Some(ReturnRow { index, why: why.into(), at: now, taken }), out);
+        self.note_return(id, Some(ReturnRow { index, why: why.map(Into::into), at: now, taken }), out);
     }
 
     /// Adds, changes or removes the row of a chunk that has left.

@@ -115,8 +115,8 @@ pub struct BuiltRow {
 pub struct ReturnRow {
     /// The index that is given up.
     pub index: u32,
-    /// Why.
-    pub why: Box<str>,
+    /// Why; `None` if an operator asked for another index.
+    pub why: Option<Box<str>>,
     /// When.
     pub at: Time,
     /// Whether the pipeline knows. Then the row only tells late announcements from new ones.

@@ -182,6 +182,11 @@ impl State {
     pub(super) fn forget(&mut self, ix: Ix, now: Time, out: &mut Vec<Write>) {
         let Some(server) = self.servers.remove(&ix) else { return };
         self.names.remove(&server.id);
+        // The next server may get its number, and has refused nothing.
+        self.refusers.retain(|_, refusers| {
+            refusers.remove(&ix);
+            !refusers.is_empty()
+        });
         self.failed.remove(&ix);
         server.timer.map(|at| self.timers.remove(&(at, ix)));
         server.stall.map(|at| self.stalls.remove(&(at, ix)));

@@ -113,6 +113,8 @@ pub(super) struct Server {
     pub news: Time,
     /// When to look whether it does anything about them.
     pub stall: Option<Time>,
+    /// When its unready copies were last looked at because of their age.
+    pub looked_at: Time,
     /// The copy from which on its sweep continues.
     pub sweep: u64,
     /// When it is given up, if it has failed and is not given up yet.
@@ -134,6 +136,7 @@ impl Server {
             unready: 0,
             news: Time::ZERO,
             stall: None,
+            looked_at: Time::ZERO,
             sweep: 0,
             timer: None,
             successor: None,

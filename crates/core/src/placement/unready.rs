@@ -2,7 +2,7 @@
 //!
 //! A fetch of which nothing was heard for a while is placed elsewhere, if there is another server. The server may repeat
 //! `fetching` to keep it. A copy that was only assigned waits longer, as long as its server says anything about any copy:
-//! it may have a long list. All of it counts from when this state could hear of it at the earliest, so a new owner gives
+//! it may have a long list, but not for ever. All of it counts from when this state could hear of it at the earliest, so a new owner gives
 //! every server its whole time.
 //!
 //! A copy that was not begun serves nobody. Without a former copy it leaves a server that gets no work at once, and it
@@ -11,7 +11,7 @@
 use super::row::{PlacementState, Write};
 use super::state::{Copy, Ix, State, is_unready};
 use crate::fleet::Judged;
-use crate::limits::FETCH_SILENCE_MAX;
+use crate::limits::{ASSIGNED_MAX, FETCH_SILENCE_MAX};
 use crate::time::Time;
 
 impl State {
@@ -19,12 +19,14 @@ impl State {
     pub(super) fn overdue_at(&self, chunk: u64, ix: Ix) -> Option<Time> {
         let (server, opened) = (self.servers.get(&ix)?, self.opened?);
         let copy = server.copies.get(&chunk)?;
-        let news = match copy.state {
-            PlacementState::Fetching => copy.since(),
-            PlacementState::Assigned => copy.since().max(server.news),
-            PlacementState::Ready | PlacementState::Draining => return None,
-        };
-        Some(news.max(opened).after(FETCH_SILENCE_MAX))
+        let since = copy.since().max(opened);
+        match copy.state {
+            PlacementState::Fetching => Some(since.after(FETCH_SILENCE_MAX)),
+            PlacementState::Assigned => {
+                Some(since.max(server.news).after(FETCH_SILENCE_MAX).min(since.after(ASSIGNED_MAX)))
+            }
+            PlacementState::Ready | PlacementState::Draining => None,
+        }
     }
 
     /// Whether a copy that is not ready should be placed elsewhere.
@@ -67,11 +69,14 @@ impl State {
             if server.unready == 0 {
                 continue;
             }
-            let quiet = server.news.max(self.opened.unwrap_or(now)).after(FETCH_SILENCE_MAX);
+            let opened = self.opened.unwrap_or(now);
+            let quiet = server.news.max(opened).after(FETCH_SILENCE_MAX);
             let next = if quiet <= now { now.after(FETCH_SILENCE_MAX) } else { quiet };
             server.stall = Some(next);
             self.stalls.insert((next, ix));
-            if quiet <= now {
+            // One that says something all the time may still leave out a copy.
+            if quiet <= now || server.looked_at.max(opened).after(ASSIGNED_MAX) <= now {
+                server.looked_at = now;
                 self.start_sweep(ix);
             }
         }

@@ -76,10 +76,12 @@ fn encode_chunk(row: &BuiltRow) -> Vec<u8> {
 }
 
 fn encode_return(row: &ReturnRow) -> Vec<u8> {
-    let mut out = Writer::with_capacity(32 + row.why.len());
+    // An empty text for no reason: an operator asked.
+    let why = row.why.as_deref().unwrap_or_default();
+    let mut out = Writer::with_capacity(32 + why.len());
     out.byte(VERSION);
     out.number(row.index.into());
-    out.text(&row.why);
+    out.text(why);
     out.number(row.at.0);
     out.byte(row.taken.into());
     out.into()
@@ -94,7 +96,8 @@ pub fn decode_return(key: &[u8], value: &[u8]) -> Result<(ChunkId, ReturnRow), D
     parts.prefix()?;
     let id = ChunkId(parts.number::<8>()?);
     let mut input = versioned(value)?;
-    let (index, why, at) = (input.small()?, input.text()?.into(), Time(input.number()?));
+    let (index, why, at) = (input.small()?, input.text()?, Time(input.number()?));
+    let why = Some(why).filter(|why| !why.is_empty()).map(Into::into);
     Ok((id, ReturnRow { index, why, at, taken: input.byte()? != 0 }))
 }
 
@@ -250,7 +253,7 @@ mod tests {
             let value = write.value.as_deref().unwrap();
             let first = [&[1], &value[1..value.len() - 2]].concat();
             prop_assert_eq!(decode_chunk(&write.key, &first).unwrap().1, BuiltRow { index: 0, unfetched: 0, ..built });
-            let left = ReturnRow { index: moves, why: "why".into(), at: since, taken: flags[0] };
+            let left = ReturnRow { index: moves, why: flags[0].then(|| "why".into()), at: since, taken: flags[0] };
             let write = encode_write(SHARD, &CoreWrite::Return(id, Some(left.clone())));
             prop_assert_eq!(decode_return(&write.key, write.value.as_deref().unwrap()), Ok((id, left)));
             cut(&write, decode_return);

@@ -83,6 +83,16 @@ impl Ask {
         }
     }
 
+    /// Whether it is in vain once its caller has left: nobody reads the list or asks for its next slice, and what is
+    /// handed out would keep its group from others until it expires.
+    pub const fn needs_caller(&self) -> bool {
+        match self {
+            Self::Visit(visit) => visit.needs_caller(),
+            Self::StateQuery(_) | Self::RowQuery(_) => self.is_listing(),
+            Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => false,
+        }
+    }
+
     /// Whether the call is read-only and therefore safe to retry when its answer is lost.
     pub const fn only_looks(&self) -> bool {
         match self {

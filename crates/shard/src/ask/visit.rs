@@ -38,6 +38,15 @@ impl VisitCall {
         }
     }
 
+    /// Whether it is in vain once its caller has left. A request with an id is granted for its repetition.
+    pub(super) const fn needs_caller(&self) -> bool {
+        match self {
+            Self::Take(Take::HandOut(_)) => true,
+            Self::Take(Take::Reserve(request)) => request.request.is_none(),
+            Self::Release(_) | Self::Renew { .. } | Self::Keep { .. } => false,
+        }
+    }
+
     /// Whether a worker is blocked until this call is answered.
     pub(super) const fn is_waited_for(&self) -> bool {
         match self {

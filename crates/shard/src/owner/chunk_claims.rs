@@ -6,7 +6,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{RequestId, Reservation};
 use wayleave_core::frontier::reserve::Grant as VisitGrant;
 use wayleave_core::frontier::row::{UrlRow, Write};
-use wayleave_core::frontier::visit::{Visit, Want};
+use wayleave_core::frontier::visit::{PlannedVisit, Visit, Want};
 use wayleave_core::ids::{ChunkId, CrawlNo, Token};
 use wayleave_core::pipeline::claim::{Grant, Writes};
 use wayleave_core::pipeline::request::{Claim, Claimed, LinkToFetch, LinksReported, ReportLinks, Stage};
@@ -123,19 +123,20 @@ impl Owner {
             }
         };
         let (chunk, worker, until) = (self.pipeline.peek_id(), claim.worker.clone(), now.after(claim.lease));
-        self.reserve_visits(&visits, (&LinkGrant { chunk, worker, until }, urls), now, writes).await
+        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (urls, now)).await?;
+        let planned = visits.into_iter().zip(fronts).collect();
+        Ok(self.reserve_visits(planned, (&LinkGrant { chunk, worker, until }, urls), now, writes))
     }
 
-    async fn reserve_visits(
+    fn reserve_visits(
         &mut self,
-        visits: &[Visit],
+        planned: Vec<PlannedVisit>,
         (link, urls): (&LinkGrant, usize),
         now: Time,
         writes: &mut Vec<Write>,
-    ) -> Result<Vec<Reservation>, Error> {
-        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, visits, (urls, now)).await?;
+    ) -> Vec<Reservation> {
         let mut granted = Vec::new();
-        for (visit, found) in visits.iter().zip(fronts) {
+        for (visit, found) in planned {
             let grant = VisitGrant {
                 holder: link.worker.clone(),
                 urls,
@@ -144,9 +145,9 @@ impl Owner {
                 request: None,
                 chunk: Some(link.chunk),
             };
-            granted.extend(self.state.reserve(visit, found, &grant, now, writes));
+            granted.extend(self.state.reserve(&visit, found, &grant, now, writes));
         }
-        Ok(granted)
+        granted
     }
 
     /// The live chunks granted for a request.
@@ -267,8 +268,11 @@ impl Owner {
         }
         let grant = LinkGrant { chunk: chunk.id, worker: lease.worker, until: lease.expires_at };
         let want = Want { crawl: Some(crawl), urls: 1, held_below: None, bare_hosts: false };
-        let visits = self.state.plan_replacements(chunk.leases(), &want, most, now);
-        let granted = self.reserve_visits(&visits, (&grant, 1), now, &mut writes.frontier).await?;
+        let visits = self.state.plan_replacements(chunk.leases(), &want, most + chunk.failed_links(), now);
+        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (1, now)).await?;
+        let planned = visits.into_iter().zip(fronts).collect();
+        let planned = self.pipeline.fresh_visits(chunk.id, planned, (most, now), &mut self.state);
+        let granted = self.reserve_visits(planned, (&grant, 1), now, &mut writes.frontier);
         Ok(self.pipeline.replace(chunk.id, vacancies, granted, &mut self.state, writes))
     }
 }

@@ -34,7 +34,7 @@ pub(super) type Decided<T> = Result<Result<T, Refusal>, Error>;
 
 impl Owner {
     pub async fn handle_chunk(&mut self, call: ChunkCall, reply: ChunkReply) -> Result<(), Error> {
-        if call.is_listing() && reply.is_closed() {
+        if call.needs_caller() && reply.is_closed() {
             return Ok(());
         }
         if let Some(why) = self.refusal().filter(|_| !call.only_looks()) {
@@ -75,8 +75,8 @@ impl Owner {
                 let next = self.end_crawled(&crawl, deleted_at, after).await;
                 self.answer_chunk(mark, reply, next.map(Ok))
             }
-            ChunkCall::Departed { chunk, token } => {
-                let departed = self.departed_links(chunk, token).await;
+            ChunkCall::Departed { chunk, token, lease } => {
+                let departed = self.departed_links(chunk, token, lease).await;
                 self.answer_chunk(mark, reply, departed.map(Ok))
             }
             ChunkCall::Get(id) => {
@@ -199,10 +199,28 @@ impl Owner {
         Ok(row.map(|row| Box::new(row.view(&self.state, now))))
     }
 
-    async fn departed_links(&mut self, id: ChunkId, token: Option<Token>) -> Result<Departed, Error> {
+    async fn departed_links(&mut self, id: ChunkId, token: Option<Token>, lease: Millis) -> Result<Departed, Error> {
         let row = self.chunk_row(id).await?;
         let now = self.now();
-        Ok(row.map(|row| (row.crawl.clone(), row.departed(token, &self.state, now))))
+        let Some(row) = row else { return Ok(None) };
+        let departed = row.departed(token, &self.state, now);
+        if let Some(token) = token.filter(|_| !departed.is_empty()) {
+            // Only the holder's links are named, so the token is current.
+            _ = self.extend_lease((id, token), now.after(lease), now);
+        }
+        Ok(Some((row.crawl, departed)))
+    }
+
+    /// Lets a lease last at least until then.
+    fn extend_lease(&mut self, (id, token): (ChunkId, Token), until: Time, now: Time) -> Result<(), ChunkRefusal> {
+        let lease = self.pipeline.active(id).and_then(|chunk| chunk.lease.as_ref());
+        if lease.is_none_or(|lease| lease.expires_at >= until) {
+            return Ok(());
+        }
+        let mut writes = Writes::default();
+        let kept = self.pipeline.renew((id, token), until, now, &mut self.state, &mut writes.pipeline);
+        self.commit_chunks(writes);
+        kept.map(drop)
     }
 
     fn renew_chunk(&mut self, id: ChunkId, token: Token, lease: Millis) -> Decided<(Time, Vec<Box<str>>)> {
@@ -236,14 +254,8 @@ impl Owner {
             Ok(parents) => parents,
             Err(refusal) => return Ok(Err(refusal.into())),
         };
-        let until = now.after(lease);
-        if chunk.lease.as_ref().is_some_and(|lease| lease.expires_at < until) {
-            let mut writes = Writes::default();
-            let kept = self.pipeline.renew((id, token), until, now, &mut self.state, &mut writes.pipeline);
-            self.commit_chunks(writes);
-            if let Err(refusal) = kept {
-                return Ok(Err(refusal.into()));
-            }
+        if let Err(refusal) = self.extend_lease((id, token), now.after(lease), now) {
+            return Ok(Err(refusal.into()));
         }
         Ok(Ok(parents))
     }

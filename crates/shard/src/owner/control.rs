@@ -31,9 +31,6 @@ use crate::owner::owner_loop::Owner;
 use crate::routing::router::CallResult;
 use crate::routing::service_call::ServiceCall;
 
-/// Why an operator's index is given up.
-pub(crate) const ASKED: &str = "an operator asked for another one";
-
 /// Fleet and placement in memory.
 pub(crate) struct Control {
     fleet: fleet::State,
@@ -121,7 +118,7 @@ impl Control {
             }
             ControlCall::Gone(chunk) => placement.chunk_gone(chunk, now, &mut writes.placement)?.into(),
             ControlCall::GiveUp { chunk, index } => {
-                placement.give_up(chunk, index, ASKED, now, &mut writes.placement);
+                placement.give_up(chunk, index, now, &mut writes.placement);
                 ().into()
             }
             ControlCall::Returns { after } => placement.returns(after, BUILT_AT_ONCE_MAX).into(),

@@ -25,8 +25,7 @@ pub(crate) struct Call {
 
 impl Owner {
     pub async fn handle(&mut self, ask: Ask, reply: Reply) -> Result<(), Error> {
-        if ask.is_listing() && reply.is_closed() {
-            // The reader has disconnected: it will not ask for the next slice and does not need this one.
+        if ask.needs_caller() && reply.is_closed() {
             return Ok(());
         }
         if let Some(why) = self.refusal().filter(|_| !ask.only_looks()) {

@@ -62,10 +62,12 @@ pub(crate) enum ChunkCall {
         deleted_at: Time,
         after: Option<CrawledAt>,
     },
-    /// The links of a chunk that is about to be crawled again whose hosts have moved away; see `departed`.
+    /// The links of a chunk that is about to be crawled again whose hosts have moved away; see `departed`. If there are
+    /// any, the lease of the token lasts at least this long from now.
     Departed {
         chunk: ChunkId,
         token: Option<Token>,
+        lease: Millis,
     },
     Get(ChunkId),
     List {
@@ -98,6 +100,12 @@ impl ChunkCall {
     pub const fn is_listing(&self) -> bool {
         matches!(self, Self::List { .. })
     }
+
+    /// Whether it is in vain once its caller has left: nobody reads the list, and what is claimed would end unused and
+    /// cost an attempt. A claim with a request id is granted for the repetition.
+    pub fn needs_caller(&self) -> bool {
+        self.is_listing() || matches!(self, Self::Claim(claim) if claim.request.is_none())
+    }
 }
 
 impl ServiceCall for ChunkCall {
@@ -107,13 +115,13 @@ impl ServiceCall for ChunkCall {
     fn only_looks(&self) -> bool {
         match self {
             Self::Requested { .. }
-            | Self::Departed { .. }
             | Self::Get(_)
             | Self::List { .. }
             | Self::Counts
             | Self::Unplaced
             | Self::PlacedIndex(_) => true,
             Self::Claim(_)
+            | Self::Departed { .. }
             | Self::Renew { .. }
             | Self::Keep { .. }
             | Self::Report(_)

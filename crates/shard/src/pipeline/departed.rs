@@ -1,18 +1,25 @@
 //! Links of a chunk whose hosts live in other shards now. Before the chunk is crawled again without them they are queued
 //! again where they are, so that a crash in between leaves them queued, and the repeated call finds nothing more to do.
 //!
+//! The holder of a token has time for that: its lease lasts at least [`REPORT_TIME`] from then on.
+//!
 //! A host may move between that and the decision: the owner refuses to decide about a departed link that was not queued,
 //! and everything begins anew.
 
+use futures::{StreamExt, TryStreamExt};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::ids::{ChunkId, Token};
+use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::pipeline::row::ChunkState;
 
 use super::call::{ChunkCall, Departed};
-use super::handle::Pipeline;
+use super::handle::{Pipeline, REPORT_TIME};
 use crate::routing::router::CallResult;
+
+/// Links that are looked up at once.
+const LOOKUPS_AT_ONCE: usize = 32;
 
 impl Pipeline {
     /// Makes a call that sends a chunk back to the crawl stage, for the holder of this token or for an operator, after
@@ -24,35 +31,31 @@ impl Pipeline {
         call: impl Fn(Vec<Box<str>>) -> ChunkCall,
     ) -> CallResult<ChunkState> {
         const TRIES: usize = 3;
-        let mut answer = Err(Refusal::Moved);
+        let (mut answer, mut changed) = (Err(Refusal::Moved), false);
         for _ in 0..TRIES {
-            let queued = self.queue_departed(chunk, token).await?;
-            let changed = !queued.is_empty();
-            answer = self.of_chunk(chunk, call(queued)).await;
+            answer = match self.queue_departed(chunk, token).await {
+                Ok(queued) => {
+                    changed |= !queued.is_empty();
+                    self.of_chunk(chunk, call(queued)).await
+                }
+                Err(refusal) => Err(refusal),
+            };
             if answer != Err(Refusal::Moved) {
-                let part = "links that live in other shards now were queued again";
-                return answer.map_err(|refusal| if changed { refusal.after_a_part(part) } else { refusal });
+                break;
             }
         }
-        answer
+        let part = "links that live in other shards now were queued again";
+        answer.map_err(|refusal| if changed { refusal.after_a_part(part) } else { refusal })
     }
 
     /// Queues the departed links of a chunk that is about to be crawled again. Returns them.
     async fn queue_departed(&self, chunk: ChunkId, token: Option<Token>) -> CallResult<Vec<Box<str>>> {
-        let departed: Departed = self.of_chunk(chunk, ChunkCall::Departed { chunk, token }).await?;
+        let departed: Departed = self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: REPORT_TIME }).await?;
         let Some((crawl, links)) = departed else { return Ok(Vec::new()) };
-        let (mut puts, mut queued) = (Vec::new(), Vec::new());
-        for (host, url) in links {
-            queued.push(url.clone());
-            // One that is unknown was deleted, and is not brought back. One that is queued or handed out is taken care of.
-            let Some(known) = self.frontier.lookup(crawl.clone(), host.clone(), &url).await? else { continue };
-            if !matches!(known.state, UrlState::Fetched | UrlState::Failed) {
-                continue;
-            }
-            let (priority, depth, metadata) = (known.priority, known.depth, known.metadata);
-            let kind = PutKind::Wanted { at: None, priority, explicit: false, depth, again: true };
-            puts.push(Put { url, host, crawl: crawl.clone(), kind, metadata });
-        }
+        let queued = links.iter().map(|(_, url)| url.clone()).collect();
+        let lookups = futures::stream::iter(links).map(|(host, url)| self.departed_put(crawl.clone(), host, url));
+        let puts: Vec<Option<Put>> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
+        let puts = puts.into_iter().flatten().collect();
         for outcome in self.frontier.put(puts).await {
             let why = match outcome {
                 PutOutcome::Failed(why) => why.to_string(),
@@ -63,5 +66,17 @@ impl Pipeline {
             return Err(Refusal::OutcomeUnknown(why));
         }
         Ok(queued)
+    }
+
+    /// What queues a departed link again; `None` if it must not be.
+    async fn departed_put(&self, crawl: CrawlName, host: HostName, url: Box<str>) -> CallResult<Option<Put>> {
+        // One that is unknown was deleted, and is not brought back. One that is queued or handed out is taken care of.
+        let known = self.frontier.lookup(crawl.clone(), host.clone(), &url).await?;
+        let ended = known.filter(|known| matches!(known.state, UrlState::Fetched | UrlState::Failed));
+        Ok(ended.map(|known| {
+            let (priority, depth, metadata) = (known.priority, known.depth, known.metadata);
+            let kind = PutKind::Wanted { at: None, priority, explicit: false, depth, again: true };
+            Put { url, host, crawl, kind, metadata }
+        }))
     }
 }

@@ -19,13 +19,12 @@ use super::call::{ChunkCall, ChunkPage, ChunkResponse, PipelineCall};
 use crate::fleet::call::ControlCall;
 use crate::fleet::{CONTROL_SHARD, Fleet};
 use crate::handle::frontier::Frontier;
-use crate::owner::control::ASKED;
 use crate::routing::links::{decode, encode};
 use crate::routing::protocol::Service;
 use crate::routing::router::CallResult;
 
 /// How long a report extends its chunk's lease while it stores the links found.
-const REPORT_TIME: Millis = Millis(30_000);
+pub(super) const REPORT_TIME: Millis = Millis(30_000);
 
 /// The pipeline as seen by one process. Cheap to clone, safe to share.
 #[derive(Clone)]
@@ -133,7 +132,7 @@ impl Pipeline {
     async fn build_again(&self, chunk: ChunkId, index: u32) -> CallResult<ChunkState> {
         self.frontier.router.call::<_, ()>(CONTROL_SHARD, ControlCall::GiveUp { chunk, index }).await?;
         let part = |refusal: Refusal| refusal.after_a_part("its index was given up, and the chunk will be built anew");
-        let lost = vec![(chunk, index, ASKED.into())];
+        let lost = vec![(chunk, index, None)];
         self.of_chunk::<()>(chunk, ChunkCall::IndexLost(lost)).await.map_err(part)?;
         let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await.map_err(part)?;
         Ok(view.ok_or(ChunkRefusal::Unknown(chunk))?.state)

@@ -147,3 +147,43 @@ async fn a_deleted_page_is_not_brought_back_by_lost_content() {
     }
     assert!(world.lookup(&moved).await.is_none());
 }
+
+/// A call that waits in an inbox while its caller leaves: what it was granted would keep groups from others, and cost the
+/// chunk an attempt.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_handed_out_to_a_caller_that_left_before_its_call_was_served() {
+    let world = World::new(1).await;
+    world.add(&["http://h0.example/1", "http://h1.example/1"]).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let left = tokio::time::timeout(Duration::ZERO, pipeline.claim(claim(Stage::Crawl), NOW, NOW)).await;
+    assert!(left.is_err(), "its owner has not run yet");
+    let left = tokio::time::timeout(Duration::ZERO, world.frontier.reserve(want(2, 1))).await;
+    assert!(left.is_err(), "its owner has not run yet");
+    let left = tokio::time::timeout(Duration::ZERO, world.frontier.hand_out(paced(2, 1))).await;
+    assert!(left.is_err(), "its owner has not run yet");
+    pass(10).await;
+    assert_eq!(pipeline.counts().await.unwrap().crawling, 0);
+    assert!(world.frontier.reservations(None, 9).await.unwrap().items.is_empty());
+    let claimed = pipeline.claim(claim(Stage::Crawl), NOW, NOW).await.unwrap().remove(0);
+    assert_eq!((claimed.attempts, claimed.links.len()), (0, 2));
+}
+
+/// Links whose hosts live elsewhere are looked up one by one, and their shards may be slow.
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_builder_does_not_end_while_links_that_live_elsewhere_are_queued() {
+    let store = Faulty::new();
+    let world = World { frontier: store.open(2).await, ..World::new(2).await };
+    let (pipeline, _) = crawled_and_moved(&world).await;
+    let brief = Claim { lease: Millis(1_000), ..claim(Stage::Build) };
+    let build = pipeline.claim(brief, NOW, NOW).await.unwrap().remove(0);
+    store.hold_gets(true);
+    let ends = tokio::spawn({
+        let pipeline = pipeline.clone();
+        let lost = EndChunk::Fail { reason: "404".into(), input_lost: true };
+        async move { pipeline.end(build.id, build.token, lost).await }
+    });
+    pass(3_000).await;
+    store.hold_gets(false);
+    assert_eq!(ends.await.unwrap(), Ok(ChunkState::Crawling));
+    assert_eq!(world.lookup(&format!("http://{}/1", host_in(0, 2, 0))).await.unwrap().state, UrlState::Queued);
+}

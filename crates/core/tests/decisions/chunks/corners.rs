@@ -3,14 +3,15 @@
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::metadata::Metadata;
+use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, Stage};
-use wayleave_core::pipeline::row::ChunkState;
+use wayleave_core::pipeline::row::{ChunkRow, ChunkState, Write};
 use wayleave_core::settings::{Change, PaceChanges};
 use wayleave_core::time::Millis;
 
 use super::support::{Works, artifact, claim_of};
-use super::{START, check, crawl, fetched, put, state_of, urls, with_hosts};
+use super::{START, check, crawl, fetched, put, report_all, state_of, urls, with_hosts};
 
 const PAGE: &str = "http://h.example/1";
 
@@ -27,7 +28,8 @@ fn of_host(host: &str, crawl: &str, links: usize) -> Claim {
 }
 
 fn attempts(works: &Works, url: &str) -> u32 {
-    works.shard.lookup("c", "h.example", url).expect("a known URL").attempts
+    let host = url.trim_start_matches("http://").split('/').next().expect("a host");
+    works.shard.lookup("c", host, url).expect("a known URL").attempts
 }
 
 #[test]
@@ -150,6 +152,40 @@ fn a_link_is_never_replaced_by_itself_and_a_repeated_report_counts_once() {
     check(&works);
 }
 
+/// Otherwise a repeated report is taken for one about the link that came back.
+#[test]
+fn a_chunk_of_several_groups_never_gets_a_failed_link_back() {
+    let mut works = with_hosts(2);
+    let hosts = ["h0.example", "h1.example"];
+    for host in hosts {
+        let none = PaceChanges { delay: Change::Set(Millis(0)), ..PaceChanges::default() };
+        works.shard.state.set_host(&host.into(), &none, false, None, works.shard.now).expect("a host");
+        works.shard.commit(Vec::new());
+    }
+    let claimed = crawl(&mut works, 1);
+    let page = claimed.links[0].url.clone();
+    let at_once = UrlResult { retry_after: Some(Millis(0)), ..UrlResult::new(&*page.url, Outcome::Retry) };
+    let answer = works.report(&claimed, vec![at_once.clone()], true).expect("its own link");
+    let other: Vec<_> = answer.replacements.iter().map(|link| link.url.host.clone()).collect();
+    assert_eq!(other.len(), 1, "the other group is ready, and planned although its own came first");
+    assert_ne!(other[0], page.host);
+    for _ in 0..3 {
+        let repeated = works.report(&claimed, vec![at_once.clone()], true).expect("its own link");
+        assert_eq!(repeated.left, 1, "the other one is still to be fetched");
+    }
+    assert_eq!(attempts(&works, &page.url), 1);
+    let failed = UrlResult::new(&*answer.replacements[0].url.url, Outcome::Gone);
+    let last = works.report(&claimed, vec![failed], true).expect("its own link");
+    assert_eq!((last.replacements.len(), last.left), (0, 0), "only a page is due that was in the chunk");
+    let rest = works.shard.reserve(5, 5, None, 1_000);
+    assert_eq!(
+        rest.iter().map(|visit| visit.host.clone()).collect::<Vec<_>>(),
+        [page.host],
+        "it stays in the schedule"
+    );
+    check(&works);
+}
+
 #[test]
 fn a_replacement_is_of_a_group_that_the_chunk_has_no_link_of() {
     let mut works = with_hosts(2);
@@ -220,4 +256,53 @@ fn a_crawl_delay_holds_from_the_report_on_in_a_chunk_of_one_host() {
     wait(&mut works, 100);
     assert_eq!(works.claim(&of_host("h.example", "c", 2)).len(), 1);
     check(&works);
+}
+
+fn built(works: &mut Works) -> ChunkRow {
+    let claimed = crawl(works, 1);
+    report_all(works, &claimed);
+    works.end(&claimed, &EndChunk::Complete(Some(artifact(1)))).expect("current");
+    build(works);
+    works.rows[&claimed.id].clone()
+}
+
+fn build(works: &mut Works) {
+    let claimed = works.claim(&claim_of(Stage::Build, "b", 1, 1)).pop().expect("a crawled chunk");
+    works.end(&claimed, &EndChunk::Complete(Some(artifact(2)))).expect("current");
+}
+
+#[test]
+fn an_operator_may_have_a_chunk_built_anew_any_number_of_times() {
+    let mut works = with_hosts(1);
+    let mut row = built(&mut works);
+    let lose = |works: &mut Works, row: &ChunkRow, why| {
+        let mut writes = Writes::default();
+        assert!(works.pipeline.index_lost(row, (row.index, why), works.shard.now, &mut writes.pipeline));
+        works.commit(writes);
+        works.rows[&row.id].clone()
+    };
+    for loss in 1..5 {
+        assert_eq!(lose(&mut works, &row, Some("no server can fetch it")).state, ChunkState::Crawled, "{loss}");
+        build(&mut works);
+        row = works.rows[&row.id].clone();
+    }
+    for _ in 0..6 {
+        let asked = lose(&mut works, &row, None);
+        assert_eq!((asked.state, asked.attempts, asked.indexes_lost), (ChunkState::Crawled, 0, 0));
+        build(&mut works);
+        row = works.rows[&row.id].clone();
+    }
+    check(&works);
+}
+
+/// A program from before placement kept it among those at rest.
+#[test]
+fn a_chunk_from_before_placement_that_is_given_up_before_it_is_announced_has_one_row() {
+    let mut works = with_hosts(1);
+    let row = built(&mut works);
+    works.row.unannounced = true;
+    works.reload();
+    let mut writes = Vec::new();
+    assert!(works.pipeline.index_lost(&row, (row.index, Some("lost")), works.shard.now, &mut writes));
+    assert!(matches!(&writes[..], [Write::Chunk { moved: true, .. }]), "the row at rest is deleted: {writes:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wayleave_core::frontier::request::{Reservation, UrlResult};
 use wayleave_core::frontier::reserve::Grant as VisitGrant;
-use wayleave_core::frontier::visit::{Visit, Want};
+use wayleave_core::frontier::visit::{PlannedVisit, Visit, Want};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::pipeline::State;
 use wayleave_core::pipeline::claim::{Grant, Writes};
@@ -130,23 +130,27 @@ impl Works {
             }
         };
         let chunk = self.pipeline.peek_id();
-        self.grant(&visits, (&claim.worker, chunk, urls), claim.lease, writes)
+        let visits = self.planned(visits, urls);
+        self.grant(visits, (&claim.worker, chunk, urls), claim.lease, writes)
+    }
+
+    fn planned(&self, visits: Vec<Visit>, urls: usize) -> Vec<PlannedVisit> {
+        visits.into_iter().map(|visit| (visit.clone(), self.shard.fronts(&visit, urls))).collect()
     }
 
     fn grant(
         &mut self,
-        visits: &[Visit],
+        visits: Vec<PlannedVisit>,
         (holder, chunk, urls): (&Arc<str>, ChunkId, usize),
         lease: Millis,
         writes: &mut Writes,
     ) -> Vec<Reservation> {
         let mut granted = Vec::new();
-        for visit in visits {
+        for (visit, found) in visits {
             self.shard.draws += 1;
             let (entropy, chunk) = (self.shard.draws, Some(chunk));
             let grant = VisitGrant { holder: holder.clone(), urls, lease, entropy, request: None, chunk };
-            let found = self.shard.fronts(visit, urls);
-            granted.extend(self.shard.state.reserve(visit, found, &grant, self.shard.now, &mut writes.frontier));
+            granted.extend(self.shard.state.reserve(&visit, found, &grant, self.shard.now, &mut writes.frontier));
         }
         granted
     }
@@ -194,9 +198,12 @@ impl Works {
         } else {
             let crawl = self.shard.state.crawl_no(&chunk.crawl);
             let want = Want { crawl, urls: 1, held_below: None, bare_hosts: false };
-            let links = self.pipeline.active(chunk.id).expect("leased").leases();
-            let visits = self.shard.state.plan_replacements(links, &want, most, now);
-            let granted = self.grant(&visits, (&"w".into(), chunk.id, 1), Millis(1), &mut writes);
+            let chunk = self.pipeline.active(chunk.id).expect("leased").clone();
+            let plan_most = most + chunk.failed_links();
+            let visits = self.shard.state.plan_replacements(chunk.leases(), &want, plan_most, now);
+            let planned = self.planned(visits, 1);
+            let planned = self.pipeline.fresh_visits(chunk.id, planned, (most, now), &mut self.shard.state);
+            let granted = self.grant(planned, (&"w".into(), chunk.id, 1), Millis(1), &mut writes);
             self.pipeline.replace(chunk.id, vacancies, granted, &mut self.shard.state, &mut writes)
         };
         self.commit(writes);

@@ -93,7 +93,7 @@ fn run(world: &mut World, step: &Step) {
         Step::Gone(chunk) => world.gone(chunk),
         Step::GiveUp(chunk) => {
             let index = world.index(chunk);
-            world.state.give_up(ChunkId(chunk), index, "asked", world.now, &mut world.out);
+            world.state.give_up(ChunkId(chunk), index, world.now, &mut world.out);
         }
         Step::Tell => world.tell_pipeline(),
         Step::Judged(server, judged) => world.judge(&name(server), judged),

@@ -159,7 +159,7 @@ fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
     world.state = world.store.load(world.config);
     let told = world.state.returns(None, 10);
     assert!(
-        matches!(&told[..], [(ChunkId(1), 0, why)] if why.contains("index servers could not fetch it in 3 attempts")),
+        matches!(&told[..], [(ChunkId(1), 0, Some(why))] if why.contains("index servers could not fetch it in 3 attempts")),
         "{told:?}"
     );
     // A late announcement of the lost index, before and after the pipeline knows.
@@ -227,16 +227,37 @@ fn one_server_that_cannot_fetch_takes_no_chunk_from_those_that_may() {
     assert_eq!(world.state.returns(None, 9).len(), 1);
 }
 
+/// Numbers of servers that have left are given to others.
+#[test]
+fn a_new_server_is_not_taken_for_one_that_could_not_fetch() {
+    let mut world = World::with_servers(1);
+    world.join("t0", 1, 1);
+    world.build(1, 10);
+    world.commit();
+    world.report(1, "s0", Said::Gone).unwrap();
+    world.leave("s0");
+    world.pass(0);
+    world.join("s1", 0, 1);
+    world.pass(0);
+    for _ in 0..2 {
+        world.commit();
+        world.report(1, "t0", Said::Gone).unwrap();
+    }
+    assert_eq!(world.state.chunk_count(), 1, "s1 may fetch it");
+    world.report(1, "s1", Said::Gone).unwrap();
+    assert_eq!(world.state.chunk_count(), 0);
+}
+
 /// The pipeline knows by an announcement of the next index, before that is noted.
 #[test]
 fn the_announcement_of_the_next_index_shows_that_the_pipeline_knows() {
     let mut world = World::with_servers(1);
     world.build(1, 10);
-    world.state.give_up(ChunkId(1), 0, "asked", world.now, &mut world.out);
+    world.state.give_up(ChunkId(1), 0, world.now, &mut world.out);
     assert!(world.state.has_returns());
     world.given_up(1);
     world.build(1, 20);
     assert!(!world.state.has_returns() && world.state.chunk_count() == 1);
-    world.state.give_up(ChunkId(1), 0, "asked", world.now, &mut world.out);
+    world.state.give_up(ChunkId(1), 0, world.now, &mut world.out);
     assert_eq!((world.state.chunk_count(), world.state.has_returns()), (1, false), "a late call");
 }

@@ -96,6 +96,29 @@ fn a_server_that_works_through_a_long_list_keeps_it() {
     }
 }
 
+#[test]
+fn a_copy_that_is_never_begun_moves_in_the_end_however_busy_its_server_is() {
+    const DAY: u64 = 24 * 3_600_000;
+    let mut world = World::with_servers(2);
+    (0..20).for_each(|chunk| world.build(chunk, 10));
+    world.commit();
+    let mine: Vec<u64> = world.homes(0).iter().filter(|(_, home)| &***home == "s0").map(|(id, _)| id.0).collect();
+    world.work("s1");
+    let (left_out, others) = mine.split_first().unwrap();
+    let mut passed = 0;
+    while home(&mut world, *left_out) == "s0" {
+        assert!(passed < DAY + 2 * LIMIT, "it stays on s0");
+        for chunk in others {
+            world.report(*chunk, "s0", Said::Ready).unwrap();
+        }
+        world.work("s1");
+        world.pass(LIMIT / 2);
+        passed += LIMIT / 2;
+    }
+    assert!(passed >= DAY, "its list might have been long");
+    assert!(others.iter().all(|chunk| home(&mut world, *chunk) == "s0"), "what it has stays");
+}
+
 /// There is no other server: it may be slow, and must not lose what it has begun.
 #[test]
 fn a_copy_without_an_alternative_stays_and_moves_when_there_is_one() {
