@@ -139,6 +139,7 @@ impl State {
     ) {
         let Some(server) = self.servers.get_mut(&ix) else { return };
         let copy = Copy::new(state, now);
+        server.listed.take();
         let was = server.copies.insert(chunk, copy).map(|was| was.state);
         server.draining -= usize::from(was == Some(PlacementState::Draining));
         server.draining += usize::from(state == PlacementState::Draining);
@@ -153,6 +154,7 @@ impl State {
     pub(super) fn erase(&mut self, chunk: u64, ix: Ix, out: &mut Vec<Write>) {
         let Some(server) = self.servers.get_mut(&ix) else { return };
         if let Some(was) = server.copies.remove(&chunk) {
+            server.listed.take();
             server.draining -= usize::from(was.state == PlacementState::Draining);
             server.unready -= usize::from(is_unready(was.state));
             out.push(Write::Placement(ChunkId(chunk), server.id.clone(), None));
@@ -183,6 +185,7 @@ impl State {
     fn count_holder(&mut self, row: RowNo, ix: Option<Ix>, add: bool) {
         let Some(server) = ix.and_then(|ix| self.servers.get_mut(&ix)) else { return };
         let Some(counts) = self.rows.get_mut(&row) else { return };
+        server.listed.take();
         let alive = usize::from(server.is_alive());
         if add {
             server.held += 1;

@@ -63,6 +63,7 @@ impl State {
                 copy.row.0
             )));
         };
+        server.listed.take();
         server.copies.insert(id, Copy::new(copy.state, copy.since));
         server.unready += usize::from(is_unready(copy.state));
         if copy.state == PlacementState::Draining {

@@ -1,9 +1,14 @@
 //! The map: where readers find each chunk.
+//!
+//! A map is asked for after nearly every change, and there may be millions of copies. So what a server serves is listed
+//! once and kept until one of its copies changes, and missing chunks are looked for only where they can be.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::row::PlacementState;
 use super::state::{Ix, Row, Server, State};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
@@ -58,7 +63,16 @@ pub struct MapServer {
     /// Where it is reached.
     pub address: Arc<str>,
     /// The chunks that it serves.
-    pub chunks: Vec<ChunkId>,
+    pub chunks: Arc<[ChunkId]>,
+}
+
+/// The copies of a server, as long as none changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// Those that it serves if it is alive.
+    serves: Arc<[ChunkId]>,
+    /// Those that it is to serve later.
+    later: Arc<[ChunkId]>,
 }
 
 /// A chunk that a row does not serve.
@@ -73,24 +87,49 @@ pub struct Missing {
 }
 
 impl State {
-    /// The map. It walks all chunks; readers should ask again only when the version has grown.
+    /// The map. Its cost grows with the copies of servers that have changed, and with the chunks that are missing.
     #[must_use]
     pub fn map(&self) -> Map {
-        let mut map =
-            Map { version: self.ledger.version, rows: self.map_rows(), missing: Vec::new(), missing_count: 0 };
-        let live: Vec<RowNo> = map.rows.iter().map(|row| row.row).collect();
-        map.missing_count = map.rows.iter().map(|row| row.chunks - row.served).sum();
-        for id in self.chunks.keys() {
-            if map.missing.len() >= map.missing_count.min(MAP_MISSING_MAX) {
+        let rows = self.map_rows();
+        let missing_count = rows.iter().map(|row| row.chunks - row.served).sum();
+        let mut missing = Vec::new();
+        if missing_count > 0 {
+            // What a new row has not been through yet is listed nowhere.
+            let walk = rows.iter().any(|row| self.rows.get(&row.row).is_some_and(|row| row.backfill.is_some()));
+            missing = if walk { self.missing(&rows, self.chunks.keys().copied()) } else { self.listed_missing(&rows) };
+        }
+        Map { version: self.ledger.version, rows, missing, missing_count }
+    }
+
+    fn listed_missing(&self, rows: &[MapRow]) -> Vec<Missing> {
+        let mut candidates: BTreeSet<u64> = BTreeSet::new();
+        for row in rows.iter().filter_map(|row| self.rows.get(&row.row)) {
+            candidates.extend(row.unplaced.union(&row.blocked));
+            for (ix, server) in row.servers.iter().filter_map(|ix| Some((*ix, self.servers.get(ix)?))) {
+                let Listed { serves, later } = self.listed(ix, server);
+                candidates.extend(later.iter().map(|chunk| chunk.0));
+                if !server.is_alive() {
+                    candidates.extend(serves.iter().map(|chunk| chunk.0));
+                }
+            }
+        }
+        self.missing(rows, candidates.into_iter())
+    }
+
+    /// Those of these chunks that a row does not serve, as many as the map names.
+    pub(super) fn missing(&self, rows: &[MapRow], chunks: impl Iterator<Item = u64>) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        for id in chunks {
+            let (also_in, missed): (Vec<RowNo>, Vec<RowNo>) =
+                rows.iter().map(|row| row.row).partition(|row| self.holder(id, *row).is_some());
+            let chunk = ChunkId(id);
+            missing.extend(missed.into_iter().map(|row| Missing { chunk, row, also_in: also_in.clone() }));
+            if missing.len() >= MAP_MISSING_MAX {
                 break;
             }
-            let (also_in, missed): (Vec<RowNo>, Vec<RowNo>) =
-                live.iter().partition(|row| self.holder(*id, **row).is_some());
-            let chunk = ChunkId(*id);
-            map.missing.extend(missed.into_iter().map(|row| Missing { chunk, row, also_in: also_in.clone() }));
         }
-        map.missing.truncate(MAP_MISSING_MAX);
-        map
+        missing.truncate(MAP_MISSING_MAX);
+        missing
     }
 
     /// The server that serves a chunk in a row.
@@ -142,8 +181,19 @@ impl State {
     }
 
     fn map_server(&self, ix: Ix, server: &Server) -> MapServer {
-        let holds = |chunk: &&u64| self.layout(**chunk, server.facts.row).holder() == Some(ix);
-        let chunks = server.copies.keys().filter(holds).map(|chunk| ChunkId(*chunk)).collect();
+        let chunks = self.listed(ix, server).serves.clone();
         MapServer { server: server.id.clone(), address: server.facts.address.clone(), chunks }
+    }
+
+    fn listed<'a>(&self, ix: Ix, server: &'a Server) -> &'a Listed {
+        server.listed.get_or_init(|| self.list_copies(ix, server))
+    }
+
+    pub(super) fn list_copies(&self, ix: Ix, server: &Server) -> Listed {
+        let wanted = server.copies.iter().filter(|(_, copy)| copy.state != PlacementState::Draining);
+        let (serves, later): (Vec<ChunkId>, Vec<ChunkId>) = wanted
+            .map(|(chunk, _)| ChunkId(*chunk))
+            .partition(|chunk| self.layout(chunk.0, server.facts.row).holder() == Some(ix));
+        Listed { serves: serves.into(), later: later.into() }
     }
 }

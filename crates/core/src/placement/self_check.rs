@@ -24,7 +24,10 @@ impl State {
         hold(ends == self.returns.len(), || "a chunk that has left is kept for ever".to_owned())?;
         hold(self.marks.keys().all(|id| self.chunks.contains_key(id)), || "a mark has no chunk".to_owned())?;
         self.servers.iter().try_for_each(|(ix, server)| self.check_server(*ix, server))?;
-        self.rows.iter().try_for_each(|(no, row)| self.check_row(*no, row))
+        self.rows.iter().try_for_each(|(no, row)| self.check_row(*no, row))?;
+        let map = self.map();
+        let missing = self.missing(&map.rows, self.chunks.keys().copied());
+        hold(map.missing == missing, || "the map does not name what is missing".to_owned())
     }
 
     fn check_cell(&self, id: u64, cell: &Cell) -> Result<(), String> {
@@ -65,6 +68,8 @@ impl State {
         let unready = server.copies.values().filter(|copy| is_unready(copy.state)).count();
         let counts = (server.held, server.draining, server.unready);
         hold((held, draining, unready) == counts, || format!("'{id}' miscounts its copies"))?;
+        let listed = server.listed.get().is_none_or(|listed| *listed == self.list_copies(ix, server));
+        hold(listed, || format!("the map has other copies of '{id}'"))?;
         hold(unready == 0 || server.stall.is_some(), || format!("'{id}' may keep copies that it never fetches"))?;
         hold(chosen == server.chosen && load == server.load, || format!("'{id}' miscounts its load"))?;
         let key = (server.fullness(0), ix);

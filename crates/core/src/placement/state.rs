@@ -4,9 +4,11 @@
 //! listings) and one in its server's sizes (for rebalancing).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use super::chunk::Chunk;
 use super::give_up::Mark;
+use super::map::Listed;
 use super::row::{LedgerRow, PlacementState, ReturnRow, ServerRow, Write};
 use crate::fleet::{Desired, Judged, RowNo, ServerView};
 use crate::limits;
@@ -113,6 +115,8 @@ pub(super) struct Server {
     pub news: Time,
     /// When to look whether it does anything about them.
     pub stall: Option<Time>,
+    /// Its copies as the map lists them; unset when one has changed.
+    pub listed: OnceLock<Listed>,
     /// When its unready copies were last looked at because of their age.
     pub looked_at: Time,
     /// The copy from which on its sweep continues.
@@ -136,6 +140,7 @@ impl Server {
             unready: 0,
             news: Time::ZERO,
             stall: None,
+            listed: OnceLock::new(),
             looked_at: Time::ZERO,
             sweep: 0,
             timer: None,

@@ -90,7 +90,7 @@ impl Machines {
         let mut homes = BTreeMap::new();
         for row in &self.map().await.rows {
             for server in &row.servers {
-                for chunk in &server.chunks {
+                for chunk in server.chunks.iter() {
                     let before = homes.insert((row.row, *chunk), server.server.to_string());
                     assert_eq!(before, None, "chunk {chunk} is served twice in row {}", row.row.0);
                 }

@@ -183,7 +183,7 @@ fn check_state(world: &World, before: &Before) -> Result<(), TestCaseError> {
     let map = &now.map;
     let mut missing = 0;
     for row in &map.rows {
-        let mut seen: Vec<ChunkId> = row.servers.iter().flat_map(|server| server.chunks.clone()).collect();
+        let mut seen: Vec<ChunkId> = row.servers.iter().flat_map(|server| server.chunks.to_vec()).collect();
         seen.sort_unstable();
         prop_assert_eq!(seen.len(), row.served);
         missing += row.chunks - row.served;
@@ -191,7 +191,7 @@ fn check_state(world: &World, before: &Before) -> Result<(), TestCaseError> {
         prop_assert_eq!(seen.len(), row.served, "a chunk appears once per row");
         for server in &row.servers {
             prop_assert!(world.fleet[&*server.server].judged != Judged::Failed);
-            for chunk in &server.chunks {
+            for chunk in server.chunks.iter() {
                 let copy = now.copies[&(*chunk, server.server.to_string())];
                 prop_assert_eq!((copy.state, copy.row), (PlacementState::Ready, row.row));
             }
