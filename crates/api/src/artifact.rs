@@ -65,7 +65,7 @@ fn location(text: &str) -> Result<&str, BadValue> {
     }
 }
 
-fn checksum(text: &str) -> Result<[u8; 32], BadValue> {
+pub(crate) fn checksum(text: &str) -> Result<[u8; 32], BadValue> {
     let wrong = || {
         let shape = "is not 'sha256:' and 64 hexadecimal digits";
         let hint = match text.strip_prefix(KIND) {

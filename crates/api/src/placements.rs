@@ -9,7 +9,7 @@ use wayleave_core::names::{self, MachineId};
 use wayleave_core::{limits, placement as core, redact};
 
 use crate::Timestamp;
-use crate::artifact::{Artifact, chunk_id};
+use crate::artifact::{Artifact, checksum, chunk_id};
 use crate::bad_value::{BadValue, between};
 use crate::bounded_int::whole_text;
 use crate::fleet::words;
@@ -166,6 +166,10 @@ impl From<core::Page> for ListPlacementsResponse {
 pub struct ReportPlacementRequest {
     /// What it says.
     pub state: SaidOfCopy,
+    /// The checksum of the index that it has or fetches, as its placement named it. With it, a late report about an
+    /// index that has been replaced is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
     /// The token of the server's registration. It is required once a report of the server has presented it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
@@ -185,6 +189,14 @@ impl ReportPlacementRequest {
     /// If it is malformed.
     pub fn token(&self) -> Result<Option<Token>, BadValue> {
         token(self.token.as_deref())
+    }
+
+    /// The checksum in the core's form.
+    ///
+    /// # Errors
+    /// If it is malformed.
+    pub fn checksum(&self) -> Result<Option<[u8; 32]>, BadValue> {
+        self.checksum.as_deref().map(checksum).transpose()
     }
 }
 

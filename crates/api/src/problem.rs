@@ -260,7 +260,7 @@ fn with_placement(problem: Problem, refusal: placement::Refusal) -> Problem {
             problem.with("chunk", chunk.to_string())
         }
         No::UnknownServer(server) => problem.with("machine", server),
-        No::NotPlaced { chunk, server } | No::NotWanted { chunk, server } => {
+        No::NotPlaced { chunk, server } | No::NotWanted { chunk, server } | No::AnotherIndex { chunk, server } => {
             problem.with("chunk", chunk.to_string()).with("machine", server)
         }
         No::WrongStep { chunk, server, is, .. } => {
@@ -349,7 +349,7 @@ const fn code_of_placement(refusal: &placement::Refusal) -> Code {
         No::UnknownServer(_) => Code::UnknownMachine,
         No::NotPlaced { .. } | No::NotWanted { .. } => Code::NotPlaced,
         No::WrongStep { .. } => Code::WrongState,
-        No::AnotherArtifact(_) => Code::Contradiction,
+        No::AnotherArtifact(_) | No::AnotherIndex { .. } => Code::Contradiction,
         No::BadArtifact { .. } => Code::BadValue,
         No::OverLimit(_) => Code::OverLimit,
     }

@@ -34,7 +34,7 @@ impl Client {
         })
     }
 
-    /// Says what an index server does with its copy of a chunk. The server's token is required once it has presented it.
+    /// Says what an index server does with its copy of a chunk, and with which index. The server's token is required once it has presented it.
     /// Idempotent.
     ///
     /// # Errors
@@ -43,11 +43,12 @@ impl Client {
         &self,
         chunk: &str,
         server: &str,
-        state: SaidOfCopy,
+        (state, checksum): (SaidOfCopy, Option<&str>),
         token: Option<&str>,
     ) -> Result<ReportPlacementResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["placements", chunk, server]));
-        self.call(call.body(&ReportPlacementRequest { state, token: token.map(str::to_owned) })?).await
+        let (checksum, token) = (checksum.map(str::to_owned), token.map(str::to_owned));
+        self.call(call.body(&ReportPlacementRequest { state, checksum, token })?).await
     }
 
     /// The map; long-polls as the query says. `None` if it still has the version `since`.

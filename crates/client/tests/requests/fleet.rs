@@ -91,14 +91,15 @@ async fn a_copy_is_reported_and_the_map_is_none_while_it_is_unchanged() {
         say(r#"{"version":9,"rows":[],"missing":[],"missing_count":0}"#),
     ])
     .await;
-    let told = client.report_placement("7", "i1", SaidOfCopy::Gone, Some("T")).await.unwrap();
+    let told = client.report_placement("7", "i1", (SaidOfCopy::Gone, Some("sha256:00")), Some("T")).await.unwrap();
     assert_eq!(told.state, PlacementState::Gone);
     let query = GetMapQuery { since: Some(8), wait_ms: Some(100) };
     assert_eq!(client.map(&query).await.unwrap(), None);
     assert_eq!(client.map(&GetMapQuery::default()).await.unwrap().unwrap().version, 9);
     let sent = seen.await.unwrap();
     assert!(
-        sent[1].starts_with("POST /v1/placements/7/i1 ") && sent[1].ends_with(r#"{"state":"gone","token":"T"}"#),
+        sent[1].starts_with("POST /v1/placements/7/i1 ")
+            && sent[1].ends_with(r#"{"state":"gone","checksum":"sha256:00","token":"T"}"#),
         "{sent:?}"
     );
     assert!(sent[2].starts_with("GET /v1/map?since=8&wait_ms=100 HTTP"), "{sent:?}");

@@ -85,7 +85,7 @@ impl Servers {
             for copy in fleet.placements(filter, None, 1_000).await?.placements {
                 if matches!(copy.state, PlacementState::Assigned | PlacementState::Fetching) {
                     let token = self.tokens.get(id).copied();
-                    fleet.report_copy(copy.chunk, id.into(), Said::Ready, token).await?;
+                    fleet.report_copy(copy.chunk, id.into(), (Said::Ready, None), token).await?;
                 }
             }
         }

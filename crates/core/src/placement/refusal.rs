@@ -51,6 +51,17 @@ pub enum Refusal {
         /// The state in the report.
         asked: String,
     },
+    /// The report is about another index of the chunk.
+    #[error(
+        "chunk {chunk} has another index by now than the one that server '{server}' reports: look at the server's placements, and \
+         fetch what they name"
+    )]
+    AnotherIndex {
+        /// The chunk.
+        chunk: u64,
+        /// The server.
+        server: String,
+    },
     /// The chunk is known with another artifact.
     #[error("chunk {0} was built before with another artifact; it must be gone before it is built anew")]
     AnotherArtifact(u64),

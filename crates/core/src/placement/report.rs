@@ -39,6 +39,22 @@ impl Said {
 }
 
 impl State {
+    /// Checks that a report is about the present index of a chunk, if it names one by its checksum. A late report about
+    /// an index that was given up would otherwise vouch for the next. A copy that is to be deleted may be of any.
+    ///
+    /// # Errors
+    /// If it is about another index.
+    pub fn check_index(&self, chunk: ChunkId, server: &MachineId, checksum: [u8; 32]) -> Result<(), Refusal> {
+        let copies = self.names.get(server).and_then(|ix| self.servers.get(ix)).map(|server| &server.copies);
+        let wanted = copies.and_then(|copies| copies.get(&chunk.0));
+        let wanted = wanted.is_some_and(|copy| copy.state != PlacementState::Draining);
+        let present = self.chunks.get(&chunk.0).map(|chunk| chunk.artifact().checksum);
+        if wanted && present.is_some_and(|present| present != checksum) {
+            return Err(Refusal::AnotherIndex { chunk: chunk.0, server: server.to_string() });
+        }
+        Ok(())
+    }
+
     /// Takes a server's report on a copy; answers the copy's state, none if it is gone.
     ///
     /// # Errors

@@ -196,6 +196,7 @@ fn fields_of_chunks() -> Vec<(&'static str, Value)> {
         ("Artifact/properties/location", json!({"maxLength": limits::LOCATION_BYTES_MAX, "format": "uri"})),
         ("Artifact/properties/bytes", exact()),
         ("Artifact/properties/checksum", text(71, 71, SHA256)),
+        ("ReportPlacementRequest/properties/checksum", text(71, 71, SHA256)),
     ]
 }
 

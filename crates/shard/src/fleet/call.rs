@@ -40,6 +40,8 @@ pub(crate) enum ControlCall {
         chunk: ChunkId,
         server: MachineId,
         said: Said,
+        /// The checksum of the index that it has or fetches.
+        checksum: Option<[u8; 32]>,
         /// The machine's token, required once it has presented it.
         token: Option<Token>,
     },

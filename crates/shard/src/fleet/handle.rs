@@ -93,20 +93,20 @@ impl Fleet {
         Ok(page)
     }
 
-    /// A server says what it does with its copy of a chunk. Returns the state of the copy then; none if it is gone. The
-    /// machine's token is required once it has presented it.
+    /// A server says what it does with its copy of a chunk, perhaps with the checksum of the index. Returns the state of
+    /// the copy then; none if it is gone. The machine's token is required once it has presented it.
     ///
     /// # Errors
-    /// If the token is missing or another one, chunk or server are not known, the chunk is not placed there, or the state
-    /// does not follow.
+    /// If the token is missing or another one, chunk or server are not known, the chunk is not placed there or has another
+    /// index, or the state does not follow.
     pub async fn report_copy(
         &self,
         chunk: ChunkId,
         server: MachineId,
-        said: Said,
+        (said, checksum): (Said, Option<[u8; 32]>),
         token: Option<Token>,
     ) -> CallResult<Option<PlacementState>> {
-        self.ask(ControlCall::ReportCopy { chunk, server, said, token }).await
+        self.ask(ControlCall::ReportCopy { chunk, server, said, checksum, token }).await
     }
 
     /// A page of placements, by server and chunk, and the last one. A page that has taken many slices is returned short.

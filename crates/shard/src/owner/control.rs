@@ -96,8 +96,9 @@ impl Control {
                 Box::new(view).into()
             }
             ControlCall::Machines { filter, after, most } => fleet.list(filter, after.as_ref(), most, now).into(),
-            ControlCall::ReportCopy { chunk, server, said, token } => {
+            ControlCall::ReportCopy { chunk, server, said, checksum, token } => {
                 fleet.check_token(&server, token)?;
+                checksum.map(|checksum| placement.check_index(chunk, &server, checksum)).transpose()?;
                 placement.report(chunk, &server, said, now, &mut writes.placement)?.into()
             }
             ControlCall::Placements { filter, after, most } => {

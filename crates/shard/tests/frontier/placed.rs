@@ -78,7 +78,7 @@ impl Machines {
     }
 
     async fn say(&self, chunk: ChunkId, server: &str, said: Said) -> Result<Option<PlacementState>, Refusal> {
-        self.fleet.report_copy(chunk, server.into(), said, self.tokens.get(server).copied()).await
+        self.fleet.report_copy(chunk, server.into(), (said, None), self.tokens.get(server).copied()).await
     }
 
     async fn map(&self) -> std::sync::Arc<Map> {
@@ -314,7 +314,7 @@ fn chunk_row(id: ChunkId) -> ChunkRow {
 async fn a_machine_that_has_presented_its_token_must_present_it_with_its_copies() {
     let machines = Machines::filled(2).await;
     let (_, chunk) = machines.homes().await.into_keys().next().unwrap();
-    let say = |token| machines.fleet.report_copy(chunk, "b0".into(), Said::Ready, token);
+    let say = |token| machines.fleet.report_copy(chunk, "b0".into(), (Said::Ready, None), token);
     let missing = say(None).await;
     assert!(matches!(missing, Err(Refusal::Fleet(fleet::Refusal::TokenMissing(_)))), "{missing:?}");
     let foreign = say(machines.tokens.get("a0").copied()).await;

@@ -112,32 +112,33 @@ impl Copies {
     async fn copy(&self, placement: &Placement) -> Result<bool, Error> {
         let chunk = &placement.chunk;
         let Some(artifact) = &placement.artifact else { return Ok(false) };
+        let of = Some(artifact.checksum.as_str());
         if placement.state == CopyState::Ready {
             tracing::warn!(chunk.id = chunk, "a chunk that was here is lost");
-            self.say(chunk, SaidOfCopy::Gone).await?;
+            self.say(chunk, SaidOfCopy::Gone, None).await?;
             return Ok(true);
         }
         if !self.shelves.has(chunk, &artifact.checksum) {
-            if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching).await? {
+            if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching, of).await? {
                 return Ok(true);
             }
             if let Err(Unfetched { why, lost }) = self.fetch(placement).await {
                 tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched");
                 let long = self.failed.get(chunk).is_some_and(|(_, pause)| *pause >= COPY_PAUSE_GONE);
                 if lost || long {
-                    self.say(chunk, SaidOfCopy::Gone).await?;
+                    self.say(chunk, SaidOfCopy::Gone, of).await?;
                 }
                 return Ok(false);
             }
         }
-        self.say(chunk, SaidOfCopy::Ready).await?;
+        self.say(chunk, SaidOfCopy::Ready, of).await?;
         Ok(true)
     }
 
-    /// Reports; false if the chunk is no longer to be here, which the next listing shows.
-    async fn say(&self, chunk: &str, said: SaidOfCopy) -> Result<bool, Error> {
+    /// Reports, perhaps of an index by its checksum; false if that is no longer to be here, which the next listing shows.
+    async fn say(&self, chunk: &str, said: SaidOfCopy, of: Option<&str>) -> Result<bool, Error> {
         let token = self.token.now();
-        match self.client.report_placement(chunk, &self.id, said, token.as_deref()).await {
+        match self.client.report_placement(chunk, &self.id, (said, of), token.as_deref()).await {
             Ok(_) => Ok(true),
             Err(error) if error.problem().is_some_and(|problem| matches!(problem.status, 404 | 409)) => {
                 tracing::info!(chunk.id = chunk, error = %error, "a report of a chunk was refused");
@@ -199,7 +200,7 @@ impl Copies {
             let (shelves, removed) = (Arc::clone(&self.shelves), chunk.clone());
             let _ = tokio::task::spawn_blocking(move || shelves.remove(&removed)).await;
             if state(&chunk).is_some() {
-                self.say(&chunk, SaidOfCopy::Gone).await?;
+                self.say(&chunk, SaidOfCopy::Gone, None).await?;
             }
             self.leaving.remove(&chunk);
         }

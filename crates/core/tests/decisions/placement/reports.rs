@@ -261,3 +261,21 @@ fn the_announcement_of_the_next_index_shows_that_the_pipeline_knows() {
     world.state.give_up(ChunkId(1), 0, world.now, &mut world.out);
     assert_eq!((world.state.chunk_count(), world.state.has_returns()), (1, false), "a late call");
 }
+
+/// A fetch that outlives its index must not vouch for the next one.
+#[test]
+fn a_report_about_another_index_is_refused() {
+    let mut world = World::with_servers(1);
+    world.build(1, 10);
+    let (chunk, server) = (ChunkId(1), "s0".into());
+    let [first, second] = [10, 20].map(|bytes| Artifact { checksum: [bytes; 32], ..artifact(1, u64::from(bytes)) });
+    assert_eq!(world.state.check_index(chunk, &server, artifact(1, 10).checksum), Ok(()));
+    world.state.give_up(chunk, 0, world.now, &mut world.out);
+    assert_eq!(world.state.check_index(chunk, &server, first.checksum), Ok(()), "what is to be deleted may be any");
+    world.report(1, "s0", Said::Gone).unwrap();
+    world.given_up(1);
+    world.state.chunk_built(chunk, &second, 1, world.now, &mut world.out).unwrap();
+    let refused = Refusal::AnotherIndex { chunk: 1, server: "s0".to_owned() };
+    assert_eq!(world.state.check_index(chunk, &server, artifact(1, 10).checksum), Err(refused));
+    assert_eq!(world.state.check_index(chunk, &server, second.checksum), Ok(()));
+}

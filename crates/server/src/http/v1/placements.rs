@@ -61,7 +61,8 @@ pub async fn report_placement(
     ServerInPath(server): ServerInPath,
     JsonBody(body): JsonBody<ReportPlacementRequest>,
 ) -> Result<Json<ReportPlacementResponse>, Refused> {
-    let state = app.fleet.report_copy(chunk, server.clone(), body.state.into(), body.token()?).await?;
+    let said = (body.state.into(), body.checksum()?);
+    let state = app.fleet.report_copy(chunk, server.clone(), said, body.token()?).await?;
     Ok(Json(ReportPlacementResponse::new(chunk, &server, state)))
 }
 
