@@ -147,6 +147,11 @@ impl State {
             changes_at = Some(at.max(now));
         }
         let text = match state {
+            PlacementState::Draining if server.facts.judged == Judged::Failed => {
+                let text = "no longer wanted here; the server has failed: this is forgotten when it comes back and reports it \
+                            gone, or with the server, which an operator removes, or a day of failure";
+                return (text.into(), None);
+            }
             PlacementState::Draining => {
                 return ("no longer wanted here: the server deletes it and reports it gone".into(), None);
             }

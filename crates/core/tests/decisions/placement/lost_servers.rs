@@ -2,6 +2,7 @@
 
 use wayleave_core::fleet::{Desired, Judged, RowNo};
 use wayleave_core::ids::ChunkId;
+use wayleave_core::names;
 use wayleave_core::placement::{PlacementState, Said};
 
 use super::world::World;
@@ -45,6 +46,27 @@ fn a_failed_server_is_replaced_after_the_delay_and_not_before() {
     assert!(world.homes(0).values().all(|home| &**home != "s0"));
     let map = world.state.map();
     assert_eq!((map.missing_count, map.rows[0].complete(), map.rows[0].serving), (0, 1.0, true));
+}
+
+/// What went wrong: its copies said that the server deletes them, which a dead one never does.
+#[test]
+fn what_a_failed_server_should_delete_says_that_it_waits_for_the_server_or_its_removal() {
+    let mut world = filled();
+    world.judge("s0", Judged::Failed);
+    world.pass(60_000);
+    world.settle();
+    let copies = world.list(Some("s0"));
+    assert!(!copies.is_empty());
+    for copy in copies {
+        assert_eq!(copy.state, PlacementState::Draining);
+        assert!(copy.reason.contains("has failed") && copy.reason.contains("operator removes"), "{}", copy.reason);
+    }
+    // An operator does: drained, it may be removed with them.
+    world.desire("s0", Desired::Drain);
+    assert_eq!(world.state.holdings(&names::machine("s0").unwrap()).needed, 0);
+    world.leave("s0");
+    world.settle();
+    assert!(world.list(None).iter().all(|copy| &*copy.server != "s0"));
 }
 
 #[test]
