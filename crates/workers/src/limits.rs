@@ -60,6 +60,10 @@ pub const STORE_FAILURES_MAX: usize = 3;
 pub const INPUT_ATTEMPTS_MAX: u32 = 3;
 /// The longest pause before a WARC file that is out of reach is tried again.
 pub const INPUT_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a machine that was out of reach may take to accept a connection.
+pub const MACHINE_PROBE_MAX: Duration = Duration::from_secs(2);
+/// Machines out of reach that a builder remembers.
+pub const AWAY_MACHINES_MAX: usize = 10_000;
 
 /// How often a machine reports, until the server says otherwise.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);

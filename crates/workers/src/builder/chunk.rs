@@ -6,23 +6,24 @@
 //!   refused and names the index, which is removed.
 //! - The crawler that has the file is away: the file is tried for a while, then the attempt fails; after
 //!   [`INPUT_ATTEMPTS_MAX`] attempts it counts as lost, and its links are crawled again. Otherwise one machine that never
-//!   comes back would keep its chunks from the index for ever.
+//!   comes back would keep its chunks from the index for ever. All chunks of a machine share the while ([`away`]).
 //! - The file is gone, or is not the one that was described: it is lost at once.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 use wayleave_api::chunks::{ClaimedChunk, CompleteChunkRequest, FailChunkRequest, RenewChunkRequest};
 use wayleave_client::Error;
 
-use super::{Builder, Ended, extract};
+use super::{Builder, Ended, away, extract};
 use crate::crawler::chunk::{described, discard};
 use crate::crawler::recorder::attempt_name;
 use crate::lease::Lease;
-use crate::limits::{INPUT_ATTEMPTS_MAX, INPUT_PAUSE_MAX};
+use crate::limits::{INPUT_ATTEMPTS_MAX, INPUT_PAUSE_MAX, MACHINE_PROBE_MAX};
 use crate::store::{self, Artifact};
 
 /// A chunk in hand.
@@ -39,8 +40,16 @@ struct Failure {
     own: bool,
 }
 
+/// Why an input was not fetched.
+enum Unfetched {
+    /// The machine that has it is out of reach.
+    Away(String),
+    Store(store::Error),
+}
+
 /// Why work on a chunk stops early.
 enum Halt {
+    Away,
     Failed(Failure),
     Server(Error),
 }
@@ -63,14 +72,16 @@ impl Builder {
         Held { chunk, lease }
     }
 
-    pub(super) async fn build(&self, held: &Held) -> Ended {
+    /// Builds a chunk. If the machine that has its input is out of reach, it is waited for only where `wait` says so.
+    pub(super) async fn build(&self, held: &Held, wait: bool) -> Ended {
         let built = tokio::select! {
             why = held.lease.lost() => return lost(&held.chunk.id, &why),
-            built = self.index(&held.chunk) => built,
+            built = self.index(&held.chunk, wait) => built,
         };
         let (artifact, pages) = match built {
             Ok(built) => built,
             Err(Halt::Server(error)) => return lost(&held.chunk.id, &error.to_string()),
+            Err(Halt::Away) => return Ended::Away,
             Err(Halt::Failed(failure)) => return self.fail(&held.chunk, failure).await,
         };
         let request = CompleteChunkRequest { token: held.chunk.token.clone(), artifact: Some(described(&artifact)) };
@@ -84,7 +95,7 @@ impl Builder {
     }
 
     /// The published index of a chunk, and the number of its pages.
-    async fn index(&self, chunk: &ClaimedChunk) -> Result<(Artifact, u64), Halt> {
+    async fn index(&self, chunk: &ClaimedChunk, wait: bool) -> Result<(Artifact, u64), Halt> {
         let own = |cause: String| Halt::Failed(Failure { reason: cause, input_lost: false, own: true });
         let crawl = self.client.chunk(&chunk.id).await?.crawl;
         let name = attempt_name(&format!("chunk-{}", chunk.id), &chunk.token, "index.tar");
@@ -92,7 +103,7 @@ impl Builder {
         let scratch = tempfile::Builder::new().prefix("wayleave-build-").tempdir();
         let scratch = scratch.map_err(|error| own(format!("no temporary folder: {error}")))?;
         let warc = scratch.path().join("input.warc.gz");
-        self.fetch(chunk, &warc).await.map_err(Halt::Failed)?;
+        self.fetch(chunk, &warc, wait).await?;
         let work = tokio::task::spawn_blocking(move || index(&warc, &crawl, scratch));
         let (packed, pages, _scratch) = match work.await {
             Ok(Ok(built)) => built,
@@ -108,45 +119,67 @@ impl Builder {
     }
 
     /// Fetches the input, and tries for a while where it is out of reach.
-    async fn fetch(&self, chunk: &ClaimedChunk, into: &Path) -> Result<(), Failure> {
-        let failed = |reason: String, input_lost| Failure { reason, input_lost, own: false };
+    async fn fetch(&self, chunk: &ClaimedChunk, into: &Path, wait: bool) -> Result<(), Halt> {
+        let failed = |reason: String, input_lost| Halt::Failed(Failure { reason, input_lost, own: false });
         let input = chunk.inputs.first().map(|input| &input.artifact);
         let input = input.ok_or_else(|| failed("the chunk has no input".to_owned(), true))?;
         let location: Url =
             input.location.parse().map_err(|_| failed(format!("{} is no URL", input.location), true))?;
         let artifact = Artifact { location, bytes: input.bytes, checksum: input.checksum.clone() };
-        let begun = Instant::now();
+        let machine = away::machine(&artifact.location);
         let mut pause = Duration::from_millis(200);
         loop {
-            let rest = self.config.patience.saturating_sub(begun.elapsed());
-            let error = match timeout(rest.max(pause), self.store.get(&artifact, into)).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error,
-                Err(_) => {
-                    let reason = format!("{} took too long", artifact.location);
-                    return Err(failed(reason, chunk.attempts + 1 >= INPUT_ATTEMPTS_MAX));
+            let begun = Instant::now();
+            let error = match self.try_fetch(&machine, &artifact, into).await {
+                Ok(()) => {
+                    self.away.back(&machine);
+                    return Ok(());
                 }
-            };
-            match error {
-                store::Error::Gone { .. } | store::Error::Differs { .. } | store::Error::Description { .. } => {
-                    return Err(failed(error.to_string(), true));
-                }
-                store::Error::Transfer { .. }
-                    if begun.elapsed() + pause < self.config.patience && !self.stop.is_cancelled() =>
-                {
-                    tokio::select! {
-                        () = sleep(pause) => {}
-                        () = self.stop.cancelled() => {}
+                Err(Unfetched::Away(why)) => why,
+                Err(Unfetched::Store(error)) => match error {
+                    store::Error::Gone { .. } | store::Error::Differs { .. } | store::Error::Description { .. } => {
+                        return Err(failed(error.to_string(), true));
                     }
-                    pause = (pause * 2).min(INPUT_PAUSE_MAX);
-                }
-                store::Error::Transfer { .. } => {
-                    let lost = chunk.attempts + 1 >= INPUT_ATTEMPTS_MAX && !self.stop.is_cancelled();
-                    let reason = format!("{error}; if its crawler has ended, start one with the same --store again");
-                    return Err(failed(reason, lost));
-                }
-                other => return Err(Failure { reason: other.to_string(), input_lost: false, own: true }),
+                    other => {
+                        let reason = other.to_string();
+                        return Err(Halt::Failed(Failure { reason, input_lost: false, own: true }));
+                    }
+                },
+            };
+            let now = Instant::now();
+            let until = self.away.failed(&machine, begun, now, chunk.attempts);
+            if !wait {
+                return Err(Halt::Away);
             }
+            if now + pause >= until || self.stop.is_cancelled() {
+                let lost = chunk.attempts + 1 >= INPUT_ATTEMPTS_MAX && !self.stop.is_cancelled();
+                let reason = format!("{error}; if its crawler has ended, start one with the same --store again");
+                return Err(failed(reason, lost));
+            }
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.stop.cancelled() => {}
+            }
+            pause = (pause * 2).min(INPUT_PAUSE_MAX);
+        }
+    }
+
+    /// One try. Of a machine that was out of reach a moment ago nothing is asked before it takes a connection: a try that gets
+    /// no answer at all takes long, and there may be many chunks of it.
+    async fn try_fetch(&self, machine: &str, artifact: &Artifact, into: &Path) -> Result<(), Unfetched> {
+        let location = &artifact.location;
+        let http = matches!(location.scheme(), "http" | "https");
+        if http && self.away.is_away(machine, Instant::now()) {
+            let connected = timeout(MACHINE_PROBE_MAX, TcpStream::connect(machine)).await;
+            if !matches!(connected, Ok(Ok(_))) {
+                return Err(Unfetched::Away(format!("{location}: {machine} is out of reach")));
+            }
+        }
+        match timeout(self.config.patience.max(MACHINE_PROBE_MAX), self.store.get(artifact, into)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error @ store::Error::Transfer { .. })) => Err(Unfetched::Away(error.to_string())),
+            Ok(Err(error)) => Err(Unfetched::Store(error)),
+            Err(_) => Err(Unfetched::Away(format!("{location} took too long"))),
         }
     }
 

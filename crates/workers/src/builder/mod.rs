@@ -2,6 +2,7 @@
 //!
 //! It must not know how a server decides, or where indexes go: placement is the server's.
 
+mod away;
 mod chunk;
 mod extract;
 
@@ -18,6 +19,7 @@ use crate::crawler::Until;
 use crate::limits::{OUTAGE_PAUSE, STORE_FAILURES_MAX};
 use crate::pause::Pause;
 use crate::store::Store;
+use away::Away;
 
 /// Settings of a builder.
 #[derive(Debug, Clone)]
@@ -64,8 +66,13 @@ pub enum Error {
 
 /// How work on a chunk ended.
 enum Ended {
-    Built { pages: u64, bytes: u64 },
+    Built {
+        pages: u64,
+        bytes: u64,
+    },
     InputLost,
+    /// The machine that has its input is out of reach: it is still in hand, and is tried again when nothing else is.
+    Away,
     Lost,
     NotStored(String),
 }
@@ -76,6 +83,7 @@ pub struct Builder {
     client: Client,
     config: Config,
     store: Store,
+    away: Away,
     counts: Arc<Mutex<Counts>>,
     stop: CancellationToken,
     pause: Pause,
@@ -85,7 +93,8 @@ impl Builder {
     /// A builder that ends its work when `stop` is cancelled, and begins none while `pause` is on.
     #[must_use]
     pub fn new(client: Client, config: Config, store: Store, stop: CancellationToken, pause: Pause) -> Self {
-        Self { client, config, store, counts: Arc::default(), stop, pause }
+        let away = Away::new(config.patience);
+        Self { client, config, store, away, counts: Arc::default(), stop, pause }
     }
 
     /// What it has done, as often as it is called.
@@ -130,22 +139,35 @@ impl Builder {
             return Ok((false, idle));
         }
         let held: Vec<_> = answer.chunks.into_iter().map(|chunk| self.hold(chunk, asked)).collect();
+        let mut late = Vec::new();
         for chunk in held {
-            let ended = self.build(&chunk).await;
-            self.count(&ended);
-            match ended {
-                Ended::Built { .. } => *not_stored = 0,
-                Ended::NotStored(why) => {
-                    *not_stored += 1;
-                    if *not_stored >= STORE_FAILURES_MAX {
-                        return Err(Error::Store(why));
-                    }
-                    self.rest().await;
-                }
-                Ended::InputLost | Ended::Lost => {}
+            match self.build(&chunk, false).await {
+                Ended::Away => late.push(chunk),
+                ended => self.settle(ended, not_stored).await?,
             }
         }
+        // Last, so that no other chunk in hand waits for their machines.
+        for chunk in late {
+            let ended = self.build(&chunk, true).await;
+            self.settle(ended, not_stored).await?;
+        }
         Ok((true, false))
+    }
+
+    async fn settle(&self, ended: Ended, not_stored: &mut usize) -> Result<(), Error> {
+        self.count(&ended);
+        match ended {
+            Ended::Built { .. } => *not_stored = 0,
+            Ended::NotStored(why) => {
+                *not_stored += 1;
+                if *not_stored >= STORE_FAILURES_MAX {
+                    return Err(Error::Store(why));
+                }
+                self.rest().await;
+            }
+            Ended::InputLost | Ended::Lost | Ended::Away => {}
+        }
+        Ok(())
     }
 
     fn count(&self, ended: &Ended) {
@@ -157,7 +179,7 @@ impl Builder {
                 counts.bytes += bytes;
             }
             Ended::InputLost => counts.inputs_lost += 1,
-            Ended::Lost | Ended::NotStored(_) => counts.lost += 1,
+            Ended::Lost | Ended::NotStored(_) | Ended::Away => counts.lost += 1,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::time::{Duration, Instant};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
@@ -90,4 +91,40 @@ async fn chunks_whose_pages_are_gone_are_crawled_again() {
     check_built(&stage, &["builder"]);
     stage.check_crawled();
     crawler.kill();
+}
+
+/// Waits until every chunk that is good is built.
+fn wait_built(stage: &Stage, what: &str, good: impl Fn(&str) -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let chunks = stage.chunks();
+        let waiting = chunks.iter().filter(|chunk| matches!(chunk["state"].as_str(), Some("crawled" | "building")));
+        let left = waiting.filter(|chunk| good(chunk["artifacts"]["crawl"]["location"].as_str().unwrap())).count();
+        if left == 0 {
+            return;
+        }
+        assert!(Instant::now() < patience, "{what}: {left} are not built");
+    }
+}
+
+/// A regression: the builder waited for the machine of the first chunk in its hands, and the others waited with it; a lease
+/// that was lost then counted as an attempt at each. The machine comes back, and its chunks are built too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_is_away_does_not_hold_up_the_chunks_of_others() {
+    let stage = Stage::start(2, 4).await;
+    assert_eq!(stage.run("crawl", "away", &["--once"]).await.code, 0);
+    let here = stage.spawn("crawl", "here", &stage.server.url, &[]);
+    stage.server.run(&["crawls", "show", "site", "--wait-finished", "--wait", "2m"]).ok();
+    let port = std::fs::read_to_string(stage.folder("away").join(".port")).unwrap();
+    let is_away = |location: &str| location.contains(&format!(":{port}/"));
+    let builder = stage.spawn("build", "builder", &stage.server.url, &["--patience", "10m", "--chunks", "100"]);
+    wait_built(&stage, "those of the crawler that runs", |location| !is_away(location));
+    let waiting = stage.chunks().into_iter().filter(|chunk| chunk["state"] == "building").count();
+    assert_eq!(waiting, 1, "one is still in hand, and waits for its machine");
+    let back = stage.spawn("crawl", "away", &stage.server.url, &[]);
+    wait_built(&stage, "that of the one that is back", |_| true);
+    builder.kill();
+    check_built(&stage, &["builder"]);
+    here.kill();
+    back.kill();
 }

@@ -1,0 +1,131 @@
+//! Machines with WARC files that are out of reach, and how long the builder waits for each.
+//!
+//! A machine that never comes back may have thousands of chunks. Were each of them waited for by itself, one dead crawler
+//! would hold up the chunks of all others for hours. So time counts from when the machine went away, for all its chunks
+//! together: the nth attempt at a chunk waits until n times the patience have passed since then, and ends at the first try
+//! after that. Until its chunks count as lost the machine has as much time as a single chunk gives it.
+//!
+//! Interleavings: a machine comes back while a chunk waits for it: the fetch succeeds, and it is forgotten. It comes back
+//! and goes away again with no fetch between: it counts as away since the first time only if its last failure is younger
+//! than the patience. The builder is restarted: it has forgotten all, and waits anew.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use url::Url;
+
+use crate::limits::{AWAY_MACHINES_MAX, INPUT_ATTEMPTS_MAX};
+
+/// The machines that are out of reach.
+#[derive(Debug)]
+pub(super) struct Away {
+    patience: Duration,
+    machines: Mutex<HashMap<String, Absence>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Absence {
+    since: Instant,
+    last: Instant,
+}
+
+impl Away {
+    pub fn new(patience: Duration) -> Self {
+        Self { patience, machines: Mutex::default() }
+    }
+
+    /// Whether a machine was out of reach a moment ago.
+    pub fn is_away(&self, machine: &str, now: Instant) -> bool {
+        self.machines().get(machine).is_some_and(|absence| now < absence.last + self.patience)
+    }
+
+    /// Notes a try that began at `begun` and has failed now. Returns until when this attempt goes on, if so many attempts at
+    /// its chunk have failed before.
+    pub fn failed(&self, machine: &str, begun: Instant, now: Instant, attempts: u32) -> Instant {
+        let mut machines = self.machines();
+        machines.retain(|_, absence| now < absence.last + self.patience);
+        if machines.len() >= AWAY_MACHINES_MAX && !machines.contains_key(machine) {
+            machines.clear();
+        }
+        let absence = machines.entry(machine.to_owned()).or_insert(Absence { since: begun, last: now });
+        absence.last = now;
+        absence.since + self.patience * attempts.saturating_add(1).min(INPUT_ATTEMPTS_MAX)
+    }
+
+    /// Notes that a machine can be reached.
+    pub fn back(&self, machine: &str) {
+        self.machines().remove(machine);
+    }
+
+    fn machines(&self) -> std::sync::MutexGuard<'_, HashMap<String, Absence>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The machine, or bucket, that has a file.
+pub(super) fn machine(location: &Url) -> String {
+    let host = location.host_str().unwrap_or_default();
+    location.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const PAUSE: Duration = Duration::from_secs(1);
+
+    /// Tries a chunk of a dead machine until its attempt ends. Returns when that is.
+    fn attempt(away: &Away, attempts: u32, mut now: Instant) -> Instant {
+        while away.failed("dead:1", now, now, attempts) > now + PAUSE {
+            now += PAUSE;
+        }
+        now
+    }
+
+    /// A regression: each chunk waited by itself, thirty seconds three times, and nothing else was built meanwhile.
+    #[test]
+    fn a_dead_machine_holds_a_builder_up_once_and_not_for_each_of_its_chunks() {
+        let (away, begun) = (Away::new(PATIENCE), Instant::now());
+        let mut now = begun;
+        for attempts in 0..INPUT_ATTEMPTS_MAX {
+            for _ in 0..500 {
+                now = attempt(&away, attempts, now);
+            }
+        }
+        let held_up = now - begun;
+        assert!(held_up <= PATIENCE * INPUT_ATTEMPTS_MAX && held_up > PATIENCE * 2, "{held_up:?}");
+    }
+
+    #[test]
+    fn a_machine_that_was_back_or_not_asked_for_a_while_is_waited_for_anew() {
+        let (away, begun) = (Away::new(PATIENCE), Instant::now());
+        let later = attempt(&away, 0, begun);
+        assert!(away.is_away("dead:1", later) && !away.is_away("other:1", later));
+        assert_eq!(away.failed("dead:1", later, later, 0), begun + PATIENCE);
+        away.back("dead:1");
+        assert!(!away.is_away("dead:1", later));
+        assert_eq!(away.failed("dead:1", later, later, 0), later + PATIENCE);
+        let much_later = later + PATIENCE;
+        assert!(!away.is_away("dead:1", much_later));
+        assert_eq!(away.failed("dead:1", much_later, much_later, 0), much_later + PATIENCE);
+    }
+
+    /// The fifth attempt follows lost leases: it has no more time than the third.
+    #[test]
+    fn later_attempts_wait_longer_up_to_the_last_that_counts() {
+        let (away, begun) = (Away::new(PATIENCE), Instant::now());
+        let until = [0, 1, 2, 4, u32::MAX].map(|attempts| away.failed("dead:1", begun, begun, attempts) - begun);
+        assert_eq!(until.map(|until| until.as_secs()), [30, 60, 90, 90, 90]);
+    }
+
+    #[test]
+    fn machines_are_told_apart_by_host_and_port() {
+        let of = |text: &str| machine(&text.parse().unwrap());
+        assert_eq!(of("http://127.0.0.1:7081/chunk-1.warc.gz"), "127.0.0.1:7081");
+        assert_eq!(of("https://files.example/a/b"), "files.example:443");
+        assert_eq!(of("s3://bucket/prefix/a"), "bucket");
+    }
+}
