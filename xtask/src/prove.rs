@@ -74,6 +74,14 @@ const PROOFS: &[Proof] = &[
         mounts: false,
     },
     Proof {
+        name: "pipeline",
+        about: "10,000 links crawled, built and served in two rows, while workers, servers and whole machines die; and three nodes",
+        tests: &[(CLI, "binary", "pipeline")],
+        settings: &[("WAYLEAVE_PIPELINE_HOSTS", "250"), ("WAYLEAVE_PIPELINE_PAGES", "25")],
+        packages: &[packages::TESTS],
+        mounts: false,
+    },
+    Proof {
         name: "deploy",
         about: "the image and the compose files by their documented lines, in a container engine of its own",
         tests: &[(CLI, "binary", "containers")],

@@ -19,6 +19,7 @@ mod great_crawl;
 mod image;
 mod kill_loop;
 mod manners;
+mod pipeline;
 mod replaced;
 mod roles;
 mod schema;
