@@ -79,10 +79,24 @@ impl ChunkId {
         Self(HostId::new(shard, counter).0)
     }
 
-    /// The shard that it belongs to.
+    /// The shard that made it, in the store that it was made in.
     #[must_use]
     pub const fn shard(self) -> ShardId {
         HostId(self.0).birth()
+    }
+
+    /// The counter value of the shard that made it.
+    #[must_use]
+    pub const fn counter(self) -> u64 {
+        HostId(self.0).counter()
+    }
+
+    /// The shard that keeps it in a store of so many shards: the one that made it, or, if it was imported from a store
+    /// with more shards and has no such shard here, one that follows from its id.
+    #[must_use]
+    pub const fn home(self, shards: u16) -> ShardId {
+        let made_by = self.shard().0;
+        if made_by < shards || shards == 0 { ShardId(made_by) } else { ShardId(made_by % shards) }
     }
 }
 
@@ -188,6 +202,13 @@ mod tests {
         for bad in ["", "abc", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAA!A", "AAAAAAAAAAAAAAAAAAAAAAA"] {
             assert_eq!(Token::parse(bad), Err(BadToken), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_chunk_is_at_home_in_every_store_and_in_its_own_shard_if_there_is_one() {
+        let id = ChunkId::new(ShardId(13), 7);
+        assert_eq!((id.home(16), id.home(14), id.counter()), (ShardId(13), ShardId(13), 7));
+        assert_eq!((id.home(13), id.home(4), id.home(1)), (ShardId(0), ShardId(1), ShardId(0)));
     }
 
     #[test]

@@ -59,6 +59,18 @@ pub const LEASE_MS_MIN: u64 = 100;
 pub const CHUNK_LINKS_MAX: usize = 1_000;
 /// Links that one chunk may have had, with those that were replaced.
 pub const CHUNK_LINKS_EVER_MAX: usize = 4_000;
+/// Maximum number of chunks in one request that restores some.
+pub const RESTORE_CHUNKS_MAX: usize = 100;
+/// Numbers of chunks that are skipped above those that are imported: the original store may have made more since.
+pub const CHUNK_IDS_SKIPPED: u64 = 1_000_000;
+/// The greatest number of a chunk that is imported; it leaves room for as many that are made afterwards.
+pub const CHUNK_COUNTER_RESTORED_MAX: u64 = 1 << 47;
+/// Versions of the map that are skipped above that of an export: the original store may have published more since.
+pub const MAP_VERSIONS_SKIPPED: u64 = 1_000_000;
+/// The greatest version that a map may be raised to.
+pub const MAP_VERSION_RAISED_MAX: u64 = NUMBER_MAX / 2;
+/// How long a machine that was imported may take until its first report, before it has failed.
+pub const RESTORED_SILENCE_MAX: Millis = Millis(600_000);
 /// Links of one chunk, if the claim does not say.
 pub const CHUNK_LINKS_DEFAULT: usize = 5;
 /// Chunks of one claim.

@@ -52,9 +52,9 @@ pub struct Answer {
 }
 
 /// What a report says of the machine, checked.
-struct Facts {
-    capacity: u32,
-    row: Option<RowNo>,
+pub(super) struct Facts {
+    pub capacity: u32,
+    pub row: Option<RowNo>,
 }
 
 impl State {
@@ -193,10 +193,12 @@ impl State {
 }
 
 /// Whether a registration replaces one that nobody has used: its token was never presented, and the machine has failed.
-/// Its answer was lost, and the machine would be locked out. The token before ends, so nothing is stolen with it.
+/// Its answer was lost, and the machine would be locked out. The token before ends, so nothing is stolen with it. The same
+/// holds for a machine that was restored, whose token nobody knows.
 fn is_abandoned(row: &MachineRow, report: &Report, facts: &Facts) -> bool {
     let same = (row.kind, row.row) == (report.kind, facts.row);
-    report.token.is_none() && same && !row.confirmed && row.judged == Judged::Failed
+    let unused = row.judged == Judged::Failed || row.cause == Cause::Restored;
+    report.token.is_none() && same && !row.confirmed && unused
 }
 
 fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts, now: Time) -> Result<(), Refusal> {
@@ -209,19 +211,26 @@ fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts,
         None if !repeated => return Err(Refusal::TokenMissing(id.to_string())),
         _ => {}
     }
-    if row.kind != report.kind {
-        let (id, kind, asked) = (id.to_string(), row.kind.name().into(), report.kind.name().into());
-        return Err(Refusal::KindChanged { id, kind, asked });
-    }
-    match (row.row, facts.row) {
-        (Some(RowNo(row)), Some(RowNo(asked))) if row != asked => {
-            Err(Refusal::RowChanged { id: id.to_string(), row, asked })
+    row.check_same(id, report.kind, facts.row)
+}
+
+impl MachineRow {
+    /// Checks that type and row, which never change, are these.
+    pub(super) fn check_same(&self, id: &MachineId, kind: Kind, row: Option<RowNo>) -> Result<(), Refusal> {
+        if self.kind != kind {
+            let (id, kind, asked) = (id.to_string(), self.kind.name().into(), kind.name().into());
+            return Err(Refusal::KindChanged { id, kind, asked });
         }
-        _ => Ok(()),
+        match (self.row, row) {
+            (Some(RowNo(row)), Some(RowNo(asked))) if row != asked => {
+                Err(Refusal::RowChanged { id: id.to_string(), row, asked })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-fn check(report: &Report) -> Result<Facts, Refusal> {
+pub(super) fn check(report: &Report) -> Result<Facts, Refusal> {
     let capacity = Some(report.capacity).filter(|capacity| (1..=limits::CAPACITY_MAX).contains(capacity));
     let capacity = capacity
         .and_then(|capacity| u32::try_from(capacity).ok())

@@ -38,6 +38,7 @@ pub mod request;
 pub mod requested;
 pub mod requeue;
 pub mod reserve;
+mod restore_link;
 mod revoke;
 
 pub mod conclude_jobs;

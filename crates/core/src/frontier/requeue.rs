@@ -86,7 +86,7 @@ impl Known {
     }
 
     /// Its queue position and details, if it is not handed out.
-    fn at_rest(self) -> Option<(QueuePosition, Details)> {
+    pub(super) fn at_rest(self) -> Option<(QueuePosition, Details)> {
         match (self.row.status, self.waiting) {
             (UrlStatus::Queued(position), Some(details)) => Some((position, details)),
             (UrlStatus::Done { lane, details, .. }, _) => Some((QueuePosition { lane, due: Time::NEVER }, details)),

@@ -369,7 +369,7 @@ impl ChunkRow {
             }
         }
         for (host, urls) in parcels {
-            let token = Token::new(self.id.shard(), (facts.entropy)());
+            let token = Token::new(frontier.shard(), (facts.entropy)());
             let pair = (&holder, facts.now);
             let taken = frontier.link_again((token, self.id), urls, pair, &mut writes.frontier);
             self.visit = Some(token).filter(|_| self.host.is_some() && !taken.is_empty());

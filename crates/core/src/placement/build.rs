@@ -34,6 +34,22 @@ impl State {
         now: Time,
         out: &mut Vec<Write>,
     ) -> Result<Built, Refusal> {
+        let built = self.enter_built(chunk, artifact, index, out)?;
+        if built == Built::New {
+            self.place_in_all_rows(chunk, now, out);
+            self.finish(out);
+        }
+        Ok(built)
+    }
+
+    /// Takes a built chunk, and leaves its copies to the caller.
+    pub(super) fn enter_built(
+        &mut self,
+        chunk: ChunkId,
+        artifact: &Artifact,
+        index: u32,
+        out: &mut Vec<Write>,
+    ) -> Result<Built, Refusal> {
         let whole =
             (1..=limits::LOCATION_BYTES_MAX).contains(&artifact.location.len()) && artifact.bytes <= limits::NUMBER_MAX;
         if !whole {
@@ -54,12 +70,15 @@ impl State {
         }
         self.chunks.insert(chunk.0, Chunk::new(artifact, self.rows.len()));
         self.set_mark(chunk.0, Mark { index, unfetched: 0 }, out);
+        Ok(Built::New)
+    }
+
+    /// Gives a chunk that was just entered a copy in every row that has none of it.
+    pub(super) fn place_in_all_rows(&mut self, chunk: ChunkId, now: Time, out: &mut Vec<Write>) {
         let rows: Vec<RowNo> = self.rows.keys().copied().collect();
         for row in rows {
             self.reconcile(chunk.0, row, None, now, out);
         }
         self.visible |= self.has_map_rows();
-        self.finish(out);
-        Ok(Built::New)
     }
 }

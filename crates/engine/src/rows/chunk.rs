@@ -1,7 +1,9 @@
 //! A chunk, in one of two kinds by whether it is in progress; and what the pipeline of a shard keeps besides.
 //! Lifetime: from its first claim on. A chunk has one row: in progress (20) or at rest (21).
 //! A built chunk is in progress until placement knows it.
-//! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
+//! Key: owning shard · 20 or 21 · the id's counter; of a chunk that was imported from a store with more shards, and whose
+//! own shard is none of this store, owning shard · 20 or 21 · the greatest counter · the whole id. So the chunks of a shard
+//! lie in the order of their ids. Value: version, id, crawl, host, visit, state, attempts, times,
 //! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases, number of its index,
 //! lost indexes. Version 2 ends before those.
 //! Version 1 has no flag for placed: its built chunks are at rest, and are not placed.
@@ -26,12 +28,18 @@ const UNNUMBERED_VERSION: u8 = 2;
 /// Before built chunks were placed.
 const UNPLACED_VERSION: u8 = 1;
 
-/// The key of a chunk.
+/// The key of a chunk that this shard keeps.
 #[must_use]
-pub fn key(id: ChunkId, at_rest: bool) -> Key {
+pub fn key(shard: ShardId, id: ChunkId, at_rest: bool) -> Key {
     let kind = if at_rest { Kind::RestingChunk } else { Kind::Chunk };
-    let mut key = keys::start(id.shard(), kind, 6);
-    keys::push_host(&mut key, HostId(id.0));
+    let mut key = keys::start(shard, kind, 14);
+    if id.shard() == shard {
+        keys::push_host(&mut key, HostId(id.0));
+    } else {
+        // No shard ever counts that far.
+        keys::push_host(&mut key, HostId(u64::MAX));
+        key.extend_from_slice(&id.0.to_be_bytes());
+    }
     key
 }
 
@@ -54,8 +62,8 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
         }
         CoreWrite::Chunk { row, moved } => {
             let rests = row.is_at_rest();
-            let mut writes = vec![Write { key: key(row.id, rests), value: Some(encode(row)) }];
-            writes.extend(moved.then(|| Write { key: key(row.id, !rests), value: None }));
+            let mut writes = vec![Write { key: key(shard, row.id, rests), value: Some(encode(row)) }];
+            writes.extend(moved.then(|| Write { key: key(shard, row.id, !rests), value: None }));
             writes
         }
     }
@@ -377,7 +385,8 @@ mod tests {
             let rests = matches!(row.state, ChunkState::SetAside | ChunkState::Skipped)
                 || (row.state == ChunkState::Built && placed);
             let keys: Vec<(&Key, bool)> = writes.iter().map(|write| (&write.key, write.value.is_some())).collect();
-            prop_assert_eq!(keys, [(&key(row.id, rests), true), (&key(row.id, !rests), false)]);
+            let key = |rests| key(ShardId(0), row.id, rests);
+            prop_assert_eq!(keys, [(&key(rests), true), (&key(!rests), false)]);
             let bytes = encode(&row);
             prop_assert_eq!(decode(&bytes), Ok(row.clone()));
             for cut in 0..bytes.len() {
@@ -390,8 +399,12 @@ mod tests {
 
     #[test]
     fn a_chunk_has_one_row_wherever_it_is() {
-        let id = ChunkId::new(ShardId(3), 77);
-        assert_ne!(key(id, true), key(id, false));
+        let id = |shard| ChunkId::new(ShardId(shard), 77);
+        assert_ne!(key(ShardId(3), id(3), true), key(ShardId(3), id(3), false));
+        // Chunks of shards that this store does not have come after all of its own, in the order of their ids.
+        let [own, last] = [77, (1 << 48) - 2].map(|counter| key(ShardId(3), ChunkId::new(ShardId(3), counter), false));
+        let [first, second] = [7, 11].map(|shard| key(ShardId(3), id(shard), false));
+        assert!(own < last && last < first && first < second);
         for unannounced in [false, true] {
             let row = PipelineRow { next_chunk: 9, unannounced };
             let write = encode_write(ShardId(3), &CoreWrite::Pipeline(row)).remove(0);

@@ -25,7 +25,8 @@ const KINDS: [MachineKind; 3] = [MachineKind::Crawler, MachineKind::Builder, Mac
 pub(super) const DESIRED: [Desired; 3] = [Desired::Online, Desired::Paused, Desired::Drain];
 const REPORTED: [Reported; 4] = [Reported::Online, Reported::Waiting, Reported::Paused, Reported::Error];
 pub(super) const JUDGED: [Judged; 4] = [Judged::Healthy, Judged::Suspect, Judged::Failed, Judged::Probation];
-const CAUSES: [Cause; 5] = [Cause::Well, Cause::Silent, Cause::SaidError, Cause::Probes, Cause::Returned];
+const CAUSES: [Cause; 6] =
+    [Cause::Well, Cause::Silent, Cause::SaidError, Cause::Probes, Cause::Returned, Cause::Restored];
 
 /// The key of a machine.
 #[must_use]

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wayleave_core::fleet::{self, Answer, Desired, MachineView, Probe, ProbeOutcome, Report};
+use wayleave_core::fleet::{self, Answer, CarriedMachine, Desired, MachineView, Probe, ProbeOutcome, Report};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{self, Cursor, Map, PlacementState, PlacementView, Returned, Said};
+use wayleave_core::placement::{
+    self, CarriedCopies, CarriedCopy, Cursor, Map, PlacementState, PlacementView, Returned, Said,
+};
 
 use crate::message::{ControlReply, Message};
 use crate::pipeline::call::Built;
@@ -73,6 +75,17 @@ pub(crate) enum ControlCall {
     /// The probes to send now. It changes nothing that is durable: one whose answer is lost is missed once.
     ProbesDue,
     Probed(Vec<(Probe, ProbeOutcome)>),
+    /// The copies of each of these chunks, as an export carries them.
+    CarryCopies(Vec<ChunkId>),
+    /// Restores copies of chunks that were exported.
+    RestoreCopies(Vec<CarriedCopies>),
+    /// Restores a machine that was exported.
+    RestoreMachine {
+        id: MachineId,
+        machine: Box<CarriedMachine>,
+    },
+    /// Never publishes a version of the map below this one from now on. Returns the version.
+    RaiseMapVersion(u64),
 }
 
 impl ControlCall {
@@ -94,6 +107,7 @@ impl ServiceCall for ControlCall {
             | Self::CopiesOf(_)
             | Self::Map { .. }
             | Self::Returns { .. }
+            | Self::CarryCopies(_)
             | Self::ProbesDue => true,
             Self::Report { .. }
             | Self::SetDesired { .. }
@@ -103,6 +117,9 @@ impl ServiceCall for ControlCall {
             | Self::GiveUp { .. }
             | Self::Returned(_)
             | Self::Gone(_)
+            | Self::RestoreCopies(_)
+            | Self::RestoreMachine { .. }
+            | Self::RaiseMapVersion(_)
             | Self::Probed(_) => false,
         }
     }
@@ -159,4 +176,6 @@ responses! {
     Taken(Taken),
     Probes(Vec<Probe>),
     Returns(Vec<Returned>),
+    Carried(Vec<Vec<CarriedCopy>>),
+    Version(u64),
 }

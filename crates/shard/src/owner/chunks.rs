@@ -79,6 +79,9 @@ impl Owner {
                 let departed = self.departed_links(chunk, token, lease).await;
                 self.answer_chunk(mark, reply, departed.map(Ok))
             }
+            call @ (ChunkCall::Carry { .. } | ChunkCall::RaiseIds(_) | ChunkCall::Meet(_) | ChunkCall::Restore(_)) => {
+                self.handle_carried(call, mark, reply).await
+            }
             ChunkCall::Get(id) => {
                 let view = self.view_chunk(id).await;
                 self.answer_chunk(mark, reply, view.map(Ok))
@@ -152,7 +155,7 @@ impl Owner {
 
     /// Queues an answer. A failed read is reported to the caller, for whom nothing was changed, and ends the owner's
     /// term.
-    fn answer_chunk<T: Into<ChunkResponse>>(
+    pub(super) fn answer_chunk<T: Into<ChunkResponse>>(
         &mut self,
         mark: Mark,
         reply: ChunkReply,
@@ -188,7 +191,7 @@ impl Owner {
         if let Some(chunk) = self.pipeline.active(id) {
             return Ok(Some(chunk.clone()));
         }
-        let rows = self.engine.get_many(&[chunk::key(id, false), chunk::key(id, true)]).await?;
+        let rows = self.engine.get_many(&[chunk::key(self.shard, id, false), chunk::key(self.shard, id, true)]).await?;
         let row = rows.into_iter().flatten().next();
         row.map(|row| chunk::decode(&row)).transpose().map_err(damaged)
     }
@@ -362,16 +365,15 @@ impl Owner {
         Ok(())
     }
 
-    async fn list_chunks(
+    /// The chunks after this one, a slice of them by id, and the id up to which none is missing; none at the end.
+    pub(super) async fn chunk_slice(
         &mut self,
-        filter: &ChunkFilter,
         after: Option<ChunkId>,
-        most: usize,
-    ) -> Result<ChunkPage, Error> {
+    ) -> Result<(Vec<ChunkRow>, Option<ChunkId>), Error> {
         let shard = self.shard;
         let range = |kind: Kind, rests: bool| {
             let (first, to) = key::range(shard, kind, kind);
-            let from = after.map_or(first, |id| [chunk::key(id, rests).as_slice(), &[0]].concat());
+            let from = after.map_or(first, |id| [chunk::key(shard, id, rests).as_slice(), &[0]].concat());
             Scan { from, to, limit: LIST_ROWS }
         };
         let scans = [range(Kind::Chunk, false), range(Kind::RestingChunk, true)];
@@ -390,6 +392,16 @@ impl Owner {
         }
         rows.retain(|row| known_to.is_none_or(|last| row.id <= last));
         rows.sort_unstable_by_key(|row| row.id);
+        Ok((rows, known_to))
+    }
+
+    async fn list_chunks(
+        &mut self,
+        filter: &ChunkFilter,
+        after: Option<ChunkId>,
+        most: usize,
+    ) -> Result<ChunkPage, Error> {
+        let (rows, known_to) = self.chunk_slice(after).await?;
         let now = self.engine.now();
         let wanted = rows.iter().filter(|row| filter.takes(row));
         let views: Vec<ChunkView> = wanted.take(most).map(|row| row.view(&self.state, now)).collect();

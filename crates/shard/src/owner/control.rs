@@ -127,6 +127,24 @@ impl Control {
                 placement.returned(&taken, &mut writes.placement);
                 ().into()
             }
+            ControlCall::CarryCopies(chunks) => chunks
+                .into_iter()
+                .take(BUILT_AT_ONCE_MAX)
+                .map(|chunk| placement.carry(chunk))
+                .collect::<Vec<_>>()
+                .into(),
+            ControlCall::RestoreCopies(chunks) => {
+                let chunks = chunks.iter().take(BUILT_AT_ONCE_MAX);
+                let taken: Taken = chunks.map(|chunk| placement.restore(chunk, now, &mut writes.placement)).collect();
+                taken.into()
+            }
+            ControlCall::RestoreMachine { id, machine } => {
+                Box::new(fleet.restore(&id, &machine, secret, now, &mut writes.fleet)?).into()
+            }
+            ControlCall::RaiseMapVersion(least) => {
+                placement.raise_version(least, &mut writes.placement);
+                placement.version().into()
+            }
             ControlCall::ProbesDue => fleet.probes_due(now).into(),
             ControlCall::Probed(results) => {
                 for (probe, outcome) in results.into_iter().take(PROBES_AT_ONCE_MAX) {

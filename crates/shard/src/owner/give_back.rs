@@ -96,7 +96,7 @@ async fn give_back_once(router: &Router) -> CallResult<bool> {
 async fn give_back_batch(router: &Router, returns: Vec<Returned>) -> CallResult<()> {
     let mut by_shard: BTreeMap<ShardId, Vec<Returned>> = BTreeMap::new();
     for chunk in returns {
-        by_shard.entry(chunk.0.shard()).or_default().push(chunk);
+        by_shard.entry(chunk.0.home(router.shards())).or_default().push(chunk);
     }
     let mut trouble = None;
     for (shard, chunks) in by_shard {

@@ -2,7 +2,8 @@
 //! commit is durable.
 
 pub(crate) mod announce;
-pub(crate) mod chunk_claims;
+pub(crate) mod carry;
+mod chunk_claims;
 pub(crate) mod chunks;
 pub(crate) mod control;
 pub(crate) mod cycle;

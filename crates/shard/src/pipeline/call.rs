@@ -8,7 +8,9 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, RequestId};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::{CrawlName, HostName};
+use wayleave_core::pipeline::carry::CarriedChunk;
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, LinksReported, ReportLinks};
+use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
@@ -69,6 +71,17 @@ pub(crate) enum ChunkCall {
         token: Option<Token>,
         lease: Millis,
     },
+    /// Chunks as an export carries them, a slice of them after this one, without their copies.
+    Carry {
+        crawl: Option<CrawlName>,
+        after: Option<ChunkId>,
+    },
+    /// Never makes a chunk with a number below this one from now on.
+    RaiseIds(u64),
+    /// What each of these would meet if it were restored; none if nothing.
+    Meet(Vec<CarriedChunk>),
+    /// Restores chunks that were exported, in this order.
+    Restore(Vec<CarriedChunk>),
     Get(ChunkId),
     List {
         filter: ChunkFilter,
@@ -98,7 +111,7 @@ pub(crate) enum PipelineCall {
 impl ChunkCall {
     /// Whether this is a slice of a listing. Slices have the lowest priority in the inbox.
     pub const fn is_listing(&self) -> bool {
-        matches!(self, Self::List { .. })
+        matches!(self, Self::List { .. } | Self::Carry { .. })
     }
 
     /// Whether it is in vain once its caller has left: nobody reads the list, and what is claimed would end unused and
@@ -115,6 +128,8 @@ impl ServiceCall for ChunkCall {
     fn only_looks(&self) -> bool {
         match self {
             Self::Requested { .. }
+            | Self::Carry { .. }
+            | Self::Meet(_)
             | Self::Get(_)
             | Self::List { .. }
             | Self::Counts
@@ -128,6 +143,8 @@ impl ServiceCall for ChunkCall {
             | Self::End { .. }
             | Self::Decide { .. }
             | Self::EndCrawled { .. }
+            | Self::RaiseIds(_)
+            | Self::Restore(_)
             | Self::Placed(_)
             | Self::IndexLost(_) => false,
         }
@@ -177,6 +194,12 @@ macro_rules! responses {
 /// A page of chunks, and where the next one starts.
 pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 
+/// Chunks as an export carries them, and after which the next slice starts.
+pub(crate) type CarriedPage = (Vec<CarriedChunk>, Option<ChunkId>);
+
+/// What chunks would meet.
+pub(crate) type Met = Vec<Option<Restored>>;
+
 /// Links of a crawl whose hosts have moved away: hosts and URLs.
 pub(crate) type Departed = Option<(CrawlName, Vec<(HostName, Box<str>)>)>;
 
@@ -199,5 +222,8 @@ responses! {
     Departed(Departed),
     Next(Option<CrawledAt>),
     Index(Option<u32>),
+    Carried(CarriedPage),
+    Met(Met),
+    Restored(Vec<Restored>),
     Done(()),
 }

@@ -162,7 +162,7 @@ impl Pipeline {
     /// If a shard cannot be asked.
     pub async fn chunks(&self, filter: ChunkFilter, after: Option<ChunkId>, most: usize) -> CallResult<ChunkPage> {
         let mut page: Vec<ChunkView> = Vec::new();
-        let (first, mut after) = (after.map_or(ShardId(0), ChunkId::shard), after);
+        let (first, mut after) = (self.first_shard(after), after);
         for shard in self.frontier.all().into_iter().filter(|shard| *shard >= first) {
             loop {
                 let most = most - page.len();
@@ -194,15 +194,17 @@ impl Pipeline {
         }))
     }
 
+    /// The shard that has what comes after a chunk in a listing.
+    pub(super) fn first_shard(&self, after: Option<ChunkId>) -> ShardId {
+        after.map_or(ShardId(0), |id| id.home(self.frontier.shards()))
+    }
+
     pub(super) async fn of_chunk<T: TryFrom<ChunkResponse, Error = Refusal>>(
         &self,
         chunk: ChunkId,
         call: ChunkCall,
     ) -> CallResult<T> {
-        if chunk.shard().0 >= self.frontier.shards() {
-            return Err(ChunkRefusal::Unknown(chunk).into());
-        }
-        self.ask(chunk.shard(), call).await
+        self.ask(chunk.home(self.frontier.shards()), call).await
     }
 
     /// Asks the shard that a host lives in. If the host is not there, the routing hints are stale and are reloaded.

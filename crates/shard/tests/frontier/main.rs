@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod bounds;
+mod carried;
 mod chunk_corners;
 mod chunks;
 mod deletes;

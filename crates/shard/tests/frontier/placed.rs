@@ -267,7 +267,7 @@ async fn chunks_that_were_built_before_there_was_placement_are_announced_whereve
             row[0] = 1;
             row.truncate(row.len() - 2);
             assert_eq!(row.remove(row.len() - 6), 0);
-            writes.push(Write { key: chunk::key(id, true), value: Some(row) });
+            writes.push(Write { key: chunk::key(id.shard(), id, true), value: Some(row) });
         }
         machines.world.engine.commit(Batch { writes, ..Batch::default() }).await.unwrap();
         for _ in 0..4 {

@@ -1,5 +1,6 @@
 //! Chunks: the way from claim to built, what happens when workers are lost, and what callers may not do.
 
+mod carried;
 mod corners;
 mod properties;
 mod support;

@@ -20,7 +20,7 @@ const HOSTS: usize = 5;
 const DELAY: u64 = 1_000;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Put { host: usize, path: u8 },
     Claim { chunks: usize, links: usize, host: Option<usize>, lease: u64 },
     Build { most: usize, lease: u64 },
@@ -41,7 +41,7 @@ enum Step {
     Reload,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let lease = prop_oneof![Just(3_000u64), Just(20_000)];
     let step = prop_oneof![
         4 => (0..HOSTS, 0..6u8).prop_map(|(host, path)| Step::Put { host, path }),
@@ -73,8 +73,8 @@ fn name(host: usize) -> String {
 }
 
 /// What a worker knows: the chunks it was given, and its visits.
-struct World {
-    works: Works,
+pub(super) struct World {
+    pub works: Works,
     chunks: Vec<Claimed>,
     visits: Vec<Reservation>,
     /// The last end of a visit to a host, as far as workers know, and the deadline of the one that goes on.
@@ -85,7 +85,7 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let works = Works::new(START);
         Self {
             works,
@@ -105,7 +105,7 @@ impl World {
         assert!(rested || self.parallel, "{host} at {now:?}, last end {last:?}");
     }
 
-    fn claimed(&mut self, claimed: &[Claimed]) {
+    pub fn claimed(&mut self, claimed: &[Claimed]) {
         let now = self.works.shard.now;
         for chunk in claimed.iter().filter(|chunk| chunk.stage == Stage::Crawl) {
             let hosts: BTreeSet<String> = chunk.links.iter().map(|link| link.url.host.to_string()).collect();
@@ -134,7 +134,7 @@ impl World {
         lease.is_some_and(|lease| lease.token == chunk.token && lease.expires_at > now)
     }
 
-    fn run(&mut self, step: &Step) {
+    pub fn run(&mut self, step: &Step) {
         match step.clone() {
             Step::Put { host, path } => put(&mut self.works, &name(host), &path.to_string()),
             Step::Claim { chunks, links, host, lease } => {
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// After every step: who visits what, as the rows say.
-    fn laws(&mut self) {
+    pub fn laws(&mut self) {
         self.works.sweep();
         check(&self.works);
         let now = self.works.shard.now;
@@ -336,7 +336,7 @@ impl World {
     }
 
     /// No faults any more: everything ends.
-    fn calm(&mut self) {
+    pub fn calm(&mut self) {
         self.pause(false);
         for _ in 0..400 {
             // URLs that are tried again wait for minutes.
