@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
+use wayleave_api::carry::MapVersion;
 use wayleave_api::chunks::ListChunksQuery;
-use wayleave_api::fleet::ListMachinesQuery;
+use wayleave_api::fleet::{ListMachinesQuery, Machine};
 use wayleave_api::hosts::{Host, ListHostsQuery};
+use wayleave_api::map::GetMapQuery;
 use wayleave_api::roles::Role;
 use wayleave_api::urlfrontier::Local;
 use wayleave_api::urls::ListUrlsQuery;
@@ -31,11 +33,12 @@ Examples:
   wayleave export | jq -c 'select(.url)'       to standard output
   wayleave export --crawl news news.jsonl
 
-One JSON object per line: the settings of crawls, groups, hosts and roles, then every URL with its state. A file gets its name
-only when it is complete. The server keeps running: each line is from the moment when it was read.
+One JSON object per line: the settings of crawls, groups, hosts and roles, the machines, then every URL with its state, then every
+chunk with its links and copies. A file gets its name only when it is complete. The server keeps running: each line is from the
+moment when it was read.
 
-An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results,
-chunks or machines: if a store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
+An export is for moving to another kind of store or another number of shards. It cannot carry leases and visit results:
+if a store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
 complete backup use `wayleave snapshot`.
 
 URLs are written with their credentials, such as http://user:password@host/, which other commands do not show: protect the file
@@ -51,10 +54,10 @@ pub struct Args {
     /// File to write, - for standard output
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// Only this crawl, without groups, hosts and roles
+    /// Only this crawl and its chunks, without groups, hosts, roles and machines
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Accept that leases, visit results, chunks and machines are left out
+    /// Accept that leases and visit results are left out
     #[arg(long)]
     partial: bool,
 }
@@ -69,7 +72,14 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let mut writer = Writer::open(&args.file)?;
     let mut left_out = LeftOut::default();
     let roles = if args.crawl.is_none() { roles(&client, &mut left_out).await? } else { Vec::new() };
-    let header = Header { format: format_of(roles.len()), version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
+    let machines = if args.crawl.is_none() { machines(&client).await? } else { Vec::new() };
+    let first = ListChunksQuery { crawl: args.crawl.clone(), limit: Some(1), ..ListChunksQuery::default() };
+    let pipeline = !machines.is_empty() || !client.list_chunks(&first).await?.chunks.is_empty();
+    let header = Header {
+        format: format_of(!roles.is_empty(), pipeline),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        at: now(),
+    };
     writer.write(&Record::Wayleave(header))?;
     let expected = match &args.crawl {
         Some(crawl) => {
@@ -81,20 +91,18 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         None => {
             write_settings(&client, &mut writer, &mut left_out).await?;
             roles.into_iter().try_for_each(|role| writer.write(&Record::Role(role)))?;
+            if pipeline && let Some(map) = client.map(&GetMapQuery::default()).await? {
+                writer.write(&Record::Map(MapVersion { version: map.version }))?;
+            }
+            machines.into_iter().try_for_each(|machine| writer.write(&Record::Machine(Box::new(machine))))?;
             total(&client.stats().await?.urls)
         }
     };
     write_urls(&client, args.crawl.clone(), expected, (&mut writer, &mut left_out)).await?;
-    let chunks = ListChunksQuery { crawl: args.crawl.clone(), limit: Some(PAGE), ..ListChunksQuery::default() };
-    let mut chunks = std::pin::pin!(client.all_chunks(chunks));
-    while chunks.next().await.transpose()?.is_some() {
-        left_out.chunk();
-    }
-    if args.crawl.is_none() {
-        let mut machines = std::pin::pin!(client.all_machines(ListMachinesQuery::default()));
-        while machines.next().await.transpose()?.is_some() {
-            left_out.machine();
-        }
+    let mut chunks = std::pin::pin!(client.all_exported_chunks(args.crawl.clone()));
+    while let Some(chunk) = chunks.next().await.transpose()? {
+        left_out.chunk(&chunk);
+        writer.write(&Record::Chunk(Box::new(chunk)))?;
     }
     let list = left_out.list();
     if !list.is_empty() && !args.partial {
@@ -107,13 +115,19 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         eprintln!("left out: {}", list.join("; "));
     }
     let totals = writer.finish(list)?;
-    let Totals { crawls, groups, hosts, roles, urls } = totals;
-    eprintln!("exported {urls} URLs, settings of {crawls} crawls, {groups} groups, {hosts} hosts and {roles} roles");
+    let Totals { crawls, groups, hosts, roles, machines, urls, chunks } = totals;
+    let settings = format!("settings of {crawls} crawls, {groups} groups, {hosts} hosts and {roles} roles");
+    eprintln!("exported {urls} URLs, {chunks} chunks, {machines} machines, {settings}");
     Ok(())
 }
 
 const fn total(counts: &wayleave_api::stats::Counts) -> u64 {
     counts.queued + counts.reserved + counts.fetched + counts.gone + counts.failed
+}
+
+async fn machines(client: &Client) -> anyhow::Result<Vec<Machine>> {
+    let all = client.all_machines(ListMachinesQuery { limit: Some(PAGE), ..ListMachinesQuery::default() });
+    Ok(all.try_collect().await?)
 }
 
 async fn roles(client: &Client, left_out: &mut LeftOut) -> anyhow::Result<Vec<RoleSettings>> {

@@ -1,5 +1,7 @@
 //! What an export cannot contain, counted while it is written, so that the user knows what the file lacks.
 
+use wayleave_api::carry::{ExportedChunk, ExportedLinkState};
+use wayleave_api::chunks::ChunkState;
 use wayleave_api::groups::Group;
 use wayleave_api::roles::Role;
 use wayleave_api::urls::{Url, UrlState};
@@ -13,8 +15,10 @@ pub struct LeftOut {
     visited: u64,
     primaries: u64,
     standbys: u64,
-    chunks: u64,
-    machines: u64,
+    /// Chunks that someone works on.
+    leases: u64,
+    /// URLs that chunks hold, which they take along.
+    linked: u64,
 }
 
 impl LeftOut {
@@ -36,20 +40,20 @@ impl LeftOut {
         self.standbys += role.standbys.len() as u64;
     }
 
-    /// Counts a chunk.
-    pub const fn chunk(&mut self) {
-        self.chunks += 1;
-    }
-
-    /// Counts a machine.
-    pub const fn machine(&mut self) {
-        self.machines += 1;
+    /// Counts a chunk that is exported.
+    pub fn chunk(&mut self, chunk: &ExportedChunk) {
+        self.leases += u64::from(chunk.worker.is_some());
+        if chunk.state == ChunkState::Crawling {
+            let held = chunk.links.iter().filter(|link| link.state != ExportedLinkState::Error);
+            self.linked += held.count() as u64;
+        }
     }
 
     /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let Self { held, outcomes, results, visited, primaries, standbys, chunks, machines } = *self;
+        let Self { held, outcomes, results, visited, primaries, standbys, leases, linked } = *self;
+        let held = held.saturating_sub(linked);
         let lines = [
             (held, format!("the reservations and holds of {held} URLs, which become queued")),
             (outcomes, format!("the outcome of {outcomes} URLs that are gone or failed, which count as fetched")),
@@ -57,8 +61,7 @@ impl LeftOut {
             (visited, format!("the last visits, back-offs and robots.txt delays of {visited} groups")),
             (primaries, format!("the primaries of {primaries} roles")),
             (standbys, format!("{standbys} standbys of roles")),
-            (chunks, format!("{chunks} chunks, with the places of their content and their indexes, and their copies")),
-            (machines, format!("{machines} machines, which register again, and what is desired of them")),
+            (leases, format!("the leases of {leases} chunks, which are offered again")),
         ];
         lines.into_iter().filter(|(count, _)| *count > 0).map(|(_, line)| line).collect()
     }

@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 use wayleave_api::Timestamp;
+use wayleave_api::carry::{ExportedChunk, MapVersion};
 use wayleave_api::crawls::Crawl;
+use wayleave_api::fleet::Machine;
 use wayleave_api::groups::Group;
 use wayleave_api::hosts::Host;
 use wayleave_api::roles::Mode;
@@ -11,13 +13,19 @@ use wayleave_api::urls::Url;
 
 /// The newest format that this version reads. A file states the oldest format that has all its kinds of lines, so that
 /// an older program reads what it fully understands, and refuses the rest.
-pub const FORMAT: u32 = 2;
-/// The format of a file without roles.
+pub const FORMAT: u32 = 3;
+/// The format of a file without chunks and machines.
+const WITHOUT_CHUNKS: u32 = 2;
+/// The format of a file without roles as well.
 const WITHOUT_ROLES: u32 = 1;
 
-/// The format of a file with `roles` roles.
-pub const fn format_of(roles: usize) -> u32 {
-    if roles == 0 { WITHOUT_ROLES } else { FORMAT }
+/// The format of a file with roles, or with chunks, machines or a map.
+pub const fn format_of(roles: bool, chunks: bool) -> u32 {
+    match (roles, chunks) {
+        (_, true) => FORMAT,
+        (true, false) => WITHOUT_CHUNKS,
+        (false, false) => WITHOUT_ROLES,
+    }
 }
 
 /// One line.
@@ -36,8 +44,15 @@ pub enum Record {
     Host(Box<Host>),
     /// The settings of a role with its last epoch, without its term and its standbys; since format 2.
     Role(RoleSettings),
+    /// The version of the map, above which it continues; since format 3.
+    Map(MapVersion),
+    /// A machine, without its token; since format 3.
+    Machine(Box<Machine>),
     /// A URL with its state.
     Url(Box<Url>),
+    /// A chunk with its links and its copies on index servers, without its lease; since format 3. Chunks come after all
+    /// URLs, so that what is said of a URL is never newer than what is said of its chunk.
+    Chunk(Box<ExportedChunk>),
     /// The last line.
     End(End),
 }
@@ -89,8 +104,14 @@ pub struct Totals {
     /// Roles.
     #[serde(default)]
     pub roles: u64,
+    /// Machines.
+    #[serde(default)]
+    pub machines: u64,
     /// URLs.
     pub urls: u64,
+    /// Chunks.
+    #[serde(default)]
+    pub chunks: u64,
 }
 
 /// The last line: the line counts, and what is not in the file.
@@ -112,8 +133,10 @@ impl Totals {
             Record::Group(_) => self.groups += 1,
             Record::Host(_) => self.hosts += 1,
             Record::Role(_) => self.roles += 1,
+            Record::Machine(_) => self.machines += 1,
             Record::Url(_) => self.urls += 1,
-            Record::Wayleave(_) | Record::Server(_) | Record::End(_) => {}
+            Record::Chunk(_) => self.chunks += 1,
+            Record::Map(_) | Record::Wayleave(_) | Record::Server(_) | Record::End(_) => {}
         }
     }
 }
@@ -123,10 +146,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_the_first_format_reads_as_before_and_only_roles_need_the_second() {
+    fn a_file_of_the_first_format_reads_as_before_and_a_file_states_the_oldest_that_will_do() {
         let end: Record = serde_json::from_str(r#"{"end":{"crawls":1,"groups":2,"hosts":3,"urls":4}}"#).unwrap();
-        let totals = Totals { crawls: 1, groups: 2, hosts: 3, roles: 0, urls: 4 };
+        let totals = Totals { crawls: 1, groups: 2, hosts: 3, urls: 4, ..Totals::default() };
         assert_eq!(end, Record::End(End { totals, left_out: Vec::new() }));
-        assert_eq!((format_of(0), format_of(1)), (1, FORMAT));
+        assert_eq!((format_of(false, false), format_of(true, false), format_of(false, true)), (1, 2, FORMAT));
     }
 }

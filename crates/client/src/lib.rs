@@ -5,6 +5,7 @@
 
 mod add_lines;
 mod call;
+mod carry;
 mod chunks;
 mod client;
 mod crawls;

@@ -1,5 +1,6 @@
 //! `import`: restores an export of Wayleave or a dump of URLFrontier through the public API.
 
+mod chunks;
 mod dump;
 mod parse;
 mod restore;
@@ -28,15 +29,17 @@ Examples:
 For a copy of everything, with the same number of shards, use `wayleave snapshot` and `wayleave restore`.
 
 Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
-pauses of crawls, groups and hosts; roles with T, mode and --continue-for, with epochs that continue above those of the file.
-Not restored: primaries and standbys of roles, the epochs of deleted roles; chunks (URLs that they hold become queued); current reservations and holds (their URLs become
-queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and the Crawl-delay of its
+pauses of crawls, groups and hosts; roles with T, mode and --continue-for, with epochs that continue above those of the file;
+chunks with id, stage, links, attempts, artifacts, last error and copies; machines, which are suspect until they report here.
+Not restored: primaries and standbys of roles, the epochs of deleted roles; leases of chunks (they are offered again) and tokens of
+machines (their next report registers them again); current reservations and holds (their URLs become queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and the Crawl-delay of its
 robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones count as fetched), metadata
 of completed ones, and the server's default delay. An export that would leave out any of this refuses with the list, unless
 --partial accepts it; the list is in the file and is repeated here. URLs that only URLFrontier's loose rules accept lose
 priority and depth too.
 
-Settings come first and limits last, so that they reject no URL of the file. Importing twice is harmless, but a completed URL
+Settings come first and limits last, so that they reject no URL of the file. Workers should wait until the import is done: a URL that one
+of them has taken before is no link of its chunk any more. Importing twice is harmless, also after an interruption, but a completed URL
 of the file completes one of the same name that is queued here.
 Exits with 6 if some lines were rejected and the others restored, with 4 if all were rejected; stderr has the reasons of the
 first ten: --reasons shows more.";
@@ -67,20 +70,49 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     let input = Input::new(&args.file);
     let bar = progress(std::slice::from_ref(&input));
-    let (sink, lines) = mpsc::channel(CHANNEL);
+    let (sink, mut lines) = mpsc::channel(CHANNEL);
     let (reading_bar, crawl) = (bar.clone(), args.crawl.clone());
     let reading = tokio::task::spawn_blocking(move || parse::read(&input, crawl.as_deref(), &reading_bar, &sink));
-    let (to_add, adds) = mpsc::channel(CHANNEL);
-    let (to_put, puts) = mpsc::channel(CHANNEL);
-    let (routed, added, put) =
-        tokio::join!(route(&client, lines, to_add, to_put), add(&client, adds), put(&client, puts));
+    let (mut routed, mut added, mut put_all) = (Routed::default(), Sent::default(), Sent::default());
+    let mut next = None;
+    loop {
+        let (to_add, adds) = mpsc::channel(CHANNEL);
+        let (to_put, puts) = mpsc::channel(CHANNEL);
+        let (chunk, sent, put) = tokio::join!(
+            route(&mut routed, &client, &mut lines, to_add, to_put, next.take()),
+            add(&client, adds),
+            put(&client, puts)
+        );
+        // The error of a connection says more than that its channel was closed.
+        let (sent, put): (Sent<AddCounts>, Sent<PutItems>) = (sent?, put?);
+        added.reasons.extend(sent.reasons);
+        added.counts = sum(added.counts, sent.counts);
+        put_all.reasons.extend(put.reasons);
+        put_all.counts = sum_items(put_all.counts, put.counts);
+        let Some(chunk) = chunk? else { break };
+        next = chunks::restore(&mut routed, &client, &mut lines, chunk).await?;
+        if next.is_none() {
+            break;
+        }
+    }
     bar.finish_and_clear();
-    // The error of a connection says more than that its channel was closed.
-    let (added, put) = (added?, put?);
-    let mut routed = routed?;
     reading.await??;
     routed.set_limits(&client).await?;
-    finish(remote, &args, routed, added, put)
+    finish(remote, &args, routed, added, put_all)
+}
+
+fn sum(a: AddCounts, b: AddCounts) -> AddCounts {
+    AddCounts {
+        added: a.added + b.added,
+        known: a.known + b.known,
+        rejected: a.rejected + b.rejected,
+        failed: a.failed + b.failed,
+        requeued: a.requeued + b.requeued,
+    }
+}
+
+fn sum_items(a: PutItems, b: PutItems) -> PutItems {
+    PutItems { stored: a.stored + b.stored, skipped: a.skipped + b.skipped, failed: a.failed + b.failed }
 }
 
 /// A rejected line, and why.
@@ -140,14 +172,19 @@ fn finish(
     let known = added.counts.known + put.counts.skipped;
     let failed = added.counts.failed + put.counts.failed;
     let rejected = added.counts.rejected + routed.reasons.len() as u64;
-    let settings = routed.settings;
+    let Routed { settings, chunks, chunks_known, machines, .. } = routed;
     if remote.json {
         output::json(&serde_json::json!({
             "stored": stored, "known": known, "rejected": rejected, "failed": failed, "settings": settings,
+            "chunks": chunks, "chunks_known": chunks_known, "machines": machines,
         }))?;
     } else {
         let urls = format!("{stored} URLs stored, {known} known or skipped, {rejected} rejected, {failed} failed");
-        output::line(format_args!("{urls}; {settings} settings restored"))?;
+        let pipeline = match (chunks, chunks_known, machines) {
+            (0, 0, 0) => String::new(),
+            _ => format!("; {chunks} chunks and {machines} machines restored, {chunks_known} chunks known"),
+        };
+        output::line(format_args!("{urls}; {settings} settings restored{pipeline}"))?;
     }
     let mut reasons: Vec<Reason> = [routed.reasons, added.reasons, put.reasons].concat();
     reasons.sort_unstable();
@@ -169,5 +206,5 @@ fn finish(
     } else {
         "their reasons are above".to_owned()
     };
-    Ended::after("lines", stored + known + settings, rejected, &look)
+    Ended::after("lines", stored + known + settings + chunks + chunks_known + machines, rejected, &look)
 }

@@ -1,4 +1,5 @@
-//! Dispatches lines: settings directly and in order, URLs to the connections; limits once all URLs are stored.
+//! Dispatches lines: settings directly and in order, URLs to the connections; chunks once the URLs before them are stored,
+//! limits at the end.
 
 use tokio::sync::mpsc;
 use wayleave_api::crawls::SetCrawlRequest;
@@ -8,6 +9,7 @@ use wayleave_api::urls::UrlToAdd;
 use wayleave_client::{Client, Error};
 
 use super::Reason;
+use super::chunks::ChunkLine;
 use super::parse::Line;
 use super::restore::{self, Way};
 use crate::exit::Usage;
@@ -18,6 +20,12 @@ use crate::record::{FORMAT, Record};
 pub struct Routed {
     /// Settings that were restored.
     pub settings: u64,
+    /// Chunks that were restored.
+    pub chunks: u64,
+    /// Chunks that were here before.
+    pub chunks_known: u64,
+    /// Machines that were restored.
+    pub machines: u64,
     /// Rejected lines.
     pub reasons: Vec<Reason>,
     /// Whether the file has a header but no end.
@@ -35,18 +43,26 @@ struct Later {
     active: Option<bool>,
 }
 
-/// Dispatches all lines. Returns when they are all sent; see [`Routed::set_limits`] for the rest.
+/// Dispatches lines up to the first chunk, which must wait until all URLs before it are stored. Returns it; the connections
+/// end then.
 ///
 /// # Errors
 /// If the file has a newer format, or the server does not answer.
 pub async fn route(
+    routed: &mut Routed,
     client: &Client,
-    mut lines: mpsc::Receiver<(u64, Line)>,
+    lines: &mut mpsc::Receiver<(u64, Line)>,
     adds: mpsc::Sender<(u64, UrlToAdd)>,
     puts: mpsc::Sender<(u64, UrlItem)>,
-) -> anyhow::Result<Routed> {
-    let mut routed = Routed::default();
-    while let Some((number, line)) = lines.recv().await {
+    mut first: Option<(u64, Line)>,
+) -> anyhow::Result<Option<ChunkLine>> {
+    loop {
+        let Some((number, line)) = (match first.take() {
+            Some(line) => Some(line),
+            None => lines.recv().await,
+        }) else {
+            return Ok(None);
+        };
         let way = match line {
             Line::Bad(reason) => {
                 routed.reasons.push((number, reason));
@@ -54,6 +70,7 @@ pub async fn route(
             }
             Line::Item(item) => Way::Put(item),
             Line::Record(Record::Url(url)) => restore::url(*url),
+            Line::Record(Record::Chunk(chunk)) => return Ok(Some((number, chunk))),
             Line::Record(record) => {
                 routed.set(client, number, record).await?;
                 continue;
@@ -65,10 +82,9 @@ pub async fn route(
         };
         if !open {
             // The connection has ended and reports its own error.
-            return Ok(routed);
+            return Ok(None);
         }
     }
-    Ok(routed)
 }
 
 impl Routed {
@@ -93,7 +109,14 @@ impl Routed {
                 self.later.active = Some(server.active);
                 return Ok(());
             }
-            Record::Url(_) => return Ok(()),
+            Record::Url(_) | Record::Chunk(_) => return Ok(()),
+            Record::Map(map) => client.raise_map_version(restore::map_version(map)).await.map(drop),
+            Record::Machine(machine) => {
+                let restored = client.restore_machine(&machine.id, &restore::machine(&machine)).await;
+                self.machines += u64::from(restored.is_ok());
+                // Counted by itself.
+                return self.reject(line, restored.map(drop));
+            }
             Record::Crawl(crawl) => {
                 let (settings, limits) = restore::crawl(&crawl);
                 self.later.crawls.extend(limits.map(|limits| (line, crawl.crawl.clone(), limits)));
@@ -146,8 +169,13 @@ impl Routed {
 
     /// A refused setting is a rejected line; a server that does not answer ends the import.
     fn note(&mut self, line: u64, set: Result<(), Error>) -> anyhow::Result<()> {
+        self.settings += u64::from(set.is_ok());
+        self.reject(line, set)
+    }
+
+    pub(super) fn reject(&mut self, line: u64, set: Result<(), Error>) -> anyhow::Result<()> {
         match set {
-            Ok(()) => self.settings += 1,
+            Ok(()) => {}
             Err(Error::Refused(problem)) if !matches!(problem.status, 429 | 500..) => {
                 self.reasons.push((line, problem.to_string()));
             }

@@ -90,30 +90,6 @@ fn an_export_restores_urls_and_settings_in_another_store() {
     assert_eq!(essence(&to), essence(&from));
 }
 
-/// An export has no lines for chunks: it must not lose them silently.
-#[test]
-fn an_export_without_chunks_says_so_and_their_urls_are_carried() {
-    let ((keep, data), (_keep_other, other)) = (folder(), folder());
-    let file = keep.path().join("all.jsonl");
-    let from = Server::start(&data);
-    from.run(&["put", "http://a.example/", "http://b.example/", "--crawl", "news"]).ok();
-    from.run(&["chunks", "claim", "--links", "1", "--max", "2"]).ok();
-    for crawl in [&["--crawl", "news"][..], &[]] {
-        let refused = from.run(&[&["export"], crawl, &[file.to_str().unwrap()]].concat());
-        assert_eq!(refused.code, 4, "{}", refused.err);
-        let told = "2 chunks, with the places of their content and their indexes";
-        assert!(refused.err.contains(told) && !file.exists(), "{}", refused.err);
-    }
-    from.run(&["put", "http://c.example/", "--crawl", "other"]).ok();
-    from.run(&["export", "--crawl", "other", keep.path().join("other.jsonl").to_str().unwrap()]).ok();
-    from.run(&["export", "--partial", file.to_str().unwrap()]).ok();
-    let to = Server::start(&other);
-    let imported = to.run(&["import", file.to_str().unwrap()]);
-    assert!(imported.err.contains("the export left out") && imported.err.contains("2 chunks"), "{}", imported.err);
-    let queued = to.run(&["urls", "--crawl", "news", "--state", "queued", "--json"]).json();
-    assert_eq!(queued.len(), 2, "{queued:?}");
-}
-
 #[test]
 fn a_dump_of_urlfrontier_is_read_and_completed_urls_stay_completed() {
     let (keep, data) = folder();

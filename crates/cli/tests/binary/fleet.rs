@@ -156,21 +156,6 @@ fn the_reason_says_why_a_machine_is_not_probed() {
     }
 }
 
-/// An export has no lines for machines: what the operator wants of them must not be lost silently.
-#[test]
-fn an_export_says_that_it_leaves_machines_out() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
-    server.run(&["export"]).ok();
-    register(&server, "index-1", "127.0.0.1:9", 0);
-    server.run(&["fleet", "set", "index-1", "--desired", "paused"]).ok();
-    let refused = server.run(&["export"]);
-    assert_eq!(refused.code, 4, "{}", refused.err);
-    assert!(refused.err.contains("1 machines, which register again"), "{}", refused.err);
-    let partial = server.run(&["export", "--partial"]);
-    assert!(partial.ok().contains("1 machines, which register again"), "the file says so too");
-}
-
 #[test]
 fn who_errs_is_helped() {
     let (_keep, data) = folder();

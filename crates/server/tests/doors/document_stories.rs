@@ -13,7 +13,7 @@ const TOKEN: &str = "AA4y2WNEMwp2OTlfiBlOkA";
 
 /// A body with every field for every call that has one; for some calls several, where fields exclude each other. Long
 /// polls have no `wait_ms`: the test would wait as well.
-fn whole() -> Vec<(&'static str, &'static str, Value)> {
+fn bodies() -> Vec<(&'static str, &'static str, Value)> {
     let at = "2026-11-15T03:04:05.678Z";
     let found = json!({"url": "https://example.com/", "key": "k", "crawl": "news", "at": at, "priority": 5, "depth": 0, "again": false, "metadata": {"a": "b"}});
     let host = json!({"delay_ms": 1, "delay_factor": 2.5, "delay_ms_min": 1, "delay_ms_max": 2, "limit": 5, "paused": false, "blocked_until": at, "crawl_delay_ms": 1, "ready_at": at});
@@ -79,6 +79,32 @@ fn whole() -> Vec<(&'static str, &'static str, Value)> {
         ("post", "/v1/roles/{utype}/raise_epoch", json!({"epoch": 1})),
         ("post", "/v1/roles/{utype}/heartbeat", beat),
     ]
+}
+
+/// The same for what an import sends.
+fn carried() -> Vec<(&'static str, &'static str, Value)> {
+    let sum = format!("sha256:{}", "a".repeat(64));
+    let artifact = json!({"location": "s3://crawl/1.warc.gz", "bytes": 1, "checksum": sum});
+    let at = "2026-01-02T03:04:05Z";
+    let chunk = json!({
+        "id": "1", "crawl": "c", "host": "a.example", "state": "built", "worker": "w", "attempts": 1, "inputs_lost": 0,
+        "index": 0, "indexes_lost": 0, "created_at": at, "since": at, "crawl_artifact": artifact, "build_artifact": artifact,
+        "links": [{"url": "http://a.example/", "host": "a.example", "state": "crawled"}],
+        "copies": [{"server": "id", "row": 0, "state": "ready"}], "last_error": "it broke",
+    });
+    let restored = json!({
+        "type": "server", "address": "a:1", "capacity": 1, "row": 0, "version": "1", "desired": "online",
+        "state": "online", "failures": 0, "seen_at": at, "registered_at": at,
+    });
+    vec![
+        ("post", "/v1/chunks/import", json!({"chunks": [chunk]})),
+        ("post", "/v1/map/raise_version", json!({"version": 1})),
+        ("post", "/v1/fleet/{id}/restore", restored),
+    ]
+}
+
+fn whole() -> Vec<(&'static str, &'static str, Value)> {
+    [bodies(), carried()].concat()
 }
 
 /// The pointers to everything inside a value, and to itself.

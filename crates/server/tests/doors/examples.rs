@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use wayleave_api::{
-    chunks, crawls, fleet, groups, hosts, jobs, map, nodes, placements, reservations, roles, stats, urls,
+    carry, chunks, crawls, fleet, groups, hosts, jobs, map, nodes, placements, reservations, roles, stats, urls,
 };
 use wayleave_core::limits;
 
@@ -37,13 +37,26 @@ fn read<T: DeserializeOwned + Serialize>(value: Value) -> serde_json::Result<Val
     serde_json::to_value(serde_json::from_value::<T>(value)?)
 }
 
+macro_rules! named {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        BTreeMap::from([$((stringify!($name), read::<$module::$name> as Read)),*])
+    };
+}
+
+/// The wire types of exports and imports, by their names in the document.
+fn types_of_imports() -> BTreeMap<&'static str, Read> {
+    named![
+        carry::ExportChunksResponse,
+        carry::ImportChunksRequest,
+        carry::ImportChunksResponse,
+        carry::MapVersion,
+        carry::RaiseMapVersionRequest,
+        carry::RestoreMachineRequest,
+    ]
+}
+
 /// The wire types of bodies, by their names in the document.
 fn types() -> BTreeMap<&'static str, Read> {
-    macro_rules! named {
-        ($($module:ident::$name:ident),* $(,)?) => {
-            BTreeMap::from([$((stringify!($name), read::<$module::$name> as Read)),*])
-        };
-    }
     let mut types = named![
         chunks::Chunk,
         chunks::ChunkMoved,
@@ -105,6 +118,7 @@ fn types() -> BTreeMap<&'static str, Read> {
         urls::Url,
         urls::UrlToAdd,
     ];
+    types.extend(types_of_imports());
     // The server's own type: it has only one field.
     types.insert("Health", read::<BTreeMap<String, String>>);
     types
@@ -233,6 +247,8 @@ const STORY: &[&str] = &[
     "POST /v1/reservations/{token}/release",
     "POST /v1/chunks/claim",
     "GET /v1/chunks",
+    "GET /v1/chunks/export",
+    "POST /v1/chunks/import",
     "GET /v1/chunks/{chunk}",
     "POST /v1/chunks/{chunk}/renew",
     "POST /v1/chunks/{chunk}/fail",
@@ -247,6 +263,8 @@ const STORY: &[&str] = &[
     "POST /v1/placements/{chunk}/{server}",
     "GET /v1/placements",
     "GET /v1/map",
+    "POST /v1/map/raise_version",
+    "POST /v1/fleet/{id}/restore",
     "PATCH /v1/fleet/{id}",
     "DELETE /v1/fleet/{id}",
     "POST /v1/urls/requeue",

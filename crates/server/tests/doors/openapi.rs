@@ -10,7 +10,7 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, listed by hand.
-const CALLS: [&str; 61] = [
+const CALLS: [&str; 65] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/fleet/{id}",
     "DELETE /v1/groups/{group}",
@@ -22,6 +22,7 @@ const CALLS: [&str; 61] = [
     "GET /metrics",
     "GET /readyz",
     "GET /v1/chunks",
+    "GET /v1/chunks/export",
     "GET /v1/chunks/{chunk}",
     "GET /v1/crawls",
     "GET /v1/crawls/{crawl}",
@@ -49,6 +50,7 @@ const CALLS: [&str; 61] = [
     "PATCH /v1/hosts/{host}",
     "PATCH /v1/roles/{utype}",
     "POST /v1/chunks/claim",
+    "POST /v1/chunks/import",
     "POST /v1/chunks/{chunk}/complete",
     "POST /v1/chunks/{chunk}/fail",
     "POST /v1/chunks/{chunk}/links",
@@ -56,6 +58,8 @@ const CALLS: [&str; 61] = [
     "POST /v1/chunks/{chunk}/retry",
     "POST /v1/chunks/{chunk}/skip",
     "POST /v1/crawls/{crawl}/purge",
+    "POST /v1/fleet/{id}/restore",
+    "POST /v1/map/raise_version",
     "POST /v1/placements/{chunk}/{server}",
     "POST /v1/reservations",
     "POST /v1/reservations/revoke",

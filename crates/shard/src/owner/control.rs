@@ -127,6 +127,30 @@ impl Control {
                 placement.returned(&taken, &mut writes.placement);
                 ().into()
             }
+            call @ (ControlCall::CarryCopies(_)
+            | ControlCall::RestoreCopies(_)
+            | ControlCall::RestoreMachine { .. }
+            | ControlCall::RaiseMapVersion(_)) => return self.answer_carried(call, secret, now, writes),
+            ControlCall::ProbesDue => fleet.probes_due(now).into(),
+            ControlCall::Probed(results) => {
+                for (probe, outcome) in results.into_iter().take(PROBES_AT_ONCE_MAX) {
+                    fleet.probed(&probe, &outcome, now, &mut writes.fleet);
+                }
+                ().into()
+            }
+        })
+    }
+
+    /// Calls of exports and imports.
+    fn answer_carried(
+        &mut self,
+        call: ControlCall,
+        secret: (ShardId, u128),
+        now: Time,
+        writes: &mut Writes,
+    ) -> CallResult<ControlResponse> {
+        let Self { fleet, placement, .. } = self;
+        Ok(match call {
             ControlCall::CarryCopies(chunks) => chunks
                 .into_iter()
                 .take(BUILT_AT_ONCE_MAX)
@@ -145,13 +169,7 @@ impl Control {
                 placement.raise_version(least, &mut writes.placement);
                 placement.version().into()
             }
-            ControlCall::ProbesDue => fleet.probes_due(now).into(),
-            ControlCall::Probed(results) => {
-                for (probe, outcome) in results.into_iter().take(PROBES_AT_ONCE_MAX) {
-                    fleet.probed(&probe, &outcome, now, &mut writes.fleet);
-                }
-                ().into()
-            }
+            _ => return Err(Refusal::Internal("no such call".to_owned())),
         })
     }
 

@@ -116,7 +116,6 @@ impl Pipeline {
     }
 
     /// The chunks of each shard, in slices of few links.
-    #[expect(clippy::type_complexity, reason = "chunks with their places, by shard")]
     fn slices(&self, chunks: Vec<(usize, CarriedChunk)>) -> Vec<(ShardId, Vec<(usize, CarriedChunk)>)> {
         let mut by_shard: BTreeMap<ShardId, Vec<(usize, CarriedChunk)>> = BTreeMap::new();
         for (at, chunk) in chunks {

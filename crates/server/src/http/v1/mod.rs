@@ -3,6 +3,7 @@
 
 mod add_batch;
 mod add_urls;
+mod carry;
 mod chunks;
 mod crawls;
 mod fleet;
@@ -48,6 +49,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(stats::get_stats))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(snapshot::get_snapshot))
+        .merge(carry::routes())
         .merge(chunks::routes())
         .merge(fleet::routes())
         .merge(placements::routes())

@@ -78,6 +78,7 @@ fn takes_text(schema: &Value, text: &str) -> bool {
     };
     let is_matched = match schema["pattern"].as_str() {
         Some(pattern) if pattern.ends_with("[AQgw]$") => text.ends_with(['A', 'Q', 'g', 'w']),
+        Some("^(0|[1-9][0-9]*)$") => text.bytes().all(|digit| digit.is_ascii_digit()),
         // A peer has a port.
         Some(pattern) if pattern.contains("6553[") => text.contains(':'),
         _ => true,
