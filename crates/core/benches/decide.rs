@@ -1,11 +1,13 @@
-//! What a decision costs, without any store: puts of new URLs, and visits that hand out and complete one URL.
+//! What a decision costs, without any store: puts of new URLs, visits that hand out and complete one URL, and matches of
+//! clients with warm workers.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::request::{Put, PutKind};
 use wayleave_core::frontier::row::{UrlRow, Write};
 use wayleave_core::frontier::visit::{Found, Want};
-use wayleave_core::ids::ShardId;
+use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::matches;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::time::{Millis, Time};
 
@@ -90,5 +92,62 @@ fn visits(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, puts, visits);
+/// A pool of a hundred warm workers with ten slots each.
+fn warm_pool() -> matches::State {
+    use matches::{Effect, Input, Instance, PoolWish, RuntimeKind};
+    let (hundred, command) = (Some(100), vec!["worker".into()]);
+    let wish =
+        PoolWish { command, slots: Some(10), min: hundred, max: hundred, makers_max: Some(200), ..PoolWish::default() };
+    let Ok(settings) = wish.check() else { panic!("the settings are valid") };
+    let mut state = matches::State::create(ShardId(0), "pool".into(), settings, 1, NOW);
+    let mut inputs = vec![Input::SiteAlive { site: "site".into(), runtime: RuntimeKind::Process }];
+    while let Some(input) = inputs.pop() {
+        for effect in state.apply(input, NOW, &[1]).effects {
+            inputs.extend(match effect {
+                Effect::Create(make) => {
+                    let instance = Instance { id: "1".into(), started: 1, address: "127.0.0.1:80".into() };
+                    Some(Input::Made { step: make.step, result: Ok(instance) })
+                }
+                Effect::Await(order) => Some(Input::Listening { step: order.step, result: Ok(()) }),
+                _ => None,
+            });
+        }
+    }
+    assert_eq!(state.pool_view().free, 1_000);
+    state
+}
+
+/// A client's whole life in a pool: it asks, a worker reserves, it leaves, the worker releases.
+fn match_and_leave(state: &mut matches::State, number: u128) {
+    use matches::{Asker, Effect, Input, Verdict};
+    let asker = Asker { client: format!("client {number}").into(), principal: None };
+    let random = [number << 8, number];
+    let token = |effects: &[Effect]| -> Token {
+        let found = effects.iter().find_map(|effect| match effect {
+            Effect::Reserve(ask) | Effect::Release(ask) => Some(ask.token),
+            _ => None,
+        });
+        let Some(token) = found else { panic!("a worker is asked") };
+        token
+    };
+    let (client, verdict) = (asker.client.clone(), Verdict::Yes);
+    let token_of = token(&state.apply(Input::Put(asker.clone()), NOW, &random).effects);
+    state.apply(Input::Reserved { client: client.clone(), token: token_of, verdict: verdict.clone() }, NOW, &random);
+    state.apply(Input::Cancel(asker), NOW, &random);
+    state.apply(Input::Released { client, token: token_of, verdict }, NOW, &random);
+}
+
+fn matches_of_warm_workers(c: &mut Criterion) {
+    c.bench_function("match and release 1,000 clients, 100 warm workers", |b| {
+        let (mut state, mut number) = (warm_pool(), 0);
+        b.iter(|| {
+            for _ in 0..1_000 {
+                number += 1;
+                match_and_leave(&mut state, number);
+            }
+        });
+    });
+}
+
+criterion_group!(benches, puts, visits, matches_of_warm_workers);
 criterion_main!(benches);

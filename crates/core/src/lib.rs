@@ -1,5 +1,6 @@
 //! Decides: command + facts + now → decision. Commands, facts and decisions are plain comparable values; the frontier,
-//! the fleet and placement also keep state, which they change in place (see [`frontier`], [`fleet`], [`placement`]).
+//! the fleet, placement and matches also keep state, which they change in place (see [`frontier`], [`fleet`],
+//! [`placement`], [`matches`]).
 //!
 //! This crate must not know clocks, randomness, threads, async or I/O: `now` and random bits are arguments. It depends
 //! on no other crate of this workspace.
@@ -13,6 +14,7 @@ pub mod frontier;
 pub mod ids;
 pub mod invariants;
 pub mod limits;
+pub mod matches;
 pub mod metadata;
 pub mod names;
 pub mod pipeline;

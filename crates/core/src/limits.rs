@@ -307,3 +307,79 @@ pub const MOVES_PER_MINUTE_DEFAULT: u32 = 600;
 pub const MAP_READERS_MAX: usize = 1_024;
 /// Missing chunks that one map lists; their number is always exact.
 pub const MAP_MISSING_MAX: usize = 10_000;
+/// Maximum length of a client's name, in bytes.
+pub const CLIENT_BYTES_MAX: usize = 255;
+/// Maximum length of a pool's name, in bytes: what labels of containers take.
+pub const POOL_BYTES_MAX: usize = 63;
+/// Workers of one pool.
+pub const POOL_WORKERS_MAX: u64 = 1_000;
+/// Clients that one worker serves at once.
+pub const WORKER_SLOTS_MAX: u64 = 1_000;
+/// Requests of one pool that may queue.
+pub const MATCH_QUEUE_MAX: u64 = 100_000;
+/// Default of the same.
+pub const MATCH_QUEUE_DEFAULT: u64 = 10_000;
+/// Matches of one pool, with those that ended a short time ago.
+pub const MATCHES_MAX: usize = 1_000_000;
+/// Requests and workers of one pool that Makers work on at once.
+pub const MAKERS_MAX: u64 = 1_000;
+/// Default of the same.
+pub const MAKERS_DEFAULT: u64 = 64;
+/// Shortest deadline or lease that a pool may set.
+pub const POOL_MS_MIN: u64 = 100;
+/// Longest time that a pool may set.
+pub const POOL_MS_MAX: u64 = 31_536_000_000;
+/// Arguments of a worker's command.
+pub const COMMAND_ARGS_MAX: usize = 256;
+/// Variables of a worker's environment.
+pub const ENV_VARS_MAX: usize = 256;
+/// Command or environment of a worker, in bytes.
+pub const RECIPE_BYTES_MAX: usize = 64 * 1024;
+/// Default time after which an idle worker is stopped.
+pub const IDLE_DEFAULT: Millis = Millis(300_000);
+/// Default deadline of each step of making a worker.
+pub const START_DEFAULT: Millis = Millis(60_000);
+/// Default deadline of a client's request.
+pub const MATCH_DEFAULT: Millis = Millis(300_000);
+/// Default time that a reservation lasts without being confirmed.
+pub const RESERVATION_DEFAULT: Millis = Millis(60_000);
+/// Deadline of one call to a worker. Nothing of such a call may arrive at the worker later.
+pub const ASK_TIME: Millis = Millis(5_000);
+/// How much longer than agreed a worker may keep a reservation that nobody confirms.
+pub const WORKER_CLOCK_MARGIN: Millis = Millis(1_000);
+/// A yes of a worker is not asked for again within this time.
+pub const VERIFIED_FOR: Millis = Millis(1_000);
+/// Deadline of stopping, and of removing, a worker.
+pub const STOP_TIME: Millis = Millis(30_000);
+/// An order to a runtime whose outcome is not known is sent again after this long; repeating it changes nothing.
+pub const ORDER_RESENT: Millis = Millis(5_000);
+/// A release whose outcome is not known is sent again after this long.
+pub const RELEASE_RESENT: Millis = Millis(2_000);
+/// A worker that refused, or did not answer, is not asked for this long (more or less a quarter).
+pub const LOOKUP_COOLDOWN: Millis = Millis(1_000);
+/// Calls in a row that a worker did not answer, or refused while it had room, after which it gets no more clients.
+pub const WORKER_MISSES_MAX: u32 = 3;
+/// Workers that a request may try in vain.
+pub const MATCH_ATTEMPTS_MAX: u32 = 10;
+/// Reservations of one client that are being given back; it waits before it is given another worker.
+pub const LEFTOVERS_MAX: usize = 4;
+/// First wait after a worker that could not be made; it doubles.
+pub const MAKING_BACKOFF_BASE: Millis = Millis(1_000);
+/// Longest such wait.
+pub const MAKING_BACKOFF_MAX: Millis = Millis(300_000);
+/// Failures in a row that open the breaker of a pool.
+pub const BREAKER_FAILURES: u32 = 3;
+/// A worker that ran this long proves that its image or command works.
+pub const MAKING_STABLE: Millis = Millis(60_000);
+/// How long a failed match is remembered.
+pub const FAILED_KEPT: Millis = Millis(600_000);
+/// A site that was silent for this long gets no new workers.
+pub const SITE_SILENT_AFTER: Millis = Millis(15_000);
+/// A site that was silent for this long is taken for lost: its workers are replaced as they become free.
+pub const SITE_LOST_AFTER: Millis = Millis(60_000);
+/// Sites of one pool.
+pub const SITES_MAX: usize = 1_000;
+/// Interval at which rows are compared with what a runtime has.
+pub const RECONCILE_INTERVAL: Millis = Millis(60_000);
+/// Matches that one decision moves on.
+pub const MATCHES_AT_ONCE_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! Names, parsed once at the API boundary: hosts, aliases, crawls, roles, machines.
+//! Names, parsed once at the API boundary: hosts, aliases, crawls, roles, machines, clients, pools.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -101,6 +101,18 @@ name! {
     /// The name that a machine of the fleet registers with.
     MachineId
 }
+name! {
+    /// A client that asks for a worker.
+    ClientName
+}
+name! {
+    /// A pool of workers.
+    PoolName
+}
+name! {
+    /// A runtime that starts workers: a Docker engine, or the process table of a machine.
+    SiteName
+}
 
 impl From<HostName> for GroupName {
     fn from(host: HostName) -> Self {
@@ -159,6 +171,9 @@ pub enum BadName {
     /// It is not a slot name.
     #[error("'{0}' is not the name of a slot: use visible ASCII characters without spaces, for example a date")]
     NotASlot(String),
+    /// It is not the name of a pool.
+    #[error("'{0}' is not the name of a pool: use letters, digits, '.', '_' and '-', and begin with a letter or digit")]
+    NotAPool(String),
 }
 
 /// Normalises a host name: lower case, no trailing dot, IDNA, no port; or an IP address.
@@ -312,6 +327,44 @@ pub fn machine(text: &str) -> Result<MachineId, BadName> {
     Ok(text.into())
 }
 
+/// The name of a client: any text without control characters.
+///
+/// # Errors
+/// If the text is empty, too long or has control characters.
+pub fn client(text: &str) -> Result<ClientName, BadName> {
+    check_bytes(text, "client name", limits::CLIENT_BYTES_MAX)?;
+    if text.chars().any(char::is_control) {
+        return Err(BadName::Control("client name"));
+    }
+    Ok(text.into())
+}
+
+/// The name of a pool: letters, digits, `.`, `_` and `-`. It is part of container names and labels, whose rules these are.
+///
+/// # Errors
+/// If the text is empty, too long or has other characters.
+pub fn pool(text: &str) -> Result<PoolName, BadName> {
+    check_bytes(text, "pool name", limits::POOL_BYTES_MAX)?;
+    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    if plain && text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        Ok(text.into())
+    } else {
+        Err(BadName::NotAPool(text.chars().take(80).collect()))
+    }
+}
+
+/// The name of a site: any text without control characters.
+///
+/// # Errors
+/// If the text is empty, too long or has control characters.
+pub fn site(text: &str) -> Result<SiteName, BadName> {
+    check_bytes(text, "site name", limits::MACHINE_BYTES_MAX)?;
+    if text.chars().any(char::is_control) {
+        return Err(BadName::Control("site name"));
+    }
+    Ok(text.into())
+}
+
 fn check_bytes(text: &str, what: &'static str, max: usize) -> Result<(), BadName> {
     match text.len() {
         0 => Err(BadName::Empty(what)),
@@ -346,6 +399,23 @@ mod tests {
         for text in ["", "a\n", "\u{85}", &"m".repeat(256)] {
             assert!(machine(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_client_may_have_any_name_and_a_pool_one_that_runtimes_take() {
+        for text in ["anna", "a/b", "../queue", "søk 3", "queue", &"c".repeat(255)] {
+            assert_eq!(client(text).as_deref(), Ok(text));
+        }
+        for text in ["", "a\n", "\u{85}", "\0", &"c".repeat(256)] {
+            assert!(client(text).is_err(), "{text:?}");
+        }
+        for text in ["browsers", "gpu-2.a_b", "0", &"p".repeat(63)] {
+            assert_eq!(pool(text).as_deref(), Ok(text));
+        }
+        for text in ["", "-a", ".a", "a b", "a/b", "ø", &"p".repeat(64)] {
+            assert!(pool(text).is_err(), "{text:?}");
+        }
+        assert!(site("docker:ABCD").is_ok() && site("").is_err() && site("a\tb").is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod transcript;
 
 mod chunks;
 mod fleet;
+mod matches;
 mod page_limits;
 mod placement;
 mod properties;

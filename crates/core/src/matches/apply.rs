@@ -1,0 +1,146 @@
+//! One input, one decision: what time has brought, the input itself, then everything that follows from both.
+
+use super::chance::Chance;
+use super::decision::{Answer, Decision};
+use super::input::{Asker, Input};
+use super::refusal::Refusal;
+use super::row::Write;
+use super::state::State;
+use super::view::MatchView;
+use crate::limits::MATCHES_AT_ONCE_MAX;
+use crate::names::ClientName;
+use crate::time::Time;
+
+/// What an input is answered with, once everything that follows from it is decided.
+pub(super) enum Reply {
+    Taken,
+    Stale,
+    /// The client's match as it is then.
+    View(ClientName),
+    /// A view that has no row.
+    Told(MatchView),
+    /// The client's match, once its worker was asked.
+    Verify(ClientName),
+    /// The client's match, which its worker neither confirmed nor denied.
+    Unverified(ClientName),
+    NoMatch,
+    Cancelled,
+    Pool,
+    Refused(Refusal),
+}
+
+impl State {
+    /// Decides. `random` holds a value for every client that may be given a worker now, and one more; with too few, the
+    /// others wait for the next call, which [`Decision::wake_at`] asks for at once.
+    pub fn apply(&mut self, input: Input, now: Time, random: &[u128]) -> Decision {
+        // Time does not go back: a deadline that was seen to be over stays over.
+        self.now = self.now.max(now);
+        self.more = false;
+        let mut chance = Chance::new(self.shard, random);
+        self.matches_due(&mut chance);
+        self.workers_due(&mut chance);
+        let reply = self.handle(input, &mut chance);
+        self.fail_the_hopeless();
+        self.assign(&mut chance);
+        self.scale(&mut chance);
+        self.matches_due(&mut chance);
+        self.send_orders();
+        self.close_if_empty();
+        let answer = self.answer(reply);
+        let (writes, news) = self.take_writes();
+        let effects = std::mem::take(&mut self.effects);
+        let wake_at = if self.more { Some(self.now) } else { self.next_wake() };
+        Decision { answer, writes, effects, news, wake_at }
+    }
+
+    fn handle(&mut self, input: Input, chance: &mut Chance<'_>) -> Reply {
+        match input {
+            Input::Put(asker) => self.put(&asker),
+            Input::Look(asker) => self.look(&asker),
+            Input::Checked { asker, token, verdict } => self.checked(&asker, token, &verdict, chance),
+            Input::Cancel(asker) => self.cancel(&asker),
+            Input::Reserved { client, token, verdict } => self.reserved(&client, token, &verdict, chance),
+            Input::Released { client, token, verdict } => self.released(&client, token, &verdict, chance),
+            Input::Made { step, result } => self.made(step, result, chance),
+            Input::Listening { step, result } => self.listening(step, result, chance),
+            Input::Stopped { step, result } => self.stopped(step, result),
+            Input::Removed { step, result } => self.removed(step, result, chance),
+            Input::Exited { worker, run, exit } => self.exited(worker, run, &exit, chance),
+            Input::SiteAlive { site, runtime } => self.site_alive(site, runtime),
+            Input::Listed { site, since, found } => self.listed(&site, since, found, chance),
+            Input::Report { worker, address, free } => self.report(worker, address, free),
+            Input::Set(settings) => self.set(*settings),
+            Input::Delete => self.delete(),
+            Input::Tick => Reply::Taken,
+        }
+    }
+
+    fn answer(&self, reply: Reply) -> Answer {
+        match reply {
+            Reply::Taken => Answer::Taken,
+            Reply::Stale => Answer::Stale,
+            Reply::View(client) => self.view(&client).map_or(Answer::NoMatch, Answer::Match),
+            Reply::Told(view) => Answer::Match(view),
+            Reply::Verify(client) => self.check_of(&client).map_or(Answer::NoMatch, Answer::Verify),
+            Reply::Unverified(client) => {
+                let unverified = |view| MatchView { verified: false, ..view };
+                self.view(&client).map(unverified).map_or(Answer::NoMatch, Answer::Match)
+            }
+            Reply::NoMatch => Answer::NoMatch,
+            Reply::Cancelled => Answer::Cancelled,
+            Reply::Pool => Answer::Pool(Box::new(self.pool_view())),
+            Reply::Refused(refusal) => Answer::Refused(refusal),
+        }
+    }
+
+    /// Looks at matches whose time has come.
+    fn matches_due(&mut self, chance: &mut Chance<'_>) {
+        for _ in 0..MATCHES_AT_ONCE_MAX {
+            let Some((at, client)) = self.timers.first().cloned() else { return };
+            if at > self.now {
+                return;
+            }
+            self.match_due(&client, chance);
+        }
+        self.more |= self.timers.first().is_some_and(|(at, _)| *at <= self.now);
+    }
+
+    fn take_writes(&mut self) -> (Vec<Write>, Vec<ClientName>) {
+        let dirty = std::mem::take(&mut self.dirty);
+        let mut writes = Vec::new();
+        if self.gone {
+            if dirty.pool {
+                writes.push(Write::Pool(None));
+            }
+        } else if dirty.pool {
+            self.pool.version += 1;
+            writes.push(Write::Pool(Some(Box::new(self.pool.clone()))));
+        }
+        for no in dirty.workers {
+            let row = self.workers.get_mut(&no).map(|worker| {
+                worker.row.version += 1;
+                Box::new(worker.row.clone())
+            });
+            writes.push(Write::Worker(no, row));
+        }
+        for client in &dirty.matches {
+            let row = self.matches.get_mut(client).map(|known| {
+                known.row.version += 1;
+                Box::new(known.row.clone())
+            });
+            writes.push(Write::Match(client.clone(), row));
+        }
+        (writes, dirty.matches.into_iter().collect())
+    }
+
+    /// Whether a caller may speak for a client.
+    pub(super) fn check_principal(&self, asker: &Asker) -> Result<(), Refusal> {
+        let owner = self.matches.get(&asker.client).and_then(|known| known.row.principal.as_ref());
+        match owner {
+            Some(owner) if asker.principal.as_ref() != Some(owner) => {
+                Err(Refusal::AnothersClient(asker.client.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+}

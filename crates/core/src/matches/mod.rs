@@ -1,0 +1,78 @@
+//! Matches: a client gets a worker of a pool; if none has room, one is started.
+//!
+//! This module decides. It must not know the time, where rows are stored, who waits for an answer, how a worker is
+//! called or how a runtime starts one. In: an [`Input`], *now* and random values. Out: a [`Decision`] with rows, effects,
+//! the answer, and whom to wake. If a commit fails, the state must be dropped and loaded again.
+//!
+//! **Where pools live.** A pool is the unit of serialisation: queue, free slots and demand belong together. So each pool
+//! is one [`State`] in the memory of the owner of the shard that the pool's name hashes to, and its rows are in that
+//! shard. The owner decides many calls in a turn and commits them as one fenced batch, so a thousand matches a second are
+//! a few dozen syncs; positions and free slots are known without a read; what is being made is counted once for all
+//! nodes; and an owner that was replaced is fenced. The alternative, registry rows with compare-and-swap, costs one sync
+//! per change of the pool's counters and loses races at exactly the rate that is wanted.
+//!
+//! **What is durable before what.**
+//!
+//! 1. The request, before the client is told that it is queued. The row is the queue: there is no second copy to lose.
+//! 2. The chosen worker and the token ([`MatchState::Making`]), before the worker is asked. After a crash the same worker
+//!    is asked again with the same token, or told to give it up.
+//! 3. The worker's yes ([`MatchState::Matched`]), before the client is told the address.
+//! 4. That a slot is to be given back ([`Leftover`](row::Leftover)), before the worker is told. The slot stays booked
+//!    until the worker confirms it, or must have dropped it by itself.
+//! 5. A worker's name, site and run ([`Phase::Creating`]), before its runtime is told to create it; so whatever is found
+//!    there later is known, or is an orphan.
+//! 6. What the runtime has started ([`Instance`]), before it is used.
+//! 7. That a worker gets no more clients and has none ([`Phase::Stopping`]), before it is stopped.
+//!
+//! Polling is a read: no call marks a request as occupied.
+//!
+//! **Matches.** queued → making → matched, or failed with a reason. One request per client. An unclear answer of a worker
+//! is not a no: while a reservation is asked for, the client is tried elsewhere and the slot is given back; a matched
+//! client keeps its worker, unverified, until the match ends unconfirmed. Only a worker's yes extends a match, so a
+//! machine that burns down holds nobody for longer than the reservation time. A client is never booked twice on one
+//! worker, because a late release would hit the wrong reservation.
+//!
+//! **Workers.** See [`steps`] for the steps, `scale` for what decides them. A worker with a booked slot is never
+//! stopped. Clients go to the fullest worker, so that others fall idle.
+//!
+//! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Nodes announce
+//! theirs every 5 s to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a
+//! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and
+//! removed as unknown if the site comes back.
+//!
+//! **Effects** may be lost, repeated or late. An order to a runtime is sent again until its outcome is known; outcomes
+//! carry the number of their step, exits that of their run, answers of workers their token; those that are not current
+//! change nothing.
+//!
+//! **Makers** are the tasks that carry out effects. At most `makers_max` requests and workers of a pool are worked on at
+//! once, each until a deadline that is in its row: the Maker's lease.
+
+mod apply;
+mod chance;
+mod decision;
+mod input;
+mod put;
+mod queue;
+pub mod refusal;
+mod release;
+mod reserve;
+pub mod row;
+mod scale;
+mod self_check;
+mod set;
+pub mod settings;
+mod sites;
+mod state;
+pub mod steps;
+mod trouble;
+pub mod view;
+pub mod why;
+
+pub use decision::{Answer, Ask, Decision, Effect, Make, Order};
+pub use input::{Asker, Exit, Found, Input, StepId, Verdict};
+pub use refusal::Refusal;
+pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, WorkerNo, WorkerRow, Write};
+pub use settings::{BadSetting, PoolWish, Recipe, RuntimeKind, Settings};
+pub use state::State;
+pub use view::{MatchView, Matched, PoolView, Stage, WorkerView};
+pub use why::{MatchWhy, PoolWhy};

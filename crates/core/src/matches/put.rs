@@ -1,0 +1,169 @@
+//! A client's calls: it wants a worker, looks, or wants none any more.
+
+use super::apply::Reply;
+use super::chance::Chance;
+use super::decision::Ask;
+use super::input::{Asker, Verdict};
+use super::refusal::Refusal;
+use super::row::{MatchRow, MatchState};
+use super::state::{Match, State};
+use super::view::MatchView;
+use crate::ids::Token;
+use crate::limits::{ASK_TIME, FAILED_KEPT, MATCHES_MAX, VERIFIED_FOR};
+use crate::names::ClientName;
+use crate::time::Time;
+
+impl State {
+    /// Idempotent: the same call again finds the same request.
+    pub(super) fn put(&mut self, asker: &Asker) -> Reply {
+        if let Err(refusal) = self.check_principal(asker) {
+            return Reply::Refused(refusal);
+        }
+        let Some(known) = self.matches.get_mut(&asker.client) else { return self.queue_anew(asker, "it was queued") };
+        let client = asker.client.clone();
+        match &mut known.row.state {
+            MatchState::Queued { .. } | MatchState::Making(_) => Reply::View(client),
+            MatchState::Matched { .. } => self.matched(client),
+            MatchState::Vacant { .. } => {
+                let reason = format!("{}; it was queued again", known.row.reason);
+                self.queue_anew(asker, &reason)
+            }
+            MatchState::Ended => self.queue_anew(asker, "it was queued"),
+            MatchState::Failed { told, .. } if !*told => {
+                *told = true;
+                self.dirty.matches.insert(client.clone());
+                Reply::View(client)
+            }
+            MatchState::Failed { retry_at, .. } if self.now < *retry_at => Reply::View(client),
+            MatchState::Failed { .. } => self.queue_anew(asker, "it was queued again after a failure"),
+        }
+    }
+
+    pub(super) fn look(&mut self, asker: &Asker) -> Reply {
+        if let Err(refusal) = self.check_principal(asker) {
+            return Reply::Refused(refusal);
+        }
+        match self.matches.get(&asker.client).map(|known| &known.row.state) {
+            None | Some(MatchState::Ended) => Reply::NoMatch,
+            Some(MatchState::Matched { .. }) => self.matched(asker.client.clone()),
+            Some(_) => Reply::View(asker.client.clone()),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, asker: &Asker) -> Reply {
+        if let Err(refusal) = self.check_principal(asker) {
+            return Reply::Refused(refusal);
+        }
+        let Some(known) = self.matches.get(&asker.client) else { return Reply::NoMatch };
+        let mut known = known.clone();
+        self.give_back(&mut known);
+        known.row.state = MatchState::Ended;
+        known.row.reason = "it was cancelled".into();
+        self.store(&asker.client, Some(known));
+        Reply::Cancelled
+    }
+
+    /// A worker said a moment ago that it holds the reservation, or it is asked.
+    fn matched(&self, client: ClientName) -> Reply {
+        let verified = self.matches.get(&client).and_then(|known| known.verified_at);
+        match verified {
+            Some(at) if self.now < at.after(VERIFIED_FOR) => Reply::View(client),
+            _ => Reply::Verify(client),
+        }
+    }
+
+    /// What a worker said when it was asked on behalf of a client's call. Only a plain no queues the client again.
+    pub(super) fn checked(&mut self, asker: &Asker, token: Token, verdict: &Verdict, chance: &mut Chance<'_>) -> Reply {
+        if let Err(refusal) = self.check_principal(asker) {
+            return Reply::Refused(refusal);
+        }
+        let known = self.matches.get(&asker.client);
+        let Some(mut known) = known.filter(|known| is_matched(&known.row, token)).cloned() else {
+            // The match has changed while its worker was asked.
+            return self.put(asker);
+        };
+        let MatchState::Matched { booking, expires_at } = &mut known.row.state else { return self.put(asker) };
+        let worker = booking.worker;
+        match verdict {
+            Verdict::Yes => {
+                self.heard_well(worker);
+                known.verified_at = Some(self.now);
+                let span = self.pool.settings.reservation;
+                // Not every call is worth a write: while most of the time is left, it stays as it is.
+                let is_long = expires_at.since(self.now).0 > span.0 / 4 * 3;
+                if self.pool.closing || is_long {
+                    self.matches.insert(asker.client.clone(), known);
+                } else {
+                    *expires_at = self.now.after(span);
+                    self.store(&asker.client, Some(known));
+                }
+                Reply::View(asker.client.clone())
+            }
+            Verdict::No => {
+                let reason =
+                    format!("worker {} no longer held the reservation; it was queued again", self.worker_name(worker));
+                self.drop_booking(&mut known);
+                // Should it not be queued below, the row tells why.
+                known.row.state = MatchState::Vacant { until: self.now.after(FAILED_KEPT) };
+                known.row.reason = reason.as_str().into();
+                self.store(&asker.client, Some(known));
+                self.queue_anew(asker, &reason)
+            }
+            Verdict::Unknown(why) => {
+                self.missed(worker, why, chance);
+                Reply::Unverified(asker.client.clone())
+            }
+        }
+    }
+
+    /// Queues a client at the end.
+    fn queue_anew(&mut self, asker: &Asker, reason: &str) -> Reply {
+        if self.pool.closing {
+            return Reply::Refused(Refusal::Closing(self.pool.name.to_string()));
+        }
+        if let Some(view) = self.told_hopeless() {
+            return Reply::Told(view);
+        }
+        if self.queue.len() >= self.pool.settings.queue_max as usize {
+            let pool = self.pool.name.to_string();
+            return Reply::Refused(Refusal::QueueFull { pool, waiting: self.queue.len() });
+        }
+        let before = self.matches.get(&asker.client);
+        if before.is_none() && self.matches.len() >= MATCHES_MAX {
+            return Reply::Refused(Refusal::TooMany(self.pool.name.to_string()));
+        }
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let row = MatchRow {
+            principal: asker.principal.clone(),
+            turn,
+            queued_at: self.now,
+            deadline: self.now.after(self.pool.settings.match_max),
+            attempts: 0,
+            state: MatchState::Queued { not_before: Time::ZERO },
+            leftovers: before.map(|known| known.row.leftovers.clone()).unwrap_or_default(),
+            reason: reason.into(),
+            version: before.map_or(0, |known| known.row.version),
+        };
+        let (asks, release_at) = before.map_or((0, self.now), |known| (known.asks, known.release_at));
+        let known = Match { row, send_at: Time::NEVER, asks, release_at, verified_at: None, timer: Time::NEVER };
+        self.store(&asker.client, Some(known));
+        Reply::View(asker.client.clone())
+    }
+
+    /// While the breaker is open and no worker is left, a call fails at once, and leaves no row behind.
+    fn told_hopeless(&self) -> Option<MatchView> {
+        let trouble = self.pool.trouble.as_ref().filter(|_| self.is_hopeless())?;
+        Some(MatchView::failed(self.hopeless_reason(), trouble.until.since(self.now)))
+    }
+
+    /// The question whether a worker still holds a client's reservation.
+    pub(super) fn check_of(&self, client: &ClientName) -> Option<Ask> {
+        let known = self.matches.get(client)?;
+        self.ask(client, known.row.booking()?, self.now.after(ASK_TIME))
+    }
+}
+
+fn is_matched(row: &MatchRow, token: Token) -> bool {
+    matches!(&row.state, MatchState::Matched { booking, .. } if booking.token == token)
+}

@@ -1,0 +1,42 @@
+//! Refusals are values: each names the thing and the remedy. The API layers map them to their codes.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a request was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename = "MatchRefusal")]
+pub enum Refusal {
+    /// Too many requests wait.
+    #[error(
+        "{waiting} clients wait in pool '{pool}', which is its limit; try again later, or raise `max` or `queue_max`"
+    )]
+    QueueFull {
+        /// The pool.
+        pool: String,
+        /// How many.
+        waiting: usize,
+    },
+    /// Too many matches.
+    #[error("pool '{0}' has as many matches as it may have; cancel those that are not needed")]
+    TooMany(String),
+    /// The request was made by another caller.
+    #[error("client '{0}' belongs to another caller: use that caller's credentials, or another client name")]
+    AnothersClient(String),
+    /// The pool is being deleted.
+    #[error("pool '{0}' is being deleted; use another pool, or create it again once it is gone")]
+    Closing(String),
+    /// No such worker.
+    #[error("pool '{pool}' has no worker {worker}; a worker reports under the name in WAYLEAVE_WORKER")]
+    UnknownWorker {
+        /// The pool.
+        pool: String,
+        /// Its number.
+        worker: u64,
+    },
+    /// The address is not one.
+    #[error("'{0}' is not an address: give host and port, such as 10.0.0.7:9000")]
+    BadAddress(String),
+    /// The site cannot be remembered.
+    #[error("there are too many sites; site '{0}' gets no workers until others are gone")]
+    TooManySites(String),
+}

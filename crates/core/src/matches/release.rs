@@ -1,0 +1,111 @@
+//! Time and matches: deadlines, the end of leases, and slots that are given back.
+
+use super::apply::Reply;
+use super::chance::Chance;
+use super::decision::Effect;
+use super::input::Verdict;
+use super::row::MatchState;
+use super::state::{Match, State};
+use crate::ids::Token;
+use crate::limits::{ASK_TIME, RELEASE_RESENT};
+use crate::names::ClientName;
+use crate::time::Time;
+
+impl State {
+    /// Looks at a match whose time has come. It ends with a later timer, or without a row.
+    pub(super) fn match_due(&mut self, client: &ClientName, chance: &mut Chance<'_>) {
+        let Some(mut known) = self.matches.get(client).cloned() else { return };
+        let now = self.now;
+        known.row.leftovers.retain(|left| left.until > now);
+        let deadline = known.row.deadline;
+        match &known.row.state {
+            MatchState::Queued { .. } if deadline <= now => {
+                let waited = deadline.since(known.row.queued_at).told();
+                let why = format!("no worker was free within {waited}: {}", self.queue_reason(client));
+                return self.fail_match(client, known, &why);
+            }
+            MatchState::Making(booking) if booking.asked_until <= now => {
+                let token = booking.token;
+                let why = format!("no answer within {}", ASK_TIME.told());
+                self.reserved(client, token, &Verdict::Unknown(why.into()), chance);
+                return;
+            }
+            MatchState::Making(booking) if known.send_at <= now => {
+                let ask = self.ask(client, booking, booking.asked_until);
+                self.effects.extend(ask.map(Effect::Reserve));
+                known.asks += 1;
+                known.send_at = Time::NEVER;
+            }
+            MatchState::Matched { expires_at, .. } if *expires_at <= now => {
+                self.give_back(&mut known);
+                known.row.state = MatchState::Ended;
+                known.row.reason = "it was not confirmed in time".into();
+            }
+            MatchState::Vacant { until } | MatchState::Failed { until, .. } if *until <= now => {
+                known.row.state = MatchState::Ended;
+            }
+            _ => {}
+        }
+        self.send_releases(client, &mut known, chance);
+        let empty = matches!(known.row.state, MatchState::Ended) && known.row.leftovers.is_empty();
+        self.store_if_changed(client, (!empty).then_some(known));
+    }
+
+    fn send_releases(&mut self, client: &ClientName, known: &mut Match, chance: &mut Chance<'_>) {
+        if known.row.leftovers.is_empty() || known.release_at > self.now {
+            return;
+        }
+        for left in &known.row.leftovers {
+            let ask = self.ask(client, &left.booking, self.now.after(ASK_TIME));
+            self.effects.extend(ask.map(Effect::Release));
+        }
+        known.release_at = self.now.after(chance.about(RELEASE_RESENT));
+    }
+
+    /// Stores a match; its row is written only if it differs.
+    fn store_if_changed(&mut self, client: &ClientName, after: Option<Match>) {
+        let before = self.matches.get(client).map(|known| &known.row);
+        let same = before == after.as_ref().map(|known| &known.row);
+        let noted = self.dirty.matches.contains(client);
+        self.store(client, after);
+        if same && !noted {
+            self.dirty.matches.remove(client);
+        }
+    }
+
+    /// What a worker said when it was to give up a reservation.
+    pub(super) fn released(
+        &mut self,
+        client: &ClientName,
+        token: Token,
+        verdict: &Verdict,
+        chance: &mut Chance<'_>,
+    ) -> Reply {
+        let Some(mut known) = self.matches.get(client).cloned() else { return Reply::Stale };
+        let Some(at) = known.row.leftovers.iter().position(|left| left.booking.token == token) else {
+            return Reply::Stale;
+        };
+        let left = known.row.leftovers.swap_remove(at);
+        let worker = left.booking.worker;
+        match verdict {
+            Verdict::Yes | Verdict::No if left.booking.asked_until <= self.now => {
+                if let Some(worker) = self.workers.get_mut(&worker) {
+                    worker.misses = 0;
+                }
+                self.store(client, Some(known));
+                Reply::Taken
+            }
+            Verdict::Yes | Verdict::No => {
+                // A call that asks for it may still be on its way: it is released once more after that.
+                known.release_at = left.booking.asked_until;
+                known.row.leftovers.push(left);
+                self.store_if_changed(client, Some(known));
+                Reply::Taken
+            }
+            Verdict::Unknown(why) => {
+                self.missed(worker, why, chance);
+                Reply::Taken
+            }
+        }
+    }
+}

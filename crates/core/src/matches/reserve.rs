@@ -1,0 +1,248 @@
+//! Reservations: a slot is booked, which is durable before its worker is asked; the worker's answer decides.
+
+use super::apply::Reply;
+use super::chance::Chance;
+use super::decision::Ask;
+use super::input::Verdict;
+use super::row::{Booking, Leftover, MatchRow, MatchState, Phase, WorkerNo};
+use super::state::{Match, State};
+use crate::ids::Token;
+use crate::limits::{
+    ASK_TIME, FAILED_KEPT, LEFTOVERS_MAX, LOOKUP_COOLDOWN, MATCH_ATTEMPTS_MAX, MATCHES_AT_ONCE_MAX, SITE_SILENT_AFTER,
+    WORKER_CLOCK_MARGIN, WORKER_MISSES_MAX,
+};
+use crate::names::ClientName;
+use crate::time::Time;
+
+/// Which worker a client gets.
+enum Pick {
+    Worker(WorkerNo),
+    /// Those with room have not yet given up an earlier reservation of this client.
+    Blocked,
+    /// None has room.
+    Nobody,
+}
+
+impl State {
+    /// Books slots for those that wait, first come, first served.
+    pub(super) fn assign(&mut self, chance: &mut Chance<'_>) {
+        if !self.workers.values().any(|worker| worker.is_open(self.now)) {
+            return;
+        }
+        for client in std::mem::take(&mut self.blocked) {
+            if let Some(known) = self.matches.get(&client) {
+                self.queue.set_ready(known.row.turn, true);
+            }
+        }
+        for _ in 0..MATCHES_AT_ONCE_MAX {
+            if self.jobs() >= self.pool.settings.makers_max as usize {
+                return;
+            }
+            let Some((turn, client)) = self.queue.first_ready() else { return };
+            let Some(known) = self.matches.get(&client) else { return };
+            match self.choose(&known.row, chance) {
+                Pick::Nobody => return,
+                Pick::Blocked => {
+                    self.queue.set_ready(turn, false);
+                    self.blocked.insert(client);
+                }
+                Pick::Worker(worker) => {
+                    let Some(token) = chance.token() else {
+                        self.more = true;
+                        return;
+                    };
+                    self.book(&client, worker, token);
+                }
+            }
+        }
+        self.more = true;
+    }
+
+    /// The fullest worker that has room, so that others become idle and can be stopped; by chance among equals. One whose
+    /// runtime is silent comes last.
+    fn choose(&self, row: &MatchRow, chance: &mut Chance<'_>) -> Pick {
+        let (mut best, mut equals, mut blocked) = (None, 0, false);
+        for (no, worker) in self.workers.iter().filter(|(_, worker)| worker.is_open(self.now)) {
+            if row.leftovers.len() >= LEFTOVERS_MAX || row.booked().any(|booking| booking.worker == *no) {
+                blocked = true;
+                continue;
+            }
+            let rank = (self.silence(&worker.row.site) >= SITE_SILENT_AFTER, worker.free(self.now));
+            match best {
+                Some((least, _)) if least < rank => {}
+                Some((least, _)) if least == rank => {
+                    equals += 1;
+                    if chance.number().is_multiple_of(equals) {
+                        best = Some((rank, *no));
+                    }
+                }
+                _ => (best, equals) = (Some((rank, *no)), 1),
+            }
+        }
+        match best {
+            Some((_, no)) => Pick::Worker(no),
+            None if blocked => Pick::Blocked,
+            None => Pick::Nobody,
+        }
+    }
+
+    fn book(&mut self, client: &ClientName, worker: WorkerNo, token: Token) {
+        let Some(mut known) = self.matches.get(client).cloned() else { return };
+        let booking = Booking { worker, token, asked_until: self.now.after(ASK_TIME) };
+        known.row.state = MatchState::Making(booking);
+        known.row.reason = format!("worker {} is asked", self.worker_name(worker)).into();
+        (known.send_at, known.asks) = (self.now, 0);
+        self.store(client, Some(known));
+    }
+
+    pub(super) fn ask(&self, client: &ClientName, booking: &Booking, until: Time) -> Option<Ask> {
+        let worker = self.workers.get(&booking.worker)?;
+        let address = worker.row.instance.as_ref()?.address.clone();
+        let reservation = self.pool.settings.reservation;
+        Some(Ask { client: client.clone(), worker: booking.worker, address, token: booking.token, reservation, until })
+    }
+
+    /// What a worker said to a reservation.
+    pub(super) fn reserved(
+        &mut self,
+        client: &ClientName,
+        token: Token,
+        verdict: &Verdict,
+        chance: &mut Chance<'_>,
+    ) -> Reply {
+        let Some(mut known) = self.matches.get(client).cloned() else { return Reply::Stale };
+        // Once the only call has ended, none is on its way.
+        let quiet = known.asks == 1 && !matches!(verdict, Verdict::Unknown(_));
+        let MatchState::Making(booking) = &mut known.row.state else {
+            return self.reserved_late(known, client, token, quiet);
+        };
+        if booking.token != token {
+            return Reply::Stale;
+        }
+        if quiet {
+            booking.asked_until = self.now;
+        }
+        let booking = booking.clone();
+        let worker = booking.worker;
+        match verdict {
+            Verdict::Yes => {
+                self.heard_well(worker);
+                self.count_use(worker);
+                known.row.reason = format!("worker {} has reserved a slot", self.worker_name(worker)).into();
+                known.row.attempts = 0;
+                known.verified_at = Some(self.now);
+                let expires_at = self.now.after(self.pool.settings.reservation);
+                known.row.state = MatchState::Matched { booking, expires_at };
+                self.store(client, Some(known));
+            }
+            Verdict::No => {
+                self.drop_booking(&mut known);
+                let why = format!("worker {} refused", self.worker_name(worker));
+                self.try_again(client, known, &why, chance);
+                self.refused(worker, chance);
+            }
+            Verdict::Unknown(why) => {
+                let why = format!("worker {} gave no clear answer: {why}", self.worker_name(worker));
+                self.give_back(&mut known);
+                self.try_again(client, known, &why, chance);
+                self.missed(worker, &why, chance);
+            }
+        }
+        Reply::Taken
+    }
+
+    /// An answer for a slot that is being given back: the slot need not be kept for a call that is on its way.
+    fn reserved_late(&mut self, mut known: Match, client: &ClientName, token: Token, quiet: bool) -> Reply {
+        let now = self.now;
+        match known.row.leftovers.iter_mut().find(|left| left.booking.token == token) {
+            Some(left) if quiet && left.booking.asked_until > now => {
+                left.booking.asked_until = now;
+                known.release_at = now;
+                self.store(client, Some(known));
+                Reply::Taken
+            }
+            _ => Reply::Stale,
+        }
+    }
+
+    /// Queues a client again in its old place, or fails it after too many attempts.
+    pub(super) fn try_again(&mut self, client: &ClientName, mut known: Match, why: &str, chance: &mut Chance<'_>) {
+        known.row.attempts += 1;
+        known.row.reason = why.into();
+        if known.row.attempts >= MATCH_ATTEMPTS_MAX {
+            let why = format!("{} workers were asked in vain; the last one: {why}", known.row.attempts);
+            return self.fail_match(client, known, &why);
+        }
+        known.row.state = MatchState::Queued { not_before: self.now.after(chance.about(LOOKUP_COOLDOWN)) };
+        self.store(client, Some(known));
+    }
+
+    pub(super) fn fail_match(&mut self, client: &ClientName, mut known: Match, why: &str) {
+        let retry_at = self.pool.trouble.as_ref().map_or(self.now, |trouble| trouble.until);
+        known.row.state = MatchState::Failed { until: self.now.after(FAILED_KEPT), retry_at, told: false };
+        known.row.reason = why.into();
+        self.store(client, Some(known));
+    }
+
+    /// Has a booked slot given back: the worker may hold the reservation.
+    pub(super) fn give_back(&self, known: &mut Match) {
+        let Some(booking) = known.row.booking().cloned() else { return };
+        // A check may be on its way, and makes the worker count anew.
+        let heard = booking.asked_until.max(self.now.after(ASK_TIME));
+        let until = heard.after(self.pool.settings.reservation).after(WORKER_CLOCK_MARGIN);
+        known.row.leftovers.push(Leftover { booking, until });
+        known.release_at = self.now;
+    }
+
+    /// Drops a booked slot that the worker does not hold, unless a call is on its way that could still reserve it.
+    pub(super) fn drop_booking(&self, known: &mut Match) {
+        if known.row.booking().is_some_and(|booking| booking.asked_until > self.now) {
+            self.give_back(known);
+        }
+    }
+
+    /// A worker said yes.
+    pub(super) fn heard_well(&mut self, no: WorkerNo) {
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        (worker.misses, worker.quiet_until) = (0, Time::ZERO);
+        let (made, recipe_no) = (worker.row.since, worker.row.recipe_no);
+        self.prove_recipe(made, recipe_no);
+    }
+
+    fn count_use(&mut self, no: WorkerNo) {
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        worker.row.uses += 1;
+        self.dirty.workers.insert(no);
+    }
+
+    /// A worker refused although it should have room.
+    fn refused(&mut self, no: WorkerNo, chance: &mut Chance<'_>) {
+        let Some(worker) = self.workers.get(&no) else { return };
+        if worker.row.uses == 0 && worker.clients.is_empty() {
+            self.give_up_worker(no, "it refused its first reservation", chance);
+        } else {
+            self.missed(no, "it refuses reservations although it should have room", chance);
+        }
+    }
+
+    /// A worker did not say yes: it is left alone for a while, and gets no more clients when that repeats.
+    pub(super) fn missed(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+        let quiet_until = self.now.after(chance.about(LOOKUP_COOLDOWN));
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        worker.misses += 1;
+        worker.quiet_until = quiet_until;
+        if worker.misses >= WORKER_MISSES_MAX {
+            self.give_up_worker(no, why, chance);
+        }
+    }
+
+    /// A worker gets no more clients. If it never had one, its image or command is to blame.
+    fn give_up_worker(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+        let Some(worker) = self.workers.get(&no).filter(|worker| worker.row.phase == Phase::Running) else { return };
+        if worker.row.uses == 0 {
+            let why = format!("worker {}: {why}", self.worker_name(no));
+            self.count_failure(&why, chance);
+        }
+        self.enter_phase(no, Phase::Draining, why);
+    }
+}

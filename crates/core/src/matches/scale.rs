@@ -1,0 +1,207 @@
+//! Scaling: which workers are drained, stopped, restarted or created. Demand is counted in slots:
+//! waiting + buffer − free − being made.
+
+use super::chance::Chance;
+use super::row::{Phase, WorkerNo, WorkerRow};
+use super::state::{State, Worker};
+use crate::limits::{SITE_LOST_AFTER, SITE_SILENT_AFTER};
+use crate::names::SiteName;
+use crate::time::Time;
+
+/// What the pool has, in slots and workers.
+pub(super) struct Supply {
+    /// Slots that may be booked now.
+    pub free: u64,
+    /// Slots of workers that are being made.
+    pub coming: u64,
+    /// Workers that take clients, or will.
+    pub good: usize,
+}
+
+impl State {
+    pub(super) fn supply(&self) -> Supply {
+        let mut supply = Supply { free: 0, coming: 0, good: 0 };
+        for worker in self.workers.values() {
+            if worker.row.phase.is_making() {
+                supply.coming += u64::from(worker.row.slots);
+            } else if worker.is_open(self.now) {
+                supply.free += u64::from(worker.free(self.now));
+            }
+            supply.good += usize::from(is_good(worker));
+        }
+        supply
+    }
+
+    /// Workers that are wanted besides those that are there or being made.
+    pub(super) fn demand(&self, supply: &Supply) -> u64 {
+        if self.pool.closing {
+            return 0;
+        }
+        let settings = &self.pool.settings;
+        let wanted = self.queue.len() as u64 + u64::from(settings.buffer);
+        let slots = wanted.saturating_sub(supply.free + supply.coming).div_ceil(u64::from(settings.recipe.slots));
+        slots.max(u64::from(settings.min).saturating_sub(supply.good as u64))
+    }
+
+    pub(super) fn scale(&mut self, chance: &mut Chance<'_>) {
+        self.drain();
+        self.stop_idle();
+        self.stop_drained();
+        self.make(chance);
+    }
+
+    /// Workers that shall get no more clients.
+    fn drain(&mut self) {
+        let mut drained = Vec::new();
+        for (no, worker) in &self.workers {
+            let row = &worker.row;
+            let why = match () {
+                () if self.pool.closing => "the pool is being deleted",
+                () if row.recipe_no != self.pool.recipe_no => "the pool starts its workers in another way now",
+                () if row.phase.is_making() => continue,
+                () if !self.may_run_again(*no) => "it has reached its maximum of age or uses",
+                () if row.phase == Phase::Running && self.silence(&row.site) >= SITE_LOST_AFTER => {
+                    "its site has not been heard of for a minute"
+                }
+                () => continue,
+            };
+            drained.push((*no, why));
+        }
+        for (no, why) in drained {
+            self.retire(no, why);
+        }
+        let mut good: Vec<_> = self.workers.iter().filter(|(_, worker)| is_good(worker)).collect();
+        let surplus = good.len().saturating_sub(self.pool.settings.max as usize);
+        if surplus > 0 {
+            good.sort_by_key(|(no, worker)| (!worker.row.phase.is_making(), worker.clients.len(), **no));
+            let surplus: Vec<WorkerNo> = good.iter().take(surplus).map(|(no, _)| **no).collect();
+            surplus.into_iter().for_each(|no| self.retire(no, "the pool has more workers than `max`"));
+        }
+    }
+
+    /// Takes a worker out of service; one that is being made has no clients and is removed at once.
+    fn retire(&mut self, no: WorkerNo, why: &str) {
+        match self.workers.get(&no).map(|worker| worker.row.phase) {
+            Some(Phase::Running) => self.enter_phase(no, Phase::Draining, why),
+            Some(Phase::Creating | Phase::Restarting | Phase::Starting | Phase::Exited) => {
+                self.enter_phase(no, Phase::Removing, why);
+            }
+            _ => {}
+        }
+    }
+
+    fn stop_idle(&mut self) {
+        let idle = self.idle();
+        let mut supply = self.supply();
+        let now = self.now;
+        for (_, no) in idle.into_iter().take_while(|(at, _)| *at <= now) {
+            let Some(worker) = self.workers.get(&no) else { continue };
+            let slots = u64::from(if worker.is_open(self.now) { worker.free(self.now) } else { 0 });
+            let kept = supply.free.saturating_sub(slots) >= u64::from(self.pool.settings.buffer);
+            let spare = supply.good > self.pool.settings.min as usize;
+            if self.queue.is_empty() && kept && spare {
+                self.enter_phase(no, Phase::Stopping, "it was idle");
+                supply.free -= slots;
+                supply.good -= 1;
+            }
+        }
+    }
+
+    /// Workers without clients, and when their idle time ends, first that.
+    pub(super) fn idle(&self) -> Vec<(Time, WorkerNo)> {
+        let ends = |(no, worker): (&WorkerNo, &Worker)| {
+            let idle = worker.row.phase == Phase::Running && !worker.is_busy(self.now);
+            let since = worker.row.idle_since.filter(|_| idle)?;
+            Some((since.after(self.pool.settings.idle), *no))
+        };
+        let mut idle: Vec<_> = self.workers.iter().filter_map(ends).collect();
+        idle.sort_unstable();
+        idle
+    }
+
+    /// A drained worker stops once it has no clients, never before.
+    fn stop_drained(&mut self) {
+        let empty = |worker: &Worker| worker.row.phase == Phase::Draining && !worker.is_busy(self.now);
+        let empty: Vec<_> = self.workers.iter().filter(|(_, w)| empty(w)).map(|(no, _)| *no).collect();
+        for no in empty {
+            let why = self.workers.get(&no).map(|worker| worker.row.reason.clone()).unwrap_or_default();
+            self.enter_phase(no, Phase::Stopping, &why);
+        }
+    }
+
+    fn make(&mut self, chance: &mut Chance<'_>) {
+        while self.may_make() && self.demand(&self.supply()) > 0 {
+            if let Some(no) = self.to_restart() {
+                if let Some(worker) = self.workers.get_mut(&no) {
+                    worker.row.run += 1;
+                    worker.row.instance = None;
+                }
+                self.enter_phase(no, Phase::Restarting, "it is started again");
+            } else if self.workers.len() < self.pool.settings.max as usize
+                && let Some(site) = self.site_for_new(chance)
+            {
+                self.create_worker(site);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Whether a Maker is free to make a worker. One is kept for clients, if there are several; while the breaker is
+    /// open, one worker is tried.
+    pub(super) fn may_make(&self) -> bool {
+        let (making, most) = (self.making(), self.pool.settings.makers_max as usize);
+        let share = most.saturating_sub(1).max(1);
+        let trial = !self.is_broken() || making == 0;
+        self.backs_off().is_none() && trial && making < share && self.jobs() < most
+    }
+
+    fn to_restart(&self) -> Option<WorkerNo> {
+        let fit = |(no, worker): &(&WorkerNo, &Worker)| {
+            worker.row.phase == Phase::Exited
+                && self.may_run_again(**no)
+                && self.silence(&worker.row.site) < SITE_SILENT_AFTER
+        };
+        self.workers.iter().find(fit).map(|(no, _)| *no)
+    }
+
+    /// The site with the fewest workers; by chance among equals.
+    pub(super) fn site_for_new(&self, chance: &mut Chance<'_>) -> Option<SiteName> {
+        let fits = |name: &SiteName, runtime| {
+            runtime == self.pool.settings.recipe.runtime && self.silence(name) < SITE_SILENT_AFTER
+        };
+        let there = |name: &SiteName| self.workers.values().filter(|worker| worker.row.site == *name).count();
+        let sites = self.sites.iter().filter(|(name, site)| fits(name, site.runtime));
+        sites.map(|(name, _)| (there(name), chance.number(), name)).min().map(|(_, _, name)| name.clone())
+    }
+
+    fn create_worker(&mut self, site: SiteName) {
+        let no = WorkerNo(self.pool.next_worker);
+        self.pool.next_worker += 1;
+        self.dirty.pool = true;
+        let row = WorkerRow {
+            site,
+            recipe_no: self.pool.recipe_no,
+            slots: self.pool.settings.recipe.slots,
+            phase: Phase::Creating,
+            since: self.now,
+            deadline: Time::NEVER,
+            step: 0,
+            tries: 0,
+            run: 1,
+            instance: None,
+            uses: 0,
+            created_at: self.now,
+            idle_since: Some(self.now),
+            reason: "".into(),
+            version: 0,
+        };
+        self.workers.insert(no, Worker::new(row, self.now));
+        self.enter_phase(no, Phase::Creating, "it is created");
+    }
+}
+
+/// Whether a worker takes clients, or will.
+fn is_good(worker: &Worker) -> bool {
+    worker.row.phase.is_making() || worker.row.phase == Phase::Running
+}

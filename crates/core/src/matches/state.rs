@@ -1,0 +1,304 @@
+//! One pool in memory: its rows, what was heard of workers and sites, the queue and timers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::decision::{Effect, Order};
+use super::input::StepId;
+use super::queue::Queue;
+use super::row::{Booking, MatchRow, MatchState, Phase, PoolRow, WorkerNo, WorkerRow, Write};
+use super::settings::{RuntimeKind, Settings};
+use crate::ids::ShardId;
+use crate::limits;
+use crate::names::{ClientName, PoolName, SiteName};
+use crate::time::{Millis, Time};
+
+/// One pool.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(super) shard: ShardId,
+    pub(super) pool: PoolRow,
+    /// The pool is deleted, and nothing of it is left.
+    pub(super) gone: bool,
+    pub(super) workers: BTreeMap<WorkerNo, Worker>,
+    pub(super) matches: BTreeMap<ClientName, Match>,
+    pub(super) queue: Queue,
+    pub(super) next_turn: u64,
+    /// Queued clients that have not given back a slot of the workers that have room.
+    pub(super) blocked: BTreeSet<ClientName>,
+    /// One entry per match: when it must be looked at.
+    pub(super) timers: BTreeSet<(Time, ClientName)>,
+    pub(super) sites: BTreeMap<SiteName, Site>,
+    /// Matches for which a worker is being asked.
+    pub(super) asking: usize,
+    /// Since when sites are heard.
+    pub(super) listening_since: Time,
+    /// How long workers took to start lately.
+    pub(super) start_mean: Millis,
+    pub(super) now: Time,
+    pub(super) dirty: Dirty,
+    pub(super) effects: Vec<Effect>,
+    /// There was more to do than one decision takes.
+    pub(super) more: bool,
+}
+
+/// Rows that this decision has changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dirty {
+    pub pool: bool,
+    pub workers: BTreeSet<WorkerNo>,
+    pub matches: BTreeSet<ClientName>,
+}
+
+/// A worker.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    pub row: WorkerRow,
+    /// Clients that have a slot, or have not given it back.
+    pub clients: BTreeSet<ClientName>,
+    /// Slots that it reported as used by others, and when.
+    pub elsewhere: (u32, Time),
+    /// It is not asked before.
+    pub quiet_until: Time,
+    /// Calls in a row that it refused or did not answer.
+    pub misses: u32,
+    /// When its order is sent.
+    pub send_at: Time,
+}
+
+/// A client's request.
+#[derive(Clone, Debug)]
+pub(super) struct Match {
+    pub row: MatchRow,
+    /// When the worker is asked to reserve.
+    pub send_at: Time,
+    /// How often it was asked, as far as this state knows; after a load others may have asked.
+    pub asks: u32,
+    /// When leftovers are given back.
+    pub release_at: Time,
+    /// When the worker last said yes.
+    pub verified_at: Option<Time>,
+    pub timer: Time,
+}
+
+/// Where workers can be started.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    pub runtime: RuntimeKind,
+    pub heard: Time,
+    pub list_at: Time,
+}
+
+impl Worker {
+    pub fn new(row: WorkerRow, now: Time) -> Self {
+        let elsewhere = (0, Time::ZERO);
+        Self { row, clients: BTreeSet::new(), elsewhere, quiet_until: Time::ZERO, misses: 0, send_at: now }
+    }
+
+    /// Slots that others use, as far as a fresh report tells.
+    pub fn used_elsewhere(&self, now: Time) -> u32 {
+        let (used, at) = self.elsewhere;
+        if now < at.after(limits::SITE_LOST_AFTER) { used } else { 0 }
+    }
+
+    pub fn free(&self, now: Time) -> u32 {
+        self.row.slots.saturating_sub(self.clients.len() as u32).saturating_sub(self.used_elsewhere(now))
+    }
+
+    /// Whether a client may be given to it now.
+    pub fn is_open(&self, now: Time) -> bool {
+        self.row.phase == Phase::Running && self.quiet_until <= now && self.free(now) > 0
+    }
+
+    pub fn is_busy(&self, now: Time) -> bool {
+        !self.clients.is_empty() || self.used_elsewhere(now) > 0
+    }
+}
+
+impl State {
+    /// A new pool. Its row is part of the first decision.
+    #[must_use]
+    pub fn create(shard: ShardId, name: PoolName, settings: Settings, generation: u64, now: Time) -> Self {
+        let pool = PoolRow {
+            name,
+            settings,
+            generation,
+            recipe_no: 1,
+            next_worker: 1,
+            trouble: None,
+            closing: false,
+            created_at: now,
+            version: 0,
+        };
+        let mut state = Self::load(shard, pool, [], [], now);
+        state.dirty.pool = true;
+        state
+    }
+
+    /// Loads a pool from its rows. A tick must follow at once: what was ordered before is ordered again.
+    pub fn load(
+        shard: ShardId,
+        pool: PoolRow,
+        workers: impl IntoIterator<Item = (WorkerNo, WorkerRow)>,
+        matches: impl IntoIterator<Item = (ClientName, MatchRow)>,
+        now: Time,
+    ) -> Self {
+        let mut state = Self {
+            shard,
+            pool,
+            gone: false,
+            workers: workers.into_iter().map(|(no, row)| (no, Worker::new(row, now))).collect(),
+            matches: BTreeMap::new(),
+            queue: Queue::default(),
+            next_turn: 0,
+            blocked: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            sites: BTreeMap::new(),
+            asking: 0,
+            listening_since: now,
+            start_mean: limits::ORDER_RESENT,
+            now,
+            dirty: Dirty::default(),
+            effects: Vec::new(),
+            more: false,
+        };
+        for (client, row) in matches {
+            // Another Maker may have asked, and its call may still be on its way.
+            let known = Match { row, send_at: now, asks: 1, release_at: now, verified_at: None, timer: Time::NEVER };
+            state.next_turn = state.next_turn.max(known.row.turn + 1);
+            state.enter(client, known);
+        }
+        state
+    }
+
+    /// Whether the pool is deleted and nothing of it is left.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// The rows, as they are after the last decision.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Write> {
+        let pool = (!self.gone).then(|| Write::Pool(Some(Box::new(self.pool.clone()))));
+        let workers = self.workers.iter().map(|(no, w)| Write::Worker(*no, Some(Box::new(w.row.clone()))));
+        let matches = self.matches.iter().map(|(c, m)| Write::Match(c.clone(), Some(Box::new(m.row.clone()))));
+        pool.into_iter().chain(workers).chain(matches).collect()
+    }
+
+    /// Stores a client's request in every index, or forgets it.
+    pub(super) fn store(&mut self, client: &ClientName, after: Option<Match>) {
+        self.dirty.matches.insert(client.clone());
+        let mut touched: Vec<WorkerNo> = Vec::new();
+        if let Some(before) = self.matches.remove(client) {
+            self.timers.remove(&(before.timer, client.clone()));
+            if before.row.is_queued() {
+                self.queue.remove(before.row.turn);
+                self.blocked.remove(client);
+            }
+            self.asking -= usize::from(matches!(before.row.state, MatchState::Making(_)));
+            touched.extend(before.row.booked().map(|booking| booking.worker));
+            for no in &touched {
+                if let Some(worker) = self.workers.get_mut(no) {
+                    worker.clients.remove(client);
+                }
+            }
+        }
+        if let Some(after) = after {
+            touched.extend(after.row.booked().map(|booking| booking.worker));
+            self.enter(client.clone(), after);
+        }
+        touched.into_iter().for_each(|no| self.note_idleness(no));
+    }
+
+    fn enter(&mut self, client: ClientName, mut known: Match) {
+        for booking in known.row.booked() {
+            if let Some(worker) = self.workers.get_mut(&booking.worker) {
+                worker.clients.insert(client.clone());
+            }
+        }
+        self.asking += usize::from(matches!(known.row.state, MatchState::Making(_)));
+        if let MatchState::Queued { not_before } = known.row.state {
+            self.queue.insert(known.row.turn, client.clone());
+            self.queue.set_ready(known.row.turn, not_before <= self.now);
+        }
+        known.timer = known.next_look(self.now);
+        self.timers.insert((known.timer, client.clone()));
+        self.matches.insert(client, known);
+    }
+
+    fn note_idleness(&mut self, no: WorkerNo) {
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        let idle = worker.clients.is_empty();
+        if idle != worker.row.idle_since.is_some() {
+            worker.row.idle_since = idle.then_some(self.now);
+            self.dirty.workers.insert(no);
+        }
+    }
+
+    /// Moves a worker into another phase: a new step, of which nothing was ordered yet.
+    pub(super) fn enter_phase(&mut self, no: WorkerNo, phase: Phase, reason: &str) {
+        let (now, start_max, idle) = (self.now, self.pool.settings.start_max, self.pool.settings.idle);
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        let row = &mut worker.row;
+        row.deadline = match phase {
+            Phase::Creating | Phase::Restarting | Phase::Starting => now.after(start_max),
+            Phase::Stopping | Phase::Removing => now.after(limits::STOP_TIME),
+            Phase::Exited => now.after(idle),
+            Phase::Running | Phase::Draining => Time::NEVER,
+        };
+        (row.phase, row.since, row.tries, row.reason) = (phase, now, 0, reason.into());
+        row.step += 1;
+        worker.send_at = now;
+        self.dirty.workers.insert(no);
+    }
+
+    /// Forgets a worker of which nothing is left.
+    pub(super) fn forget_worker(&mut self, no: WorkerNo) {
+        self.workers.remove(&no);
+        self.dirty.workers.insert(no);
+    }
+
+    /// The name by which people and runtimes know a worker.
+    #[must_use]
+    pub fn worker_name(&self, no: WorkerNo) -> String {
+        format!("{}-{}", self.pool.name, no.0)
+    }
+
+    pub(super) fn order(&self, no: WorkerNo, worker: &Worker) -> Order {
+        let row = &worker.row;
+        let step = StepId { worker: no, step: row.step };
+        Order { step, site: row.site.clone(), instance: row.instance.clone(), until: row.deadline }
+    }
+
+    /// How long a site has been silent.
+    pub(super) fn silence(&self, site: &SiteName) -> Millis {
+        let heard = self.sites.get(site).map_or(self.listening_since, |site| site.heard.max(self.listening_since));
+        self.now.since(heard)
+    }
+
+    /// Requests and workers that Makers work on.
+    pub(super) fn jobs(&self) -> usize {
+        self.asking + self.making()
+    }
+
+    pub(super) fn making(&self) -> usize {
+        self.workers.values().filter(|worker| worker.row.phase.is_making()).count()
+    }
+}
+
+impl Match {
+    /// When it must be looked at.
+    fn next_look(&self, now: Time) -> Time {
+        let own = match &self.row.state {
+            MatchState::Queued { not_before } if *not_before > now => self.row.deadline.min(*not_before),
+            MatchState::Queued { .. } => self.row.deadline,
+            MatchState::Making(Booking { asked_until, .. }) => (*asked_until).min(self.send_at),
+            MatchState::Matched { expires_at, .. } => *expires_at,
+            MatchState::Vacant { until } | MatchState::Failed { until, .. } => *until,
+            MatchState::Ended => Time::NEVER,
+        };
+        let left = self.row.leftovers.iter().map(|left| left.until.min(self.release_at)).min();
+        let ended = matches!(self.row.state, MatchState::Ended) && left.is_none();
+        if ended { now } else { own.min(left.unwrap_or(Time::NEVER)) }
+    }
+}

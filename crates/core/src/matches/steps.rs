@@ -1,0 +1,236 @@
+//! A worker's steps: orders to its runtime, their outcomes, and what follows when a step's deadline passes.
+//!
+//! | step | order | done | failed, or at its deadline |
+//! |---|---|---|---|
+//! | Creating, Restarting | create, restart | Starting, with the instance in the row | counts as a failure; Removing |
+//! | Starting | await | Running | counts as a failure; Removing |
+//! | Stopping | stop | Removing | Removing, which uses force |
+//! | Removing | remove | no row | again, later and later; forgotten if its site is silent |
+//! | Exited | none | Restarting, if there is demand | Removing |
+//!
+//! An order is sent again until its outcome is known. A runtime knows a worker by its name, so that a repeated order is
+//! the same order.
+
+use std::sync::Arc;
+
+use super::apply::Reply;
+use super::chance::Chance;
+use super::decision::{Effect, Make};
+use super::input::{Exit, StepId};
+use super::row::{Instance, MatchState, Phase, WorkerNo};
+use super::state::State;
+use crate::limits::{MAKING_STABLE, ORDER_RESENT, RECONCILE_INTERVAL, SITE_SILENT_AFTER, STOP_TIME};
+use crate::time::{Millis, Time};
+
+impl State {
+    fn is_current(&self, step: StepId, phases: &[Phase]) -> bool {
+        let row = self.workers.get(&step.worker).map(|worker| &worker.row);
+        row.is_some_and(|row| row.step == step.step && phases.contains(&row.phase))
+    }
+
+    pub(super) fn made(&mut self, step: StepId, result: Result<Instance, Arc<str>>, chance: &mut Chance<'_>) -> Reply {
+        if !self.is_current(step, &[Phase::Creating, Phase::Restarting]) {
+            return Reply::Stale;
+        }
+        match result {
+            Ok(instance) => self.adopt(step.worker, instance),
+            Err(why) => self.fail_making(step.worker, &why, chance),
+        }
+        Reply::Taken
+    }
+
+    /// What the runtime has started becomes durable; from then on it may be used.
+    pub(super) fn adopt(&mut self, no: WorkerNo, instance: Instance) {
+        if let Some(worker) = self.workers.get_mut(&no) {
+            worker.row.instance = Some(instance);
+        }
+        self.enter_phase(no, Phase::Starting, "it was started and is awaited");
+    }
+
+    pub(super) fn listening(&mut self, step: StepId, result: Result<(), Arc<str>>, chance: &mut Chance<'_>) -> Reply {
+        if !self.is_current(step, &[Phase::Starting]) {
+            return Reply::Stale;
+        }
+        match result {
+            Ok(()) => self.ready(step.worker),
+            Err(why) => self.fail_making(step.worker, &why, chance),
+        }
+        Reply::Taken
+    }
+
+    /// A new worker takes clients.
+    pub(super) fn ready(&mut self, no: WorkerNo) {
+        self.enter_phase(no, Phase::Running, "it takes clients");
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        worker.row.idle_since = Some(self.now);
+        (worker.misses, worker.quiet_until, worker.elsewhere) = (0, Time::ZERO, (0, Time::ZERO));
+        let took = self.now.since(worker.row.created_at.max(self.listening_since));
+        self.start_mean = Millis((self.start_mean.0 * 3 + took.0) / 4);
+    }
+
+    /// A worker could not be made. Whatever there is of it is removed.
+    pub(super) fn fail_making(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+        self.count_failure(why, chance);
+        self.enter_phase(no, Phase::Removing, why);
+    }
+
+    pub(super) fn stopped(&mut self, step: StepId, result: Result<(), Arc<str>>) -> Reply {
+        if !self.is_current(step, &[Phase::Stopping]) {
+            return Reply::Stale;
+        }
+        let why = match result {
+            Ok(()) => "it was stopped".into(),
+            Err(why) => format!("it could not be stopped, so it is removed by force: {why}"),
+        };
+        self.enter_phase(step.worker, Phase::Removing, &why);
+        Reply::Taken
+    }
+
+    pub(super) fn removed(&mut self, step: StepId, result: Result<(), Arc<str>>, chance: &mut Chance<'_>) -> Reply {
+        if !self.is_current(step, &[Phase::Removing]) {
+            return Reply::Stale;
+        }
+        match result {
+            Ok(()) => self.forget_worker(step.worker),
+            Err(why) => self.remove_later(step.worker, &format!("it cannot be removed: {why}"), chance),
+        }
+        Reply::Taken
+    }
+
+    fn remove_later(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+        let Some(tries) = self.workers.get(&no).map(|worker| worker.row.tries + 1) else { return };
+        self.enter_phase(no, Phase::Removing, why);
+        let doubled = ORDER_RESENT.0.saturating_mul(1 << tries.min(10));
+        let wait = chance.about(Millis(doubled.min(RECONCILE_INTERVAL.0)));
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        worker.row.tries = tries;
+        worker.send_at = self.now.after(wait);
+        worker.row.deadline = worker.send_at.after(STOP_TIME);
+    }
+
+    /// A worker has ended by itself: a plain no to all its clients.
+    pub(super) fn exited(&mut self, no: WorkerNo, run: u32, exit: &Exit, chance: &mut Chance<'_>) -> Reply {
+        let Some(worker) = self.workers.get(&no).filter(|worker| worker.row.run == run) else { return Reply::Stale };
+        let phase = worker.row.phase;
+        let how = match exit {
+            Exit::Clean => "it exited by itself".to_owned(),
+            Exit::Error(why) => format!("it failed: {why}"),
+        };
+        match phase {
+            Phase::Creating | Phase::Restarting | Phase::Starting => {
+                self.fail_making(
+                    no,
+                    &format!("worker {} ended before it listened: {how}", self.worker_name(no)),
+                    chance,
+                );
+            }
+            Phase::Running | Phase::Draining => {
+                self.void_bookings(no, &how, chance);
+                if *exit != Exit::Clean {
+                    self.count_failure(&format!("worker {}: {how}", self.worker_name(no)), chance);
+                }
+                let again = phase == Phase::Running && *exit == Exit::Clean && self.may_run_again(no);
+                self.enter_phase(no, if again { Phase::Exited } else { Phase::Removing }, &how);
+            }
+            Phase::Stopping => self.enter_phase(no, Phase::Removing, "it was stopped"),
+            Phase::Exited | Phase::Removing => return Reply::Stale,
+        }
+        Reply::Taken
+    }
+
+    /// Whether age, uses and recipe allow another run or another client.
+    pub(super) fn may_run_again(&self, no: WorkerNo) -> bool {
+        let settings = &self.pool.settings;
+        self.workers.get(&no).map(|worker| &worker.row).is_some_and(|row| {
+            let young = settings.age_max.is_none_or(|max| self.now < row.created_at.after(max));
+            let fresh = settings.uses_max.is_none_or(|max| row.uses < max);
+            young && fresh && row.recipe_no == self.pool.recipe_no && !self.pool.closing
+        })
+    }
+
+    /// Takes the slots of a worker that is gone from all its clients.
+    fn void_bookings(&mut self, no: WorkerNo, how: &str, chance: &mut Chance<'_>) {
+        let Some(worker) = self.workers.get(&no) else { return };
+        let why = format!("worker {}: {how}", self.worker_name(no));
+        for client in worker.clients.clone() {
+            let Some(mut known) = self.matches.get(&client).cloned() else { continue };
+            known.row.leftovers.retain(|left| left.booking.worker != no);
+            match &known.row.state {
+                MatchState::Making(booking) if booking.worker == no => {
+                    self.try_again(&client, known, &why, chance);
+                }
+                MatchState::Matched { booking, expires_at } if booking.worker == no => {
+                    known.row.state = MatchState::Vacant { until: *expires_at };
+                    known.row.reason = why.as_str().into();
+                    self.store(&client, Some(known));
+                }
+                _ => self.store(&client, Some(known)),
+            }
+        }
+    }
+
+    /// Ends steps whose deadline has passed.
+    pub(super) fn workers_due(&mut self, chance: &mut Chance<'_>) {
+        let due = |(no, worker): (&WorkerNo, &super::state::Worker)| {
+            let stable = worker.row.phase == Phase::Running && worker.row.since.after(MAKING_STABLE) <= self.now;
+            (worker.row.deadline <= self.now || stable).then_some(*no)
+        };
+        let due: Vec<WorkerNo> = self.workers.iter().filter_map(due).collect();
+        for no in due {
+            let Some(row) = self.workers.get(&no).map(|worker| worker.row.clone()) else { continue };
+            let within = row.deadline.since(row.since).told();
+            match row.phase {
+                Phase::Creating | Phase::Restarting => {
+                    self.fail_making(no, &format!("the runtime did not start it within {within}"), chance);
+                }
+                Phase::Starting => self.fail_making(no, &format!("it did not listen within {within}"), chance),
+                Phase::Stopping => {
+                    self.enter_phase(no, Phase::Removing, &format!("it did not stop within {within}"));
+                }
+                Phase::Exited => self.enter_phase(no, Phase::Removing, "it was not needed again"),
+                // If the site comes back, the worker is unknown to its list and is removed then.
+                Phase::Removing if self.silence(&row.site) >= SITE_SILENT_AFTER => self.forget_worker(no),
+                Phase::Removing => self.remove_later(no, &row.reason, chance),
+                Phase::Running => self.prove_recipe(row.since, row.recipe_no),
+                Phase::Draining => {}
+            }
+        }
+    }
+
+    /// Sends orders whose time has come.
+    pub(super) fn send_orders(&mut self) {
+        let due = self.workers.iter().filter(|(_, worker)| worker.send_at <= self.now);
+        let due: Vec<WorkerNo> = due.map(|(no, _)| *no).collect();
+        for no in due {
+            let Some(worker) = self.workers.get(&no) else { continue };
+            let row = &worker.row;
+            let make = || Make {
+                step: StepId { worker: no, step: row.step },
+                site: row.site.clone(),
+                run: row.run,
+                generation: self.pool.generation,
+                recipe: self.pool.settings.recipe.clone(),
+                until: row.deadline,
+            };
+            let effect = match row.phase {
+                Phase::Creating => Some(Effect::Create(make())),
+                Phase::Restarting => Some(Effect::Restart(make())),
+                Phase::Starting => Some(Effect::Await(self.order(no, worker))),
+                Phase::Stopping => Some(Effect::Stop(self.order(no, worker))),
+                Phase::Removing => Some(Effect::Remove(self.order(no, worker))),
+                Phase::Running | Phase::Draining | Phase::Exited => None,
+            };
+            let send_at = if effect.is_some() { self.now.after(ORDER_RESENT) } else { Time::NEVER };
+            self.effects.extend(effect);
+            if let Some(worker) = self.workers.get_mut(&no) {
+                worker.send_at = send_at;
+            }
+        }
+        for (site, known) in &mut self.sites {
+            if known.list_at <= self.now && self.now < known.heard.after(SITE_SILENT_AFTER) {
+                known.list_at = self.now.after(RECONCILE_INTERVAL);
+                self.effects.push(Effect::List { site: site.clone(), since: self.now });
+            }
+        }
+    }
+}

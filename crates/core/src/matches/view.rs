@@ -1,0 +1,237 @@
+//! Matches, workers and pools as callers see them.
+
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::row::{MatchState, PoolRow, WorkerNo};
+use super::state::State;
+use super::why::{MatchWhy, PoolWhy};
+use crate::ids::Token;
+use crate::limits::VERIFIED_FOR;
+use crate::names::{ClientName, SiteName};
+use crate::time::{Millis, Time};
+
+/// How long a client waits before it asks again, if nothing better is known.
+const ASK_AGAIN: Millis = Millis(2_000);
+const ASK_AGAIN_MIN: Millis = Millis(500);
+const ASK_AGAIN_MAX: Millis = Millis(30_000);
+
+/// A match's state in the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stage {
+    /// It waits for a slot.
+    Queued,
+    /// A worker is asked.
+    Making,
+    /// It has a worker.
+    Matched,
+    /// Its worker is gone; the next call queues it again.
+    Vacant,
+    /// It failed.
+    Failed,
+}
+
+impl Stage {
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queued | Self::Vacant => "queued",
+            Self::Making => "making",
+            Self::Matched => "matched",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A client's match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatchView {
+    /// Where it is.
+    pub stage: Stage,
+    /// Why.
+    pub why: MatchWhy,
+    /// Its place in the queue, from 1.
+    pub position: Option<usize>,
+    /// When it may have a worker, if that can be told.
+    pub estimate: Option<Millis>,
+    /// When to ask again.
+    pub retry_after: Option<Millis>,
+    /// Its worker, if it is matched.
+    pub matched: Option<Matched>,
+    /// Whether the worker said a moment ago that it holds the reservation.
+    pub verified: bool,
+    /// Grows with every change.
+    pub version: u64,
+}
+
+/// A client's worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matched {
+    /// The worker's name.
+    pub worker: String,
+    /// Where it is reached.
+    pub address: Arc<str>,
+    /// The reservation.
+    pub token: Token,
+    /// It ends then, unless it is confirmed.
+    pub expires_at: Time,
+}
+
+/// A worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerView {
+    /// Its number.
+    pub no: WorkerNo,
+    /// Its name.
+    pub worker: String,
+    /// Its state in the API.
+    pub state: String,
+    /// Where it runs.
+    pub site: SiteName,
+    /// Where it is reached.
+    pub address: Option<Arc<str>>,
+    /// Clients that it serves at once.
+    pub slots: u32,
+    /// Slots that are taken.
+    pub used: u32,
+    /// Clients that it has had.
+    pub uses: u64,
+    /// Why it is where it is.
+    pub reason: Arc<str>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolView {
+    /// Its row.
+    pub row: PoolRow,
+    /// What it is doing.
+    pub why: PoolWhy,
+    /// Clients that wait.
+    pub waiting: usize,
+    /// Clients that are matched.
+    pub matched: usize,
+    /// Slots that are free.
+    pub free: u64,
+    /// Slots of workers that are being made.
+    pub coming: u64,
+    /// Workers of every kind.
+    pub workers: usize,
+}
+
+impl MatchView {
+    /// A failure that has no row.
+    pub(super) fn failed(why: String, retry_after: Millis) -> Self {
+        Self {
+            stage: Stage::Failed,
+            why: MatchWhy::Last(why.into()),
+            position: None,
+            estimate: None,
+            retry_after: Some(retry_after),
+            matched: None,
+            verified: false,
+            version: 0,
+        }
+    }
+}
+
+impl State {
+    /// A client's match; none if it has no request.
+    #[must_use]
+    pub fn view(&self, client: &ClientName) -> Option<MatchView> {
+        let known = self.matches.get(client)?;
+        let row = &known.row;
+        let stage = match row.state {
+            MatchState::Queued { .. } => Stage::Queued,
+            MatchState::Making(_) => Stage::Making,
+            MatchState::Matched { .. } => Stage::Matched,
+            MatchState::Vacant { .. } => Stage::Vacant,
+            MatchState::Failed { .. } => Stage::Failed,
+            MatchState::Ended => return None,
+        };
+        let ahead = row.is_queued().then(|| self.queue.ahead(row.turn));
+        let estimate = ahead.and_then(|ahead| self.estimate(ahead));
+        let retry_after = match row.state {
+            MatchState::Queued { .. } | MatchState::Making(_) | MatchState::Vacant { .. } => {
+                Some(estimate.unwrap_or(ASK_AGAIN).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX))
+            }
+            MatchState::Failed { retry_at, .. } => Some(retry_at.since(self.now)),
+            _ => None,
+        };
+        let matched = match &row.state {
+            MatchState::Matched { booking, expires_at } => {
+                let worker = self.workers.get(&booking.worker)?;
+                let address = worker.row.instance.as_ref()?.address.clone();
+                let (worker, token) = (self.worker_name(booking.worker), booking.token);
+                Some(Matched { worker, address, token, expires_at: *expires_at })
+            }
+            _ => None,
+        };
+        let heard = known.verified_at.is_some_and(|at| self.now < at.after(VERIFIED_FOR));
+        let verified = matched.is_some() && heard;
+        let position = ahead.map(|ahead| ahead + 1);
+        let (why, version) = (self.match_why(client)?, row.version);
+        Some(MatchView { stage, why, position, estimate, retry_after, matched, verified, version })
+    }
+
+    /// When a client with so many ahead may have a worker: told only if slots for it are free or being made.
+    fn estimate(&self, ahead: usize) -> Option<Millis> {
+        let supply = self.supply();
+        let ahead = ahead as u64;
+        if ahead < supply.free {
+            Some(Millis(0))
+        } else if ahead < supply.free + supply.coming {
+            let since = self.workers.values().filter(|w| w.row.phase.is_making()).map(|w| w.row.created_at).min()?;
+            Some(Millis(self.start_mean.0.saturating_sub(self.now.since(since).0)))
+        } else {
+            None
+        }
+    }
+
+    /// Matches after this one in the order of names, at most so many.
+    pub fn matches(&self, after: Option<&ClientName>, most: usize) -> Vec<(ClientName, MatchView)> {
+        let from = (after.map_or(Unbounded, Excluded), Unbounded);
+        let names = self.matches.range::<ClientName, _>(from).map(|(client, _)| client);
+        names.filter_map(|client| Some((client.clone(), self.view(client)?))).take(most).collect()
+    }
+
+    /// The workers.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerView> {
+        let view = |no: &WorkerNo| {
+            let worker = self.workers.get(no)?;
+            let row = &worker.row;
+            Some(WorkerView {
+                no: *no,
+                worker: self.worker_name(*no),
+                state: row.phase.name().into(),
+                site: row.site.clone(),
+                address: row.instance.as_ref().map(|instance| instance.address.clone()),
+                slots: row.slots,
+                used: worker.clients.len() as u32,
+                uses: row.uses,
+                reason: row.reason.clone(),
+            })
+        };
+        self.workers.keys().filter_map(view).collect()
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool_view(&self) -> PoolView {
+        let supply = self.supply();
+        let matched = |row: &MatchState| matches!(row, MatchState::Matched { .. });
+        PoolView {
+            row: self.pool.clone(),
+            why: self.pool_why(),
+            waiting: self.queue.len(),
+            matched: self.matches.values().filter(|known| matched(&known.row.state)).count(),
+            free: supply.free,
+            coming: supply.coming,
+            workers: self.workers.len(),
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! Single interleavings and rules, each with its reason in its name.
+
+use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, WORKER_MISSES_MAX};
+use wayleave_core::matches::{
+    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolWhy, PoolWish, Stage, Verdict, WorkerNo,
+};
+use wayleave_core::time::{Millis, Time};
+
+use super::runtime::{Call, Mood, address};
+use super::world::{World, asker, wish};
+
+fn world(wish: PoolWish) -> World {
+    let mut world = World::new(wish.check().unwrap());
+    world.deliver();
+    world
+}
+
+/// A world in which these clients are matched.
+fn with(wish: PoolWish, clients: &[&str]) -> World {
+    let mut world = world(wish);
+    for client in clients {
+        world.put(client);
+    }
+    world.deliver();
+    for client in clients {
+        assert_eq!(world.stage(client), Some(Stage::Matched), "{client}: {:#?}", world.store);
+    }
+    world
+}
+
+fn phases(world: &World) -> Vec<Phase> {
+    world.store.workers.values().map(|row| row.phase).collect()
+}
+
+fn verified(answer: &Answer) -> Option<bool> {
+    match answer {
+        Answer::Match(view) => view.matched.is_some().then_some(view.verified),
+        _ => None,
+    }
+}
+
+fn tick_at(world: &mut World, at: Time) {
+    world.now = at;
+    world.apply(Input::Tick);
+}
+
+#[test]
+fn demand_is_counted_in_slots_so_ten_clients_start_one_worker_of_ten() {
+    let mut world = world(PoolWish { slots: Some(10), max: Some(5), ..wish() });
+    let names: Vec<String> = (0..11).map(|i| format!("c{i}")).collect();
+    for name in &names[..10] {
+        world.put(name);
+    }
+    assert_eq!(phases(&world), [Phase::Creating]);
+    world.put(&names[10]);
+    assert_eq!(phases(&world), [Phase::Creating, Phase::Creating]);
+}
+
+#[test]
+fn an_unclear_answer_keeps_the_match_and_a_plain_no_queues_it_again() {
+    let mut world = with(wish(), &["a"]);
+    world.now = world.now.after(Millis(5_000));
+    let token = world.store.matches["a"].booking().unwrap().token;
+    world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
+    assert_eq!(verified(&world.put("a")), Some(false));
+    assert_eq!(world.store.matches["a"].booking().unwrap().token, token);
+    let container = world.runtime.containers.get_mut(&WorkerNo(1)).unwrap();
+    container.mood = Mood::Good;
+    container.held.clear();
+    let Answer::Match(view) = world.put("a") else { panic!() };
+    assert!(matches!(view.stage, Stage::Queued | Stage::Making), "{view:?}");
+    world.pass(5_000, &["a"]);
+    assert_eq!(verified(&world.put("a")), Some(true));
+    assert_ne!(world.store.matches["a"].booking().unwrap().token, token);
+}
+
+#[test]
+fn a_worker_that_says_yes_extends_the_match_and_one_that_is_silent_does_not() {
+    let mut world = with(wish(), &["a"]);
+    let expires = |world: &World| world.state.view(&"a".into()).unwrap().matched.unwrap().expires_at;
+    let first = expires(&world);
+    world.now = world.now.after(Millis(15_000));
+    world.put("a");
+    assert_eq!(expires(&world), world.now.after(Millis(20_000)));
+    let second = expires(&world);
+    assert!(second > first);
+    world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
+    world.now = world.now.after(Millis(15_000));
+    assert_eq!(verified(&world.put("a")), Some(false));
+    assert_eq!(expires(&world), second, "a machine that burnt down holds nobody for ever");
+    tick_at(&mut world, second);
+    assert_eq!(world.stage("a"), None);
+    assert_eq!(world.store.matches["a"].leftovers.len(), 1, "the worker may still hold it");
+}
+
+#[test]
+fn a_call_that_is_verified_a_moment_ago_asks_no_worker() {
+    let mut world = with(wish(), &["a"]);
+    assert!(matches!(world.apply(Input::Put(asker("a"))), Answer::Match(_)));
+    world.now = world.now.after(Millis(1_000));
+    assert!(matches!(world.apply(Input::Put(asker("a"))), Answer::Verify(_)));
+}
+
+#[test]
+fn a_slot_that_is_given_back_while_it_is_asked_for_stays_booked_until_no_call_can_arrive() {
+    let mut world = with(PoolWish { slots: Some(1), max: Some(1), ..wish() }, &["b"]);
+    world.apply(Input::Cancel(asker("b")));
+    world.deliver();
+    world.put("a");
+    let [Effect::Reserve(ask)] = &world.effects[..] else { panic!("{:?}", world.effects) };
+    let ask = ask.clone();
+    world.effects.clear();
+    // (the call is on its way) (a cancels) (the release arrives first: the worker has nothing) (the call arrives)
+    world.apply(Input::Cancel(asker("a")));
+    let release = world.effects.remove(0);
+    let outcome = world.run(&release).unwrap();
+    assert!(matches!(outcome, Input::Released { verdict: Verdict::No, .. }));
+    world.apply(outcome);
+    assert_eq!(world.runtime.call(&Call::Reserve, &ask, world.now), Verdict::Yes);
+    world.put("c");
+    assert!(world.effects.is_empty(), "c was given a slot that a may hold: {:?}", world.effects);
+    // After the call's deadline the slot is released once more, and then it is free.
+    let end = world.now.after(ASK_TIME);
+    tick_at(&mut world, end);
+    world.deliver();
+    world.pass(1_000, &["c"]);
+    assert_eq!(world.stage("c"), Some(Stage::Matched));
+    assert!(!world.store.matches.contains_key("a"));
+}
+
+#[test]
+fn a_hung_worker_does_not_hold_its_clients_up_if_another_has_room() {
+    let mut world = with(PoolWish { slots: Some(1), min: Some(2), max: Some(3), ..wish() }, &[]);
+    assert_eq!(phases(&world), [Phase::Running, Phase::Running]);
+    world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
+    for client in ["a", "b"] {
+        world.put(client);
+    }
+    world.pass(4_000, &["a", "b"]);
+    for client in ["a", "b"] {
+        assert_eq!(world.stage(client), Some(Stage::Matched), "{:#?}", world.store);
+    }
+}
+
+#[test]
+fn a_worker_that_answers_nothing_gets_no_more_clients_and_is_replaced() {
+    let mut world = with(PoolWish { slots: Some(2), max: Some(2), ..wish() }, &["x"]);
+    world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
+    world.pass(1_000 * 5 * u64::from(WORKER_MISSES_MAX), &["a"]);
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.store.workers[&WorkerNo(1)].phase, Phase::Draining, "x may still use it");
+    world.pass(60_000, &["a"]);
+    assert!(!world.runtime.containers.contains_key(&WorkerNo(1)));
+}
+
+#[test]
+fn an_idle_worker_stops_when_its_time_is_over_and_not_before() {
+    let mut world = with(wish(), &["a"]);
+    world.apply(Input::Cancel(asker("a")));
+    world.deliver();
+    let idle = world.now;
+    assert_eq!(world.last.as_ref().unwrap().wake_at, Some(idle.after(Millis(10_000))).min(world.state.next_wake()));
+    world.announce();
+    tick_at(&mut world, idle.after(Millis(9_999)));
+    assert_eq!(phases(&world), [Phase::Running]);
+    tick_at(&mut world, idle.after(Millis(10_000)));
+    assert_eq!(phases(&world), [Phase::Stopping]);
+    world.deliver();
+    assert!(world.runtime.containers.is_empty() && world.store.workers.is_empty());
+    assert_eq!(world.state.pool_why(), PoolWhy::AtRest);
+}
+
+#[test]
+fn min_and_buffer_stay_when_nobody_asks() {
+    let mut world = with(PoolWish { min: Some(1), max: Some(4), buffer: Some(3), ..wish() }, &["a"]);
+    world.pass(60_000, &[]);
+    // Three free slots need two workers of two.
+    assert_eq!(phases(&world), [Phase::Running, Phase::Running]);
+    world.apply(Input::Set(Box::new(PoolWish { min: Some(1), ..wish() }.check().unwrap())));
+    world.pass(60_000, &[]);
+    assert_eq!(phases(&world), [Phase::Running]);
+}
+
+#[test]
+fn a_busy_worker_is_never_stopped_however_old_or_used_it_is() {
+    let old = PoolWish { age_ms_max: Some(5_000), uses_max: Some(1), ..wish() };
+    let mut world = with(old, &["a"]);
+    world.pass(120_000, &["a"]);
+    assert_eq!(world.store.workers[&WorkerNo(1)].phase, Phase::Draining);
+    assert_eq!(verified(&world.put("a")), Some(true));
+    world.apply(Input::Cancel(asker("a")));
+    world.deliver();
+    assert!(!world.runtime.containers.contains_key(&WorkerNo(1)));
+}
+
+#[test]
+fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() {
+    let mut world = with(PoolWish { max: Some(1), ..wish() }, &["a"]);
+    world.apply(Input::Cancel(asker("a")));
+    world.deliver();
+    for _ in 0..4 {
+        world.apply(Input::Report { worker: WorkerNo(1), address: address(WorkerNo(1)), free: 0 });
+        world.pass(10_000, &[]);
+    }
+    assert_eq!(phases(&world), [Phase::Running]);
+    world.put("b");
+    assert_eq!(world.stage("b"), Some(Stage::Queued));
+    world.apply(Input::Report { worker: WorkerNo(1), address: address(WorkerNo(1)), free: 1 });
+    world.deliver();
+    assert_eq!(world.stage("b"), Some(Stage::Matched));
+}
+
+fn exit(world: &mut World, no: u64, exit: Exit) {
+    let container = world.runtime.containers.get_mut(&WorkerNo(no)).unwrap();
+    (container.running, container.exit) = (false, exit.clone());
+    container.held.clear();
+    let run = container.run;
+    world.apply(Input::Exited { worker: WorkerNo(no), run, exit });
+}
+
+#[test]
+fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
+    let mut world = with(wish(), &["a"]);
+    exit(&mut world, 1, Exit::Clean);
+    assert_eq!(phases(&world), [Phase::Exited], "nobody asks yet");
+    world.put("a");
+    assert_eq!(phases(&world), [Phase::Restarting]);
+    world.deliver();
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!((world.store.workers[&WorkerNo(1)].run, world.runtime.created), (2, 1));
+    // The end of the earlier run is old news.
+    let late = Input::Exited { worker: WorkerNo(1), run: 1, exit: Exit::Clean };
+    assert_eq!(world.apply(late), Answer::Stale);
+    exit(&mut world, 1, Exit::Error("out of memory".into()));
+    assert_eq!(phases(&world), [Phase::Removing]);
+    world.pass(3_000, &["a"]);
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.runtime.created, 2);
+}
+
+#[test]
+fn a_worker_that_exited_and_is_not_needed_again_is_removed() {
+    let mut world = with(wish(), &["a"]);
+    exit(&mut world, 1, Exit::Clean);
+    world.pass(11_000, &[]);
+    assert!(world.store.workers.is_empty() && world.runtime.containers.is_empty());
+}
+
+#[test]
+fn failures_back_off_then_open_the_breaker_and_fail_those_that_wait_with_the_reason() {
+    let mut world = world(wish());
+    world.runtime.broken = Some("no such image: game".into());
+    world.put("a");
+    world.deliver();
+    let Answer::Match(view) = world.put("a") else { panic!() };
+    assert!(matches!(&view.why, MatchWhy::BackingOff { failures: 1, .. }), "{:?}", view.why);
+    assert!(view.why.to_string().contains("no such image: game"));
+    world.pass(5_000, &[]);
+    let Answer::Match(view) = world.put("a") else { panic!() };
+    assert_eq!(view.stage, Stage::Failed);
+    assert!(view.why.to_string().contains("no such image: game"), "{}", view.why);
+    assert!(view.retry_after.is_some());
+    assert_eq!(world.store.pool.as_ref().unwrap().trouble.as_ref().unwrap().failures, BREAKER_FAILURES);
+    // While it is open, others fail at once and leave no row.
+    let Answer::Match(view) = world.put("b") else { panic!() };
+    assert_eq!((view.stage, world.store.matches.contains_key("b")), (Stage::Failed, false));
+    assert!(matches!(world.state.pool_why(), PoolWhy::BackingOff { .. }));
+    // After the back-off one worker is tried, for however many clients.
+    world.runtime.broken = None;
+    let until = world.store.pool.as_ref().unwrap().trouble.as_ref().unwrap().until;
+    world.announce();
+    tick_at(&mut world, until);
+    for client in ["a", "b", "c", "d"] {
+        world.put(client);
+    }
+    assert_eq!(world.state.pool_view().coming, 2, "one worker of two slots");
+    world.pass(2_000, &["a", "b", "c", "d"]);
+    for client in ["a", "b", "c", "d"] {
+        assert_eq!(world.stage(client), Some(Stage::Matched));
+    }
+    assert_eq!(world.store.pool.as_ref().unwrap().trouble, None);
+}
+
+#[test]
+fn an_old_worker_does_not_prove_that_new_ones_can_be_made() {
+    let mut world = with(PoolWish { slots: Some(1), max: Some(2), ..wish() }, &["a"]);
+    world.runtime.broken = Some("no such image".into());
+    world.pass(30_000, &["a", "b"]);
+    let failures = world.store.pool.as_ref().unwrap().trouble.as_ref().unwrap().failures;
+    assert!((3..=6).contains(&failures), "{failures} failures in 30 s");
+    assert_eq!(world.stage("b"), Some(Stage::Queued), "it may still get a's slot");
+}
+
+#[test]
+fn a_new_worker_that_refuses_its_first_client_counts_as_a_failure_of_its_image() {
+    let mut world = world(wish());
+    world.runtime.mood = Mood::Refusing;
+    world.put("a");
+    world.deliver();
+    let trouble = world.store.pool.as_ref().unwrap().trouble.clone().unwrap();
+    assert!(trouble.reason.contains("refused its first reservation"), "{}", trouble.reason);
+    world.pass(20_000, &[]);
+    assert_eq!(world.stage("a"), Some(Stage::Failed));
+    assert!(world.runtime.containers.is_empty(), "what was made in vain is removed");
+}
+
+#[test]
+fn a_runtime_that_hangs_holds_a_maker_only_until_the_deadline_and_its_late_worker_is_removed() {
+    let mut world = world(PoolWish { makers_max: Some(1), ..wish() });
+    world.put("a");
+    let hung = world.effects.remove(0);
+    assert!(matches!(hung, Effect::Create(_)));
+    let start = world.now;
+    tick_at(&mut world, start.after(Millis(7_999)));
+    world.effects.clear();
+    assert_eq!(phases(&world), [Phase::Creating]);
+    world.announce();
+    tick_at(&mut world, start.after(Millis(8_000)));
+    assert_eq!(phases(&world), [Phase::Removing]);
+    world.pass(5_000, &["a"]);
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    // The runtime wakes up: its worker is known to nobody.
+    let late = world.run(&hung).unwrap();
+    assert!(world.runtime.containers.contains_key(&WorkerNo(1)));
+    assert_eq!(world.apply(late), Answer::Stale);
+    world.pass(70_000, &["a"]);
+    assert!(!world.runtime.containers.contains_key(&WorkerNo(1)), "the next list finds it");
+    assert_eq!(verified(&world.put("a")), Some(true));
+}
+
+#[test]
+fn after_a_kill_living_workers_are_adopted_with_their_reservations_and_unknown_ones_ended() {
+    let mut world = with(wish(), &["a", "b"]);
+    let before = world.store.clone();
+    let stranger = world.runtime.containers[&WorkerNo(1)].clone();
+    world.runtime.containers.insert(WorkerNo(40), stranger.clone());
+    let other = super::runtime::Container { generation: 5, ..stranger };
+    world.runtime.containers.insert(WorkerNo(41), other);
+    world.effects.clear();
+    world.now = world.now.after(Millis(3_000));
+    world.reload();
+    world.announce();
+    world.deliver();
+    assert_eq!(world.runtime.containers.keys().copied().collect::<Vec<_>>(), [WorkerNo(1)]);
+    for client in ["a", "b"] {
+        assert_eq!(verified(&world.put(client)), Some(true));
+        assert_eq!(world.store.matches[client].booking(), before.matches[client].booking());
+    }
+}
+
+#[test]
+fn a_worker_that_was_made_while_the_server_was_dead_is_adopted_and_not_made_twice() {
+    let mut world = world(wish());
+    world.put("a");
+    let create = world.effects.remove(0);
+    world.run(&create);
+    // The outcome is never heard.
+    world.reload();
+    world.announce();
+    world.deliver();
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!((world.runtime.created, world.runtime.containers.len()), (1, 1));
+}
+
+#[test]
+fn a_list_says_nothing_about_what_was_started_after_it() {
+    let mut world = world(wish());
+    world.put("a");
+    let old = Input::Listed { site: "site-1".into(), since: world.now, found: Vec::new() };
+    world.deliver();
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    world.apply(old);
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    let since = world.now.after(Millis(1));
+    world.now = since;
+    world.runtime.containers.clear();
+    world.apply(Input::Listed { site: "site-1".into(), since, found: Vec::new() });
+    assert_eq!(world.stage("a"), Some(Stage::Vacant), "its runtime says plainly that it is gone");
+    assert!(world.store.matches["a"].reason.contains("no longer has it"));
+}
+
+#[test]
+fn another_process_under_the_same_id_is_not_the_worker() {
+    let mut world = with(wish(), &["a"]);
+    world.now = world.now.after(Millis(1));
+    let instance = Instance { id: "c1".into(), started: 99, address: address(WorkerNo(1)) };
+    let found = vec![Found { worker: WorkerNo(1), generation: 77, run: 1, state: Ok(instance) }];
+    world.apply(Input::Listed { site: "site-1".into(), since: world.now, found });
+    assert_eq!(phases(&world), [Phase::Removing]);
+    assert_eq!(world.stage("a"), Some(Stage::Vacant));
+}
+
+#[test]
+fn workers_of_a_site_that_is_lost_are_replaced_and_ended_when_it_comes_back() {
+    let mut world = with(wish(), &["a"]);
+    world.alive = ["site-2".into()].into();
+    // The machine is unreachable, and so are its workers.
+    world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
+    let lost = world.runtime.containers[&WorkerNo(1)].clone();
+    for _ in 0..8 {
+        world.pass(20_000, &["a"]);
+        world.runtime.containers.insert(WorkerNo(1), lost.clone());
+    }
+    assert_eq!(verified(&world.put("a")), Some(true));
+    let on: Vec<_> = world.store.workers.values().map(|row| row.site.to_string()).collect();
+    assert_eq!(on, ["site-2"]);
+    world.alive = ["site-1".into(), "site-2".into()].into();
+    world.pass(10_000, &["a"]);
+    assert!(!world.runtime.containers.contains_key(&WorkerNo(1)));
+}
+
+#[test]
+fn without_a_site_the_reason_says_so() {
+    let mut world = World::new(wish().check().unwrap());
+    world.alive.clear();
+    world.now = world.now.after(Millis(20_000));
+    let Answer::Match(view) = world.put("a") else { panic!() };
+    assert_eq!(view.why, MatchWhy::NoSite { runtime: "docker".into() });
+    assert_eq!(world.state.pool_why(), PoolWhy::NoSite { waiting: 1, runtime: "docker".into() });
+}
+
+#[test]
+fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_queues_it_anew() {
+    let mut world = with(PoolWish { slots: Some(1), max: Some(1), ..wish() }, &["a"]);
+    world.pass(121_000, &["a"]);
+    world.put("b");
+    let Answer::Match(view) = world.put("b") else { panic!() };
+    assert_eq!(view.why, MatchWhy::Full { workers: 1, max: 1, ahead: 0 });
+    assert_eq!(view.position, Some(1));
+    let queued = world.now;
+    while world.now < queued.after(Millis(120_000)) {
+        world.pass(1_000, &["a"]);
+    }
+    let Answer::Match(view) = world.put("b") else { panic!() };
+    assert_eq!(view.stage, Stage::Failed);
+    assert!(view.why.to_string().starts_with("no worker was free within 2 min 0 s: all slots"), "{}", view.why);
+    let Answer::Match(view) = world.put("b") else { panic!() };
+    assert_eq!(view.stage, Stage::Queued);
+}
+
+#[test]
+fn other_settings_replace_idle_workers_at_once_and_busy_ones_when_they_are_free() {
+    let mut world = with(wish(), &["a"]);
+    let newer = PoolWish { image: Some("game:2".into()), ..wish() };
+    world.apply(Input::Set(Box::new(newer.check().unwrap())));
+    assert_eq!(phases(&world), [Phase::Draining]);
+    world.pass(5_000, &["a", "b"]);
+    assert_eq!(verified(&world.put("a")), Some(true));
+    assert_eq!(world.store.matches["b"].booking().unwrap().worker, WorkerNo(2));
+    world.apply(Input::Cancel(asker("a")));
+    world.deliver();
+    assert_eq!(world.runtime.containers.keys().copied().collect::<Vec<_>>(), [WorkerNo(2)]);
+}
+
+#[test]
+fn two_hundred_clients_at_once_on_five_workers_with_ten_slots_and_three_kills() {
+    let big = PoolWish { slots: Some(10), max: Some(5), match_ms_max: Some(30_000), ..wish() };
+    let mut world = world(big);
+    world.values = 65;
+    let names: Vec<String> = (0..200).map(|i| format!("client {i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for name in &names {
+        world.put(name);
+    }
+    for kill in 1..4 {
+        // Some things are done, some are heard of; then the Makers die.
+        for _ in 0..kill * 7 {
+            if !world.effects.is_empty() {
+                let effect = world.effects.remove(0);
+                let outcome = world.run(&effect);
+                world.outcomes.extend(outcome);
+            }
+            if world.outcomes.len() > 2 {
+                let outcome = world.outcomes.remove(0);
+                world.apply(outcome);
+            }
+        }
+        world.effects.clear();
+        world.outcomes.clear();
+        world.now = world.now.after(Millis(100));
+        world.reload();
+        world.announce();
+    }
+    world.pass(10_000, &names);
+    let matched = names.iter().filter(|name| world.stage(name) == Some(Stage::Matched)).count();
+    assert_eq!((matched, world.runtime.created), (50, 5));
+    // Those who have a worker keep it; the others fail when their time is over.
+    let served: Vec<&str> = names.iter().copied().filter(|name| world.stage(name) == Some(Stage::Matched)).collect();
+    world.pass(30_000, &served);
+    let held: usize = world.runtime.containers.values().map(|container| container.held.len()).sum();
+    assert_eq!(held, 50, "slots booked are clients matched");
+    for name in &names {
+        let view = world.state.view(&(*name).into()).unwrap();
+        assert!(matches!(view.stage, Stage::Matched | Stage::Failed), "{name}: {view:?}");
+        assert!(!view.why.to_string().is_empty());
+    }
+    world.pass(120_000, &[]);
+    assert_eq!(world.runtime.containers.len(), 0);
+}

@@ -1,0 +1,139 @@
+//! Runtimes and workers of the tests: containers that reserve slots as real workers do, in good and bad moods.
+
+use std::collections::BTreeMap;
+
+use wayleave_core::ids::Token;
+use wayleave_core::limits::WORKER_CLOCK_MARGIN;
+use wayleave_core::matches::{Ask, Exit, Found, Instance, Make, Verdict, WorkerNo};
+use wayleave_core::names::{ClientName, SiteName};
+use wayleave_core::time::Time;
+
+/// How a worker behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mood {
+    #[default]
+    Good,
+    /// It answers 500 or nothing.
+    Mute,
+    /// It refuses every reservation.
+    Refusing,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Container {
+    pub site: SiteName,
+    pub generation: u64,
+    pub run: u32,
+    pub running: bool,
+    pub exit: Exit,
+    pub slots: usize,
+    pub mood: Mood,
+    pub held: BTreeMap<ClientName, (Token, Time)>,
+}
+
+impl Container {
+    pub fn holds(&self, client: &ClientName, token: Token, now: Time) -> bool {
+        self.running && self.held.get(client).is_some_and(|(held, until)| *held == token && *until > now)
+    }
+
+    fn instance(&self, no: WorkerNo) -> Instance {
+        Instance { id: format!("c{}", no.0).into(), started: self.run.into(), address: address(no) }
+    }
+}
+
+pub fn address(no: WorkerNo) -> std::sync::Arc<str> {
+    format!("10.0.0.1:{}", 9_000 + no.0).into()
+}
+
+/// All sites.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Runtime {
+    pub containers: BTreeMap<WorkerNo, Container>,
+    /// Why nothing can be created.
+    pub broken: Option<String>,
+    /// How new containers behave.
+    pub mood: Mood,
+    /// Everything that was ever created.
+    pub created: usize,
+}
+
+pub enum Call {
+    Reserve,
+    Check,
+    Release,
+}
+
+impl Runtime {
+    pub fn make(&mut self, make: &Make) -> Result<Instance, std::sync::Arc<str>> {
+        if let Some(why) = &self.broken {
+            return Err(why.as_str().into());
+        }
+        let no = make.step.worker;
+        if let Some(known) = self.containers.get_mut(&no) {
+            if known.run < make.run {
+                (known.run, known.running, known.mood) = (make.run, true, self.mood);
+                known.held.clear();
+            }
+            return if known.running { Ok(known.instance(no)) } else { Err("it has exited".into()) };
+        }
+        self.created += 1;
+        let container = Container {
+            site: make.site.clone(),
+            generation: make.generation,
+            run: make.run,
+            running: true,
+            exit: Exit::Clean,
+            slots: make.recipe.slots as usize,
+            mood: self.mood,
+            held: BTreeMap::new(),
+        };
+        let instance = container.instance(no);
+        self.containers.insert(no, container);
+        Ok(instance)
+    }
+
+    pub fn call(&mut self, call: &Call, ask: &Ask, now: Time) -> Verdict {
+        let unknown = |why: &str| Verdict::Unknown(why.into());
+        let Some(container) = self.containers.get_mut(&ask.worker).filter(|container| container.running) else {
+            return unknown("connection refused");
+        };
+        if container.mood == Mood::Mute {
+            return unknown("500");
+        }
+        container.held.retain(|_, (_, until)| *until > now);
+        let holds = container.holds(&ask.client, ask.token, now);
+        // A worker may keep a reservation somewhat longer than agreed.
+        let until = now.after(ask.reservation).after(WORKER_CLOCK_MARGIN);
+        match call {
+            Call::Release if holds => {
+                container.held.remove(&ask.client);
+                Verdict::Yes
+            }
+            Call::Check | Call::Reserve if holds => {
+                container.held.insert(ask.client.clone(), (ask.token, until));
+                Verdict::Yes
+            }
+            Call::Release | Call::Check => Verdict::No,
+            Call::Reserve => {
+                // Another reservation of the same client is in the way as well.
+                let room = container.held.len() < container.slots && !container.held.contains_key(&ask.client);
+                if !room || container.mood == Mood::Refusing {
+                    return Verdict::No;
+                }
+                container.held.insert(ask.client.clone(), (ask.token, until));
+                Verdict::Yes
+            }
+        }
+    }
+
+    pub fn list(&self, site: &SiteName) -> Vec<Found> {
+        let there = self.containers.iter().filter(|(_, container)| container.site == *site);
+        let found = |(no, container): (&WorkerNo, &Container)| Found {
+            worker: *no,
+            generation: container.generation,
+            run: container.run,
+            state: if container.running { Ok(container.instance(*no)) } else { Err(container.exit.clone()) },
+        };
+        there.map(found).collect()
+    }
+}

@@ -1,0 +1,168 @@
+//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test decisions` rewrites them; read and understand the difference
+//! before you commit it.
+//!
+//! The language: one command per line. `put a`, `look a`, `cancel a` are calls; `do` carries out the effects on their
+//! way and `hear` brings their outcomes; `pass 5000` passes time with ticks, and everything arrives; `crash` kills the
+//! owner and with it effects that were not carried out. Indented lines are the decision: `<` the answer, `+` and `-`
+//! rows written and removed, `>` effects.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchState, PoolWish, WorkerNo, Write};
+use wayleave_core::time::Millis;
+
+use super::runtime::Mood;
+use super::world::{World, asker, wish};
+
+fn check(name: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/matches").join(format!("{name}.txt"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let told = tell(&text);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, told).unwrap();
+    } else {
+        assert_eq!(told, text, "{name}.txt tells another story; see UPDATE=1 in this file's header");
+    }
+}
+
+macro_rules! stories {
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
+}
+
+stories! { cold_start, warm_match, crash, breaker }
+
+fn tell(text: &str) -> String {
+    let wish = PoolWish { slots: Some(1), ..wish() };
+    let mut world = World::new(wish.check().unwrap());
+    world.deliver();
+    let mut out = String::new();
+    for line in text.lines().filter(|line| !line.starts_with(' ')) {
+        writeln!(out, "{line}").unwrap();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for told in run(&mut world, &words) {
+            writeln!(out, "  {told}").unwrap();
+        }
+    }
+    out
+}
+
+fn run(world: &mut World, words: &[&str]) -> Vec<String> {
+    let sent = world.effects.len();
+    let mut told = Vec::new();
+    match words {
+        ["put", client] => told.extend(answer(&world.put(client))),
+        ["look", client] => told.extend(answer(&world.apply(Input::Look(asker(client))))),
+        ["cancel", client] => told.extend(answer(&world.apply(Input::Cancel(asker(client))))),
+        ["do"] => {
+            for effect in std::mem::take(&mut world.effects) {
+                let outcome = world.run(&effect);
+                world.outcomes.extend(outcome);
+            }
+            return told;
+        }
+        ["hear"] => {
+            for outcome in std::mem::take(&mut world.outcomes) {
+                let sent = world.effects.len();
+                world.apply(outcome);
+                told.extend(decided(world, sent));
+            }
+            return told;
+        }
+        ["pass", ms] => {
+            world.pass(ms.parse().unwrap(), &[]);
+            return told;
+        }
+        ["wait", ms] => {
+            world.now = world.now.after(Millis(ms.parse().unwrap()));
+            world.apply(Input::Tick);
+        }
+        ["crash"] => {
+            world.effects.clear();
+            world.outcomes.clear();
+            world.reload();
+            return decided(world, 0);
+        }
+        ["exit", no] => {
+            let no = WorkerNo(no.parse().unwrap());
+            let container = world.runtime.containers.get_mut(&no).unwrap();
+            (container.running, container.exit) = (false, Exit::Error("code 1".into()));
+            let (run, exit) = (container.run, container.exit.clone());
+            world.apply(Input::Exited { worker: no, run, exit });
+        }
+        ["mute", no] => {
+            world.runtime.containers.get_mut(&WorkerNo(no.parse().unwrap())).unwrap().mood = Mood::Mute;
+            return told;
+        }
+        ["broken", why @ ..] => {
+            world.runtime.broken = Some(why.join(" ")).filter(|why| !why.is_empty());
+            return told;
+        }
+        ["why"] => return vec![format!("< {}", world.state.pool_why())],
+        other => panic!("no such command: {other:?}"),
+    }
+    told.extend(decided(world, sent));
+    told
+}
+
+fn answer(answer: &Answer) -> Option<String> {
+    Some(match answer {
+        Answer::Match(view) => {
+            let place = view.position.map(|place| format!(", position {place}")).unwrap_or_default();
+            let again = view.retry_after.map(|span| format!(", again in {}", span.told())).unwrap_or_default();
+            let at = view.matched.as_ref().map(|matched| {
+                let sure = if view.verified { "" } else { ", not verified" };
+                format!(" at {} until {}{sure}", matched.address, matched.expires_at.0)
+            });
+            format!("< {}{}{place}{again}: {}", view.stage.name(), at.unwrap_or_default(), view.why)
+        }
+        Answer::Refused(refusal) => format!("< refused: {refusal}"),
+        other => format!("< {other:?}"),
+    })
+}
+
+fn decided(world: &World, sent: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    for write in &world.last.as_ref().unwrap().writes {
+        told.push(match write {
+            Write::Pool(None) => "- pool".into(),
+            Write::Pool(Some(row)) => {
+                let trouble = row.trouble.as_ref().map(|t| format!(", {} failures until {}", t.failures, t.until.0));
+                format!("+ pool, next worker {}{}", row.next_worker, trouble.unwrap_or_default())
+            }
+            Write::Worker(no, None) => format!("- worker {}", no.0),
+            Write::Worker(no, Some(row)) => format!("+ worker {} {:?}: {}", no.0, row.phase, row.reason),
+            Write::Match(client, None) => format!("- match {client}"),
+            Write::Match(client, Some(row)) => {
+                let left = if row.leftovers.is_empty() { "" } else { ", with a slot to give back" };
+                let state = match &row.state {
+                    MatchState::Making(booking) => format!("making, worker {}", booking.worker.0),
+                    MatchState::Matched { booking, expires_at } => {
+                        format!("matched, worker {}, until {}", booking.worker.0, expires_at.0)
+                    }
+                    MatchState::Queued { .. } => "queued".into(),
+                    MatchState::Vacant { .. } => "vacant".into(),
+                    MatchState::Failed { .. } => "failed".into(),
+                    MatchState::Ended => "ended".into(),
+                };
+                format!("+ match {client} {state}{left}: {}", row.reason)
+            }
+        });
+    }
+    let effects = world.effects.iter().skip(sent);
+    told.extend(effects.map(|effect| match effect {
+        Effect::Reserve(ask) => format!("> reserve {} on worker {}", ask.client, ask.worker.0),
+        Effect::Release(ask) => format!("> release {} on worker {}", ask.client, ask.worker.0),
+        Effect::Create(make) => format!("> create worker {} on {}", make.step.worker.0, make.site),
+        Effect::Restart(make) => format!("> restart worker {} on {}", make.step.worker.0, make.site),
+        Effect::Await(order) => format!("> await worker {}", order.step.worker.0),
+        Effect::Stop(order) => format!("> stop worker {}", order.step.worker.0),
+        Effect::Remove(order) => format!("> remove worker {}", order.step.worker.0),
+        Effect::RemoveUnknown { worker, .. } => format!("> remove unknown {}", worker.0),
+        Effect::List { site, .. } => format!("> list {site}"),
+    }));
+    told
+}

@@ -1,0 +1,343 @@
+//! A pool in a store made of maps, with effects and their outcomes on the way, which may be lost, repeated and late.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::matches::{
+    Answer, Asker, Decision, Effect, Input, MatchRow, MatchState, MatchView, Phase, PoolRow, PoolWish, RuntimeKind,
+    Settings, Stage, State, Verdict, WorkerNo, WorkerRow, Write,
+};
+use wayleave_core::names::{ClientName, SiteName};
+use wayleave_core::time::{Millis, Time};
+
+use super::runtime::{Call, Runtime};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Store {
+    pub pool: Option<PoolRow>,
+    pub workers: BTreeMap<WorkerNo, WorkerRow>,
+    pub matches: BTreeMap<ClientName, MatchRow>,
+}
+
+impl Store {
+    pub fn commit(&mut self, writes: &[Write]) {
+        for write in writes.iter().cloned() {
+            match write {
+                Write::Pool(row) => self.pool = row.map(|row| *row),
+                Write::Worker(no, Some(row)) => _ = self.workers.insert(no, *row),
+                Write::Worker(no, None) => _ = self.workers.remove(&no),
+                Write::Match(client, Some(row)) => _ = self.matches.insert(client, *row),
+                Write::Match(client, None) => _ = self.matches.remove(&client),
+            }
+        }
+    }
+
+    pub fn booked_on(&self, no: WorkerNo) -> usize {
+        self.matches.values().flat_map(MatchRow::booked).filter(|booking| booking.worker == no).count()
+    }
+}
+
+#[derive(Clone)]
+pub struct World {
+    pub state: State,
+    pub store: Store,
+    pub now: Time,
+    pub runtime: Runtime,
+    /// Effects on their way.
+    pub effects: Vec<Effect>,
+    /// Outcomes on their way.
+    pub outcomes: Vec<Input>,
+    /// What clients were told: their token, and until when they may rely on it.
+    pub told: BTreeMap<ClientName, (Token, Time)>,
+    pub last: Option<Decision>,
+    /// Sites that announce themselves.
+    pub alive: BTreeSet<SiteName>,
+    /// Random values per decision.
+    pub values: usize,
+    entropy: u128,
+}
+
+pub fn wish() -> PoolWish {
+    PoolWish {
+        runtime: Some("docker".into()),
+        image: Some("game".into()),
+        port: Some(80),
+        slots: Some(2),
+        max: Some(2),
+        idle_ms: Some(10_000),
+        start_ms_max: Some(8_000),
+        match_ms_max: Some(120_000),
+        reservation_ms: Some(20_000),
+        ..PoolWish::default()
+    }
+}
+
+pub fn asker(client: &str) -> Asker {
+    Asker { client: client.into(), principal: None }
+}
+
+impl World {
+    pub fn new(settings: Settings) -> Self {
+        let now = Time(1_000);
+        let mut world = Self {
+            state: State::create(ShardId(3), "games".into(), settings, 77, now),
+            store: Store::default(),
+            now,
+            runtime: Runtime::default(),
+            effects: Vec::new(),
+            outcomes: Vec::new(),
+            told: BTreeMap::new(),
+            last: None,
+            alive: ["site-1".into()].into(),
+            values: 9,
+            entropy: 0,
+        };
+        world.apply(Input::Tick);
+        world.announce();
+        world
+    }
+
+    fn random(&self) -> Vec<u128> {
+        (0..self.values).map(|i| (self.entropy + 1 + i as u128) << 8).collect()
+    }
+
+    /// Decides, commits, and sends the effects off; checks every rule.
+    pub fn apply(&mut self, input: Input) -> Answer {
+        let random = self.random();
+        let decision = self.state.apply(input.clone(), self.now, &random);
+        self.store.commit(&decision.writes);
+        self.note_used(&decision);
+        if let Input::Put(asker) | Input::Look(asker) | Input::Cancel(asker) | Input::Checked { asker, .. } = &input {
+            self.note_told(&asker.client, &decision.answer);
+        }
+        self.check(&decision, &input);
+        self.effects.extend(decision.effects.iter().cloned());
+        let answer = decision.answer.clone();
+        self.last = Some(decision);
+        answer
+    }
+
+    /// Counts the random values that became tokens, so that equal histories draw equal values.
+    fn note_used(&mut self, decision: &Decision) {
+        for write in &decision.writes {
+            if let Write::Match(_, Some(row)) = write {
+                let used = row.booked().map(|booking| (u128::from_be_bytes(booking.token.0) & (u128::MAX >> 16)) >> 8);
+                self.entropy = used.fold(self.entropy, u128::max);
+            }
+        }
+    }
+
+    /// Decides, but the commit fails: the owner drops its memory.
+    pub fn apply_in_vain(&mut self, input: Input) {
+        let random = self.random();
+        self.state.apply(input, self.now, &random);
+        self.reload();
+    }
+
+    /// A crash or takeover: only rows survive.
+    pub fn reload(&mut self) {
+        let Store { pool: Some(pool), workers, matches } = self.store.clone() else { return };
+        self.state = State::load(ShardId(3), pool, workers, matches, self.now);
+        self.apply(Input::Tick);
+    }
+
+    fn note_told(&mut self, client: &ClientName, answer: &Answer) {
+        match answer {
+            Answer::Match(MatchView { matched: Some(matched), .. }) => {
+                self.told.insert(client.clone(), (matched.token, matched.expires_at));
+            }
+            Answer::Verify(_) | Answer::Refused(_) => {}
+            _ => _ = self.told.remove(client),
+        }
+    }
+
+    fn check(&self, decision: &Decision, input: &Input) {
+        let say = || format!("after {input:?}: {decision:?}\n{:?}", self.store);
+        self.state.self_check().unwrap_or_else(|why| panic!("{why} {}", say()));
+        let mut rows = Store::default();
+        rows.commit(&self.state.rows());
+        assert!(rows == self.store, "the store has other rows than the state {}", say());
+        let Some(pool) = &self.store.pool else { return };
+        let making = |row: &WorkerRow| row.phase.is_making();
+        let asking = |row: &MatchRow| matches!(row.state, MatchState::Making(_));
+        let jobs = self.store.workers.values().filter(|row| making(row)).count()
+            + self.store.matches.values().filter(|row| asking(row)).count();
+        assert!(jobs <= pool.settings.makers_max as usize, "{jobs} jobs {}", say());
+        for effect in &decision.effects {
+            self.check_durable(effect, &say);
+        }
+        assert!(decision.wake_at.is_none_or(|at| at >= self.now), "it wakes in the past {}", say());
+        if let Answer::Match(view) = &decision.answer {
+            assert!(!view.why.to_string().is_empty(), "no reason {}", say());
+        }
+        assert!(!self.state.pool_why().to_string().is_empty());
+        self.check_told(&say);
+    }
+
+    /// What an effect relies on is in the store before it is sent off.
+    fn check_durable(&self, effect: &Effect, say: &dyn Fn() -> String) {
+        let phase = |no: &WorkerNo| self.store.workers.get(no).map(|row| row.phase);
+        match effect {
+            Effect::Reserve(ask) => {
+                let row = &self.store.matches[&ask.client];
+                let own = matches!(&row.state, MatchState::Making(booking) if booking.token == ask.token);
+                assert!(own, "asked before it is durable {}", say());
+            }
+            Effect::Release(ask) => {
+                let row = &self.store.matches[&ask.client];
+                assert!(row.leftovers.iter().any(|left| left.booking.token == ask.token), "{}", say());
+            }
+            Effect::Create(make) | Effect::Restart(make) => {
+                let now = phase(&make.step.worker);
+                assert!(matches!(now, Some(Phase::Creating | Phase::Restarting)), "{now:?} {}", say());
+                let pool = self.store.pool.as_ref().unwrap();
+                assert!(make.step.worker.0 < pool.next_worker, "{}", say());
+            }
+            Effect::Await(order) => assert_eq!(phase(&order.step.worker), Some(Phase::Starting), "{}", say()),
+            Effect::Stop(order) => {
+                assert_eq!(phase(&order.step.worker), Some(Phase::Stopping), "{}", say());
+                assert_eq!(self.store.booked_on(order.step.worker), 0, "a busy worker is stopped {}", say());
+            }
+            Effect::Remove(order) => {
+                assert_eq!(phase(&order.step.worker), Some(Phase::Removing), "{}", say());
+                assert_eq!(self.store.booked_on(order.step.worker), 0, "a busy worker is removed {}", say());
+            }
+            Effect::RemoveUnknown { worker, generation, .. } => {
+                let own = self.store.pool.as_ref().is_some_and(|pool| pool.generation == *generation);
+                assert!(!own || phase(worker).is_none(), "a known worker is removed {}", say());
+            }
+            Effect::List { .. } => {}
+        }
+    }
+
+    /// A client that was told of a worker which holds its reservation is not matched elsewhere meanwhile.
+    fn check_told(&self, say: &dyn Fn() -> String) {
+        for (client, (token, until)) in &self.told {
+            let holder = self.runtime.containers.values().find(|c| c.holds(client, *token, self.now));
+            if *until <= self.now || holder.is_none() {
+                continue;
+            }
+            let row = self.store.matches.get(client);
+            let current = row.and_then(|row| row.booking()).map(|booking| booking.token);
+            assert_eq!(current, Some(*token), "'{client}' was told of a worker that still holds it {}", say());
+        }
+    }
+
+    /// Carries out an effect; its outcome.
+    pub fn run(&mut self, effect: &Effect) -> Option<Input> {
+        let now = self.now;
+        let late = |until: Time| now >= until;
+        Some(match effect {
+            Effect::Reserve(ask) | Effect::Release(ask) => {
+                let (client, token) = (ask.client.clone(), ask.token);
+                let reserve = matches!(effect, Effect::Reserve(_));
+                let call = if reserve { Call::Reserve } else { Call::Release };
+                // Nothing of a call arrives after its deadline.
+                let verdict = if late(ask.until) {
+                    Verdict::Unknown("timeout".into())
+                } else {
+                    self.runtime.call(&call, ask, now)
+                };
+                if reserve {
+                    Input::Reserved { client, token, verdict }
+                } else {
+                    Input::Released { client, token, verdict }
+                }
+            }
+            // A runtime may finish long after the deadline.
+            Effect::Create(make) | Effect::Restart(make) => {
+                Input::Made { step: make.step, result: self.runtime.make(make) }
+            }
+            Effect::Await(order) => {
+                let container = self.runtime.containers.get(&order.step.worker);
+                let listens = container.is_some_and(|container| container.running);
+                Input::Listening { step: order.step, result: if listens { Ok(()) } else { Err("refused".into()) } }
+            }
+            Effect::Stop(order) => {
+                self.check_not_used(order.step.worker);
+                if let Some(container) = self.runtime.containers.get_mut(&order.step.worker) {
+                    container.running = false;
+                }
+                Input::Stopped { step: order.step, result: Ok(()) }
+            }
+            Effect::Remove(order) => {
+                self.check_not_used(order.step.worker);
+                self.runtime.containers.remove(&order.step.worker);
+                Input::Removed { step: order.step, result: Ok(()) }
+            }
+            Effect::RemoveUnknown { worker, .. } => {
+                self.check_not_used(*worker);
+                self.runtime.containers.remove(worker);
+                return None;
+            }
+            Effect::List { site, since } => {
+                Input::Listed { site: site.clone(), since: *since, found: self.runtime.list(site) }
+            }
+        })
+    }
+
+    /// No client that was told of this worker still relies on it.
+    fn check_not_used(&self, no: WorkerNo) {
+        let Some(container) = self.runtime.containers.get(&no) else { return };
+        for (client, (token, until)) in &self.told {
+            let used = *until > self.now && container.holds(client, *token, self.now);
+            assert!(!used, "worker {} is ended while '{client}' uses it: {:#?}", no.0, self.store);
+        }
+    }
+
+    /// Every site says that it is there.
+    pub fn announce(&mut self) {
+        for site in self.alive.clone() {
+            self.apply(Input::SiteAlive { site, runtime: RuntimeKind::Docker });
+        }
+    }
+
+    /// A client's call, as a node handles it: a matched one is verified with its worker.
+    pub fn put(&mut self, client: &str) -> Answer {
+        let answer = self.apply(Input::Put(asker(client)));
+        let Answer::Verify(ask) = answer else { return answer };
+        let verdict = self.runtime.call(&Call::Check, &ask, self.now);
+        self.apply(Input::Checked { asker: asker(client), token: ask.token, verdict })
+    }
+
+    pub fn stage(&self, client: &str) -> Option<Stage> {
+        self.state.view(&client.into()).map(|view| view.stage)
+    }
+
+    /// Delivers everything, in order, until nothing is on its way.
+    pub fn deliver(&mut self) {
+        for _ in 0..10_000 {
+            if let Some(outcome) = (!self.outcomes.is_empty()).then(|| self.outcomes.remove(0)) {
+                self.apply(outcome);
+            } else if let Some(effect) = (!self.effects.is_empty()).then(|| self.effects.remove(0)) {
+                let outcome = self.run(&effect);
+                self.outcomes.extend(outcome);
+            } else {
+                return;
+            }
+        }
+        panic!("it never rests");
+    }
+
+    /// Passes time as an owner does: sites announce themselves, these clients ask every second, everything arrives.
+    pub fn pass(&mut self, ms: u64, clients: &[&str]) {
+        let end = self.now.after(Millis(ms));
+        self.deliver();
+        while self.now < end {
+            let wake = self.last.as_ref().and_then(|last| last.wake_at).unwrap_or(end);
+            let second = Time((self.now.0 / 1_000 + 1) * 1_000);
+            self.now = wake.max(self.now.after(Millis(u64::from(wake <= self.now)))).min(second).min(end);
+            self.apply(Input::Tick);
+            self.deliver();
+            if self.now == second {
+                if second.0.is_multiple_of(5_000) {
+                    self.announce();
+                }
+                for client in clients {
+                    self.put(client);
+                }
+                self.deliver();
+            }
+        }
+    }
+}
