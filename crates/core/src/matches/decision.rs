@@ -91,6 +91,8 @@ pub struct Ask {
     pub client: ClientName,
     /// The worker.
     pub worker: WorkerNo,
+    /// The runtime that has it: an address on loopback is reached only from there.
+    pub site: SiteName,
     /// Where it is.
     pub address: Arc<str>,
     /// The reservation.

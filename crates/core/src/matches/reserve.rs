@@ -26,7 +26,7 @@ enum Pick {
 impl State {
     /// Books slots for those that wait, first come, first served.
     pub(super) fn assign(&mut self, chance: &mut Chance<'_>) {
-        if !self.workers.values().any(|worker| worker.is_open(self.now)) {
+        if !self.workers.values().any(|worker| self.room(worker) > 0) {
             return;
         }
         for client in std::mem::take(&mut self.blocked) {
@@ -62,12 +62,12 @@ impl State {
     /// runtime is silent comes last.
     fn choose(&self, row: &MatchRow, chance: &mut Chance<'_>) -> Pick {
         let (mut best, mut equals, mut blocked) = (None, 0, false);
-        for (no, worker) in self.workers.iter().filter(|(_, worker)| worker.is_open(self.now)) {
+        for (no, worker) in self.workers.iter().filter(|(_, worker)| self.room(worker) > 0) {
             if row.leftovers.len() >= LEFTOVERS_MAX || row.booked().any(|booking| booking.worker == *no) {
                 blocked = true;
                 continue;
             }
-            let rank = (self.silence(&worker.row.site) >= SITE_SILENT_AFTER, worker.free(self.now));
+            let rank = (self.silence(&worker.row.site) >= SITE_SILENT_AFTER, self.room(worker));
             match best {
                 Some((least, _)) if least < rank => {}
                 Some((least, _)) if least == rank => {
@@ -98,8 +98,15 @@ impl State {
     pub(super) fn ask(&self, client: &ClientName, booking: &Booking, until: Time) -> Option<Ask> {
         let worker = self.workers.get(&booking.worker)?;
         let address = worker.row.instance.as_ref()?.address.clone();
-        let reservation = self.pool.settings.reservation;
-        Some(Ask { client: client.clone(), worker: booking.worker, address, token: booking.token, reservation, until })
+        Some(Ask {
+            client: client.clone(),
+            worker: booking.worker,
+            site: worker.row.site.clone(),
+            address,
+            token: booking.token,
+            reservation: self.pool.settings.reservation,
+            until,
+        })
     }
 
     /// What a worker said to a reservation.

@@ -24,8 +24,8 @@ impl State {
         for worker in self.workers.values() {
             if worker.row.phase.is_making() {
                 supply.coming += u64::from(worker.row.slots);
-            } else if worker.is_open(self.now) {
-                supply.free += u64::from(worker.free(self.now));
+            } else {
+                supply.free += u64::from(self.room(worker));
             }
             supply.good += usize::from(is_good(worker));
         }
@@ -96,7 +96,7 @@ impl State {
         let now = self.now;
         for (_, no) in idle.into_iter().take_while(|(at, _)| *at <= now) {
             let Some(worker) = self.workers.get(&no) else { continue };
-            let slots = u64::from(if worker.is_open(self.now) { worker.free(self.now) } else { 0 });
+            let slots = u64::from(self.room(worker));
             let kept = supply.free.saturating_sub(slots) >= u64::from(self.pool.settings.buffer);
             let spare = supply.good > self.pool.settings.min as usize;
             if self.queue.is_empty() && kept && spare {

@@ -100,15 +100,6 @@ impl Worker {
         if now < at.after(limits::SITE_LOST_AFTER) { used } else { 0 }
     }
 
-    pub fn free(&self, now: Time) -> u32 {
-        self.row.slots.saturating_sub(self.clients.len() as u32).saturating_sub(self.used_elsewhere(now))
-    }
-
-    /// Whether a client may be given to it now.
-    pub fn is_open(&self, now: Time) -> bool {
-        self.row.phase == Phase::Running && self.quiet_until <= now && self.free(now) > 0
-    }
-
     pub fn is_busy(&self, now: Time) -> bool {
         !self.clients.is_empty() || self.used_elsewhere(now) > 0
     }
@@ -163,7 +154,7 @@ impl State {
         };
         for (client, row) in matches {
             // Another Maker may have asked, and its call may still be on its way.
-            let known = Match { row, send_at: now, asks: 1, release_at: now, verified_at: None, timer: Time::NEVER };
+            let known = Match { row, send_at: now, asks: 2, release_at: now, verified_at: None, timer: Time::NEVER };
             state.next_turn = state.next_turn.max(known.row.turn + 1);
             state.enter(client, known);
         }
@@ -274,6 +265,22 @@ impl State {
     pub(super) fn silence(&self, site: &SiteName) -> Millis {
         let heard = self.sites.get(site).map_or(self.listening_since, |site| site.heard.max(self.listening_since));
         self.now.since(heard)
+    }
+
+    /// How many clients may be given to a worker now.
+    pub(super) fn room(&self, worker: &Worker) -> u32 {
+        if worker.row.phase != Phase::Running || worker.quiet_until > self.now {
+            return 0;
+        }
+        let used = worker.clients.len() as u32 + worker.used_elsewhere(self.now);
+        let free = worker.row.slots.saturating_sub(used);
+        let Some(most) = self.pool.settings.uses_max else { return free };
+        // Clients for which it is being asked may become uses.
+        let asked = |client: &&ClientName| {
+            self.matches.get(*client).is_some_and(|known| matches!(known.row.state, MatchState::Making(_)))
+        };
+        let uses = worker.row.uses + worker.clients.iter().filter(asked).count() as u64;
+        free.min(u32::try_from(most.saturating_sub(uses)).unwrap_or(u32::MAX))
     }
 
     /// Requests and workers that Makers work on.

@@ -181,7 +181,7 @@ impl State {
     /// Why those that wait do so.
     fn wait_why(&self, ahead: usize) -> MatchWhy {
         let (settings, making) = (&self.pool.settings, self.making());
-        let open = self.workers.values().any(|worker| worker.is_open(self.now));
+        let open = self.workers.values().any(|worker| self.room(worker) > 0);
         match self.backs_off() {
             _ if open && self.jobs() >= settings.makers_max as usize => {
                 MatchWhy::MakersBusy { makers: settings.makers_max, ahead }

@@ -194,6 +194,16 @@ fn a_busy_worker_is_never_stopped_however_old_or_used_it_is() {
 }
 
 #[test]
+fn clients_that_come_at_once_do_not_use_a_worker_more_often_than_it_may_be_used() {
+    let once = PoolWish { uses_max: Some(1), slots: Some(2), max: Some(2), ..wish() };
+    let mut world = with(once, &["a", "b"]);
+    let uses: Vec<u64> = world.store.workers.values().map(|row| row.uses).collect();
+    assert_eq!(uses, [1, 1]);
+    world.pass(5_000, &["a", "b"]);
+    assert_eq!(phases(&world), [Phase::Draining, Phase::Draining]);
+}
+
+#[test]
 fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() {
     let mut world = with(PoolWish { max: Some(1), ..wish() }, &["a"]);
     world.apply(Input::Cancel(asker("a")));

@@ -119,6 +119,7 @@ fn answer(answer: &Answer) -> Option<String> {
             });
             format!("< {}{}{place}{again}: {}", view.stage.name(), at.unwrap_or_default(), view.why)
         }
+        Answer::Verify(ask) => format!("< worker {} is asked first", ask.worker.0),
         Answer::Refused(refusal) => format!("< refused: {refusal}"),
         other => format!("< {other:?}"),
     })
