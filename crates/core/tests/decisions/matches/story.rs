@@ -1,5 +1,4 @@
-//! Transcripts: `UPDATE=1 cargo test -p wayleave-core --test decisions` rewrites them; read and understand the difference
-//! before you commit it.
+//! Transcripts (see `crate::transcript`).
 //!
 //! The language: one command per line. `put a`, `look a`, `cancel a` are calls; `do` carries out the effects on their
 //! way and `hear` brings their outcomes; `pass 5000` passes time with ticks, and everything arrives; `crash` kills the
@@ -7,7 +6,6 @@
 //! rows written and removed, `>` effects.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchState, PoolWish, WorkerNo, Write};
 use wayleave_core::time::Millis;
@@ -15,22 +13,7 @@ use wayleave_core::time::Millis;
 use super::runtime::Mood;
 use super::world::{World, asker, wish};
 
-fn check(name: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/matches").join(format!("{name}.txt"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let told = tell(&text);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, told).unwrap();
-    } else {
-        assert_eq!(told, text, "{name}.txt tells another story; see UPDATE=1 in this file's header");
-    }
-}
-
-macro_rules! stories {
-    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
-}
-
-stories! { cold_start, warm_match, crash, breaker }
+stories! { "matches", tell: cold_start, warm_match, crash, breaker }
 
 fn tell(text: &str) -> String {
     let wish = PoolWish { slots: Some(1), ..wish() };
