@@ -1,9 +1,10 @@
 //! Searches many chunks as one index.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use tantivy::collector::TopDocs;
 use tantivy::query::{
@@ -179,7 +180,7 @@ impl Shelf {
         }
         let fields = schema().1;
         let compiled = query.compile(fields);
-        let everything = Everything(&chunks);
+        let everything = Everything::of(&chunks);
         let mut found: Vec<(f32, &Chunk, DocAddress)> = Vec::new();
         for chunk in &chunks {
             let top = TopDocs::with_limit(limit).order_by_score();
@@ -223,25 +224,74 @@ fn snippet(chunk: &Chunk, query: &BooleanQuery, field: Field, body: &str) -> Res
     Ok(Snippet { text: best.fragment().to_owned(), words: best.highlighted().to_vec() })
 }
 
-/// The statistics of all chunks together, so that a word is as rare in one chunk as in any other.
-struct Everything<'a>(&'a [&'a Chunk]);
+/// The statistics of all chunks together, so that a word is as rare in one chunk as in any other. The search of every chunk
+/// asks for them, so they are summed once per query: otherwise its cost would grow with the square of the chunks.
+struct Everything<'a> {
+    chunks: &'a [&'a Chunk],
+    sums: Mutex<HashMap<Statistic, u64>>,
+}
 
-impl Everything<'_> {
-    fn sum(&self, of: impl Fn(&Searcher) -> Result<u64, Error>) -> Result<u64, Error> {
-        self.0.iter().map(|chunk| of(&chunk.searcher)).sum()
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Statistic {
+    Tokens(Field),
+    Pages,
+    PagesWith(Term),
+}
+
+impl<'a> Everything<'a> {
+    fn of(chunks: &'a [&'a Chunk]) -> Self {
+        Self { chunks, sums: Mutex::default() }
+    }
+
+    fn sum(&self, what: Statistic, of: impl Fn(&Searcher) -> Result<u64, Error>) -> Result<u64, Error> {
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = sums.get(&what) {
+            return Ok(*known);
+        }
+        let sum = self.chunks.iter().map(|chunk| of(&chunk.searcher)).sum::<Result<u64, Error>>()?;
+        sums.insert(what, sum);
+        Ok(sum)
     }
 }
 
 impl Bm25StatisticsProvider for Everything<'_> {
     fn total_num_tokens(&self, field: Field) -> Result<u64, Error> {
-        self.sum(|searcher| searcher.total_num_tokens(field))
+        self.sum(Statistic::Tokens(field), |searcher| searcher.total_num_tokens(field))
     }
 
     fn total_num_docs(&self) -> Result<u64, Error> {
-        self.sum(|searcher| Ok(searcher.num_docs()))
+        self.sum(Statistic::Pages, |searcher| Ok(searcher.num_docs()))
     }
 
     fn doc_freq(&self, term: &Term) -> Result<u64, Error> {
-        self.sum(|searcher| searcher.doc_freq(term))
+        self.sum(Statistic::PagesWith(term.clone()), |searcher| searcher.doc_freq(term))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn statistics_are_summed_once_however_many_chunks_ask_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = Index::create_in_dir(folder.path(), schema().0).unwrap();
+        let searcher = index.reader().unwrap().searcher();
+        let chunks: Vec<Chunk> =
+            ["a", "b", "c"].map(|name| Chunk { name: name.into(), searcher: searcher.clone() }).into();
+        let chunks: Vec<&Chunk> = chunks.iter().collect();
+        let (everything, read) = (Everything::of(&chunks), Cell::new(0));
+        let one = |_: &Searcher| {
+            read.set(read.get() + 1);
+            Ok(5)
+        };
+        for _ in &chunks {
+            assert_eq!(everything.sum(Statistic::Pages, one).unwrap(), 15);
+        }
+        assert_eq!(read.get(), 3);
+        assert_eq!(everything.sum(Statistic::Tokens(schema().1.body), one).unwrap(), 15);
+        assert_eq!(read.get(), 6, "another statistic is another sum");
     }
 }
